@@ -1,0 +1,20 @@
+//! The intermediate representation: ops, tensor types, graphs; how to build, check, cost and print them.
+//!
+//! Everything here is plain data and pure functions. This crate does no IO and knows no device.
+
+mod builder;
+mod dtype;
+pub mod error;
+mod graph;
+pub mod infer;
+pub mod op;
+pub mod philox;
+pub mod text;
+mod verify;
+
+pub use builder::Builder;
+pub use dtype::{DType, Shape, TensorType};
+pub use error::{Error, Result};
+pub use graph::{Donation, Graph, Node, NodeId, Value, ValueId};
+pub use op::Op;
+pub use verify::verify;

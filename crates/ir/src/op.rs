@@ -1,0 +1,663 @@
+//! The closed set of operations. An op holds its attributes only: its inputs stand in the node, so that a pass can
+//! walk any node without knowing the op. Every `match` over [`Op`] in shape, cost, gradient and kernel code names all
+//! variants, so that the compiler lists what a new op still lacks.
+
+use crate::dtype::{DType, Shape};
+
+/// One operation. The comment of a variant gives `inputs -> outputs`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    // ---- sources ------------------------------------------------------------------------------------------------
+    /// `() -> x`. A tensor that the host gives anew for every run.
+    Input(Input),
+    /// `() -> s`. A tensor that outlives the run: parameter, optimizer slot, running statistic, accumulator.
+    State(State),
+    /// `() -> c`. A tensor with the same value everywhere.
+    Fill(Fill),
+
+    // ---- elementwise: one output element needs one element of each input, broadcast as numpy does --------------------
+    /// `x -> y`
+    Unary(Unary),
+    /// `(saved, dy) -> dx`, where `saved` is x or y as [`Unary::grad_reads`] says.
+    UnaryGrad(Unary),
+    /// `(a, b) -> y`
+    Binary(Binary),
+    /// `(a, b) -> u8`, 1 where it holds.
+    Compare(Compare),
+    /// `(u8 condition, a, b) -> y`
+    Select,
+    /// `x -> y`
+    Cast(DType),
+    /// `(x, clock) -> y`. Its own gradient: the mask is computed again from the clock and never stored.
+    Dropout(Dropout),
+
+    // ---- reduce, layout ----------------------------------------------------------------------------------------------
+    /// `x -> y`
+    Reduce(Reduce),
+    /// `x -> y`
+    Reshape(Shape),
+    /// `x -> y`; axis i of y is axis `perm[i]` of x.
+    Transpose(Vec<usize>),
+    /// `x -> y`
+    Slice(Slice),
+    /// `x.. -> y` along an axis.
+    Concat(usize),
+    /// `x -> y`, zeros around.
+    Pad(Vec<(usize, usize)>),
+    /// `x -> y`, numpy broadcasting to a larger shape.
+    Broadcast(Shape),
+
+    // ---- contractions ------------------------------------------------------------------------------------------------
+    /// `(a, b) -> y`; leading axes are a batch and must be equal, or absent in b.
+    MatMul(MatMul),
+    /// `(x NHWC, w HWIO) -> y NHWC`
+    Conv(Conv),
+    /// `(y NHWC, w HWIO) -> x NHWC`: transposed convolution, and the gradient of [`Op::Conv`] by its input.
+    ConvTranspose(ConvTranspose),
+    /// `(x NHWC, dy NHWC) -> dw HWIO`: the gradient of [`Op::Conv`] by its filter.
+    ConvFilter(ConvFilter),
+    /// `(q, k, v) -> (y, lse)`; q is batch, heads, sequence, dim. The matrix of scores is never stored.
+    Attention(Attention),
+    /// `(q, k, v, y, lse, dy) -> (dq, dk, dv)`
+    AttentionGrad(Attention),
+
+    // ---- windows -----------------------------------------------------------------------------------------------------
+    /// `x -> (y, index u8)`; the index is the position of the maximum in its window.
+    MaxPool(Window),
+    /// `(index, dy) -> dx`
+    MaxPoolGrad(WindowGrad),
+    /// `x -> y`; padding is not counted in the mean.
+    AvgPool(Window),
+    /// `dy -> dx`
+    AvgPoolGrad(WindowGrad),
+    /// `x -> y`
+    Upsample(Upsample),
+    /// `dy -> dx`
+    UpsampleGrad(Upsample),
+
+    // ---- norms -------------------------------------------------------------------------------------------------------
+    /// `x -> (mean, var)` over all axes but the last; the variance is biased.
+    BatchStats,
+    /// `(x, mean, var, scale, bias) -> y`
+    BatchApply(Eps),
+    /// `(x, mean, var, dy) -> (dscale, dbias)`
+    BatchGradReduce(Eps),
+    /// `(x, mean, var, scale, dy, dscale, dbias) -> dx`
+    BatchGradInput(BatchGradInput),
+    /// `(running_mean, running_var, mean, var) -> (running_mean, running_var)`: m·running + (1 − m)·batch.
+    BatchUpdate(BatchUpdate),
+    /// `(x, scale, bias) -> (y, mean, rstd)` over the last axis.
+    LayerNorm(Eps),
+    /// `(x, mean, rstd, scale, dy) -> (dx, dscale, dbias)`
+    LayerNormGrad,
+    /// `(x, scale) -> (y, rstd)` over the last axis.
+    RmsNorm(Eps),
+    /// `(x, rstd, scale, dy) -> (dx, dscale)`
+    RmsNormGrad,
+    /// `(x, scale, bias) -> (y, mean, rstd)`; statistics per sample and group of channels.
+    GroupNorm(GroupNorm),
+    /// `(x, mean, rstd, scale, dy) -> (dx, dscale, dbias)`
+    GroupNormGrad(usize),
+
+    // ---- softmax and losses, over the last axis ----------------------------------------------------------------------
+    /// `x -> y`
+    Softmax(Softmax),
+    /// `(y, dy) -> dx`
+    SoftmaxGrad(Softmax),
+    /// `(logits, labels) -> (loss, lse)` per row; labels are i32 classes or f32 distributions.
+    CrossEntropy(CrossEntropy),
+    /// `(logits, labels, lse, dloss) -> dlogits`
+    CrossEntropyGrad(CrossEntropy),
+
+    // ---- gather ------------------------------------------------------------------------------------------------------
+    /// `(table, ids i32) -> rows`
+    Gather,
+    /// `(ids i32, drows) -> dtable`
+    GatherGrad(GatherGrad),
+
+    // ---- update: the only impure family; the first output takes the place of the first input -----------------------
+    /// `(w, g, slots.., lr, clock) -> (w, slots..)`
+    Update(Update),
+}
+
+/// What is given for every run. Two names are the engine's own: see [`CLOCK`] and [`LEARNING_RATE`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Shape,
+}
+
+/// `i32[4]`: the step counted from 0, the global index of the first sample of this micro-batch, and the two halves of
+/// the seed. Randomness and bias correction are functions of it, so that nothing random is ever stored.
+pub const CLOCK: &str = "clock";
+/// `f32[]`: the learning rate of this step.
+pub const LEARNING_RATE: &str = "lr";
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// The scope path with the tensor's own name: `layer3/2/conv1/weight`.
+    pub name: String,
+    pub class: StateClass,
+    pub dtype: DType,
+    pub shape: Shape,
+    pub init: Init,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StateClass {
+    /// Trained by the optimizer.
+    Param,
+    /// Of the optimizer: momentum and the like.
+    Slot,
+    /// Running mean and variance.
+    Statistic,
+    /// A sum over the micro-batches of one step; zero when a step starts, not kept between steps.
+    Accumulator,
+}
+
+/// How a state starts, drawn from the counter-based generator keyed by the seed and the state's name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    Constant(f32),
+    /// Mean 0.
+    Normal {
+        std: f32,
+    },
+    /// Between −limit and limit.
+    Uniform {
+        limit: f32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fill {
+    pub value: f32,
+    pub dtype: DType,
+    pub shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unary {
+    Neg,
+    Abs,
+    Exp,
+    Log,
+    Sqrt,
+    Rsqrt,
+    Tanh,
+    Sigmoid,
+    Relu,
+    Relu6,
+    /// The slope below zero, not negative.
+    LeakyRelu(f32),
+    /// α(eˣ − 1) below zero, α > 0.
+    Elu(f32),
+    Softplus,
+    HardSigmoid,
+    HardSwish,
+    Silu,
+    GeluTanh,
+    GeluErf,
+}
+
+/// What the gradient of a unary op reads besides dy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    Input,
+    Output,
+}
+
+impl Unary {
+    /// Reading the output lets the input die (and lets the op run in place).
+    pub fn grad_reads(self) -> Reads {
+        match self {
+            Unary::Exp
+            | Unary::Sqrt
+            | Unary::Rsqrt
+            | Unary::Tanh
+            | Unary::Sigmoid
+            | Unary::Relu
+            | Unary::Relu6
+            | Unary::LeakyRelu(_)
+            | Unary::Elu(_)
+            | Unary::HardSigmoid => Reads::Output,
+            Unary::Neg
+            | Unary::Abs
+            | Unary::Log
+            | Unary::Softplus
+            | Unary::HardSwish
+            | Unary::Silu
+            | Unary::GeluTanh
+            | Unary::GeluErf => Reads::Input,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Min,
+    Max,
+    Pow,
+    /// `(logit, label)`: max(x, 0) − x·z + log(1 + e^−|x|).
+    SigmoidCrossEntropy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// The share set to zero; the rest is divided by 1 − rate.
+    pub rate: f32,
+    /// Fixed when the model is built; two dropouts differ by it.
+    pub stream: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduce {
+    pub kind: ReduceKind,
+    /// Ascending.
+    pub axes: Vec<usize>,
+    /// Keep the reduced axes with extent 1.
+    pub keep: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReduceKind {
+    Sum,
+    Mean,
+    Max,
+    SumSquares,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice {
+    pub start: Vec<usize>,
+    pub stop: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatMul {
+    pub transpose_a: bool,
+    pub transpose_b: bool,
+}
+
+/// Padding before and after each of the two image axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pad2 {
+    pub top: usize,
+    pub bottom: usize,
+    pub left: usize,
+    pub right: usize,
+}
+
+impl Pad2 {
+    pub const NONE: Pad2 = Pad2 { top: 0, bottom: 0, left: 0, right: 0 };
+
+    pub const fn all(p: usize) -> Pad2 {
+        Pad2 { top: p, bottom: p, left: p, right: p }
+    }
+}
+
+/// The geometry of a convolution; pairs are (height, width).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv {
+    pub stride: [usize; 2],
+    pub pad: Pad2,
+    pub dilation: [usize; 2],
+    pub groups: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvTranspose {
+    pub conv: Conv,
+    /// Height and width of the output: a stride leaves several possible.
+    pub size: [usize; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvFilter {
+    pub conv: Conv,
+    /// Height and width of the filter.
+    pub size: [usize; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    pub causal: bool,
+    pub scale: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub size: [usize; 2],
+    pub stride: [usize; 2],
+    pub pad: Pad2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowGrad {
+    pub window: Window,
+    /// Height and width of the pooled image.
+    pub size: [usize; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upsample {
+    pub mode: UpsampleMode,
+    pub factor: [usize; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpsampleMode {
+    Nearest,
+    /// Half-pixel centres.
+    Bilinear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Eps(pub f32);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchGradInput {
+    pub eps: f32,
+    /// Whether mean and variance are those of x, so that the gradient flows through them too.
+    pub batch_stats: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchUpdate {
+    pub momentum: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNorm {
+    pub groups: usize,
+    pub eps: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    pub log: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropy {
+    /// Share of the label spread over all classes, the true one included.
+    pub smoothing: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatherGrad {
+    /// Rows of the table.
+    pub rows: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Update {
+    /// v ← μv + g, p ← p − lr·v (Nesterov: g + μv); decay is added to the gradient. No slot where momentum is 0.
+    Sgd { momentum: f32, nesterov: bool, weight_decay: f32 },
+    /// m̂ / (√v̂ + ε). `decoupled` is AdamW: p is decayed by lr·wd before the step; else decay is added to the gradient.
+    Adam { beta1: f32, beta2: f32, eps: f32, weight_decay: f32, decoupled: bool },
+    /// g / (√(average of g²) + ε)
+    RmsProp { alpha: f32, eps: f32 },
+    /// g / (√(sum of g²) + ε)
+    Adagrad { eps: f32 },
+}
+
+impl Update {
+    /// The names of the slots, in input order.
+    pub fn slots(self) -> &'static [&'static str] {
+        match self {
+            Update::Sgd { momentum, .. } if momentum != 0.0 => &["momentum"],
+            Update::Sgd { .. } => &[],
+            Update::Adam { .. } => &["m", "v"],
+            Update::RmsProp { .. } => &["square_avg"],
+            Update::Adagrad { .. } => &["square_sum"],
+        }
+    }
+}
+
+impl Op {
+    /// The name in text form, in errors and in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input(_) => "input",
+            Op::State(_) => "state",
+            Op::Fill(_) => "fill",
+            Op::Unary(u) => u.name(),
+            Op::UnaryGrad(u) => u.grad_name(),
+            Op::Binary(b) => b.name(),
+            Op::Compare(c) => c.name(),
+            Op::Select => "select",
+            Op::Cast(_) => "cast",
+            Op::Dropout(_) => "dropout",
+            Op::Reduce(r) => r.kind.name(),
+            Op::Reshape(_) => "reshape",
+            Op::Transpose(_) => "transpose",
+            Op::Slice(_) => "slice",
+            Op::Concat(_) => "concat",
+            Op::Pad(_) => "pad",
+            Op::Broadcast(_) => "broadcast",
+            Op::MatMul(_) => "matmul",
+            Op::Conv(_) => "conv2d",
+            Op::ConvTranspose(_) => "conv2d_transpose",
+            Op::ConvFilter(_) => "conv2d_filter",
+            Op::Attention(_) => "attention",
+            Op::AttentionGrad(_) => "attention_grad",
+            Op::MaxPool(_) => "max_pool",
+            Op::MaxPoolGrad(_) => "max_pool_grad",
+            Op::AvgPool(_) => "avg_pool",
+            Op::AvgPoolGrad(_) => "avg_pool_grad",
+            Op::Upsample(_) => "upsample",
+            Op::UpsampleGrad(_) => "upsample_grad",
+            Op::BatchStats => "batch_stats",
+            Op::BatchApply(_) => "batch_apply",
+            Op::BatchGradReduce(_) => "batch_grad_reduce",
+            Op::BatchGradInput(_) => "batch_grad_input",
+            Op::BatchUpdate(_) => "batch_update",
+            Op::LayerNorm(_) => "layer_norm",
+            Op::LayerNormGrad => "layer_norm_grad",
+            Op::RmsNorm(_) => "rms_norm",
+            Op::RmsNormGrad => "rms_norm_grad",
+            Op::GroupNorm(_) => "group_norm",
+            Op::GroupNormGrad(_) => "group_norm_grad",
+            Op::Softmax(s) => ["softmax", "log_softmax"][s.log as usize],
+            Op::SoftmaxGrad(s) => ["softmax_grad", "log_softmax_grad"][s.log as usize],
+            Op::CrossEntropy(_) => "cross_entropy",
+            Op::CrossEntropyGrad(_) => "cross_entropy_grad",
+            Op::Gather => "gather",
+            Op::GatherGrad(_) => "gather_grad",
+            Op::Update(u) => u.name(),
+        }
+    }
+
+    /// Whether running it again on the same inputs is harmless: only such ops are cloned for recompute.
+    pub fn is_pure(&self) -> bool {
+        !matches!(self, Op::Input(_) | Op::State(_) | Op::Update(_) | Op::BatchUpdate(_))
+    }
+
+    /// Whether one element of the output needs one element of each input (broadcast): such nodes run as one chain.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            Op::Unary(_)
+                | Op::UnaryGrad(_)
+                | Op::Binary(_)
+                | Op::Compare(_)
+                | Op::Select
+                | Op::Cast(_)
+                | Op::Dropout(_)
+                | Op::BatchApply(_)
+                | Op::BatchGradInput(_)
+        )
+    }
+}
+
+impl Unary {
+    /// One of each, with usual parameters where there are any.
+    pub const ALL: [Unary; 18] = [
+        Unary::Neg,
+        Unary::Abs,
+        Unary::Exp,
+        Unary::Log,
+        Unary::Sqrt,
+        Unary::Rsqrt,
+        Unary::Tanh,
+        Unary::Sigmoid,
+        Unary::Relu,
+        Unary::Relu6,
+        Unary::LeakyRelu(0.2),
+        Unary::Elu(1.0),
+        Unary::Softplus,
+        Unary::HardSigmoid,
+        Unary::HardSwish,
+        Unary::Silu,
+        Unary::GeluTanh,
+        Unary::GeluErf,
+    ];
+
+    pub fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    pub fn grad_name(self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Unary::Neg => ("neg", "neg_grad"),
+            Unary::Abs => ("abs", "abs_grad"),
+            Unary::Exp => ("exp", "exp_grad"),
+            Unary::Log => ("log", "log_grad"),
+            Unary::Sqrt => ("sqrt", "sqrt_grad"),
+            Unary::Rsqrt => ("rsqrt", "rsqrt_grad"),
+            Unary::Tanh => ("tanh", "tanh_grad"),
+            Unary::Sigmoid => ("sigmoid", "sigmoid_grad"),
+            Unary::Relu => ("relu", "relu_grad"),
+            Unary::Relu6 => ("relu6", "relu6_grad"),
+            Unary::LeakyRelu(_) => ("leaky_relu", "leaky_relu_grad"),
+            Unary::Elu(_) => ("elu", "elu_grad"),
+            Unary::Softplus => ("softplus", "softplus_grad"),
+            Unary::HardSigmoid => ("hardsigmoid", "hardsigmoid_grad"),
+            Unary::HardSwish => ("hardswish", "hardswish_grad"),
+            Unary::Silu => ("silu", "silu_grad"),
+            Unary::GeluTanh => ("gelu_tanh", "gelu_tanh_grad"),
+            Unary::GeluErf => ("gelu_erf", "gelu_erf_grad"),
+        }
+    }
+}
+
+impl Binary {
+    pub const ALL: [Binary; 8] = [
+        Binary::Add,
+        Binary::Sub,
+        Binary::Mul,
+        Binary::Div,
+        Binary::Min,
+        Binary::Max,
+        Binary::Pow,
+        Binary::SigmoidCrossEntropy,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Binary::Add => "add",
+            Binary::Sub => "sub",
+            Binary::Mul => "mul",
+            Binary::Div => "div",
+            Binary::Min => "min",
+            Binary::Max => "max",
+            Binary::Pow => "pow",
+            Binary::SigmoidCrossEntropy => "sigmoid_cross_entropy",
+        }
+    }
+}
+
+impl Compare {
+    pub const ALL: [Compare; 6] = [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Compare::Eq => "eq",
+            Compare::Ne => "ne",
+            Compare::Lt => "lt",
+            Compare::Le => "le",
+            Compare::Gt => "gt",
+            Compare::Ge => "ge",
+        }
+    }
+}
+
+impl ReduceKind {
+    pub const ALL: [ReduceKind; 4] = [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max, ReduceKind::SumSquares];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceKind::Sum => "reduce_sum",
+            ReduceKind::Mean => "reduce_mean",
+            ReduceKind::Max => "reduce_max",
+            ReduceKind::SumSquares => "reduce_sum_squares",
+        }
+    }
+}
+
+impl Update {
+    pub fn name(self) -> &'static str {
+        match self {
+            Update::Sgd { .. } => "sgd",
+            Update::Adam { decoupled: false, .. } => "adam",
+            Update::Adam { decoupled: true, .. } => "adamw",
+            Update::RmsProp { .. } => "rmsprop",
+            Update::Adagrad { .. } => "adagrad",
+        }
+    }
+}
+
+impl StateClass {
+    pub const ALL: [StateClass; 4] =
+        [StateClass::Param, StateClass::Slot, StateClass::Statistic, StateClass::Accumulator];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            StateClass::Param => "param",
+            StateClass::Slot => "slot",
+            StateClass::Statistic => "statistic",
+            StateClass::Accumulator => "accumulator",
+        }
+    }
+}
+
+impl StateClass {
+    /// Whether it is kept between steps, and is therefore part of a checkpoint.
+    pub fn outlives_step(self) -> bool {
+        match self {
+            StateClass::Param | StateClass::Slot | StateClass::Statistic => true,
+            StateClass::Accumulator => false,
+        }
+    }
+}
+
+impl UpsampleMode {
+    pub const ALL: [UpsampleMode; 2] = [UpsampleMode::Nearest, UpsampleMode::Bilinear];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            UpsampleMode::Nearest => "nearest",
+            UpsampleMode::Bilinear => "bilinear",
+        }
+    }
+}
