@@ -1,1 +1,17 @@
-//! (to come)
+//! The CPU executor: kernels, a GEMM of its own, and a small thread pool with static partition.
+//!
+//! Nothing here allocates while a step runs: memory comes from the plan's segments, scratch included. Results are
+//! bit-identical for every number of threads.
+
+pub mod isa;
+pub mod math;
+pub mod pool;
+
+use isa::Isa;
+use pool::Pool;
+
+/// What every kernel gets: the threads to run on and the instructions to use.
+pub struct Cpu {
+    pub pool: Pool,
+    pub isa: Isa,
+}

@@ -1,0 +1,107 @@
+//! Which instruction set the kernels use, found once at run time. Results are bit-identical for one instruction set,
+//! whatever the plan and the number of threads; between instruction sets they may differ in rounding.
+
+/// The instruction sets that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Whatever the compiler's baseline has; multiply and add round separately, unless the baseline has FMA.
+    Portable,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// The baseline of 64-bit ARM.
+    Neon,
+}
+
+impl Isa {
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// The best one that this machine has.
+    pub fn detect() -> Isa {
+        Isa::available()[0]
+    }
+
+    /// All that this machine has, best first.
+    pub fn available() -> Vec<Isa> {
+        let mut list = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let f16c = is_x86_feature_detected!("f16c");
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            if avx2 && f16c && avx512 {
+                list.push(Isa::Avx512);
+            }
+            if avx2 && f16c {
+                list.push(Isa::Avx2);
+            }
+        }
+        if cfg!(target_arch = "aarch64") {
+            list.push(Isa::Neon);
+        }
+        list.push(Isa::Portable);
+        list
+    }
+}
+
+/// a·b + c: one rounding where the instruction set has it, two where not. The only FMA in the kernels is where this is
+/// written.
+#[inline(always)]
+pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// Compiles a function once for each instruction set and picks by its first argument:
+///
+/// ```ignore
+/// simd! {
+///     /// y ← a·x + y
+///     pub fn axpy<FMA>(isa, a: f32, x: &[f32], y: &mut [f32]) {
+///         for (y, &x) in y.iter_mut().zip(x) { *y = fma::<FMA>(a, x, *y); }
+///     }
+/// }
+/// axpy(Isa::detect(), 2.0, &x, &mut y);
+/// ```
+///
+/// The body is inlined into each version, so that the compiler vectorises it with that version's registers. Helpers that
+/// it calls must be `#[inline(always)]`. `FMA` is a const generic of the body.
+macro_rules! simd {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<FMA>(isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name(isa: $crate::isa::Isa $(, $arg: $ty)*) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn body<const FMA: bool>($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx2($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
+            match isa {
+                // SAFETY: an `Isa` is one of those that `Isa::available` found on this machine.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                _ => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use simd;
