@@ -64,7 +64,7 @@ pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 
 /// Compiles a function once for each instruction set and picks by its first argument:
 ///
-/// ```ignore
+/// ```text
 /// simd! {
 ///     /// y ← a·x + y
 ///     pub fn axpy<FMA>(isa, a: f32, x: &[f32], y: &mut [f32]) {

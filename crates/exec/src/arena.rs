@@ -1,0 +1,82 @@
+//! Host memory for a plan: two anonymous mappings, taken once and given back whole.
+
+use memfit_plan::{Place, Segment};
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::error::ExecError;
+
+/// When pages are committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Growth {
+    /// All at the start: a machine that cannot give them fails before the first step.
+    #[default]
+    Commit,
+    /// Each when it is first touched.
+    Lazy,
+}
+
+pub struct HostArena {
+    state: MmapMut,
+    transient: MmapMut,
+}
+
+const PAGE: usize = 4096;
+
+impl HostArena {
+    pub fn new(state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<HostArena, ExecError> {
+        let bytes = state_bytes + transient_bytes;
+        let out_of_memory = |source| ExecError::OutOfMemory { bytes, source };
+        let map = |n: u64| -> std::io::Result<MmapMut> {
+            let len = usize::try_from(n).map_err(std::io::Error::other)?.max(1);
+            let mut map = MmapOptions::new().len(len).map_anon()?;
+            if growth == Growth::Commit {
+                advise_huge_pages(&map);
+                map.iter_mut().step_by(PAGE).for_each(|b| *b = 0);
+            }
+            Ok(map)
+        };
+        Ok(HostArena {
+            state: map(state_bytes).map_err(out_of_memory)?,
+            transient: map(transient_bytes).map_err(out_of_memory)?,
+        })
+    }
+
+    /// Where a segment starts. The pointer stays valid as long as the arena.
+    pub fn base(&self, segment: Segment) -> *const u8 {
+        self.segment(segment).as_ptr()
+    }
+
+    pub fn base_mut(&mut self, segment: Segment) -> *mut u8 {
+        self.segment_mut(segment).as_mut_ptr()
+    }
+
+    pub fn bytes(&self, place: Place) -> &[u8] {
+        &self.segment(place.segment)[place.offset as usize..][..place.size as usize]
+    }
+
+    pub fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
+        &mut self.segment_mut(place.segment)[place.offset as usize..][..place.size as usize]
+    }
+
+    fn segment(&self, segment: Segment) -> &MmapMut {
+        match segment {
+            Segment::State => &self.state,
+            Segment::Transient => &self.transient,
+        }
+    }
+
+    fn segment_mut(&mut self, segment: Segment) -> &mut MmapMut {
+        match segment {
+            Segment::State => &mut self.state,
+            Segment::Transient => &mut self.transient,
+        }
+    }
+}
+
+/// Large pages save address translations; where they are not to be had, nothing is lost.
+fn advise_huge_pages(map: &MmapMut) {
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    #[cfg(not(target_os = "linux"))]
+    let _ = map;
+}

@@ -1,0 +1,320 @@
+//! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
+
+use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass};
+use memfit_ir::{DType, TensorType, ValueId, philox};
+use memfit_plan::{Phase, Place, Plan, Program, StateSlot};
+
+use crate::arena::Growth;
+use crate::error::ExecError;
+use crate::executor::Executor;
+
+/// A tensor of the host: its type and its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    pub dtype: DType,
+    pub shape: &'a [usize],
+    pub bytes: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    pub fn f32(shape: &'a [usize], data: &'a [f32]) -> Self {
+        TensorView { dtype: DType::F32, shape, bytes: bytemuck::cast_slice(data) }
+    }
+
+    pub fn i32(shape: &'a [usize], data: &'a [i32]) -> Self {
+        TensorView { dtype: DType::I32, shape, bytes: bytemuck::cast_slice(data) }
+    }
+
+    fn ty(&self) -> TensorType {
+        TensorType::new(self.dtype, self.shape)
+    }
+}
+
+/// When a step happens: what randomness and bias correction depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Clock {
+    /// Counted from 0.
+    pub step: u32,
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Options {
+    pub growth: Growth,
+    /// Fill every buffer with NaN at its planned death: a value that is read too late poisons the weights.
+    pub poison: bool,
+}
+
+/// A planned model with its memory, on one executor.
+pub struct Engine<E: Executor> {
+    pub(crate) executor: E,
+    pub(crate) arena: E::Arena,
+    pub(crate) plan: Plan,
+    /// Kernels of each program, in order.
+    kernels: Vec<Vec<E::Kernel>>,
+    options: Options,
+}
+
+/// All ones: NaN in every float type.
+const POISON: u8 = 0xff;
+
+impl<E: Executor> Engine<E> {
+    /// Takes the arena and compiles every kernel. States are not set yet: see [`Engine::init`].
+    pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
+        let arena = executor.allocate(plan.state_bytes, plan.transient_bytes, options.growth)?;
+        let compile = |p: &Program| p.steps.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
+        let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
+        Ok(Engine { executor, arena, plan, kernels, options })
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn executor(&self) -> &E {
+        &self.executor
+    }
+
+    pub fn arena(&self) -> &E::Arena {
+        &self.arena
+    }
+
+    // ---- states ------------------------------------------------------------------------------------------------------
+
+    /// Sets every state to its initial value: a function of the seed and the state's name.
+    pub fn init(&mut self, seed: u64) -> Result<(), ExecError> {
+        for i in 0..self.plan.states.len() {
+            let slot = self.plan.states[i].clone();
+            self.init_state(&slot, seed)?;
+        }
+        Ok(())
+    }
+
+    fn init_state(&mut self, slot: &StateSlot, seed: u64) -> Result<(), ExecError> {
+        let count = slot.ty.elements();
+        match (slot.init, slot.ty.dtype) {
+            (Init::Constant(0.0), _) => self.executor.fill(&mut self.arena, slot.place, 0),
+            (Init::Constant(c), DType::F32) => self.write_numbers(slot.place, std::iter::repeat_n(c, count)),
+            (Init::Normal { std }, DType::F32) => {
+                self.write_numbers(slot.place, philox::normal(seed, &slot.name, count).map(|x| x * std))
+            }
+            (Init::Uniform { limit }, DType::F32) => {
+                self.write_numbers(slot.place, philox::uniform(seed, &slot.name, count).map(|x| x * limit))
+            }
+            _ => return Err(ExecError::Init { name: slot.name.clone(), ty: slot.ty.clone() }),
+        }
+        Ok(())
+    }
+
+    /// Writes f32 numbers through a small buffer, so that no second copy of the tensor exists.
+    fn write_numbers(&mut self, place: Place, numbers: impl Iterator<Item = f32>) {
+        let mut buffer = [0f32; 4096];
+        let (mut used, mut offset) = (0, 0);
+        for x in numbers {
+            buffer[used] = x;
+            used += 1;
+            if used == buffer.len() {
+                self.executor.write(&mut self.arena, place, offset, bytemuck::cast_slice(&buffer));
+                offset += size_of_val(&buffer) as u64;
+                used = 0;
+            }
+        }
+        self.executor.write(&mut self.arena, place, offset, bytemuck::cast_slice(&buffer[..used]));
+    }
+
+    pub fn state(&self, name: &str) -> Result<&StateSlot, ExecError> {
+        let found = self.plan.states.iter().find(|s| s.name == name);
+        found.ok_or_else(|| ExecError::Unknown { what: "state", name: name.into() })
+    }
+
+    pub fn read_state(&self, name: &str) -> Result<Vec<u8>, ExecError> {
+        let place = self.state(name)?.place;
+        let mut bytes = vec![0; place.size as usize];
+        self.executor.read(&self.arena, place, &mut bytes);
+        Ok(bytes)
+    }
+
+    pub fn write_state(&mut self, name: &str, tensor: TensorView) -> Result<(), ExecError> {
+        let slot = self.state(name)?;
+        check(name, &slot.ty, &tensor)?;
+        let place = slot.place;
+        self.executor.write(&mut self.arena, place, 0, tensor.bytes);
+        Ok(())
+    }
+
+    // ---- running -----------------------------------------------------------------------------------------------------
+
+    /// One training step on a whole batch; in micro-batches if the plan says so. The loss is the output "loss" of the
+    /// phase that [`Engine::loss_phase`] names.
+    pub fn step(&mut self, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
+        if self.plan.program(Phase::Step).is_some() {
+            return self.run(Phase::Step, inputs, lr, clock);
+        }
+        for i in 0..self.plan.states.len() {
+            let StateSlot { class, place, .. } = self.plan.states[i];
+            if class == StateClass::Accumulator {
+                self.executor.fill(&mut self.arena, place, 0);
+            }
+        }
+        for part in 0..self.plan.accumulate() {
+            self.run_part(Phase::Accumulate, inputs, lr, clock, part)?;
+        }
+        self.run(Phase::Apply, &[], lr, clock)
+    }
+
+    /// The phase whose output "loss" is the loss of the whole step.
+    pub fn loss_phase(&self) -> Phase {
+        if self.plan.program(Phase::Step).is_some() { Phase::Step } else { Phase::Apply }
+    }
+
+    /// The loss of the step that ran last.
+    pub fn loss(&self) -> Result<f32, ExecError> {
+        let mut loss = [0f32; 1];
+        self.read_output(self.loss_phase(), "loss", bytemuck::cast_slice_mut(&mut loss))?;
+        Ok(loss[0])
+    }
+
+    /// Runs one program once.
+    pub fn run(&mut self, phase: Phase, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
+        self.run_part(phase, inputs, lr, clock, 0)
+    }
+
+    fn run_part(
+        &mut self,
+        phase: Phase,
+        inputs: &[(&str, TensorView)],
+        lr: f32,
+        clock: Clock,
+        part: usize,
+    ) -> Result<(), ExecError> {
+        let index = self.index(phase)?;
+        self.stage(index, inputs, lr, clock, part)?;
+        let program = &self.plan.programs[index];
+        for (step, kernel) in program.steps.iter().zip(&self.kernels[index]) {
+            self.executor.launch(kernel, &mut self.arena).map_err(|problem| {
+                let root = program.graph.node(step.group.root());
+                ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
+            })?;
+            if self.options.poison {
+                let dead = step.dies.iter().filter_map(|&v| program.place(v)).chain(step.scratch);
+                dead.for_each(|place| self.executor.fill(&mut self.arena, place, POISON));
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&self, phase: Phase) -> Result<usize, ExecError> {
+        self.plan.programs.iter().position(|p| p.phase == phase).ok_or(ExecError::NoPhase(phase))
+    }
+
+    /// Copies the inputs of a program into its segment; of a whole batch, the rows of micro-batch `part`.
+    fn stage(
+        &mut self,
+        index: usize,
+        inputs: &[(&str, TensorView)],
+        lr: f32,
+        clock: Clock,
+        part: usize,
+    ) -> Result<(), ExecError> {
+        let program = &self.plan.programs[index];
+        let parts = if program.phase == Phase::Accumulate { self.plan.accumulate() } else { 1 };
+        if let Some((name, _)) = inputs.iter().find(|(n, _)| program.graph.input(n).is_none()) {
+            let known: Vec<&str> = program.graph.inputs().map(|(n, _)| n).collect();
+            return Err(ExecError::UnknownInput { name: name.to_string(), known: known.join(", ") });
+        }
+        let first_sample = (part * self.plan.micro_batch) as i32;
+        let ticks = [clock.step as i32, first_sample, clock.seed as i32, (clock.seed >> 32) as i32];
+        for (name, v) in program.graph.inputs() {
+            let Some(place) = program.place(v) else { continue };
+            let ty = program.graph.ty(v);
+            let bytes: &[u8] = match inputs.iter().find(|(n, _)| *n == name) {
+                Some((_, tensor)) => rows(name, ty, tensor, part, parts)?,
+                None if name == CLOCK => bytemuck::cast_slice(&ticks),
+                None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
+                None => {
+                    let (name, expected) = (name.to_string(), ty.clone());
+                    return Err(ExecError::MissingInput { name, phase: program.phase, expected });
+                }
+            };
+            self.executor.write(&mut self.arena, place, 0, bytes);
+        }
+        Ok(())
+    }
+
+    // ---- outputs -----------------------------------------------------------------------------------------------------
+
+    fn output_place(&self, phase: Phase, name: &str) -> Result<(&Program, ValueId, Place), ExecError> {
+        let program = &self.plan.programs[self.index(phase)?];
+        let unknown = || ExecError::Unknown { what: "output", name: name.into() };
+        let v = program.graph.output(name).ok_or_else(unknown)?;
+        Ok((program, v, program.place(v).ok_or_else(unknown)?))
+    }
+
+    pub fn output_type(&self, phase: Phase, name: &str) -> Result<&TensorType, ExecError> {
+        let (program, v, _) = self.output_place(phase, name)?;
+        Ok(program.graph.ty(v))
+    }
+
+    /// Copies an output of the program that ran last; the buffer must have its size.
+    pub fn read_output(&self, phase: Phase, name: &str, bytes: &mut [u8]) -> Result<(), ExecError> {
+        let (program, v, place) = self.output_place(phase, name)?;
+        if bytes.len() as u64 != place.size {
+            let ty = program.graph.ty(v).clone();
+            return Err(ExecError::InputLength { name: name.into(), ty, bytes: bytes.len() });
+        }
+        self.executor.read(&self.arena, place, bytes);
+        Ok(())
+    }
+
+    pub fn output(&self, phase: Phase, name: &str) -> Result<Vec<u8>, ExecError> {
+        let (_, _, place) = self.output_place(phase, name)?;
+        let mut bytes = vec![0; place.size as usize];
+        self.executor.read(&self.arena, place, &mut bytes);
+        Ok(bytes)
+    }
+}
+
+fn check(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {
+    if given.dtype != expected.dtype || given.shape != &expected.shape[..] {
+        return Err(ExecError::WrongInput { name: name.into(), expected: expected.clone(), given: given.ty() });
+    }
+    check_length(name, given)
+}
+
+fn check_length(name: &str, given: &TensorView) -> Result<(), ExecError> {
+    let elements = given.shape.iter().try_fold(given.dtype.size(), |n, &d| n.checked_mul(d));
+    if elements != Some(given.bytes.len()) {
+        return Err(ExecError::InputLength { name: name.into(), ty: given.ty(), bytes: given.bytes.len() });
+    }
+    Ok(())
+}
+
+/// The rows of one micro-batch out of a whole batch.
+fn rows<'a>(
+    name: &str,
+    ty: &TensorType,
+    whole: &TensorView<'a>,
+    part: usize,
+    parts: usize,
+) -> Result<&'a [u8], ExecError> {
+    let fits = whole.dtype == ty.dtype
+        && whole.shape.len() == ty.shape.rank()
+        && whole
+            .shape
+            .iter()
+            .zip(ty.shape.iter())
+            .enumerate()
+            .all(|(i, (&w, &t))| w == if i == 0 { t * parts } else { t });
+    if !fits {
+        let mut expected = ty.clone();
+        if parts > 1 && ty.shape.rank() > 0 {
+            let mut dims = ty.shape.to_vec();
+            dims[0] *= parts;
+            expected = TensorType::new(ty.dtype, dims);
+        }
+        return Err(ExecError::WrongInput { name: name.into(), expected, given: whole.ty() });
+    }
+    check_length(name, whole)?;
+    let size = whole.bytes.len() / parts;
+    Ok(&whole.bytes[part * size..][..size])
+}

@@ -1,0 +1,38 @@
+//! What can go wrong when a plan runs.
+
+use memfit_ir::TensorType;
+use memfit_plan::Phase;
+use memfit_plan::bytes::Bytes;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    #[error("this machine cannot give the {} that the plan takes: {source}", Bytes(*bytes))]
+    OutOfMemory { bytes: u64, source: std::io::Error },
+    #[error("cannot start {threads} threads: {source}")]
+    Threads { threads: usize, source: std::io::Error },
+    #[error("input \"{name}\" is missing; this {} needs {expected}", phase.name())]
+    MissingInput { name: String, phase: Phase, expected: TensorType },
+    #[error("input \"{name}\" must be {expected}, but is {given}")]
+    WrongInput { name: String, expected: TensorType, given: TensorType },
+    #[error("there is no input \"{name}\"; the model reads {known}")]
+    UnknownInput { name: String, known: String },
+    #[error("input \"{name}\" says {ty} but holds {bytes} bytes")]
+    InputLength { name: String, ty: TensorType, bytes: usize },
+    #[error("there is no {what} \"{name}\" in this plan")]
+    Unknown { what: &'static str, name: String },
+    #[error("this plan has no {} program", .0.name())]
+    NoPhase(Phase),
+    #[error("{op} in layer \"{layer}\": {problem}")]
+    Data { op: &'static str, layer: String, problem: KernelError },
+    #[error("state \"{name}\": only f32 states start from random numbers, but it is {ty}")]
+    Init { name: String, ty: TensorType },
+    #[error("{op} in layer \"{layer}\" cannot run on this device: {problem}")]
+    Unsupported { op: &'static str, layer: String, problem: String },
+}
+
+/// A kernel met data that it cannot work on. It is small and made without allocating.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    #[error("index {index} at position {position} is outside of 0..{limit}")]
+    Index { index: i64, position: usize, limit: usize },
+}

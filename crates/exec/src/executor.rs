@@ -1,0 +1,33 @@
+//! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
+
+use memfit_plan::{Place, Program, Step, Target};
+
+use crate::arena::Growth;
+use crate::error::{ExecError, KernelError};
+
+pub trait Executor {
+    /// The memory of one model: a state segment and a transient segment.
+    type Arena;
+    /// A compiled group, bound to its places.
+    type Kernel;
+
+    /// What the planner asks this device.
+    fn target(&self) -> &dyn Target;
+
+    /// Takes both segments, once. Everything that a run needs afterwards lies in them.
+    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<Self::Arena, ExecError>;
+
+    /// Makes the kernel of a step. May allocate; [`Executor::launch`] may not.
+    fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError>;
+
+    fn launch(&self, kernel: &Self::Kernel, arena: &mut Self::Arena) -> Result<(), KernelError>;
+
+    /// Copies bytes of the host to `offset` bytes into a place.
+    fn write(&self, arena: &mut Self::Arena, place: Place, offset: u64, bytes: &[u8]);
+
+    /// Copies a place, from its start, to the host.
+    fn read(&self, arena: &Self::Arena, place: Place, bytes: &mut [u8]);
+
+    /// Sets every byte of a place.
+    fn fill(&self, arena: &mut Self::Arena, place: Place, byte: u8);
+}

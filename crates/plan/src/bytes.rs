@@ -1,0 +1,83 @@
+//! Sizes as people write them.
+
+use std::fmt;
+
+/// A number of bytes; prints as `1.42 GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        match unit {
+            0 => write!(f, "{} B", self.0),
+            _ if value < 10.0 => write!(f, "{value:.2} {}", UNITS[unit]),
+            _ if value < 100.0 => write!(f, "{value:.1} {}", UNITS[unit]),
+            _ => write!(f, "{value:.0} {}", UNITS[unit]),
+        }
+    }
+}
+
+/// Reads `512MiB`, `2GB`, `1.5G`, `64 kB`; a bare number is bytes. `K`, `M`, `G`, `T` alone are powers of 1024.
+pub fn parse(text: &str) -> Result<Bytes, String> {
+    let trimmed = text.trim();
+    let digits = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(digits);
+    let problem = || format!("\"{text}\" is not a size; write it like 512MiB, 2GB, 1.5G or a number of bytes");
+    let number: f64 = number.parse().map_err(|_| problem())?;
+    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024f64.powi(2),
+        "g" | "gib" => 1024f64.powi(3),
+        "t" | "tib" => 1024f64.powi(4),
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err(problem()),
+    };
+    let bytes = number * factor;
+    if !bytes.is_finite() || bytes >= 2f64.powi(63) {
+        return Err(format!("\"{text}\" is larger than any memory"));
+    }
+    Ok(Bytes(bytes.round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        for (text, want) in [
+            ("512MiB", 512 << 20),
+            ("2GB", 2_000_000_000),
+            ("1.5G", 3 << 29),
+            ("64 kB", 64_000),
+            ("1024", 1024),
+            (" 3 tib ", 3 << 40),
+            ("0", 0),
+        ] {
+            assert_eq!(parse(text), Ok(Bytes(want)), "{text}");
+        }
+        for bad in ["", "12 parsecs", "-1G", "GiB", "1e3", "1.2.3M", "999999999T"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_print_with_three_digits() {
+        for (bytes, want) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (1 << 20, "1.00 MiB"), (1_524_713_390, "1.42 GiB")]
+        {
+            assert_eq!(Bytes(bytes).to_string(), want);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What the planner asks an executor: how much scratch a group takes, how long it runs, and how memory must be cut.
+
+use memfit_ir::Graph;
+use memfit_transform::Group;
+
+use crate::profile::Profile;
+
+/// Implemented by each executor. Answers must be pure: the same question gets the same answer.
+pub trait Target {
+    /// Bytes of temporary memory that the group's kernel uses.
+    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64;
+
+    /// Predicted seconds of the group's kernel.
+    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64;
+
+    /// Every placement starts at a multiple of this; a power of two.
+    fn alignment(&self) -> u64;
+
+    /// The largest segment that a kernel can be given; larger ones cannot be used at all.
+    fn largest_binding(&self) -> u64;
+
+    /// Whether the kernel gives the right result when `output` lies exactly where `input` lay.
+    fn can_run_in_place(
+        &self,
+        graph: &Graph,
+        group: &Group,
+        input: memfit_ir::ValueId,
+        output: memfit_ir::ValueId,
+    ) -> bool;
+}

@@ -1,0 +1,114 @@
+//! The plan as plain data: programs, their steps in order, and a place for every value.
+
+use memfit_ir::op::{Init, StateClass};
+use memfit_ir::{Graph, TensorType, ValueId};
+use memfit_transform::Group;
+
+/// Where a buffer lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Segment {
+    /// As long as the model: parameters, optimizer slots, running statistics.
+    State,
+    /// Everything of a step; shared by the phases.
+    Transient,
+}
+
+/// Bytes `offset .. offset + size` of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub segment: Segment,
+    pub offset: u64,
+    pub size: u64,
+}
+
+/// What a program is for. A training step is `Step` alone, or `Accumulate` for every micro-batch and then `Apply`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    Step,
+    Accumulate,
+    Apply,
+    Eval,
+}
+
+impl Phase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Step => "step",
+            Phase::Accumulate => "accumulate",
+            Phase::Apply => "apply",
+            Phase::Eval => "eval",
+        }
+    }
+}
+
+/// One kernel of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    pub group: Group,
+    /// What the kernel writes to memory.
+    pub writes: Vec<ValueId>,
+    /// Temporary memory of the kernel, live during this step only.
+    pub scratch: Option<Place>,
+    /// Values whose memory is free after this step.
+    pub dies: Vec<ValueId>,
+    /// Bytes of the transient segment that are live during this step.
+    pub live_bytes: u64,
+}
+
+/// A graph with its order and the place of every value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    pub phase: Phase,
+    pub graph: Graph,
+    pub steps: Vec<Step>,
+    /// By value; none for values that never leave a kernel.
+    pub places: Vec<Option<Place>>,
+}
+
+impl Program {
+    pub fn place(&self, v: ValueId) -> Option<Place> {
+        self.places[v.index()]
+    }
+}
+
+/// A state and its place in the state segment (accumulators: in the transient segment).
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateSlot {
+    pub name: String,
+    pub class: StateClass,
+    pub ty: TensorType,
+    pub init: Init,
+    pub place: Place,
+}
+
+/// Everything that an executor needs. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub batch: usize,
+    pub micro_batch: usize,
+    pub programs: Vec<Program>,
+    /// Every state of every program, once.
+    pub states: Vec<StateSlot>,
+    pub state_bytes: u64,
+    pub transient_bytes: u64,
+    /// Most bytes live at once, states included.
+    pub peak_bytes: u64,
+    pub predicted_step_seconds: f64,
+    pub profile_hash: u64,
+}
+
+impl Plan {
+    /// What is taken from the device: both segments.
+    pub fn arena_bytes(&self) -> u64 {
+        self.state_bytes + self.transient_bytes
+    }
+
+    pub fn program(&self, phase: Phase) -> Option<&Program> {
+        self.programs.iter().find(|p| p.phase == phase)
+    }
+
+    /// How often `Accumulate` runs in a step; 1 for a whole step.
+    pub fn accumulate(&self) -> usize {
+        self.batch / self.micro_batch
+    }
+}

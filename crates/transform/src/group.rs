@@ -1,0 +1,180 @@
+//! Grouping: which nodes one kernel runs. A group is never a new op and never changes arithmetic: it only says which
+//! values need no memory, because they are made and used up inside one kernel.
+//!
+//! A group is either one node, a chain of elementwise nodes of one shape, or a contraction (matmul, convolution) followed
+//! by such a chain over its output.
+
+use memfit_ir::{Graph, NodeId, Op, ValueId};
+
+/// Nodes that one kernel runs, in order. The first is the root: the contraction, or the start of the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub nodes: Vec<NodeId>,
+}
+
+/// How far grouping goes. Both give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Grouping {
+    #[default]
+    Fused,
+    /// Every node alone: the yardstick that grouping is checked against.
+    Single,
+}
+
+/// A chain longer than this gains nothing: its tiles would leave the first-level cache.
+const MAX_NODES: usize = 16;
+
+impl Group {
+    pub fn root(&self) -> NodeId {
+        self.nodes[0]
+    }
+
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.nodes.contains(&node)
+    }
+
+    /// The values that the kernel reads from memory, each once, in order of first use.
+    pub fn reads(&self, graph: &Graph) -> Vec<ValueId> {
+        let mut reads = Vec::new();
+        for &id in &self.nodes {
+            let node = graph.node(id);
+            for &v in &node.inputs {
+                let inside = self.contains(graph.producer(v)) || is_immediate(graph, &node.op, v);
+                if !inside && !reads.contains(&v) {
+                    reads.push(v);
+                }
+            }
+        }
+        reads
+    }
+
+    /// The values that leave the kernel, in order: read by other groups, given out, or taken over by a state. A node
+    /// with several outputs writes them all.
+    pub fn writes(&self, graph: &Graph, needed: &Needed) -> Vec<ValueId> {
+        let mut writes = Vec::new();
+        for &id in &self.nodes {
+            let outputs = &graph.node(id).outputs;
+            if outputs.len() > 1 || self.nodes.len() == 1 {
+                writes.extend(outputs);
+                continue;
+            }
+            let v = outputs[0];
+            if needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !self.contains(*u)) {
+                writes.push(v);
+            }
+        }
+        writes
+    }
+}
+
+/// Who needs which value; made once for a graph.
+#[derive(Clone, Debug)]
+pub struct Needed {
+    pub users: Vec<Vec<NodeId>>,
+    /// Outputs and new states: needed when the run ends.
+    pub at_end: Vec<bool>,
+}
+
+impl Needed {
+    pub fn new(graph: &Graph) -> Needed {
+        let mut at_end = vec![false; graph.values().len()];
+        for (_, v) in &graph.outputs {
+            at_end[v.index()] = true;
+        }
+        for d in &graph.donations {
+            at_end[d.new.index()] = true;
+        }
+        Needed { users: graph.users(), at_end }
+    }
+}
+
+/// Whether a value is a constant that an elementwise kernel holds in a register instead of reading it.
+pub fn is_immediate(graph: &Graph, reader: &Op, v: ValueId) -> bool {
+    matches!(graph.producer_op(v), Op::Fill(_)) && reads_immediates(reader)
+}
+
+fn reads_immediates(op: &Op) -> bool {
+    // The batch-norm family and dropout read vectors and the clock from memory.
+    op.is_elementwise() && !matches!(op, Op::BatchApply(_) | Op::BatchGradInput(_) | Op::Dropout(_))
+}
+
+/// Whether a node is only another name for its input's bytes: no kernel runs it.
+pub fn is_view(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    matches!(node.op, Op::Reshape(_)) && !graph.donations.iter().any(|d| d.new == node.outputs[0])
+}
+
+/// The groups of a graph in a valid order. Sources and views belong to none.
+pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
+    let needed = Needed::new(graph);
+    let mut groups: Vec<Group> = Vec::new();
+    // The group of each node. Groups are numbered by their first node, and a node joins a group only if all else that it
+    // reads comes from groups with lower numbers: so the numbers stay a valid order.
+    let mut of: Vec<Option<usize>> = vec![None; graph.nodes().len()];
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        if matches!(node.op, Op::Input(_) | Op::State(_)) {
+            continue;
+        }
+        if is_view(graph, id) {
+            // A view is ready when its source is.
+            of[id.index()] = of[graph.producer(node.inputs[0]).index()];
+            continue;
+        }
+        if matches!(node.op, Op::Fill(_)) && !needs_memory(graph, &needed, id) {
+            continue;
+        }
+        let joined = match grouping {
+            Grouping::Fused => joinable(graph, &groups, &of, id),
+            Grouping::Single => None,
+        };
+        let index = joined.unwrap_or_else(|| {
+            groups.push(Group { nodes: Vec::new() });
+            groups.len() - 1
+        });
+        groups[index].nodes.push(id);
+        of[id.index()] = Some(index);
+    }
+    groups
+}
+
+/// A constant needs memory where something other than an elementwise kernel wants it.
+fn needs_memory(graph: &Graph, needed: &Needed, fill: NodeId) -> bool {
+    let v = graph.node(fill).outputs[0];
+    needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !reads_immediates(&graph.node(*u).op))
+}
+
+fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeId) -> Option<usize> {
+    let node = graph.node(id);
+    if !node.op.is_elementwise() {
+        return None;
+    }
+    let latest = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max()?;
+    let group = &groups[latest];
+    let root = graph.node(group.root());
+    let open = group.nodes.len() < MAX_NODES && (root.op.is_elementwise() || is_contraction(&root.op));
+    let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
+    // Everything that the node takes from the group must be inside it, element for element: not a view of it.
+    let direct = node
+        .inputs
+        .iter()
+        .filter(|&&v| of[graph.producer(v).index()] == Some(latest))
+        .all(|&v| group.contains(graph.producer(v)) && graph.shape(v) == graph.shape(node.outputs[0]));
+    (open && same_shape && direct && elementwise_in(graph, node, group)).then_some(latest)
+}
+
+/// The vectors of the batch-norm family are read whole before the first element, so they must come from outside.
+fn elementwise_in(graph: &Graph, node: &memfit_ir::Node, group: &Group) -> bool {
+    let inside = |v: &ValueId| group.contains(graph.producer(*v));
+    match &node.op {
+        Op::BatchApply(_) => !node.inputs[1..].iter().any(inside),
+        Op::BatchGradInput(_) => !node.inputs.iter().enumerate().any(|(i, v)| i != 0 && i != 4 && inside(v)),
+        Op::Dropout(_) => !inside(&node.inputs[1]),
+        _ => true,
+    }
+}
+
+/// Whether the output of an op may be finished by an elementwise chain while it is still in the cache.
+pub fn is_contraction(op: &Op) -> bool {
+    matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_))
+}
