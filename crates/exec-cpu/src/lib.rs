@@ -3,6 +3,7 @@
 //! Nothing here allocates while a step runs: memory comes from the plan's segments, scratch included. Results are
 //! bit-identical for every number of threads.
 
+pub mod gemm;
 pub mod isa;
 pub mod math;
 pub mod pool;
