@@ -10,10 +10,12 @@ pub mod init;
 pub mod layers;
 pub mod loss;
 pub mod optim;
+pub mod zoo;
 
 pub use error::{Error, Result};
 pub use init::Initializer;
 pub use optim::{Clip, Optimizer};
+pub use zoo::{Forward, Model};
 
 /// What a graph is built for. Only batch norm and dropout differ; names and shapes of the states are the same in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
