@@ -41,17 +41,22 @@ fn plain(name: &str) -> Vec<char> {
     name.to_lowercase().chars().filter(|c| c.is_alphanumeric()).take(64).collect()
 }
 
+/// Letters inserted, left out, changed, or swapped with their neighbour: a swap is one slip, not two.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+    let mut edits = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            edits[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let changed = edits[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                let swap = if swapped { edits[i - 2][j - 2] + 1 } else { usize::MAX };
+                changed.min(edits[i - 1][j] + 1).min(edits[i][j - 1] + 1).min(swap)
+            };
         }
     }
-    row[b.len()]
+    edits[a.len()][b.len()]
 }
 
 #[cfg(test)]
@@ -59,10 +64,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edit_distance_counts_insertions_deletions_and_changes() {
-        for (a, b, expected) in
-            [("", "", 0), ("abc", "", 3), ("", "ab", 2), ("kitten", "sitting", 3), ("flaw", "lawn", 2)]
-        {
+    fn edit_distance_counts_insertions_deletions_changes_and_swaps() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("abc", "", 3),
+            ("", "ab", 2),
+            ("kitten", "sitting", 3),
+            ("flaw", "lawn", 2),
+            ("gtp", "gpt", 1),
+        ] {
             assert_eq!(edit_distance(&plain(a), &plain(b)), expected, "{a} {b}");
         }
     }

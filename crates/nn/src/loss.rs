@@ -1,6 +1,6 @@
 //! Losses: from what the model says and what is true to one scalar, the mean. All are computed from logits, so that
 //! nothing overflows. Logits and labels must have the same shape where they are compared element by element: a silent
-//! broadcast of [n] against [n,1] is the classic wrong loss.
+//! broadcast of `f32[n]` against `f32[n,1]` is the classic wrong loss.
 
 use memfit_ir::{Builder, DType, Result, ValueId};
 

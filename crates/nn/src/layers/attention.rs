@@ -24,7 +24,7 @@ impl SelfAttention {
 }
 
 /// From batch, sequence, width to the same. States under `name/qkv` and `name/proj`; the columns of `qkv` are
-/// [q | k | v], with the heads side by side within each.
+/// `[q | k | v]`, with the heads side by side within each.
 pub fn self_attention(b: &mut Builder, name: impl ToString, x: ValueId, a: SelfAttention) -> Result<ValueId> {
     b.scope(name, |b| {
         let [batch, sequence, width] = match *b.shape(x) {

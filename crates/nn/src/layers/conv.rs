@@ -63,7 +63,7 @@ impl Conv2d {
     }
 }
 
-/// States: `weight` [height, width, in ÷ groups, filters], `bias` [filters].
+/// States: `weight [height, width, in ÷ groups, filters]`, `bias [filters]`.
 pub fn conv2d(b: &mut Builder, name: impl ToString, x: ValueId, c: Conv2d) -> Result<ValueId> {
     b.scope(name, |b| {
         let [samples, height, width, inputs] = image(b, x)?;
@@ -117,7 +117,7 @@ impl DepthwiseConv2d {
     }
 }
 
-/// States: `weight` [height, width, 1, channels], `bias` [channels].
+/// States: `weight [height, width, 1, channels]`, `bias [channels]`.
 pub fn depthwise_conv2d(b: &mut Builder, name: impl ToString, x: ValueId, d: DepthwiseConv2d) -> Result<ValueId> {
     let name = name.to_string();
     let channels = b.scope(&name, |b| image(b, x))?[3];
@@ -165,7 +165,7 @@ impl Conv2dTranspose {
     }
 }
 
-/// States: `weight` [height, width, filters, in], `bias` [filters].
+/// States: `weight [height, width, filters, in]`, `bias [filters]`.
 pub fn conv2d_transpose(b: &mut Builder, name: impl ToString, x: ValueId, c: Conv2dTranspose) -> Result<ValueId> {
     b.scope(name, |b| {
         let [samples, height, width, inputs] = image(b, x)?;

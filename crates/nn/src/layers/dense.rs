@@ -20,7 +20,7 @@ impl Dense {
     }
 }
 
-/// x · weight + bias over the last axis. States: `weight` [in, out], `bias` [out].
+/// x · weight + bias over the last axis. States: `weight [in, out]`, `bias [out]`.
 pub fn dense(b: &mut Builder, name: impl ToString, x: ValueId, d: Dense) -> Result<ValueId> {
     b.scope(name, |b| {
         let inputs = channels(b, x)?;
@@ -52,7 +52,7 @@ impl Embedding {
     }
 }
 
-/// The row of each id. States: `weight` [rows, width].
+/// The row of each id. States: `weight [rows, width]`.
 pub fn embedding(b: &mut Builder, name: impl ToString, ids: ValueId, e: Embedding) -> Result<ValueId> {
     b.scope(name, |b| {
         check_size(b, "the table", &[e.rows, e.width])?;

@@ -122,6 +122,22 @@ impl Model {
         Ok(self)
     }
 
+    /// What stands before the first stage of a ResNet.
+    pub fn with_stem(mut self, stem: Stem) -> Result<Model> {
+        match &mut self {
+            Model::Resnet(m) => m.stem = stem,
+            Model::Mlp(_)
+            | Model::Digits(_)
+            | Model::Vgg16(_)
+            | Model::MobileNetV3(_)
+            | Model::EfficientNetB0(_)
+            | Model::Unet(_)
+            | Model::Vit(_)
+            | Model::Gpt(_) => return option("stem", "only resnets have a choice of stem".into()),
+        }
+        Ok(self)
+    }
+
     /// The shape of one sample: height, width, channels of an image; features of an MLP (an image is flattened); the
     /// sequence of a GPT.
     pub fn with_input(mut self, sample: &[usize]) -> Result<Model> {
