@@ -1,0 +1,43 @@
+//! A small convnet for small images, such as the 8×8 digits that come with memfit.
+
+use super::Forward;
+use super::frame::classifier;
+use crate::error::Result;
+use crate::layers::{
+    Activation, BatchNorm, Conv2d, ConvBn, Dense, Padding, Pool, conv_bn, dense, dropout, flatten, max_pool,
+};
+use crate::{Initializer, Mode};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Digits {
+    /// Height, width, channels.
+    pub input: [usize; 3],
+    pub classes: usize,
+    pub dropout: f32,
+}
+
+impl Default for Digits {
+    fn default() -> Self {
+        Digits { input: [8, 8, 1], classes: 10, dropout: 0.25 }
+    }
+}
+
+impl Digits {
+    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        classifier(batch, &self.input, |b, x| {
+            let x = conv_bn(b, mode, "conv1", x, conv(32))?;
+            let x = conv_bn(b, mode, "conv2", x, conv(32))?;
+            let x = max_pool(b, "pool", x, Pool::new(2))?;
+            let x = conv_bn(b, mode, "conv3", x, conv(64))?;
+            // Not pooled to one pixel: where a stroke is tells a 6 from a 9.
+            let x = flatten(b, x)?;
+            let x = dropout(b, mode, x, self.dropout)?;
+            dense(b, "fc", x, Dense::new(self.classes))
+        })
+    }
+}
+
+fn conv(filters: usize) -> ConvBn {
+    let conv = Conv2d { padding: Padding::Same, init: Initializer::HE_NORMAL, ..Conv2d::new(filters, 3) };
+    ConvBn { conv, norm: BatchNorm::default(), activation: Activation::Relu }
+}

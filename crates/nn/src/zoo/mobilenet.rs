@@ -1,0 +1,124 @@
+//! MobileNetV3, small and large, as in torchvision.
+
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
+
+use super::Forward;
+use super::frame::classifier;
+use super::inverted::{InvertedResidual, inverted_residual, same_conv};
+use crate::error::Result;
+use crate::layers::{Activation, BatchNorm, Dense, SqueezeExcite, activation, conv_bn, dense, dropout};
+use crate::{Initializer, Mode};
+
+const NORM: BatchNorm = BatchNorm { eps: 1e-3, momentum: 0.99 };
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct MobileNetV3 {
+    pub size: Size,
+    /// Height, width, channels.
+    pub input: [usize; 3],
+    pub classes: usize,
+    pub dropout: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    Small,
+    Large,
+}
+
+/// Kernel, expanded channels, channels out, squeeze-and-excite, activation, stride.
+type Row = (usize, usize, usize, bool, Activation, usize);
+const RE: Activation = Activation::Relu;
+const HS: Activation = Activation::HardSwish;
+
+const SMALL: [Row; 11] = [
+    (3, 16, 16, true, RE, 2),
+    (3, 72, 24, false, RE, 2),
+    (3, 88, 24, false, RE, 1),
+    (5, 96, 40, true, HS, 2),
+    (5, 240, 40, true, HS, 1),
+    (5, 240, 40, true, HS, 1),
+    (5, 120, 48, true, HS, 1),
+    (5, 144, 48, true, HS, 1),
+    (5, 288, 96, true, HS, 2),
+    (5, 576, 96, true, HS, 1),
+    (5, 576, 96, true, HS, 1),
+];
+
+const LARGE: [Row; 15] = [
+    (3, 16, 16, false, RE, 1),
+    (3, 64, 24, false, RE, 2),
+    (3, 72, 24, false, RE, 1),
+    (5, 72, 40, true, RE, 2),
+    (5, 120, 40, true, RE, 1),
+    (5, 120, 40, true, RE, 1),
+    (3, 240, 80, false, HS, 2),
+    (3, 200, 80, false, HS, 1),
+    (3, 184, 80, false, HS, 1),
+    (3, 184, 80, false, HS, 1),
+    (3, 480, 112, true, HS, 1),
+    (3, 672, 112, true, HS, 1),
+    (5, 672, 160, true, HS, 2),
+    (5, 960, 160, true, HS, 1),
+    (5, 960, 160, true, HS, 1),
+];
+
+impl MobileNetV3 {
+    pub fn new(size: Size) -> Self {
+        MobileNetV3 { size, input: [224, 224, 3], classes: 1000, dropout: 0.2 }
+    }
+
+    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        let (rows, head, hidden) = match self.size {
+            Size::Small => (&SMALL[..], 576, 1024),
+            Size::Large => (&LARGE[..], 960, 1280),
+        };
+        classifier(batch, &self.input, |b, x| {
+            let x = b.scope("features", |b| features(b, mode, x, rows, head))?;
+            let x = b.global_avg_pool(x)?;
+            b.scope("classifier", |b| {
+                let x = dense(b, "fc1", x, fc(hidden))?;
+                let x = activation(b, x, HS)?;
+                let x = dropout(b, mode, x, self.dropout)?;
+                dense(b, "fc2", x, fc(self.classes))
+            })
+        })
+    }
+}
+
+fn features(b: &mut Builder, mode: Mode, x: ValueId, rows: &[Row], head: usize) -> GraphResult<ValueId> {
+    let mut x = conv_bn(b, mode, "stem", x, same_conv(16, 3, 2, NORM, HS))?;
+    for (i, &(kernel, expanded, out, excite, activation, stride)) in (1..).zip(rows) {
+        let excite = excite.then(|| SqueezeExcite {
+            squeeze: divisible_by_8(expanded / 4),
+            activation: Activation::Relu,
+            gate: Activation::HardSigmoid,
+            init: Initializer::HE_NORMAL_OUT,
+        });
+        let block = InvertedResidual { kernel, stride, expanded, out, activation, excite, norm: NORM };
+        x = inverted_residual(b, mode, i, x, &block)?;
+    }
+    conv_bn(b, mode, "head", x, same_conv(head, 1, 1, NORM, HS))
+}
+
+fn fc(units: usize) -> Dense {
+    Dense { init: Initializer::Normal { std: 0.01 }, ..Dense::new(units) }
+}
+
+/// The nearest multiple of 8, but never more than a tenth below.
+fn divisible_by_8(n: usize) -> usize {
+    let rounded = ((n + 4) / 8 * 8).max(8);
+    if rounded * 10 < n * 9 { rounded + 8 } else { rounded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divisible_by_8;
+
+    #[test]
+    fn squeezed_channels_are_multiples_of_8_and_at_least_nine_tenths() {
+        for (n, expected) in [(4, 8), (18, 24), (24, 24), (30, 32), (36, 40), (60, 64), (72, 72), (168, 168)] {
+            assert_eq!(divisible_by_8(n), expected, "{n}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! U-Net with batch norm: convolutions and poolings down to a small image with many channels and up again, with the
+//! image of each level handed across. Gives one logit per pixel and mask.
+
+use memfit_ir::{Builder, Result as GraphResult, TensorType, ValueId};
+
+use super::Forward;
+use super::frame::forward;
+use crate::error::Result;
+use crate::layers::{
+    Activation, BatchNorm, Conv2d, Conv2dTranspose, ConvBn, Padding, Pool, conv_bn, conv2d, conv2d_transpose, max_pool,
+};
+use crate::loss::binary_cross_entropy;
+use crate::{Initializer, Mode};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unet {
+    /// Channels of each level from the top; between two levels height and width are halved.
+    pub channels: Vec<usize>,
+    /// Height, width, channels.
+    pub input: [usize; 3],
+    /// Masks out.
+    pub outputs: usize,
+}
+
+impl Default for Unet {
+    fn default() -> Self {
+        Unet { channels: vec![32, 64, 128, 256, 512], input: [256, 256, 3], outputs: 1 }
+    }
+}
+
+impl Unet {
+    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        let [height, width, channels] = self.input;
+        let x = TensorType::f32([batch, height, width, channels]);
+        let y = TensorType::f32([batch, height, width, self.outputs]);
+        forward(x, y, binary_cross_entropy, |b, x| {
+            let Some((&bottom, levels)) = self.channels.split_last() else {
+                return b.fail("a unet needs the channels of at least one level");
+            };
+            let (mut x, mut skips) = (x, Vec::new());
+            for (level, &channels) in (1..).zip(levels) {
+                let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels))?;
+                x = b.scope(format!("down{level}"), |b| self.halve(b, skip))?;
+                skips.push((level, channels, skip));
+            }
+            x = b.scope("bottom", |b| double_conv(b, mode, x, bottom))?;
+            for (level, channels, skip) in skips.into_iter().rev() {
+                x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels))?;
+            }
+            conv2d(b, "out", x, Conv2d::new(self.outputs, 1))
+        })
+    }
+
+    /// An odd image would come back one pixel smaller and not fit its skip.
+    fn halve(&self, b: &mut Builder, x: ValueId) -> GraphResult<ValueId> {
+        let (height, width) = (b.shape(x)[1], b.shape(x)[2]);
+        if !height.is_multiple_of(2) || !width.is_multiple_of(2) {
+            let [h, w, _] = self.input;
+            // Capped, because a shift by more than the bits of a word is an error of its own.
+            let factor = 1usize << (self.channels.len() - 1).min(63);
+            let fit = |n: usize| n.div_ceil(factor) * factor;
+            return b.fail(format!(
+                "the image of {height}x{width} cannot be halved; the input of {h}x{w} must be a multiple of {factor} \
+                 in height and width, for example {}x{}",
+                fit(h),
+                fit(w)
+            ));
+        }
+        max_pool(b, "pool", x, Pool::new(2))
+    }
+}
+
+fn up(b: &mut Builder, mode: Mode, x: ValueId, skip: ValueId, channels: usize) -> GraphResult<ValueId> {
+    let transpose =
+        Conv2dTranspose { stride: [2; 2], init: Initializer::HE_NORMAL, ..Conv2dTranspose::new(channels, 2) };
+    let x = conv2d_transpose(b, "upconv", x, transpose)?;
+    let x = b.concat(&[skip, x], 3)?;
+    double_conv(b, mode, x, channels)
+}
+
+fn double_conv(b: &mut Builder, mode: Mode, x: ValueId, channels: usize) -> GraphResult<ValueId> {
+    let conv = Conv2d { padding: Padding::Same, init: Initializer::HE_NORMAL, ..Conv2d::new(channels, 3) };
+    let layer = ConvBn { conv, norm: BatchNorm::default(), activation: Activation::Relu };
+    let x = conv_bn(b, mode, "1", x, layer)?;
+    conv_bn(b, mode, "2", x, layer)
+}

@@ -1,0 +1,65 @@
+//! VGG-16 without batch norm, as in torchvision. Images of other sizes than 224×224 are flattened as they come out of
+//! the convolutions (as in Keras), not pooled to 7×7: the first dense layer is then larger or smaller.
+
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
+
+use super::Forward;
+use super::frame::classifier;
+use crate::error::Result;
+use crate::layers::{Conv2d, Dense, Padding, Pool, conv2d, dense, dropout, flatten, max_pool};
+use crate::{Initializer, Mode};
+
+/// Filters and number of the 3×3 convolutions before each pooling.
+const STAGES: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vgg16 {
+    /// Height, width, channels.
+    pub input: [usize; 3],
+    pub classes: usize,
+    pub dropout: f32,
+}
+
+impl Default for Vgg16 {
+    fn default() -> Self {
+        Vgg16 { input: [224, 224, 3], classes: 1000, dropout: 0.5 }
+    }
+}
+
+impl Vgg16 {
+    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        classifier(batch, &self.input, |b, x| {
+            let x = b.scope("features", |b| self.features(b, x))?;
+            let x = flatten(b, x)?;
+            b.scope("classifier", |b| self.classifier(b, mode, x))
+        })
+    }
+
+    fn features(&self, b: &mut Builder, mut x: ValueId) -> GraphResult<ValueId> {
+        let [height, width, _] = self.input;
+        if height < 32 || width < 32 {
+            return b
+                .fail(format!("five poolings leave nothing of {height}x{width}; the input must be at least 32x32"));
+        }
+        for (stage, &(filters, convolutions)) in (1..).zip(&STAGES) {
+            for i in 1..=convolutions {
+                let conv =
+                    Conv2d { padding: Padding::half(3), init: Initializer::HE_NORMAL_OUT, ..Conv2d::new(filters, 3) };
+                x = conv2d(b, format!("conv{stage}_{i}"), x, conv)?;
+                x = b.relu(x)?;
+            }
+            x = max_pool(b, format!("pool{stage}"), x, Pool::new(2))?;
+        }
+        Ok(x)
+    }
+
+    fn classifier(&self, b: &mut Builder, mode: Mode, mut x: ValueId) -> GraphResult<ValueId> {
+        let fc = |units| Dense { init: Initializer::Normal { std: 0.01 }, ..Dense::new(units) };
+        for name in ["fc1", "fc2"] {
+            x = dense(b, name, x, fc(4096))?;
+            x = b.relu(x)?;
+            x = dropout(b, mode, x, self.dropout)?;
+        }
+        dense(b, "fc3", x, fc(self.classes))
+    }
+}
