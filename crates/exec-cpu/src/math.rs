@@ -34,6 +34,20 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
     if x.is_nan() { x } else { result }
 }
 
+/// eˣ − 1 for x ≤ 0.
+#[inline(always)]
+pub fn expm1<const FMA: bool>(x: f32) -> f32 {
+    // Near 0 the series, which has no cancellation.
+    let mut p = 1.0 / 5040.0;
+    p = fma::<FMA>(p, x, 1.0 / 720.0);
+    p = fma::<FMA>(p, x, 1.0 / 120.0);
+    p = fma::<FMA>(p, x, 1.0 / 24.0);
+    p = fma::<FMA>(p, x, 1.0 / 6.0);
+    p = fma::<FMA>(p, x, 0.5);
+    let series = fma::<FMA>(p * x, x, x);
+    if x > -0.35 { series } else { exp::<FMA>(x) - 1.0 }
+}
+
 /// The natural logarithm of a number that is not negative.
 #[inline(always)]
 pub fn log<const FMA: bool>(x: f32) -> f32 {
@@ -184,6 +198,7 @@ mod tests {
     #[test]
     fn functions_are_accurate() {
         check("exp", (-87.0, 88.0), 0.0, 1.5, [exp::<true>, exp::<false>], f64::exp);
+        check("expm1", (-20.0, 0.0), 0.0, 3.0, [expm1::<true>, expm1::<false>], f64::exp_m1);
         check("log", (1e-3, 10.0), 1e-8, 1.5, [log::<true>, log::<false>], f64::ln);
         check("log", (10.0, 1e30), 0.0, 1.5, [log::<true>, log::<false>], f64::ln);
         check("log1p", (0.0, 1.0), 1e-38, 3.0, [log1p::<true>, log1p::<false>], f64::ln_1p);

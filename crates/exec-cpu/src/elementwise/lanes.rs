@@ -1,0 +1,372 @@
+//! The loops of elementwise chains: one function per number of inputs, compiled for each instruction set. A loop reads 16
+//! elements, computes them and writes them, so that a result may lie where an input lay; the rest of a tile goes through
+//! the same code, so that an element's bits do not depend on its position.
+
+use memfit_ir::op::{Binary, Compare, Unary};
+use memfit_ir::{DType, philox};
+
+use crate::isa::{fma, simd};
+use crate::math::*;
+
+/// Elements computed at once.
+const W: usize = 16;
+
+/// A lane: f32, i32 or u32 bits.
+pub trait Lane: Copy + Default {}
+impl Lane for f32 {}
+impl Lane for i32 {}
+
+#[inline(always)]
+unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
+    // SAFETY: the caller's promise covers `n` elements.
+    unsafe {
+        if n - at >= W {
+            p.add(at).cast::<[T; W]>().read_unaligned()
+        } else {
+            let mut v = [T::default(); W];
+            std::ptr::copy_nonoverlapping(p.add(at), v.as_mut_ptr(), n - at);
+            v
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
+    // SAFETY: the caller's promise covers `n` elements.
+    unsafe {
+        if n - at >= W {
+            p.add(at).cast::<[T; W]>().write_unaligned(v);
+        } else {
+            std::ptr::copy_nonoverlapping(v.as_ptr(), p.add(at), n - at);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn map1<A: Lane, Y: Lane>(a: *const A, y: *mut Y, n: usize, f: impl Fn(A) -> Y) {
+    let mut at = 0;
+    while at < n {
+        // SAFETY: passed on.
+        unsafe {
+            let a = load(a, at, n);
+            let mut r = [Y::default(); W];
+            for i in 0..W {
+                r[i] = f(a[i]);
+            }
+            store(y, at, n, r);
+        }
+        at += W;
+    }
+}
+
+#[inline(always)]
+unsafe fn map2<A: Lane, B: Lane, Y: Lane>(a: *const A, b: *const B, y: *mut Y, n: usize, f: impl Fn(A, B) -> Y) {
+    let mut at = 0;
+    while at < n {
+        // SAFETY: passed on.
+        unsafe {
+            let (a, b) = (load(a, at, n), load(b, at, n));
+            let mut r = [Y::default(); W];
+            for i in 0..W {
+                r[i] = f(a[i], b[i]);
+            }
+            store(y, at, n, r);
+        }
+        at += W;
+    }
+}
+
+/// One input for [`map2`] where a third is needed too.
+#[inline(always)]
+unsafe fn map3<A: Lane, Y: Lane>(a: *const A, b: *const Y, c: *const Y, y: *mut Y, n: usize, f: impl Fn(A, Y, Y) -> Y) {
+    let mut at = 0;
+    while at < n {
+        // SAFETY: passed on.
+        unsafe {
+            let (a, b, c) = (load(a, at, n), load(b, at, n), load(c, at, n));
+            let mut r = [Y::default(); W];
+            for i in 0..W {
+                r[i] = f(a[i], b[i], c[i]);
+            }
+            store(y, at, n, r);
+        }
+        at += W;
+    }
+}
+
+const SQRT_2_OVER_PI: f32 = 0.797_884_56;
+const GELU_CUBIC: f32 = 0.044_715;
+
+simd! {
+    /// y = u(x)
+    pub fn unary<FMA>(isa, u: Unary, x: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match u {
+                Unary::Neg => map1(x, y, n, |x: f32| -x),
+                Unary::Abs => map1(x, y, n, |x: f32| x.abs()),
+                Unary::Exp => map1(x, y, n, exp::<FMA>),
+                Unary::Log => map1(x, y, n, log::<FMA>),
+                Unary::Sqrt => map1(x, y, n, |x: f32| x.sqrt()),
+                Unary::Rsqrt => map1(x, y, n, |x: f32| 1.0 / x.sqrt()),
+                Unary::Tanh => map1(x, y, n, tanh::<FMA>),
+                Unary::Sigmoid => map1(x, y, n, sigmoid::<FMA>),
+                Unary::Relu => map1(x, y, n, |x: f32| if x > 0.0 { x } else { 0.0 }),
+                Unary::Relu6 => map1(x, y, n, |x: f32| x.clamp(0.0, 6.0)),
+                Unary::LeakyRelu(s) => map1(x, y, n, |x: f32| if x > 0.0 { x } else { s * x }),
+                Unary::Elu(a) => map1(x, y, n, |x: f32| if x > 0.0 { x } else { a * expm1::<FMA>(x) }),
+                Unary::Softplus => map1(x, y, n, softplus::<FMA>),
+                Unary::HardSigmoid => map1(x, y, n, |x: f32| fma::<FMA>(x, 1.0 / 6.0, 0.5).clamp(0.0, 1.0)),
+                Unary::HardSwish => map1(x, y, n, |x: f32| x * (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0)),
+                Unary::Silu => map1(x, y, n, |x: f32| x * sigmoid::<FMA>(x)),
+                Unary::GeluTanh => map1(x, y, n, |x: f32| 0.5 * x * (1.0 + tanh::<FMA>(gelu_inner::<FMA>(x)))),
+                Unary::GeluErf => map1(x, y, n, |x: f32| 0.5 * x * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2))),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
+    SQRT_2_OVER_PI * fma::<FMA>(GELU_CUBIC * x * x, x, x)
+}
+
+simd! {
+    /// dx from what the gradient reads (x or y) and dy
+    pub fn unary_grad<FMA>(isa, u: Unary, s: *const f32, dy: *const f32, dx: *mut f32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match u {
+                Unary::Neg => map1(dy, dx, n, |d: f32| -d),
+                Unary::Abs => map2(s, dy, dx, n, |x: f32, d: f32| if x > 0.0 { d } else if x < 0.0 { -d } else { 0.0 }),
+                Unary::Exp => map2(s, dy, dx, n, |y: f32, d: f32| d * y),
+                Unary::Log => map2(s, dy, dx, n, |x: f32, d: f32| d / x),
+                Unary::Sqrt => map2(s, dy, dx, n, |y: f32, d: f32| 0.5 * d / y),
+                Unary::Rsqrt => map2(s, dy, dx, n, |y: f32, d: f32| -0.5 * d * y * y * y),
+                Unary::Tanh => map2(s, dy, dx, n, |y: f32, d: f32| d * fma::<FMA>(-y, y, 1.0)),
+                Unary::Sigmoid => map2(s, dy, dx, n, |y: f32, d: f32| d * y * (1.0 - y)),
+                Unary::Relu => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 { d } else { 0.0 }),
+                Unary::Relu6 => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 && y < 6.0 { d } else { 0.0 }),
+                Unary::LeakyRelu(slope) => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 { d } else { slope * d }),
+                Unary::Elu(a) => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 { d } else { d * (y + a) }),
+                Unary::Softplus => map2(s, dy, dx, n, |x: f32, d: f32| d * sigmoid::<FMA>(x)),
+                Unary::HardSigmoid => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 && y < 1.0 { d * (1.0 / 6.0) } else { 0.0 }),
+                Unary::HardSwish => map2(s, dy, dx, n, |x: f32, d: f32| {
+                    let inner = d * fma::<FMA>(x, 1.0 / 3.0, 0.5);
+                    if x <= -3.0 { 0.0 } else if x >= 3.0 { d } else { inner }
+                }),
+                Unary::Silu => map2(s, dy, dx, n, |x: f32, d: f32| {
+                    let q = sigmoid::<FMA>(x);
+                    d * q * fma::<FMA>(x, 1.0 - q, 1.0)
+                }),
+                Unary::GeluTanh => map2(s, dy, dx, n, |x: f32, d: f32| {
+                    let t = tanh::<FMA>(gelu_inner::<FMA>(x));
+                    let inner = SQRT_2_OVER_PI * fma::<FMA>(3.0 * GELU_CUBIC * x, x, 1.0);
+                    d * 0.5 * fma::<FMA>(x * inner, fma::<FMA>(-t, t, 1.0), 1.0 + t)
+                }),
+                Unary::GeluErf => map2(s, dy, dx, n, |x: f32, d: f32| {
+                    let cdf = 0.5 * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2));
+                    let pdf = 0.398_942_28 * exp::<FMA>(-0.5 * x * x);
+                    d * fma::<FMA>(x, pdf, cdf)
+                }),
+            }
+        }
+    }
+}
+
+simd! {
+    /// y = b(a, b)
+    pub fn binary<FMA>(isa, op: Binary, a: *const f32, b: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match op {
+                Binary::Add => map2(a, b, y, n, |a: f32, b: f32| a + b),
+                Binary::Sub => map2(a, b, y, n, |a: f32, b: f32| a - b),
+                Binary::Mul => map2(a, b, y, n, |a: f32, b: f32| a * b),
+                Binary::Div => map2(a, b, y, n, |a: f32, b: f32| a / b),
+                Binary::Min => map2(a, b, y, n, |a: f32, b: f32| if b < a { b } else { a }),
+                Binary::Max => map2(a, b, y, n, |a: f32, b: f32| if b > a { b } else { a }),
+                Binary::Pow => map2(a, b, y, n, pow),
+                Binary::SigmoidCrossEntropy => map2(a, b, y, n, |x: f32, z: f32| {
+                    fma::<FMA>(-x, z, x.max(0.0)) + log1p::<FMA>(exp::<FMA>(-x.abs()))
+                }),
+            }
+        }
+    }
+}
+
+simd! {
+    /// The arithmetic that integers have; it wraps around.
+    pub fn binary_int<FMA>(isa, op: Binary, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match op {
+                Binary::Add => map2(a, b, y, n, |a: i32, b: i32| a.wrapping_add(b)),
+                Binary::Sub => map2(a, b, y, n, |a: i32, b: i32| a.wrapping_sub(b)),
+                Binary::Mul => map2(a, b, y, n, |a: i32, b: i32| a.wrapping_mul(b)),
+                Binary::Min => map2(a, b, y, n, |a: i32, b: i32| a.min(b)),
+                Binary::Max => map2(a, b, y, n, |a: i32, b: i32| a.max(b)),
+                // The type rules refuse these on integers.
+                Binary::Div | Binary::Pow | Binary::SigmoidCrossEntropy => unreachable!("{} on integers", op.name()),
+            }
+        }
+    }
+}
+
+simd! {
+    /// Neg and Abs of integers; the type rules refuse the others.
+    pub fn unary_int<FMA>(isa, negate: bool, x: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            if negate {
+                map1(x, y, n, |x: i32| x.wrapping_neg())
+            } else {
+                map1(x, y, n, |x: i32| x.wrapping_abs())
+            }
+        }
+    }
+}
+
+simd! {
+    /// 1 where it holds
+    pub fn compare<FMA>(isa, c: Compare, a: *const f32, b: *const f32, y: *mut i32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match c {
+                Compare::Eq => map2(a, b, y, n, |a: f32, b: f32| (a == b) as i32),
+                Compare::Ne => map2(a, b, y, n, |a: f32, b: f32| (a != b) as i32),
+                Compare::Lt => map2(a, b, y, n, |a: f32, b: f32| (a < b) as i32),
+                Compare::Le => map2(a, b, y, n, |a: f32, b: f32| (a <= b) as i32),
+                Compare::Gt => map2(a, b, y, n, |a: f32, b: f32| (a > b) as i32),
+                Compare::Ge => map2(a, b, y, n, |a: f32, b: f32| (a >= b) as i32),
+            }
+        }
+    }
+}
+
+simd! {
+    /// 1 where it holds
+    pub fn compare_int<FMA>(isa, c: Compare, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match c {
+                Compare::Eq => map2(a, b, y, n, |a: i32, b: i32| (a == b) as i32),
+                Compare::Ne => map2(a, b, y, n, |a: i32, b: i32| (a != b) as i32),
+                Compare::Lt => map2(a, b, y, n, |a: i32, b: i32| (a < b) as i32),
+                Compare::Le => map2(a, b, y, n, |a: i32, b: i32| (a <= b) as i32),
+                Compare::Gt => map2(a, b, y, n, |a: i32, b: i32| (a > b) as i32),
+                Compare::Ge => map2(a, b, y, n, |a: i32, b: i32| (a >= b) as i32),
+            }
+        }
+    }
+}
+
+simd! {
+    /// a where the condition is not 0, else b; of any kind of lane
+    pub fn select<FMA>(isa, c: *const i32, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe { map3(c, a, b, y, n, |c: i32, a: i32, b: i32| if c != 0 { a } else { b }) }
+    }
+}
+
+simd! {
+    /// Lanes of one kind as lanes of another: truncated towards zero and saturated, as Rust's `as`.
+    pub fn convert<FMA>(isa, from_float: bool, to: DType, x: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: the tape gives pointers that cover n elements.
+        unsafe {
+            match (from_float, to) {
+                (true, DType::F32 | DType::F16 | DType::BF16) => map1(x, y, n, |x: f32| x),
+                (true, DType::I32) => map1(x, y.cast::<i32>(), n, |x: f32| x as i32),
+                (true, DType::U8) => map1(x, y.cast::<i32>(), n, |x: f32| x as u8 as i32),
+                (false, DType::F32 | DType::F16 | DType::BF16) => map1(x.cast::<i32>(), y, n, |x: i32| x as f32),
+                (false, DType::I32) => map1(x.cast::<i32>(), y.cast::<i32>(), n, |x: i32| x),
+                (false, DType::U8) => map1(x.cast::<i32>(), y.cast::<i32>(), n, |x: i32| x.clamp(0, 255)),
+            }
+        }
+    }
+}
+
+simd! {
+    /// (x − mean)·factor + bias
+    pub fn batch_apply<FMA>(isa, x: *const f32, mean: *const f32, factor: *const f32, bias: *const f32, y: *mut f32, n: usize) {
+        let mut at = 0;
+        while at < n {
+            // SAFETY: the tape gives pointers that cover n elements.
+            unsafe {
+                let (x, m, f, b) = (load(x, at, n), load(mean, at, n), load(factor, at, n), load(bias, at, n));
+                let mut r = [0f32; W];
+                for i in 0..W {
+                    r[i] = fma::<FMA>(x[i] - m[i], f[i], b[i]);
+                }
+                store(y, at, n, r);
+            }
+            at += W;
+        }
+    }
+}
+
+/// The vectors of [`batch_grad_input`], each repeated over the tile.
+#[derive(Clone, Copy)]
+pub struct GradVectors {
+    pub mean: *const f32,
+    /// Of dy.
+    pub a: *const f32,
+    /// Of x − mean.
+    pub b: *const f32,
+    pub c: *const f32,
+}
+
+simd! {
+    /// a·dy + b·(x − mean) + c
+    pub fn batch_grad_input<FMA>(isa, x: *const f32, dy: *const f32, v: GradVectors, dx: *mut f32, n: usize) {
+        let mut at = 0;
+        while at < n {
+            // SAFETY: the tape gives pointers that cover n elements.
+            unsafe {
+                let (x, dy, m) = (load(x, at, n), load(dy, at, n), load(v.mean, at, n));
+                let (a, b, c) = (load(v.a, at, n), load(v.b, at, n), load(v.c, at, n));
+                let mut r = [0f32; W];
+                for i in 0..W {
+                    r[i] = fma::<FMA>(a[i], dy[i], fma::<FMA>(b[i], x[i] - m[i], c[i]));
+                }
+                store(dx, at, n, r);
+            }
+            at += W;
+        }
+    }
+}
+
+/// What a mask depends on: the clock's numbers and the op's.
+#[derive(Clone, Copy)]
+pub struct Mask {
+    pub seed: [u32; 2],
+    pub step: u32,
+    pub first_sample: u32,
+    pub stream: u32,
+    pub rate: f32,
+    /// Elements of a sample.
+    pub per_sample: usize,
+}
+
+simd! {
+    /// Elements `e0..e0+n` of the whole tensor, each kept or dropped by its own random word.
+    pub fn dropout<FMA>(isa, m: &Mask, e0: usize, x: *const f32, y: *mut f32, n: usize) {
+        let keep = 1.0 / (1.0 - m.rate);
+        let mut at = 0;
+        while at < n {
+            let (sample, element) = ((e0 + at) / m.per_sample, (e0 + at) % m.per_sample);
+            // One block of four words serves the elements that share element ÷ 4.
+            let run = (4 - element % 4).min(n - at).min(m.per_sample - element);
+            let counter = [(element >> 2) as u32, m.first_sample.wrapping_add(sample as u32), m.step, m.stream];
+            let words = philox::philox(counter, m.seed);
+            for i in 0..run {
+                // SAFETY: the tape gives pointers that cover n elements.
+                unsafe {
+                    let kept = philox::unit(words[element % 4 + i]) >= m.rate;
+                    *y.add(at + i) = if kept { *x.add(at + i) * keep } else { 0.0 };
+                }
+            }
+            at += run;
+        }
+    }
+}
