@@ -62,7 +62,22 @@ fn unary_attrs(u: Unary) -> Vec<(&'static str, String)> {
     match u {
         Unary::LeakyRelu(slope) => vec![("slope", slope.write())],
         Unary::Elu(alpha) => vec![("alpha", alpha.write())],
-        _ => vec![],
+        Unary::Neg
+        | Unary::Abs
+        | Unary::Exp
+        | Unary::Log
+        | Unary::Sqrt
+        | Unary::Rsqrt
+        | Unary::Tanh
+        | Unary::Sigmoid
+        | Unary::Relu
+        | Unary::Relu6
+        | Unary::Softplus
+        | Unary::HardSigmoid
+        | Unary::HardSwish
+        | Unary::Silu
+        | Unary::GeluTanh
+        | Unary::GeluErf => vec![],
     }
 }
 
