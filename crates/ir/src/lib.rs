@@ -3,6 +3,7 @@
 //! Everything here is plain data and pure functions. This crate does no IO and knows no device.
 
 mod builder;
+mod cost;
 mod dtype;
 pub mod error;
 mod graph;
@@ -13,6 +14,7 @@ pub mod text;
 mod verify;
 
 pub use builder::Builder;
+pub use cost::{Cost, cost, graph_cost};
 pub use dtype::{DType, Shape, TensorType};
 pub use error::{Error, Result};
 pub use graph::{Donation, Graph, Node, NodeId, Value, ValueId};

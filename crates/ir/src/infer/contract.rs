@@ -1,6 +1,6 @@
 //! Rules of matmul, convolution and attention.
 
-use super::{Types, f32_of, needs_f32, needs_rank, needs_type, one, positive};
+use super::{Types, f32_of, limit, needs_f32, needs_rank, needs_type, one, positive};
 use crate::dtype::TensorType;
 use crate::error::Rule;
 use crate::op::{Attention, Conv, ConvFilter, ConvTranspose, MatMul, Pad2};
@@ -50,6 +50,11 @@ pub fn conv_output(
     positive("window", window)?;
     positive("stride", stride)?;
     positive("dilation", dilation)?;
+    limit::extents("image", &image)?;
+    limit::extents("window", &window)?;
+    limit::steps("stride", &stride)?;
+    limit::steps("dilation", &dilation)?;
+    limit::steps("padding", &[pad.top, pad.bottom, pad.left, pad.right])?;
     let padded = [image[0] + pad.top + pad.bottom, image[1] + pad.left + pad.right];
     let mut out = [0; 2];
     for i in 0..2 {
@@ -74,7 +79,8 @@ pub fn conv_output(
 pub fn same_padding(image: [usize; 2], window: [usize; 2], stride: [usize; 2], dilation: [usize; 2]) -> Pad2 {
     let total = |i: usize| {
         let out = image[i].div_ceil(stride[i].max(1));
-        (out.saturating_sub(1) * stride[i] + window[i].saturating_sub(1) * dilation[i] + 1).saturating_sub(image[i])
+        let reach = window[i].saturating_sub(1).saturating_mul(dilation[i]).saturating_add(1);
+        out.saturating_sub(1).saturating_mul(stride[i]).saturating_add(reach).saturating_sub(image[i])
     };
     let (h, w) = (total(0), total(1));
     Pad2 { top: h / 2, bottom: h - h / 2, left: w / 2, right: w - w / 2 }
@@ -111,6 +117,7 @@ pub fn conv_transpose(c: &ConvTranspose, y: &TensorType, w: &TensorType) -> Type
     if y.shape[3] != w.shape[3] {
         rule!("the image {} has {} channels, but the filter {} has {}", y.shape, y.shape[3], w.shape, w.shape[3]);
     }
+    limit::steps("number of groups", &[c.conv.groups])?;
     let channels = w.shape[2] * c.conv.groups;
     check_groups(&c.conv, channels, &w.shape, "made")?;
     let back = conv_output(c.size, [w.shape[0], w.shape[1]], c.conv.stride, c.conv.pad, c.conv.dilation)?;

@@ -1,6 +1,6 @@
 //! Rules of reduce, layout and gather.
 
-use super::{Types, broadcast, needs_f32, needs_rank, one};
+use super::{Types, broadcast, limit, needs_f32, needs_rank, one};
 use crate::dtype::{DType, Shape, TensorType};
 use crate::op::{Reduce, Slice};
 use crate::rule;
@@ -22,6 +22,7 @@ pub fn reduce(r: &Reduce, x: &TensorType) -> Types {
 }
 
 pub fn reshape(to: &Shape, x: &TensorType) -> Types {
+    limit::shape(to)?;
     if to.elements() != x.elements() {
         rule!("{x} has {} elements, but {to} has {}", x.elements(), to.elements());
     }
@@ -60,7 +61,7 @@ pub fn concat(axis: usize, inputs: &[&TensorType]) -> Types {
         if !fits {
             rule!("{first} and {t} differ besides axis {axis}");
         }
-        dims[axis] += t.shape[axis];
+        dims[axis] = dims[axis].saturating_add(t.shape[axis]);
     }
     one(TensorType::new(first.dtype, dims))
 }
@@ -69,6 +70,7 @@ pub fn pad(pads: &[(usize, usize)], x: &TensorType) -> Types {
     if pads.len() != x.shape.rank() {
         rule!("{} pairs of padding were given for {x}", pads.len());
     }
+    pads.iter().try_for_each(|&(before, after)| limit::extents("padding", &[before, after]))?;
     one(TensorType::new(x.dtype, x.shape.iter().zip(pads).map(|(d, (a, b))| d + a + b).collect::<Vec<_>>()))
 }
 

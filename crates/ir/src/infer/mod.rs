@@ -3,6 +3,7 @@
 mod contract;
 mod elementwise;
 mod layout;
+pub mod limit;
 mod norm;
 mod window;
 
@@ -16,9 +17,16 @@ pub use elementwise::broadcast;
 
 type Types = Result<Vec<TensorType>, Rule>;
 
-/// The output types of an op. The error names both shapes; the caller adds op and layer.
+/// The output types of an op, each within [`limit`]; the inputs are outputs of other ops. The error names both shapes;
+/// the caller adds op and layer.
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Types {
     arity(op, inputs.len())?;
+    let types = rules(op, inputs)?;
+    limit::types(&types)?;
+    Ok(types)
+}
+
+fn rules(op: &Op, inputs: &[&TensorType]) -> Types {
     match op {
         Op::Input(i) => one(TensorType::new(i.dtype, i.shape.clone())),
         Op::State(s) => {

@@ -1,6 +1,6 @@
 //! Rules of pooling and upsampling.
 
-use super::{Types, conv_output, f32_of, needs_f32, needs_rank, one, positive};
+use super::{Types, conv_output, f32_of, limit, needs_f32, needs_rank, one, positive};
 use crate::dtype::{DType, TensorType};
 use crate::error::Rule;
 use crate::op::{Upsample, Window, WindowGrad};
@@ -22,7 +22,7 @@ fn check_window(w: &Window) -> Result<(), Rule> {
 }
 
 pub fn max_pool(w: &Window, x: &TensorType) -> Types {
-    if w.size[0] * w.size[1] > 256 {
+    if w.size[0].saturating_mul(w.size[1]) > 256 {
         rule!("a window of {}x{} has more than 256 positions", w.size[0], w.size[1]);
     }
     let shape = pooled(w, x)?;
@@ -55,6 +55,7 @@ pub fn upsample(u: &Upsample, x: &TensorType) -> Types {
     needs_f32("the image", x)?;
     needs_rank("the image", x, 4)?;
     positive("factor", u.factor)?;
+    limit::steps("factor", &u.factor)?;
     let s = &x.shape;
     one(f32_of([s[0], s[1] * u.factor[0], s[2] * u.factor[1], s[3]]))
 }
