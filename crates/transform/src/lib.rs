@@ -1,1 +1,15 @@
-//! (to come)
+//! Graph → Graph: gradients, the training step, pruning. [`passes`] lists what runs, in its order, and why.
+//!
+//! Every transform reads one graph and writes another. None allocates device memory, looks at a budget or runs
+//! anything.
+
+pub mod error;
+pub mod grad;
+pub mod passes;
+pub mod prune;
+pub mod step;
+
+pub use error::{Error, Result};
+pub use grad::{Cotangent, Gradients, gradients};
+pub use prune::prune;
+pub use step::{Clip, Split, Training, split_step, step};
