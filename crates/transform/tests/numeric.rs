@@ -4,10 +4,72 @@ mod common;
 
 use std::collections::HashMap;
 
-use common::{Tensor, check, check_with, input, shapes};
-use memfit_ir::op::{BatchGradInput, Binary, Compare, Conv, ConvFilter, ConvTranspose, Eps, MatMul, Pad2, ReduceKind};
-use memfit_ir::{Builder, Op, TensorType};
+use common::{Tensor, evaluate, input, noise};
+use memfit_ir::infer::broadcast;
+use memfit_ir::op::{
+    BatchGradInput, Binary, Compare, Conv, ConvFilter, ConvTranspose, Eps, Init, MatMul, Pad2, ReduceKind,
+};
+use memfit_ir::{Builder, Op, Result, TensorType, ValueId, verify};
 use memfit_transform::{Cotangent, gradients};
+
+/// Builds a graph that ends in one value, weights it by an input of its own, and compares every gradient by a float
+/// input with central differences.
+fn check(what: &str, build: impl FnOnce(&mut Builder) -> Result<ValueId>) {
+    check_with(what, HashMap::new(), build);
+}
+
+/// The same with some of the inputs given.
+fn check_with(what: &str, fixed: HashMap<String, Tensor>, build: impl FnOnce(&mut Builder) -> Result<ValueId>) {
+    let mut b = Builder::new();
+    let y = build(&mut b).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let wrt: Vec<(String, ValueId)> = b.graph().inputs().map(|(n, v)| (n.to_string(), v)).collect();
+    let ty = b.ty(y).clone();
+    let weight = b.input("weight of y", ty).unwrap();
+    let forward = b.finish();
+    let mut given: HashMap<String, Tensor> = forward
+        .inputs()
+        .enumerate()
+        .map(|(i, (name, v))| (name.to_string(), noise(forward.shape(v), i as u64 + 1)))
+        .collect();
+    given.extend(fixed);
+
+    let ids: Vec<ValueId> = wrt.iter().map(|&(_, v)| v).collect();
+    let found = gradients(&forward, &[(y, Cotangent::Value(weight))], &ids).unwrap_or_else(|e| panic!("{what}: {e}"));
+    verify(&found.graph).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let values = evaluate(&found.graph, &given);
+    let loss = |given: &HashMap<String, Tensor>| {
+        let values = evaluate(&forward, given);
+        let weighted = values[y.index()].data.iter().zip(&values[weight.index()].data).map(|(y, w)| y * w);
+        weighted.sum::<f64>()
+    };
+    for ((name, _), gradient) in wrt.iter().zip(found.of) {
+        let gradient = &values[gradient.unwrap_or_else(|| panic!("{what}: no gradient by {name}")).index()];
+        for i in 0..gradient.data.len() {
+            let mut nudged = given.clone();
+            let h = 1e-5;
+            nudged.get_mut(name).unwrap().data[i] += h;
+            let above = loss(&nudged);
+            nudged.get_mut(name).unwrap().data[i] -= 2.0 * h;
+            let expected = (above - loss(&nudged)) / (2.0 * h);
+            let error = (gradient.data[i] - expected).abs() / (1.0 + expected.abs());
+            assert!(error < 1e-6, "{what}: by {name}[{i}] {} expected {expected}", gradient.data[i]);
+        }
+    }
+}
+
+/// Every shape that broadcasts with another one, once.
+fn shapes() -> Vec<[Vec<usize>; 2]> {
+    let all: [&[usize]; 6] = [&[], &[3], &[1, 3], &[2, 1], &[2, 3], &[4, 1, 3]];
+    let mut pairs = Vec::new();
+    for a in all {
+        for b in all {
+            if broadcast(a, b).is_some() {
+                pairs.push([a.to_vec(), b.to_vec()]);
+            }
+        }
+    }
+    pairs
+}
 
 #[test]
 fn binary_ops_with_every_kind_of_broadcast() {
@@ -33,13 +95,13 @@ fn one_value_on_both_sides() {
 
 #[test]
 fn ties_split_evenly() {
-    let gradient = |build: &dyn Fn(&mut Builder) -> memfit_ir::ValueId, x: Tensor| {
+    let gradient = |build: &dyn Fn(&mut Builder) -> ValueId, x: Tensor| {
         let mut b = Builder::new();
         let y = build(&mut b);
         let graph = b.finish();
         let x_id = graph.input("x").unwrap();
         let found = gradients(&graph, &[(y, Cotangent::Constant(1.0))], &[x_id]).unwrap();
-        let values = common::evaluate(&found.graph, &HashMap::from([("x".to_string(), x)]));
+        let values = evaluate(&found.graph, &HashMap::from([("x".to_string(), x)]));
         values[found.of[0].unwrap().index()].data.clone()
     };
     let x = Tensor { shape: vec![5], data: vec![3.0, 1.0, 3.0, -2.0, 2.0] };
@@ -68,7 +130,7 @@ fn powers_of_zero_are_finite() {
         ("x".to_string(), Tensor { shape: vec![3], data: vec![0.0, 0.0, 3.0] }),
         ("p".to_string(), Tensor { shape: vec![3], data: vec![0.0, 2.0, 0.0] }),
     ]);
-    let values = common::evaluate(&found.graph, &given);
+    let values = evaluate(&found.graph, &given);
     assert_eq!(values[found.of[0].unwrap().index()].data, [0.0, 0.0, 0.0]);
     assert_eq!(values[found.of[1].unwrap().index()].data, [0.0, 0.0, 3f64.ln()]);
 }
@@ -204,8 +266,8 @@ fn batch_norm_by_running_statistics_is_an_affine_map() {
     let expected = Op::BatchGradInput(BatchGradInput { eps: 0.0, batch_stats: false });
     assert_eq!(found.graph.producer_op(found.of[0].unwrap()), &expected);
     let given: HashMap<String, Tensor> =
-        graph.inputs().map(|(name, v)| (name.to_string(), common::noise(graph.shape(v), v.0 as u64))).collect();
-    let values = common::evaluate(&found.graph, &given);
+        graph.inputs().map(|(name, v)| (name.to_string(), noise(graph.shape(v), v.0 as u64))).collect();
+    let values = evaluate(&found.graph, &given);
     for (i, dx) in values[found.of[0].unwrap().index()].data.iter().enumerate() {
         assert!((dx - given["scale"].data[i % 2] / given["var"].data[i % 2].sqrt()).abs() < 1e-12);
     }
@@ -214,10 +276,10 @@ fn batch_norm_by_running_statistics_is_an_affine_map() {
 #[test]
 fn cross_entropy_by_dense_labels() {
     for smoothing in [0.0, 0.25] {
-        let logits = common::noise(&[2, 3, 4], 7);
+        let logits = noise(&[2, 3, 4], 7);
         check_with("labels", HashMap::from([("logits".into(), logits)]), |g| {
             let labels = input(g, "labels", &[2, 3, 4])?;
-            let logits = g.param("logits", [2, 3, 4], memfit_ir::op::Init::Constant(0.0))?;
+            let logits = g.param("logits", [2, 3, 4], Init::Constant(0.0))?;
             g.cross_entropy(logits, labels, smoothing)
         });
     }

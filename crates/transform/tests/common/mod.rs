@@ -1,12 +1,9 @@
-//! A naive f64 evaluator for the ops whose gradients are built from other ops, and the two checks that use it: central
-//! differences by every float input, and the types of the gradients. It shares no code with any executor.
+//! A naive f64 evaluator for the ops whose gradients are built from other ops. It shares no code with any executor.
 
 use std::collections::HashMap;
 
-use memfit_ir::infer::broadcast;
-use memfit_ir::op::{Binary, Compare, Conv, MatMul, ReduceKind, Unary};
-use memfit_ir::{Builder, Graph, Node, Op, Result, TensorType, ValueId, verify};
-use memfit_transform::{Cotangent, gradients};
+use memfit_ir::op::{Binary, Compare, Conv, MatMul, ReduceKind, Unary, Update};
+use memfit_ir::{Builder, Graph, Node, Op, Result, TensorType, ValueId};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
@@ -131,6 +128,11 @@ fn run(graph: &Graph, node: &Node, x: &[&Tensor], given: &HashMap<String, Tensor
             let term = |row: &[usize], k| q(&at(row, k)) * (lse.at(row) - x[0].at(&at(row, k)));
             vec![Tensor::new(&out, |row| (0..classes).map(|k| term(row, k)).sum()), lse.clone()]
         }
+        Op::BatchUpdate(u) => {
+            let m = u.momentum as f64;
+            (0..2).map(|k| Tensor::new(&out, |i| m * x[k].at(i) + (1.0 - m) * x[k + 2].at(i))).collect()
+        }
+        Op::Update(Update::Sgd { momentum: 0.0, .. }) => one(&|i| x[0].at(i) - x[2].at(i) * x[1].at(i)),
         other => panic!("{} is not evaluated here", other.name()),
     }
 }
@@ -232,65 +234,6 @@ fn batch_stats(x: &Tensor, out: &[usize]) -> Vec<Tensor> {
     let mean = sum(&|_, v| v);
     let var = sum(&|c, v| (v - mean.data[c]).powi(2));
     vec![mean, var]
-}
-
-/// Builds a graph that ends in one value, weights it by an input of its own, and compares every gradient by a float
-/// input with central differences.
-pub fn check(what: &str, build: impl FnOnce(&mut Builder) -> Result<ValueId>) {
-    check_with(what, HashMap::new(), build);
-}
-
-/// The same with some of the inputs given.
-pub fn check_with(what: &str, fixed: HashMap<String, Tensor>, build: impl FnOnce(&mut Builder) -> Result<ValueId>) {
-    let mut b = Builder::new();
-    let y = build(&mut b).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let wrt: Vec<(String, ValueId)> = b.graph().inputs().map(|(n, v)| (n.to_string(), v)).collect();
-    let ty = b.ty(y).clone();
-    let weight = b.input("weight of y", ty).unwrap();
-    let forward = b.finish();
-    let mut given: HashMap<String, Tensor> = forward
-        .inputs()
-        .enumerate()
-        .map(|(i, (name, v))| (name.to_string(), noise(forward.shape(v), i as u64 + 1)))
-        .collect();
-    given.extend(fixed);
-
-    let ids: Vec<ValueId> = wrt.iter().map(|&(_, v)| v).collect();
-    let found = gradients(&forward, &[(y, Cotangent::Value(weight))], &ids).unwrap_or_else(|e| panic!("{what}: {e}"));
-    verify(&found.graph).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let values = evaluate(&found.graph, &given);
-    let loss = |given: &HashMap<String, Tensor>| {
-        let values = evaluate(&forward, given);
-        let weighted = values[y.index()].data.iter().zip(&values[weight.index()].data).map(|(y, w)| y * w);
-        weighted.sum::<f64>()
-    };
-    for ((name, _), gradient) in wrt.iter().zip(found.of) {
-        let gradient = &values[gradient.unwrap_or_else(|| panic!("{what}: no gradient by {name}")).index()];
-        for i in 0..gradient.data.len() {
-            let mut nudged = given.clone();
-            let h = 1e-5;
-            nudged.get_mut(name).unwrap().data[i] += h;
-            let above = loss(&nudged);
-            nudged.get_mut(name).unwrap().data[i] -= 2.0 * h;
-            let expected = (above - loss(&nudged)) / (2.0 * h);
-            let error = (gradient.data[i] - expected).abs() / (1.0 + expected.abs());
-            assert!(error < 1e-6, "{what}: by {name}[{i}] {} expected {expected}", gradient.data[i]);
-        }
-    }
-}
-
-/// Every shape that broadcasts with another one, once.
-pub fn shapes() -> Vec<[Vec<usize>; 2]> {
-    let all: [&[usize]; 6] = [&[], &[3], &[1, 3], &[2, 1], &[2, 3], &[4, 1, 3]];
-    let mut pairs = Vec::new();
-    for a in all {
-        for b in all {
-            if broadcast(a, b).is_some() {
-                pairs.push([a.to_vec(), b.to_vec()]);
-            }
-        }
-    }
-    pairs
 }
 
 pub fn input(b: &mut Builder, name: &str, shape: &[usize]) -> Result<ValueId> {

@@ -13,7 +13,7 @@ pub(super) fn reduce(ctx: &mut Ctx, r: &Reduce) -> Grads {
     for &axis in &r.axes {
         kept[axis] = 1;
     }
-    let dy = ctx.reshape(dy, &kept)?;
+    let dy = aligned(ctx, dy, &kept)?;
     let dx = match r.kind {
         ReduceKind::Sum => ctx.broadcast(dy, &shape)?,
         ReduceKind::Mean => {
@@ -32,10 +32,17 @@ pub(super) fn reduce(ctx: &mut Ctx, r: &Reduce) -> Grads {
     Ok(vec![Some(dx)])
 }
 
+/// A reduced value in the shape `kept`, or as it is where broadcasting puts it there anyway.
+fn aligned(ctx: &mut Ctx, v: ValueId, kept: &[usize]) -> Result<ValueId> {
+    let missing = kept.len() - ctx.graph.shape(v).len();
+    let in_place = kept[..missing].iter().all(|&extent| extent == 1) && kept[missing..] == *ctx.graph.shape(v);
+    if in_place { Ok(v) } else { ctx.reshape(v, kept) }
+}
+
 /// Every element that equals the maximum gets the same share of dy.
 fn max(ctx: &mut Ctx, r: &Reduce, kept: &[usize], dy: ValueId) -> Result<ValueId> {
     let (x, y) = (ctx.node.inputs[0], ctx.node.outputs[0]);
-    let y = ctx.reshape(y, kept)?;
+    let y = aligned(ctx, y, kept)?;
     let mask = ctx.compare(Compare::Eq, x, y)?;
     let ones = ctx.cast(mask, DType::F32)?;
     let count = Reduce { kind: ReduceKind::Sum, axes: r.axes.clone(), keep: true };
