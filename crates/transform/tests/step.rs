@@ -140,6 +140,31 @@ fn clipping() {
     }
 }
 
+/// The gradients that one step with plain SGD used, all in one row.
+fn applied(clip: Clip) -> Vec<f64> {
+    let (forward, loss) = model(8, false);
+    let mut states = start(&forward);
+    states.extend([("x".to_string(), noise(&[8, 3], 1)), ("y".to_string(), noise(&[8, 2], 2))]);
+    run(&step(&forward, loss, &training(SGD, clip, &[])).unwrap(), &mut states);
+    let before = start(&forward);
+    let change = |name: &str| before[name].data.iter().zip(&states[name].data).map(|(a, b)| (a - b) / 0.1).collect();
+    let changes: [Vec<f64>; 2] = ["first/weight", "second/weight"].map(change);
+    changes.concat()
+}
+
+#[test]
+fn clipped_gradients_keep_their_limit() {
+    let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+    let free = applied(Clip::None);
+    let norm = free.iter().map(|g| g * g).sum::<f64>().sqrt();
+    assert!(norm > 0.5 && free.iter().any(|g| g.abs() > 0.5), "the test must have something to clip");
+    let held: Vec<f64> = free.iter().map(|g| g.clamp(-0.5, 0.5)).collect();
+    let scaled: Vec<f64> = free.iter().map(|g| g * 0.5 / norm).collect();
+    assert!(close(&applied(Clip::Value(0.5)), &held));
+    assert!(close(&applied(Clip::GlobalNorm(0.5)), &scaled));
+    assert_eq!(applied(Clip::GlobalNorm(1e3)), free);
+}
+
 #[test]
 fn what_cannot_be_trained_is_refused() {
     let mut b = Builder::new();
