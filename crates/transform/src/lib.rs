@@ -1,5 +1,17 @@
-//! Graph → graph: gradients, the training step, pruning, grouping. Pure functions; nothing here allocates device memory.
+//! Graph → Graph: gradients, the training step, pruning; and grouping. [`passes`] lists what runs, in its order, and why.
+//!
+//! Every transform reads one graph and writes another. None allocates device memory, looks at a budget or runs
+//! anything.
 
+pub mod error;
+pub mod grad;
 pub mod group;
+pub mod passes;
+pub mod prune;
+pub mod step;
 
+pub use error::{Error, Result};
+pub use grad::{Cotangent, Gradients, gradients};
 pub use group::{Group, Grouping, Needed};
+pub use prune::prune;
+pub use step::{Clip, Split, Training, split_step, step};

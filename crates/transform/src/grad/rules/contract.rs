@@ -1,0 +1,82 @@
+//! Gradients of the contractions. Matmul is its own family; the three convolutions are one trilinear form
+//! ⟨conv(x, w), y⟩ = ⟨x, transpose(y, w)⟩ = ⟨filter(x, y), w⟩, so that the gradients of each are the other two.
+
+use memfit_ir::op::{Attention, Conv, ConvFilter, ConvTranspose, MatMul};
+use memfit_ir::{Op, ValueId};
+
+use crate::error::Result;
+use crate::grad::ctx::{Ctx, Grads};
+
+/// y = A·B gives dA = dy·Bᵀ and dB = Aᵀ·dy; for a side that was read transposed, the transposed of that. The flags do
+/// all the turning.
+pub(super) fn matmul(ctx: &mut Ctx, m: MatMul) -> Grads {
+    let (a, b, dy) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
+    let da = ctx.when(0, |ctx| match m.transpose_a {
+        false => product(ctx, dy, false, b, !m.transpose_b),
+        true => product(ctx, b, m.transpose_b, dy, true),
+    })?;
+    let db = ctx.when(1, |ctx| {
+        let (a, dy) = match ctx.graph.shape(a).len() > ctx.graph.shape(b).len() {
+            // One right side for the whole batch: the batch axes are more rows.
+            true => (rows(ctx, a)?, rows(ctx, dy)?),
+            false => (a, dy),
+        };
+        match m.transpose_b {
+            false => product(ctx, a, !m.transpose_a, dy, false),
+            true => product(ctx, dy, true, a, m.transpose_a),
+        }
+    })?;
+    Ok(vec![da, db])
+}
+
+fn product(ctx: &mut Ctx, a: ValueId, transpose_a: bool, b: ValueId, transpose_b: bool) -> Result<ValueId> {
+    ctx.op(Op::MatMul(MatMul { transpose_a, transpose_b }), &[a, b])
+}
+
+/// All axes but the last as one.
+fn rows(ctx: &mut Ctx, x: ValueId) -> Result<ValueId> {
+    let shape = ctx.shape(x);
+    let (last, lead) = shape.split_last().expect("a matrix has two axes");
+    ctx.reshape(x, &[lead.iter().product(), *last])
+}
+
+pub(super) fn conv(ctx: &mut Ctx, c: Conv) -> Grads {
+    let (x, w, dy) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
+    let dx = ctx.when(0, |ctx| transposed(ctx, c, dy, w, x))?;
+    let dw = ctx.when(1, |ctx| filter(ctx, c, x, dy, w))?;
+    Ok(vec![dx, dw])
+}
+
+/// Of x = transpose(y, w): dy = conv(dx, w), dw = filter(dx, y).
+pub(super) fn conv_transpose(ctx: &mut Ctx, c: Conv) -> Grads {
+    let (y, w, dx) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
+    let dy = ctx.when(0, |ctx| ctx.op(Op::Conv(c), &[dx, w]))?;
+    let dw = ctx.when(1, |ctx| filter(ctx, c, dx, y, w))?;
+    Ok(vec![dy, dw])
+}
+
+/// Of w = filter(x, y): dx = transpose(y, dw), dy = conv(x, dw).
+pub(super) fn conv_filter(ctx: &mut Ctx, c: Conv) -> Grads {
+    let (x, y, dw) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
+    let dx = ctx.when(0, |ctx| transposed(ctx, c, y, dw, x))?;
+    let dy = ctx.when(1, |ctx| ctx.op(Op::Conv(c), &[x, dw]))?;
+    Ok(vec![dx, dy])
+}
+
+/// The transposed convolution that makes an image of the size of `like`.
+fn transposed(ctx: &mut Ctx, conv: Conv, y: ValueId, w: ValueId, like: ValueId) -> Result<ValueId> {
+    let size = [ctx.graph.shape(like)[1], ctx.graph.shape(like)[2]];
+    ctx.op(Op::ConvTranspose(ConvTranspose { conv, size }), &[y, w])
+}
+
+/// The gradient by a filter of the size of `like`.
+fn filter(ctx: &mut Ctx, conv: Conv, x: ValueId, y: ValueId, like: ValueId) -> Result<ValueId> {
+    let size = [ctx.graph.shape(like)[0], ctx.graph.shape(like)[1]];
+    ctx.op(Op::ConvFilter(ConvFilter { conv, size }), &[x, y])
+}
+
+pub(super) fn attention(ctx: &mut Ctx, a: Attention) -> Grads {
+    let dy = ctx.dy()?;
+    let inputs = [&ctx.node.inputs[..], &ctx.node.outputs[..], &[dy]].concat();
+    Ok(ctx.outputs(Op::AttentionGrad(a), &inputs)?.into_iter().map(Some).collect())
+}
