@@ -1,5 +1,7 @@
 //! The errors of running and comparing. Each names the tensor, the layer or the golden case that it is about.
 
+use std::path::PathBuf;
+
 use memfit_ir::TensorType;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -24,6 +26,22 @@ pub enum Error {
          allowed is {tolerance:.0e}"
     )]
     NotClose { what: String, index: Vec<usize>, expected: f64, given: f64, error: f64, tolerance: f64 },
+    #[error("cannot read {}: {source}", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{} is not a list of golden cases: {source}", .path.display())]
+    CaseList { path: PathBuf, source: serde_json::Error },
+    #[error("{} does not hold tensors: {source}", .path.display())]
+    TensorFile { path: PathBuf, source: safetensors::SafeTensorError },
+    #[error("{}: the tensor \"{name}\" is missing", .path.display())]
+    NoTensor { path: PathBuf, name: String },
+    #[error("{}: the tensor \"{name}\" has elements of type {dtype}, which no golden case uses", .path.display())]
+    ElementType { path: PathBuf, name: String, dtype: String },
+    #[error("golden case {case}: the attribute \"{attribute}\" {problem}")]
+    Attribute { case: String, attribute: String, problem: String },
+    #[error("golden case {case}: {problem}")]
+    Case { case: String, problem: String },
+    #[error("golden case {case}: {source}")]
+    CaseGraph { case: String, source: memfit_ir::Error },
     /// What an executor under test reports.
     #[error("the executor failed: {0}")]
     Executor(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -4,6 +4,7 @@
 
 mod compare;
 mod error;
+pub mod golden;
 pub mod reference;
 mod runner;
 mod tensor;
