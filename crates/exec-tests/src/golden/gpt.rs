@@ -28,7 +28,11 @@ impl Spec {
             Some(&"tanh") | None => Unary::GeluTanh,
             Some(_) => Unary::GeluErf,
         };
-        Ok(Spec { heads: spec.required("heads")?, eps, activation })
+        let heads = spec.required("heads")?;
+        if heads == 0 {
+            return Err(spec.wrong("heads", "is 0".into()));
+        }
+        Ok(Spec { heads, eps, activation })
     }
 }
 
@@ -37,7 +41,7 @@ pub fn logits(b: &mut Builder, weights: &Weights, spec: &Spec, ids: ValueId) -> 
     let &[_, sequence] = b.shape(ids) else { return b.fail(format!("the ids are {}", b.ty(ids))) };
     let tokens = weights.param(b, "tok")?;
     let positions = weights.param(b, "pos")?;
-    let width = b.shape(positions)[1];
+    let &[_, width] = b.shape(positions) else { return b.fail(format!("pos is {}", b.ty(positions))) };
     let positions = b.slice(positions, &[0, 0], &[sequence, width])?;
     let rows = b.gather(tokens, ids)?;
     let mut x = b.add(rows, positions)?;

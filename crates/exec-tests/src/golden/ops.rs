@@ -119,18 +119,16 @@ impl OpBuilder<'_> {
 
     // ---- inputs and errors -------------------------------------------------------------------------------------------
 
-    /// An input by the first of these names that the case has.
-    fn input(&self, names: &[&str]) -> Made {
-        names.iter().find_map(|n| self.inputs.get(n)).copied().ok_or_else(|| {
+    /// An input by the first of its names that the case has: "x|a".
+    fn input(&self, names: &str) -> Made {
+        names.split('|').find_map(|n| self.inputs.get(n)).copied().ok_or_else(|| {
             let given: Vec<&str> = self.case.inputs.keys().map(String::as_str).collect();
-            self.case.problem(format!("there is no input {} among {}", names.join(" or "), given.join(", ")))
+            self.case.problem(format!("there is no input {} among {}", names.replace('|', " or "), given.join(", ")))
         })
     }
 
-    /// Builds on inputs of these names; a name may list others after `|`.
     fn with(&mut self, names: &[&str], f: impl FnOnce(&mut Builder, &[ValueId]) -> memfit_ir::Result<ValueId>) -> Made {
-        let inputs: Vec<ValueId> =
-            names.iter().map(|n| self.input(&n.split('|').collect::<Vec<_>>())).collect::<Result<_>>()?;
+        let inputs: Vec<ValueId> = names.iter().map(|n| self.input(n)).collect::<Result<_>>()?;
         f(&mut self.b, &inputs).map_err(|e| self.case.located(e))
     }
 
@@ -189,7 +187,7 @@ impl OpBuilder<'_> {
     // ---- reduce, layout ----------------------------------------------------------------------------------------------
 
     fn reduce(&mut self, kind: ReduceKind) -> Made {
-        let rank = self.rank(self.input(&["x"])?);
+        let rank = self.rank(self.input("x")?);
         let attrs = &self.case.attrs;
         let axes = match attrs.axes("axes", rank)? {
             Some(axes) => axes,
@@ -206,7 +204,7 @@ impl OpBuilder<'_> {
     }
 
     fn transpose(&mut self) -> Made {
-        let rank = self.rank(self.input(&["x"])?);
+        let rank = self.rank(self.input("x")?);
         let perm = self.case.attrs.axes("perm", rank)?.unwrap_or_else(|| (0..rank).rev().collect());
         self.with(&["x"], |b, v| b.transpose(v[0], &perm))
     }
@@ -240,7 +238,7 @@ impl OpBuilder<'_> {
     }
 
     fn conv(&mut self, op: &str) -> Made {
-        let x = self.input(&["x"])?;
+        let x = self.input("x")?;
         let channels = self.b.shape(x).last().copied().unwrap_or(1);
         let c = self.case.attrs.conv(if op == "depthwise_conv2d" { channels } else { 1 })?;
         self.with(&["x", "w"], |b, v| b.conv(v[0], v[1], c))
@@ -312,7 +310,7 @@ impl OpBuilder<'_> {
     }
 
     fn softmax(&mut self, op: &str) -> Made {
-        let rank = self.rank(self.input(&["x"])?);
+        let rank = self.rank(self.input("x")?);
         let axis = self.case.attrs.axis("axis", rank)?.unwrap_or(rank.saturating_sub(1));
         self.with(&["x"], |b, v| b.softmax(v[0], axis, op == "log_softmax"))
     }

@@ -42,8 +42,9 @@ fn layer(b: &mut Builder, weights: &Weights, spec: &Spec, text: &str, x: ValueId
         "avg_pool" => pool(b, &words, x, Builder::avg_pool),
         "global_avg_pool" => b.global_avg_pool(x),
         "flatten" => {
-            let (batch, rest) = (b.shape(x)[0], b.shape(x)[1..].iter().product());
-            b.reshape(x, [batch, rest])
+            let Some((&batch, rest)) = b.shape(x).split_first() else { return b.fail("cannot flatten a scalar") };
+            let flat = rest.iter().product();
+            b.reshape(x, [batch, flat])
         }
         _ => match Unary::ALL.iter().find(|u| u.name() == name) {
             Some(&u) => b.unary(u, x),

@@ -125,18 +125,18 @@ fn erf(x: f64) -> f64 {
     FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
-pub fn binary(b: Binary, x: &Tensor, y: &Tensor, out: &TensorType) -> Tensor {
+pub fn binary(op: Binary, x: &Tensor, y: &Tensor, out: &TensorType) -> Tensor {
     Tensor::from_index(out, |i| {
-        let (a, b_) = (x.at_broadcast(i), y.at_broadcast(i));
-        match b {
-            Binary::Add => a + b_,
-            Binary::Sub => a - b_,
-            Binary::Mul => a * b_,
-            Binary::Div => a / b_,
-            Binary::Min => a.min(b_),
-            Binary::Max => a.max(b_),
-            Binary::Pow => a.powf(b_),
-            Binary::SigmoidCrossEntropy => a.max(0.0) - a * b_ + (-a.abs()).exp().ln_1p(),
+        let (a, b) = (x.at_broadcast(i), y.at_broadcast(i));
+        match op {
+            Binary::Add => a + b,
+            Binary::Sub => a - b,
+            Binary::Mul => a * b,
+            Binary::Div => a / b,
+            Binary::Min => a.min(b),
+            Binary::Max => a.max(b),
+            Binary::Pow => a.powf(b),
+            Binary::SigmoidCrossEntropy => a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(),
         }
     })
 }
