@@ -1,0 +1,118 @@
+//! Matmul, convolution in its three directions, and attention.
+
+use memfit_ir::TensorType;
+use memfit_ir::op::{Attention, Conv, MatMul};
+
+use super::window::source;
+use crate::tensor::{Tensor, indices};
+
+pub fn matmul(m: MatMul, a: &Tensor, b: &Tensor, out: &TensorType) -> Tensor {
+    let rank = out.shape.rank();
+    let inner = a.shape()[if m.transpose_a { rank - 2 } else { rank - 1 }];
+    Tensor::from_index(out, |i| {
+        let (batch, row, col) = (&i[..rank - 2], i[rank - 2], i[rank - 1]);
+        // b may have no batch axes: then it is the same for all.
+        let batch_b = if b.shape().len() == 2 { &[] } else { batch };
+        let at = |t: &Tensor, batch: &[usize], r: usize, c: usize, transpose: bool| {
+            t.at(&[batch, &if transpose { [c, r] } else { [r, c] }].concat())
+        };
+        (0..inner).map(|k| at(a, batch, row, k, m.transpose_a) * at(b, batch_b, k, col, m.transpose_b)).sum()
+    })
+}
+
+pub fn conv(c: &Conv, x: &Tensor, w: &Tensor, out: &TensorType) -> Tensor {
+    let mut y = Tensor::zeros(out);
+    for_each_product(c, x.shape(), w.shape(), &out.shape, |xi, wi, yi| *y.at_mut(&yi) += x.at(&xi) * w.at(&wi));
+    y
+}
+
+pub fn conv_transpose(c: &Conv, y: &Tensor, w: &Tensor, out: &TensorType) -> Tensor {
+    let mut x = Tensor::zeros(out);
+    for_each_product(c, &out.shape, w.shape(), y.shape(), |xi, wi, yi| *x.at_mut(&xi) += y.at(&yi) * w.at(&wi));
+    x
+}
+
+pub fn conv_filter(c: &Conv, x: &Tensor, dy: &Tensor, out: &TensorType) -> Tensor {
+    let mut dw = Tensor::zeros(out);
+    for_each_product(c, x.shape(), &out.shape, dy.shape(), |xi, wi, yi| *dw.at_mut(&wi) += x.at(&xi) * dy.at(&yi));
+    dw
+}
+
+/// A convolution is bilinear: y[yi] = Σ x[xi] · w[wi] over these triples, and its gradients are sums over the same ones.
+fn for_each_product(
+    c: &Conv,
+    x: &[usize],
+    w: &[usize],
+    y: &[usize],
+    mut f: impl FnMut([usize; 4], [usize; 4], [usize; 4]),
+) {
+    let (group_in, group_out) = (w[2], w[3] / c.groups);
+    for yi in indices(y) {
+        let [n, oh, ow, oc] = [yi[0], yi[1], yi[2], yi[3]];
+        let group = oc / group_out;
+        for kh in 0..w[0] {
+            for kw in 0..w[1] {
+                let ih = source(oh, kh, c.stride[0], c.dilation[0], c.pad.top, x[1]);
+                let iw = source(ow, kw, c.stride[1], c.dilation[1], c.pad.left, x[2]);
+                let (Some(ih), Some(iw)) = (ih, iw) else { continue };
+                for ic in 0..group_in {
+                    f([n, ih, iw, group * group_in + ic], [kh, kw, ic, oc], [n, oh, ow, oc]);
+                }
+            }
+        }
+    }
+}
+
+pub fn attention(a: Attention, x: &[&Tensor], out: &[&TensorType]) -> Vec<Tensor> {
+    let [q, k, v] = [x[0], x[1], x[2]];
+    let mut y = Tensor::zeros(out[0]);
+    let mut lse = Tensor::zeros(out[1]);
+    for i in indices(&out[1].shape) {
+        let [b, h, query] = [i[0], i[1], i[2]];
+        let scores: Vec<f64> = keys(a, query, k).map(|key| score(a, q, k, [b, h, query], key)).collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total = largest + scores.iter().map(|s| (s - largest).exp()).sum::<f64>().ln();
+        *lse.at_mut(&i) = total;
+        for (key, s) in scores.iter().enumerate() {
+            for d in 0..v.shape()[3] {
+                *y.at_mut(&[b, h, query, d]) += (s - total).exp() * v.at(&[b, h, key, d]);
+            }
+        }
+    }
+    vec![y, lse]
+}
+
+pub fn attention_grad(a: Attention, x: &[&Tensor], out: &[&TensorType]) -> Vec<Tensor> {
+    let [q, k, v, y, lse, dy] = [x[0], x[1], x[2], x[3], x[4], x[5]];
+    let [mut dq, mut dk, mut dv] = [0, 1, 2].map(|i| Tensor::zeros(out[i]));
+    let scale = f64::from(a.scale);
+    for i in indices(lse.shape()) {
+        let [b, h, query] = [i[0], i[1], i[2]];
+        let dot = |t: &Tensor, row: usize| -> f64 {
+            (0..v.shape()[3]).map(|d| t.at(&[b, h, row, d]) * dy.at(&[b, h, query, d])).sum()
+        };
+        let mean_slope = dot(y, query);
+        for key in keys(a, query, k) {
+            let p = (score(a, q, k, [b, h, query], key) - lse.at(&i)).exp();
+            for d in 0..v.shape()[3] {
+                *dv.at_mut(&[b, h, key, d]) += p * dy.at(&[b, h, query, d]);
+            }
+            let dscore = p * (dot(v, key) - mean_slope) * scale;
+            for d in 0..q.shape()[3] {
+                *dq.at_mut(&[b, h, query, d]) += dscore * k.at(&[b, h, key, d]);
+                *dk.at_mut(&[b, h, key, d]) += dscore * q.at(&[b, h, query, d]);
+            }
+        }
+    }
+    vec![dq, dk, dv]
+}
+
+/// The keys that a query sees.
+fn keys(a: Attention, query: usize, k: &Tensor) -> std::ops::Range<usize> {
+    0..if a.causal { query + 1 } else { k.shape()[2] }
+}
+
+fn score(a: Attention, q: &Tensor, k: &Tensor, [b, h, query]: [usize; 3], key: usize) -> f64 {
+    let dot: f64 = (0..q.shape()[3]).map(|d| q.at(&[b, h, query, d]) * k.at(&[b, h, key, d])).sum();
+    dot * f64::from(a.scale)
+}

@@ -1,0 +1,44 @@
+//! The one thing that the suite asks of an executor: run a graph once on given inputs and states.
+
+use std::collections::HashMap;
+
+use memfit_ir::Graph;
+
+use crate::error::Result;
+use crate::reference;
+use crate::tensor::Tensor;
+
+pub trait Runner {
+    /// Runs the graph once. `inputs` and `states` are by the names in the graph.
+    fn run(
+        &mut self,
+        graph: &Graph,
+        inputs: &HashMap<String, Tensor>,
+        states: &HashMap<String, Tensor>,
+    ) -> Result<RunResult>;
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunResult {
+    /// The graph's outputs, by name.
+    pub outputs: HashMap<String, Tensor>,
+    /// All states as the run leaves them, by name.
+    pub states: HashMap<String, Tensor>,
+}
+
+/// The reference executor as a runner.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference;
+
+impl Runner for Reference {
+    fn run(
+        &mut self,
+        graph: &Graph,
+        inputs: &HashMap<String, Tensor>,
+        states: &HashMap<String, Tensor>,
+    ) -> Result<RunResult> {
+        let values = reference::evaluate(graph, inputs, states)?;
+        let outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), values[*v].clone())).collect();
+        Ok(RunResult { outputs, states: reference::apply_donations(graph, &values, states) })
+    }
+}
