@@ -4,6 +4,7 @@
 //! bit-identical for every number of threads.
 
 pub mod isa;
+pub mod kernels;
 pub mod math;
 pub mod pool;
 
