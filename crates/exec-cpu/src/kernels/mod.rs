@@ -5,10 +5,13 @@
 //! chunk leaves its partial result in scratch, and partial results are joined in the order of the chunks: the number of
 //! threads changes no bit.
 
+pub mod layout;
 pub mod reduce;
+pub mod transpose;
 
 mod columns;
 mod lanes;
+mod strided;
 
 #[cfg(test)]
 mod check;
