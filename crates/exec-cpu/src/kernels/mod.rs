@@ -5,6 +5,8 @@
 //! chunk leaves its partial result in scratch, and partial results are joined in the order of the chunks: the number of
 //! threads changes no bit.
 
+pub mod batch_norm;
+pub mod layer_norm;
 pub mod layout;
 pub mod reduce;
 pub mod transpose;
