@@ -26,10 +26,6 @@ pub fn nans(n: usize) -> Vec<f32> {
     vec![f32::NAN; n]
 }
 
-pub fn widen(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&v| v as f64).collect()
-}
-
 pub fn cpu(isa: Isa, threads: usize) -> Cpu {
     Cpu { pool: Pool::new(threads).unwrap(), isa }
 }

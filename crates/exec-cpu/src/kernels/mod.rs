@@ -6,10 +6,14 @@
 //! threads changes no bit.
 
 pub mod batch_norm;
+pub mod cross_entropy;
+pub mod gather;
 pub mod layer_norm;
 pub mod layout;
 pub mod reduce;
+pub mod softmax;
 pub mod transpose;
+pub mod update;
 
 mod columns;
 mod lanes;
