@@ -14,10 +14,13 @@ pub mod reduce;
 pub mod softmax;
 pub mod transpose;
 pub mod update;
+pub mod upsample;
+pub mod window;
 
 mod columns;
 mod lanes;
 mod strided;
+mod tiles;
 
 #[cfg(test)]
 mod check;
