@@ -7,6 +7,7 @@ pub mod conv;
 pub mod elementwise;
 pub mod gemm;
 pub mod isa;
+pub mod kernels;
 pub mod math;
 pub mod memory;
 pub mod pool;
