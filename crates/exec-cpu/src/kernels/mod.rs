@@ -7,6 +7,8 @@
 
 pub mod batch_norm;
 pub mod cross_entropy;
+pub mod depthwise;
+pub mod depthwise_filter;
 pub mod gather;
 pub mod layer_norm;
 pub mod layout;
