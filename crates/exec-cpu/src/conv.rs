@@ -131,14 +131,7 @@ impl ConvShape {
     /// taps of the filter that reach them.
     fn transposed(&self, t: Tensors, group: usize, phase: [usize; 2]) -> Option<Gemm> {
         let axis = |i: usize, pad: usize| {
-            PhaseAxis::new(
-                self.image[i],
-                phase[i],
-                pad,
-                self.filter[i],
-                self.conv.stride[i],
-                self.conv.dilation[i],
-            )
+            PhaseAxis::new(self.image[i], phase[i], pad, self.filter[i], self.conv.stride[i], self.conv.dilation[i])
         };
         let (v, h) = (axis(0, self.conv.pad.top)?, axis(1, self.conv.pad.left)?);
         let (group_in, group_out) = (self.group_in(), self.group_out());

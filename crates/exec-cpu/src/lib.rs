@@ -3,9 +3,13 @@
 //! Nothing here allocates while a step runs: memory comes from the plan's segments, scratch included. Results are
 //! bit-identical for every number of threads.
 
+pub mod conv;
+pub mod elementwise;
 pub mod gemm;
 pub mod isa;
+pub mod kernels;
 pub mod math;
+pub mod memory;
 pub mod pool;
 
 use isa::Isa;

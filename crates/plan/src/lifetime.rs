@@ -32,11 +32,11 @@ pub fn buffers(graph: &Graph, groups: &[Group], needed: &Needed, scratch: &[u64]
     let mut lower = vec![None; graph.values().len()];
     let mut upper = vec![0; graph.values().len()];
     for (step, g) in groups.iter().enumerate() {
-        for v in g.writes(graph, needed) {
+        for v in &g.writes {
             lower[v.index()] = Some(step);
             upper[v.index()] = upper[v.index()].max(step + 1);
         }
-        for v in g.reads(graph) {
+        for &v in &g.reads {
             let s = storage(graph, v);
             upper[s.index()] = upper[s.index()].max(step + 1);
         }

@@ -19,7 +19,7 @@ pub fn order(graph: &Graph, groups: &[Group]) -> Result<Vec<usize>, String> {
     let mut edges: Vec<(usize, usize)> = Vec::new();
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values().len()];
     for (i, g) in groups.iter().enumerate() {
-        for v in g.reads(graph) {
+        for &v in &g.reads {
             let storage = storage(graph, v);
             readers[storage.index()].push(i);
             if let Some(p) = group_of[graph.producer(storage).index()] {

@@ -163,8 +163,8 @@ impl Draft {
             }
         }
         let working_set = |(step, g): (usize, &Group)| {
-            let mut values = g.writes(&self.graph, &self.needed);
-            values.extend(g.reads(&self.graph).iter().map(|&v| storage(&self.graph, v)));
+            let mut values = g.writes.clone();
+            values.extend(g.reads.iter().map(|&v| storage(&self.graph, v)));
             values.sort_unstable();
             values.dedup();
             scratch_of[step] + values.iter().filter_map(|v| size_of.get(v)).sum::<u64>()
@@ -198,7 +198,6 @@ impl Draft {
         let steps = (0..self.groups.len())
             .map(|i| Step {
                 group: self.groups[i].clone(),
-                writes: self.groups[i].writes(&self.graph, &self.needed),
                 scratch: scratch[i],
                 dies: std::mem::take(&mut dies[i]),
                 live_bytes: live[i] + accumulators,

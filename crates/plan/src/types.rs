@@ -45,8 +45,6 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub group: Group,
-    /// What the kernel writes to memory.
-    pub writes: Vec<ValueId>,
     /// Temporary memory of the kernel, live during this step only.
     pub scratch: Option<Place>,
     /// Values whose memory is free after this step.

@@ -41,16 +41,16 @@ pub fn validate(plan: &Plan, program: &Program, alignment: u64) -> Result<(), St
             bounds(plan, scratch, alignment).map_err(problem)?;
             // Scratch and results must not overlap each other or anything that is read in this step.
             let reads = step.group.nodes.iter().flat_map(|id| &graph.node(*id).inputs);
-            for v in reads.chain(&step.writes) {
+            for v in reads.chain(&step.group.writes) {
                 if program.place(*v).is_some_and(|p| overlap(p, scratch)) {
                     return Err(format!("step {number}: the scratch overlaps %{}", v.0));
                 }
             }
             memory.retain(|w| !overlap(w.place, scratch));
         }
-        for (i, &v) in step.writes.iter().enumerate() {
+        for (i, &v) in step.group.writes.iter().enumerate() {
             let place = program.place(v).ok_or(format!("step {number}: %{} has no place", v.0))?;
-            let others = &step.writes[..i];
+            let others = &step.group.writes[..i];
             if others.iter().any(|o| program.place(*o).is_some_and(|p| overlap(p, place))) {
                 return Err(format!("step {number}: two results overlap at %{}", v.0));
             }

@@ -7,9 +7,14 @@
 use memfit_ir::{Graph, NodeId, Op, ValueId};
 
 /// Nodes that one kernel runs, in order. The first is the root: the contraction, or the start of the chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub nodes: Vec<NodeId>,
+    /// The values that the kernel reads from memory, each once, in order of first use.
+    pub reads: Vec<ValueId>,
+    /// The values that leave the kernel, in order: read by other groups, given out, or taken over by a state. A node with
+    /// several outputs writes them all.
+    pub writes: Vec<ValueId>,
 }
 
 /// How far grouping goes. Both give the same bits.
@@ -33,37 +38,25 @@ impl Group {
         self.nodes.contains(&node)
     }
 
-    /// The values that the kernel reads from memory, each once, in order of first use.
-    pub fn reads(&self, graph: &Graph) -> Vec<ValueId> {
-        let mut reads = Vec::new();
+    /// Finds out what the group reads and writes.
+    fn finish(&mut self, graph: &Graph, needed: &Needed) {
         for &id in &self.nodes {
             let node = graph.node(id);
             for &v in &node.inputs {
-                let inside = self.contains(graph.producer(v)) || is_immediate(graph, &node.op, v);
-                if !inside && !reads.contains(&v) {
-                    reads.push(v);
+                let inside = self.nodes.contains(&graph.producer(v)) || is_immediate(graph, &node.op, v);
+                if !inside && !self.reads.contains(&v) {
+                    self.reads.push(v);
                 }
             }
-        }
-        reads
-    }
-
-    /// The values that leave the kernel, in order: read by other groups, given out, or taken over by a state. A node
-    /// with several outputs writes them all.
-    pub fn writes(&self, graph: &Graph, needed: &Needed) -> Vec<ValueId> {
-        let mut writes = Vec::new();
-        for &id in &self.nodes {
-            let outputs = &graph.node(id).outputs;
-            if outputs.len() > 1 || self.nodes.len() == 1 {
-                writes.extend(outputs);
-                continue;
-            }
-            let v = outputs[0];
-            if needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !self.contains(*u)) {
-                writes.push(v);
+            let leaves = |v: &ValueId| {
+                needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !self.nodes.contains(u))
+            };
+            if node.outputs.len() > 1 || self.nodes.len() == 1 {
+                self.writes.extend(&node.outputs);
+            } else {
+                self.writes.extend(node.outputs.iter().copied().filter(leaves));
             }
         }
-        writes
     }
 }
 
@@ -129,11 +122,14 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
             Grouping::Single => None,
         };
         let index = joined.unwrap_or_else(|| {
-            groups.push(Group { nodes: Vec::new() });
+            groups.push(Group::default());
             groups.len() - 1
         });
         groups[index].nodes.push(id);
         of[id.index()] = Some(index);
+    }
+    for g in &mut groups {
+        g.finish(graph, &needed);
     }
     groups
 }

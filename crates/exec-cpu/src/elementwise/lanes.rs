@@ -94,7 +94,7 @@ unsafe fn map3<A: Lane, Y: Lane>(a: *const A, b: *const Y, c: *const Y, y: *mut 
     }
 }
 
-const SQRT_2_OVER_PI: f32 = 0.797_884_56;
+const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 const GELU_CUBIC: f32 = 0.044_715;
 
 simd! {
@@ -166,7 +166,7 @@ simd! {
                 }),
                 Unary::GeluErf => map2(s, dy, dx, n, |x: f32, d: f32| {
                     let cdf = 0.5 * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2));
-                    let pdf = 0.398_942_28 * exp::<FMA>(-0.5 * x * x);
+                    let pdf = 0.398_942_3 * exp::<FMA>(-0.5 * x * x);
                     d * fma::<FMA>(x, pdf, cdf)
                 }),
             }

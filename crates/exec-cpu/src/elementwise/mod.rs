@@ -1,0 +1,13 @@
+//! Elementwise chains: any number of nodes of one shape, run tile by tile, so that values inside the chain never leave the
+//! first-level cache. The same chain finishes the output of a contraction while it is still in the cache.
+//!
+//! Every node is computed on its own, in its own type: a chain gives the same bits as its nodes one by one.
+
+mod lanes;
+mod operand;
+mod tape;
+
+pub use tape::{Bound, Tape};
+
+/// Elements of a tile: 4 KiB, so that a few of them fit into the first-level cache.
+pub const TILE: usize = 1024;

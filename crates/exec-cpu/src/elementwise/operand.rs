@@ -1,0 +1,177 @@
+//! How a chain reads its operands: straight from memory, converted, repeated, or gathered by strides.
+
+use memfit_ir::DType;
+
+use super::TILE;
+
+/// A broadcast operand as axes of the chain's shape: extent, and distance in elements (0 where it is repeated). Neighbouring
+/// axes that step alike are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strides(pub Vec<(usize, usize)>);
+
+impl Strides {
+    /// How a tensor of shape `from` is read along `to`, to which it broadcasts.
+    pub fn new(from: &[usize], to: &[usize]) -> Strides {
+        let lead = to.len() - from.len();
+        let mut axes: Vec<(usize, usize)> = Vec::new();
+        let mut stride = 1;
+        for i in (0..to.len()).rev() {
+            let extent = if i >= lead { from[i - lead] } else { 1 };
+            let step = if extent == 1 { 0 } else { stride };
+            stride *= extent;
+            if to[i] == 1 {
+                continue;
+            }
+            match axes.last_mut() {
+                // The axis inside steps so that its end meets the start of this one's next element.
+                Some((n, inner)) if (*inner == 0 && step == 0) || (*inner != 0 && step == *n * *inner) => *n *= to[i],
+                _ => axes.push((to[i], step)),
+            }
+        }
+        axes.reverse();
+        if axes.is_empty() {
+            axes.push((1, 0));
+        }
+        Strides(axes)
+    }
+
+    /// The length after which the operand repeats from its start, if it is read contiguously until then.
+    pub fn period(&self) -> Option<usize> {
+        match self.0[..] {
+            [(_, 0), (n, 1)] => Some(n),
+            _ => None,
+        }
+    }
+
+    /// Fills a tile with elements `e0..e0+n` of the broadcast operand.
+    ///
+    /// # Safety
+    /// `from` holds the whole operand, `to` has room for n lanes.
+    pub unsafe fn gather(&self, from: *const u8, dtype: DType, e0: usize, n: usize, to: *mut f32) {
+        let (inner, step) = self.0[self.0.len() - 1];
+        let outer = &self.0[..self.0.len() - 1];
+        let mut done = 0;
+        while done < n {
+            let e = e0 + done;
+            let (mut rest, within) = (e / inner, e % inner);
+            let mut offset = within * step;
+            for &(extent, stride) in outer.iter().rev() {
+                offset += rest % extent * stride;
+                rest /= extent;
+            }
+            let run = (inner - within).min(n - done);
+            // SAFETY: offsets are inside the operand; `done + run` stays within n.
+            unsafe {
+                let source = from.add(offset * dtype.size());
+                let to = to.add(done);
+                match step {
+                    0 => {
+                        let mut lane = 0.0;
+                        load_lanes(source, dtype, 1, &mut lane);
+                        for i in 0..run {
+                            *to.add(i) = lane;
+                        }
+                    }
+                    1 => load_lanes(source, dtype, run, to),
+                    _ => {
+                        for i in 0..run {
+                            load_lanes(source.add(i * step * dtype.size()), dtype, 1, to.add(i));
+                        }
+                    }
+                }
+            }
+            done += run;
+        }
+    }
+}
+
+/// Repeats a vector of lanes until `period + TILE` lanes are full: a tile may then start anywhere in the period.
+///
+/// # Safety
+/// The first `period` lanes are set, and there is room for the rest.
+pub unsafe fn repeat(lanes: *mut f32, period: usize) {
+    let mut filled = period;
+    while filled < period + TILE {
+        let n = filled.min(period + TILE - filled);
+        // SAFETY: source and destination do not overlap, because n ≤ filled.
+        unsafe { std::ptr::copy_nonoverlapping(lanes, lanes.add(filled), n) };
+        filled += n;
+    }
+}
+
+/// Reads elements as lanes: floats as f32, integers as i32.
+///
+/// # Safety
+/// `from` holds n elements of the type, `to` has room for n lanes.
+pub unsafe fn load_lanes(from: *const u8, dtype: DType, n: usize, to: *mut f32) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F32 | DType::I32 => std::ptr::copy_nonoverlapping(from.cast(), to, n),
+            DType::F16 => (0..n).for_each(|i| *to.add(i) = from.cast::<half::f16>().add(i).read().to_f32()),
+            DType::BF16 => (0..n).for_each(|i| *to.add(i) = from.cast::<half::bf16>().add(i).read().to_f32()),
+            DType::U8 => (0..n).for_each(|i| *to.cast::<i32>().add(i) = *from.add(i) as i32),
+        }
+    }
+}
+
+/// Writes lanes as elements.
+///
+/// # Safety
+/// `from` holds n lanes, `to` has room for n elements of the type.
+pub unsafe fn store_lanes(from: *const f32, dtype: DType, n: usize, to: *mut u8) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F32 | DType::I32 => std::ptr::copy_nonoverlapping(from, to.cast(), n),
+            DType::F16 => (0..n).for_each(|i| *to.cast::<half::f16>().add(i) = half::f16::from_f32(*from.add(i))),
+            DType::BF16 => (0..n).for_each(|i| *to.cast::<half::bf16>().add(i) = half::bf16::from_f32(*from.add(i))),
+            DType::U8 => (0..n).for_each(|i| *to.add(i) = *from.cast::<i32>().add(i) as u8),
+        }
+    }
+}
+
+/// Rounds lanes to what the type can hold, so that a value is the same inside a chain and in memory.
+///
+/// # Safety
+/// `lanes` holds n lanes.
+pub unsafe fn round_lanes(lanes: *mut f32, dtype: DType, n: usize) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F32 | DType::I32 | DType::U8 => {}
+            DType::F16 => (0..n).for_each(|i| *lanes.add(i) = half::f16::from_f32(*lanes.add(i)).to_f32()),
+            DType::BF16 => (0..n).for_each(|i| *lanes.add(i) = half::bf16::from_f32(*lanes.add(i)).to_f32()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_that_step_alike_are_one() {
+        for (from, to, want) in [
+            (&[2, 3, 4][..], &[2, 3, 4][..], vec![(24, 1)]),
+            (&[4], &[2, 3, 4], vec![(6, 0), (4, 1)]),
+            (&[3, 1], &[2, 3, 4], vec![(2, 0), (3, 1), (4, 0)]),
+            (&[2, 1, 4], &[2, 3, 4], vec![(2, 4), (3, 0), (4, 1)]),
+            (&[1, 1, 1], &[2, 3, 4], vec![(24, 0)]),
+            (&[2, 3, 1], &[2, 3, 4], vec![(6, 1), (4, 0)]),
+            (&[], &[], vec![(1, 0)]),
+        ] {
+            assert_eq!(Strides::new(from, to).0, want, "{from:?} to {to:?}");
+        }
+    }
+
+    #[test]
+    fn gathers_what_broadcasting_says() {
+        let from: Vec<f32> = (0..8).map(|i| i as f32).collect();
+        let strides = Strides::new(&[2, 1, 4], &[2, 3, 4]);
+        let mut got = [0f32; 10];
+        // SAFETY: the operand has 8 elements, the tile room for 10.
+        unsafe { strides.gather(from.as_ptr().cast(), DType::F32, 7, 10, got.as_mut_ptr()) };
+        assert_eq!(got, [3., 0., 1., 2., 3., 4., 5., 6., 7., 4.]);
+    }
+}

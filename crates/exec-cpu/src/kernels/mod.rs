@@ -1,0 +1,96 @@
+//! Kernels over plain slices: one file a family. They never allocate: temporary memory is an argument whose length the
+//! companion function `…_scratch` gives. Every element of an output is written, whatever it held before.
+//!
+//! How a sum is split depends on shapes only. A long sum is cut into chunks whose number follows from the shape, each
+//! chunk leaves its partial result in scratch, and partial results are joined in the order of the chunks: the number of
+//! threads changes no bit.
+
+pub mod batch_norm;
+pub mod cross_entropy;
+pub mod depthwise;
+pub mod depthwise_filter;
+pub mod gather;
+pub mod layer_norm;
+pub mod layout;
+pub mod reduce;
+pub mod softmax;
+pub mod transpose;
+pub mod update;
+pub mod upsample;
+pub mod window;
+
+mod columns;
+mod lanes;
+mod strided;
+mod tiles;
+
+#[cfg(test)]
+mod check;
+
+/// An id or a label outside of its table. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("index {index} at position {position} is not below {limit}")]
+pub struct BadIndex {
+    pub index: i64,
+    pub limit: usize,
+    /// Where the index stands among the ids or labels, counted from 0.
+    pub position: usize,
+}
+
+/// All indices lie in `0..limit`.
+fn check_indices(indices: &[i32], limit: usize) -> Result<(), BadIndex> {
+    let inside = |&i: &i32| usize::try_from(i).is_ok_and(|i| i < limit);
+    match indices.iter().position(|i| !inside(i)) {
+        Some(position) => Err(BadIndex { index: indices[position] as i64, limit, position }),
+        None => Ok(()),
+    }
+}
+
+/// The extents of a batch of images, channels last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub n: usize,
+    pub h: usize,
+    pub w: usize,
+    pub c: usize,
+}
+
+impl Image {
+    pub fn new(n: usize, h: usize, w: usize, c: usize) -> Image {
+        Image { n, h, w, c }
+    }
+
+    /// Number of elements.
+    pub fn len(self) -> usize {
+        self.n * self.h * self.w * self.c
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where row `y` of image `n` starts.
+    fn row(self, n: usize, y: usize) -> usize {
+        (n * self.h + y) * self.w * self.c
+    }
+}
+
+/// `n` things cut into chunks of equal length, the last one shorter. Depends on shapes only.
+#[derive(Clone, Copy, Debug)]
+struct Chunks {
+    n: usize,
+    each: usize,
+    count: usize,
+}
+
+impl Chunks {
+    /// At most `most` chunks of at least `least` things.
+    fn new(n: usize, least: usize, most: usize) -> Chunks {
+        let each = least.max(n.div_ceil(most.max(1))).max(1);
+        Chunks { n, each, count: n.div_ceil(each).max(1) }
+    }
+
+    fn range(self, i: usize) -> std::ops::Range<usize> {
+        (i * self.each).min(self.n)..((i + 1) * self.each).min(self.n)
+    }
+}
