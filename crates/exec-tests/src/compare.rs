@@ -7,6 +7,17 @@ use crate::tensor::{Tensor, indices};
 /// Shapes are equal and no element is off by more than `tolerance` × the largest expected magnitude; gives the largest
 /// error, in the same unit. Element types may differ: golden vectors keep booleans as integers.
 pub fn check_close(what: &str, expected: &Tensor, given: &Tensor, tolerance: f64) -> Result<f64> {
+    check_close_beyond(what, expected, given, tolerance, |_| 0.0)
+}
+
+/// The same, where element i may be off by `slack(i)` without counting.
+pub fn check_close_beyond(
+    what: &str,
+    expected: &Tensor,
+    given: &Tensor,
+    tolerance: f64,
+    slack: impl Fn(usize) -> f64,
+) -> Result<f64> {
     check_shapes(what, expected, given)?;
     let largest = expected.data.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let scale = if largest > 0.0 { largest } else { 1.0 };
@@ -14,7 +25,7 @@ pub fn check_close(what: &str, expected: &Tensor, given: &Tensor, tolerance: f64
     for (i, index) in indices(expected.shape()).enumerate() {
         let (e, g) = (expected.data[i], given.data[i]);
         // Equal infinities differ by NaN; a NaN must never pass as close.
-        let error = if e == g { 0.0 } else { (g - e).abs() / scale };
+        let error = if e == g { 0.0 } else { ((g - e).abs() - slack(i)) / scale };
         if error.is_nan() || error > tolerance {
             return Err(Error::NotClose { what: what.into(), index, expected: e, given: g, error, tolerance });
         }

@@ -9,6 +9,7 @@ mod ops;
 mod optimizer;
 mod run;
 mod sequential;
+mod slack;
 mod tensors;
 
 use std::collections::BTreeMap;

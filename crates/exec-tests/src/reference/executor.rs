@@ -52,7 +52,7 @@ impl Executor for ReferenceExecutor {
                 _ => kernel.reads.push(placed(v)),
             }
         }
-        kernel.writes = step.writes.iter().map(|&v| placed(v)).collect();
+        kernel.writes = step.group.writes.iter().map(|&v| placed(v)).collect();
         Ok(kernel)
     }
 
