@@ -1,1 +1,28 @@
-fn main() {}
+//! The command line: arguments → validated run → one function per command. The only crate that prints.
+
+mod args;
+mod commands;
+mod digits;
+mod failure;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.json;
+    let result = match cli.command.unwrap_or_default() {
+        Command::Train(overrides) => run::Run::new(overrides, json).and_then(|r| commands::train::train(&r)),
+        Command::Plan(overrides) => run::Run::new(overrides, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Models => commands::models::models(json),
+        Command::Devices => commands::devices::devices(json),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error, json),
+    }
+}

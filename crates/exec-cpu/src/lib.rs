@@ -5,13 +5,16 @@
 
 pub mod conv;
 pub mod elementwise;
+mod executor;
 pub mod gemm;
 pub mod isa;
 pub mod kernels;
+mod launch;
 pub mod math;
 pub mod memory;
 pub mod pool;
 
+pub use executor::CpuExecutor;
 use isa::Isa;
 use pool::Pool;
 

@@ -1,8 +1,10 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
+use std::time::{Duration, Instant};
+
 use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass};
 use memfit_ir::{DType, TensorType, ValueId, philox};
-use memfit_plan::{Phase, Place, Plan, Program, StateSlot};
+use memfit_plan::{Phase, Place, Plan, Program, StateSlot, Step};
 
 use crate::arena::Growth;
 use crate::error::ExecError;
@@ -157,7 +159,7 @@ impl<E: Executor> Engine<E> {
             }
         }
         for part in 0..self.plan.accumulate() {
-            self.run_part(Phase::Accumulate, inputs, lr, clock, part)?;
+            self.run_part(Phase::Accumulate, inputs, lr, clock, part, |_, _, _| {})?;
         }
         self.run(Phase::Apply, &[], lr, clock)
     }
@@ -176,7 +178,19 @@ impl<E: Executor> Engine<E> {
 
     /// Runs one program once.
     pub fn run(&mut self, phase: Phase, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
-        self.run_part(phase, inputs, lr, clock, 0)
+        self.run_part(phase, inputs, lr, clock, 0, |_, _, _| {})
+    }
+
+    /// Runs one program once and tells the time of every step.
+    pub fn run_observed(
+        &mut self,
+        phase: Phase,
+        inputs: &[(&str, TensorView)],
+        lr: f32,
+        clock: Clock,
+        observe: impl FnMut(&Program, &Step, Duration),
+    ) -> Result<(), ExecError> {
+        self.run_part(phase, inputs, lr, clock, 0, observe)
     }
 
     fn run_part(
@@ -186,15 +200,18 @@ impl<E: Executor> Engine<E> {
         lr: f32,
         clock: Clock,
         part: usize,
+        mut observe: impl FnMut(&Program, &Step, Duration),
     ) -> Result<(), ExecError> {
         let index = self.index(phase)?;
         self.stage(index, inputs, lr, clock, part)?;
         let program = &self.plan.programs[index];
         for (step, kernel) in program.steps.iter().zip(&self.kernels[index]) {
+            let start = Instant::now();
             self.executor.launch(kernel, &mut self.arena).map_err(|problem| {
                 let root = program.graph.node(step.group.root());
                 ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
             })?;
+            observe(program, step, start.elapsed());
             if self.options.poison {
                 let dead = step.dies.iter().filter_map(|&v| program.place(v)).chain(step.scratch);
                 dead.for_each(|place| self.executor.fill(&mut self.arena, place, POISON));

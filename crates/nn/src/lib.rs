@@ -14,7 +14,7 @@ pub mod zoo;
 
 pub use error::{Error, Result};
 pub use init::Initializer;
-pub use optim::{Clip, Optimizer};
+pub use optim::Optimizer;
 pub use zoo::{Forward, Model};
 
 /// What a graph is built for. Only batch norm and dropout differ; names and shapes of the states are the same in both.

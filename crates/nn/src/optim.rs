@@ -12,18 +12,6 @@ pub struct Optimizer {
     pub learning_rate: f32,
 }
 
-/// What is done to the gradients before the update.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub enum Clip {
-    #[default]
-    None,
-    /// Each element is cut to −value…value.
-    Value(f32),
-    /// All gradients together are shrunk to this norm where they exceed it. The update of every parameter then waits
-    /// for all gradients.
-    GlobalNorm(f32),
-}
-
 type Preset = (&'static str, fn() -> Optimizer);
 
 /// Every optimizer, in the order in which they are listed to a person.

@@ -162,14 +162,32 @@ fn for_each_unit(
 }
 
 /// Blocks of rows of a unit's chunk, as (offset of the first element, rows).
-#[inline(always)]
-fn for_each_block(split: &Split, rows: usize, u: usize, mut body: impl FnMut(Walk, usize, usize)) {
-    let (sample, chunk, col) = split.unit(u);
-    let walk = Walk { stride: split.cols, width: split.width(col) };
-    let range = split.chunks.range(chunk);
-    for start in range.clone().step_by(walk.block_rows()) {
-        let block = walk.block_rows().min(range.end - start);
-        body(walk, (sample * rows + start) * split.cols + col, block);
+struct Blocks {
+    rows: Range<usize>,
+    each: usize,
+    base: usize,
+    cols: usize,
+}
+
+impl Blocks {
+    #[inline(always)]
+    fn new(split: &Split, rows: usize, u: usize) -> (Walk, Blocks) {
+        let (sample, chunk, col) = split.unit(u);
+        let walk = Walk { stride: split.cols, width: split.width(col) };
+        let base = sample * rows * split.cols + col;
+        (walk, Blocks { rows: split.chunks.range(chunk), each: walk.block_rows(), base, cols: split.cols })
+    }
+}
+
+impl Iterator for Blocks {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let rows = self.each.min(self.rows.len());
+        let at = self.base + self.rows.start * self.cols;
+        self.rows.start += rows;
+        (rows > 0).then_some((at, rows))
     }
 }
 
@@ -186,19 +204,22 @@ simd! {
             mean.fill(0.0);
             m2.fill(0.0);
             let mut seen = 0;
-            for_each_block(split, rows, u, |walk, at, block| {
+            let (walk, blocks) = Blocks::new(split, rows, u);
+            for (at, block) in blocks {
                 let x = &x[at..];
                 // Relative to the block's first row, so that a mean far from zero costs no digits.
                 center[..width].copy_from_slice(&x[..width]);
                 let sum = (0.0, |a: f32, x: f32, c: f32| a + (x - c), |a: f32, b: f32| a + b);
                 columns::fold1(walk, block, x, &mut center, &mut acc, sum);
                 let share = 1.0 / block as f32;
-                center[..width].iter_mut().zip(&acc).for_each(|(c, &sum)| *c = fma::<FMA>(sum, share, *c));
+                for (c, &sum) in center[..width].iter_mut().zip(&acc) {
+                    *c = fma::<FMA>(sum, share, *c);
+                }
                 let deviation = |a: f32, x: f32, c: f32| fma::<FMA>(x - c, x - c, a);
                 columns::fold1(walk, block, x, &mut center, &mut acc, (0.0, deviation, |a: f32, b: f32| a + b));
                 chan::<FMA>([seen, block], mean, m2, &center[..width], &acc[..width]);
                 seen += block;
-            });
+            }
             place += width;
         }
     }
@@ -263,12 +284,15 @@ simd! {
             let (plain, weighted) = (&mut plain[place..place + width], &mut weighted[place..place + width]);
             plain.fill(0.0);
             weighted.fill(0.0);
-            for_each_block(split, rows, u, |walk, at, block| {
+            let (walk, blocks) = Blocks::new(split, rows, u);
+            for (at, block) in blocks {
                 let x_dy = [&x_dy[0][at..], &x_dy[1][at..]];
                 columns::fold_grad::<FMA>(walk, block, x_dy, &mut center, [&mut sum, &mut product]);
-                plain.iter_mut().zip(&sum).for_each(|(p, &s)| *p += s);
-                weighted.iter_mut().zip(&product).for_each(|(w, &s)| *w += s);
-            });
+                for ((p, w), (&s, &t)) in plain.iter_mut().zip(weighted.iter_mut()).zip(sum.iter().zip(&product)) {
+                    *p += s;
+                    *w += t;
+                }
+            }
             place += width;
         }
     }

@@ -205,7 +205,9 @@ fn pixels<const FMA: bool, const N: usize>(
                 let x = &image[at..at + (N - 1) * x_step + L];
                 for n in 0..N {
                     let x = &x[n * x_step..n * x_step + L];
-                    (0..L).for_each(|l| sum[n][l] = fma::<FMA>(x[l], w[l], sum[n][l]));
+                    for l in 0..L {
+                        sum[n][l] = fma::<FMA>(x[l], w[l], sum[n][l]);
+                    }
                 }
             }
         }

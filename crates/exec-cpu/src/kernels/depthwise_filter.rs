@@ -149,22 +149,30 @@ simd! {
 fn row_sum<const FMA: bool, const L: usize>(dy: &[f32], x: &[f32], c: usize, step: usize, first: usize) -> [f32; L] {
     let mut acc = [[0.0; L]; WAYS];
     let n = dy.len() / c;
-    let add = |acc: &mut [f32; L], i: usize| {
-        let (dy, x) = (&dy[i * c + first..i * c + first + L], &x[i * step + first..i * step + first + L]);
-        (0..L).for_each(|l| acc[l] = fma::<FMA>(x[l], dy[l], acc[l]));
-    };
     let mut i = 0;
     while i + WAYS <= n {
-        (0..WAYS).for_each(|way| add(&mut acc[way], i + way));
+        for (way, acc) in acc.iter_mut().enumerate() {
+            add_pixel::<FMA, L>(acc, &x[(i + way) * step + first..], &dy[(i + way) * c + first..]);
+        }
         i += WAYS;
     }
     while i < n {
-        add(&mut acc[0], i);
+        add_pixel::<FMA, L>(&mut acc[0], &x[i * step + first..], &dy[i * c + first..]);
         i += 1;
     }
     let mut sum = [0.0; L];
-    (0..L).for_each(|l| sum[l] = (acc[0][l] + acc[1][l]) + (acc[2][l] + acc[3][l]));
+    for l in 0..L {
+        sum[l] = (acc[0][l] + acc[1][l]) + (acc[2][l] + acc[3][l]);
+    }
     sum
+}
+
+#[inline(always)]
+fn add_pixel<const FMA: bool, const L: usize>(acc: &mut [f32; L], x: &[f32], dy: &[f32]) {
+    let (x, dy) = (&x[..L], &dy[..L]);
+    for l in 0..L {
+        acc[l] = fma::<FMA>(x[l], dy[l], acc[l]);
+    }
 }
 
 #[cfg(test)]

@@ -54,7 +54,9 @@ pub fn gather_grad(cpu: &Cpu, dim: usize, ids: &[i32], dy: &[f32], dtable: &mut 
 
 simd! {
     fn add_to<FMA>(isa, x: &[f32], y: &mut [f32]) {
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y += x);
+        for (y, &x) in y.iter_mut().zip(x) {
+ *y += x;
+}
     }
 }
 

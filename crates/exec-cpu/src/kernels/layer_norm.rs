@@ -159,7 +159,9 @@ simd! {
         for ((x, y), rstd) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)).zip(rstd) {
             let squares = lanes::sum1(x, |a, x| fma::<FMA>(x, x, a)) / dim as f32;
             let r = 1.0 / (squares + eps).sqrt();
-            y.iter_mut().zip(x).zip(scale).for_each(|((y, &x), &s)| *y = x * r * s);
+            for ((y, &x), &s) in y.iter_mut().zip(x).zip(scale) {
+ *y = x * r * s;
+}
             *rstd = r;
         }
     }

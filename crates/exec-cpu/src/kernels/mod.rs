@@ -5,6 +5,8 @@
 //! chunk leaves its partial result in scratch, and partial results are joined in the order of the chunks: the number of
 //! threads changes no bit.
 
+pub mod attention;
+pub mod attention_grad;
 pub mod batch_norm;
 pub mod cross_entropy;
 pub mod depthwise;
@@ -21,6 +23,7 @@ pub mod window;
 
 mod columns;
 mod lanes;
+mod product;
 mod strided;
 mod tiles;
 

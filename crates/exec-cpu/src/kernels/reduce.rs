@@ -201,49 +201,53 @@ fn units_with(
     let (mut param, mut acc): (Accumulator, Accumulator) = ([0.0; WIDEST], [0.0; WIDEST]);
     for u in units {
         let (o, chunk, col) = plan.split.unit(u);
-        let base = plan.kept.offset(o);
-        let range = plan.split.chunks.range(chunk);
+        let runs = Runs { plan, base: plan.kept.offset(o) + col, rows: plan.split.chunks.range(chunk) };
         if plan.split.cols == 1 {
             let mut total = init as f64;
-            for_each_run(plan, range, base, |x_range| {
-                for block in x[x_range].chunks(ROW_BLOCK) {
+            for (at, len) in runs {
+                for block in x[at..at + len].chunks(ROW_BLOCK) {
                     total = join64(total, row(block, init, step) as f64);
                 }
-            });
+            }
             out[0] = total as f32;
             out = &mut out[1..];
             continue;
         }
-        let width = plan.split.width(col);
-        let (here, rest) = out.split_at_mut(width);
+        let walk = Walk { stride: plan.split.cols, width: plan.split.width(col) };
+        let (here, rest) = out.split_at_mut(walk.width);
         here.fill(init);
-        let walk = Walk { stride: plan.split.cols, width };
-        for_each_run(plan, range, base + col, |x_range| {
-            let rows = x_range.len() / walk.stride;
+        for (at, rows) in runs {
             let mut r = 0;
             while r < rows {
                 let block = walk.block_rows().min(rows - r);
-                let x = &x[x_range.start + r * walk.stride..];
+                let x = &x[at + r * walk.stride..];
                 columns::fold1(walk, block, x, &mut param, &mut acc, (init, |a, x, _| step(a, x), join));
-                here.iter_mut().zip(&acc).for_each(|(h, &a)| *h = join(*h, a));
+                for (h, &a) in here.iter_mut().zip(&acc) {
+                    *h = join(*h, a);
+                }
                 r += block;
             }
-        });
+        }
         out = rest;
     }
 }
 
-/// The contiguous stretches of x that the reduced rows `range` lie in; a stretch's length counts whole rows.
-#[inline(always)]
-fn for_each_run(plan: &Plan, range: Range<usize>, base: usize, mut body: impl FnMut(Range<usize>)) {
-    let cols = plan.split.cols;
-    let mut r = range.start;
-    while r < range.end {
-        let (run, first) = (r / plan.rows, r % plan.rows);
-        let rows = (plan.rows - first).min(range.end - r);
-        let start = base + plan.runs.offset(run) + first * cols;
-        body(start..start + rows * cols);
-        r += rows;
+/// The contiguous stretches of x that some of the reduced rows lie in, as (offset, rows).
+struct Runs<'a> {
+    plan: &'a Plan,
+    base: usize,
+    rows: Range<usize>,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let (run, first) = (self.rows.start / self.plan.rows, self.rows.start % self.plan.rows);
+        let rows = (self.plan.rows - first).min(self.rows.len());
+        self.rows.start += rows;
+        (rows > 0).then(|| (self.base + self.plan.runs.offset(run) + first * self.plan.split.cols, rows))
     }
 }
 

@@ -45,7 +45,9 @@ fn exp_row<const FMA: bool>(x: &[f32], max: f32, y: &mut [f32]) -> f32 {
     }
     let tail = exp_tail::<FMA>(x_tail, max);
     y_tail.copy_from_slice(&tail[..y_tail.len()]);
-    (0..LANES).for_each(|l| sum[l] += tail[l]);
+    for l in 0..LANES {
+        sum[l] += tail[l];
+    }
     sum_lanes(sum)
 }
 
@@ -60,7 +62,9 @@ pub(super) fn exp_sum<const FMA: bool>(x: &[f32], max: f32) -> f32 {
         }
     }
     let tail = exp_tail::<FMA>(x_tail, max);
-    (0..LANES).for_each(|l| sum[l] += tail[l]);
+    for l in 0..LANES {
+        sum[l] += tail[l];
+    }
     sum_lanes(sum)
 }
 
@@ -80,7 +84,9 @@ simd! {
     fn rows_of<FMA>(isa, dim: usize, x: &[f32], y: &mut [f32]) {
         for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
             let scale = 1.0 / exp_row::<FMA>(x, lanes::max(x), y);
-            y.iter_mut().for_each(|y| *y *= scale);
+            for y in y {
+ *y *= scale;
+}
         }
     }
 }
@@ -90,7 +96,9 @@ simd! {
         for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
             let max = lanes::max(x);
             let log = math::log::<FMA>(exp_sum::<FMA>(x, max));
-            y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - max) - log);
+            for (y, &x) in y.iter_mut().zip(x) {
+ *y = (x - max) - log;
+}
         }
     }
 }
@@ -105,7 +113,9 @@ simd! {
                 }
             } else {
                 let sum = lanes::sum2(y, dy, |a, y, dy| fma::<FMA>(y, dy, a));
-                dx.iter_mut().zip(y).zip(dy).for_each(|((dx, &y), &dy)| *dx = y * (dy - sum));
+                for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
+ *dx = y * (dy - sum);
+}
             }
         }
     }

@@ -106,7 +106,7 @@ simd! {
                     for j in 0..g.factor[1] {
                         let at = (i * g.to.w + j) * g.to.c + c;
                         let dy = &block[at..at + L];
-                        (0..L).for_each(|l| sum[l] += dy[l]);
+                        for l in 0..L { sum[l] += dy[l]; }
                     }
                 }
                 dx[c..c + L].copy_from_slice(&sum);
@@ -146,7 +146,9 @@ simd! {
                     let weight = wy * between(ox, g.factor[1], g.from.w).weight_of(px);
                     let at = g.to.row(n, oy) + ox * g.to.c;
                     let dy = &dy[at..at + g.to.c];
-                    dx.iter_mut().zip(dy).for_each(|(dx, &dy)| *dx = fma::<FMA>(weight, dy, *dx));
+                    for (dx, &dy) in dx.iter_mut().zip(dy) {
+                        *dx = fma::<FMA>(weight, dy, *dx);
+                    }
                 }
             }
         }

@@ -182,7 +182,7 @@ simd! {
                     for j in 0..kw.len() {
                         let at = (i * g.from.w + j) * g.from.c + c;
                         let x = &image[at..at + L];
-                        (0..L).for_each(|l| sum[l] += x[l]);
+                        for l in 0..L { sum[l] += x[l]; }
                     }
                 }
                 y[c..c + L].copy_from_slice(&sum.map(|s| s / count));
@@ -203,7 +203,7 @@ simd! {
                         let share = 1.0 / (g.rows_of(oy).0.len() * g.cols_of(ox).0.len()) as f32;
                         let at = g.to.row(n, oy) + ox * g.to.c + c;
                         let dy = &dy[at..at + L];
-                        (0..L).for_each(|l| sum[l] = fma::<FMA>(dy[l], share, sum[l]));
+                        for l in 0..L { sum[l] = fma::<FMA>(dy[l], share, sum[l]); }
                     }
                 }
                 dx[c..c + L].copy_from_slice(&sum);

@@ -1,0 +1,87 @@
+//! What can be typed. Nothing is checked here beyond its form: see `run.rs`.
+
+use clap::{Args, Parser, Subcommand};
+
+/// Deep-learning training in the memory you have.
+///
+/// With no command: trains a small convnet on the built-in handwritten digits.
+#[derive(Parser, Debug)]
+#[command(name = "memfit", version, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Print one JSON object a line, for machines
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  memfit                                            train the digits convnet
+  memfit train --epochs 5 --budget 4MiB             the same, in at most 4 MiB
+  memfit plan --model resnet50 --batch 16           where each byte of a training step goes
+  memfit plan --model gpt --batch 8 --budget 400MiB
+  memfit models                                     what can be named";
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Train a model
+    Train(Overrides),
+    /// Plan a model without running it: the peak, and where each byte goes
+    Plan(Overrides),
+    /// List the models
+    Models,
+    /// Show what this machine computes on
+    Devices,
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Command::Train(Overrides::default())
+    }
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct Overrides {
+    /// Name of a model; see `memfit models`
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Size of the input, such as 224x224x3
+    #[arg(long, value_name = "HxWxC")]
+    pub input: Option<String>,
+    /// Number of classes
+    #[arg(long)]
+    pub classes: Option<usize>,
+    /// Samples a step
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// Samples at a time, a divisor of the batch; gradients are summed over the batch
+    #[arg(long)]
+    pub micro_batch: Option<usize>,
+    /// Times through the data
+    #[arg(long)]
+    pub epochs: Option<usize>,
+    /// Stop after this many steps
+    #[arg(long)]
+    pub steps: Option<usize>,
+    /// sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad
+    #[arg(long)]
+    pub optimizer: Option<String>,
+    /// Learning rate
+    #[arg(long)]
+    pub lr: Option<f32>,
+    /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<String>,
+    /// Threads; all cores if not given
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Seed of everything random
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Write the trained weights to this file (safetensors)
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<std::path::PathBuf>,
+    /// Start from the weights of this file (safetensors)
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<std::path::PathBuf>,
+}

@@ -1,0 +1,6 @@
+//! One file a command.
+
+pub mod devices;
+pub mod models;
+pub mod plan;
+pub mod train;

@@ -1,0 +1,172 @@
+//! `memfit train`: trains on the built-in digits under the plan.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use memfit::exec::Executor;
+use memfit::exec::weights::Match;
+use memfit::ir::op::StateClass;
+use memfit::ir::philox;
+use memfit::plan::bytes::Bytes;
+use memfit::{Clock, CpuExecutor, Engine, Options, Phase, TensorView, plan_model};
+use serde_json::json;
+
+use crate::digits::{self, Digits};
+use crate::failure::usage;
+use crate::run::Run;
+
+const SHAPE: [usize; 3] = [8, 8, 1];
+
+pub fn train(run: &Run) -> Result<()> {
+    if run.name != "digits" {
+        return Err(usage(format!(
+            "there is no data to train {} on yet: training uses the built-in digits; `memfit plan --model {}` plans it",
+            run.name, run.name
+        )));
+    }
+    let executor = CpuExecutor::new(run.threads)?;
+    let start = Instant::now();
+    let plan = plan_model(&run.model, &run.training, executor.target(), &run.request)?;
+    super::plan::print(run, &plan, start.elapsed().as_secs_f64() * 1e3);
+    let mut engine = Engine::new(executor, plan, Options::default())?;
+    engine.init(run.seed)?;
+    if let Some(path) = &run.weights {
+        engine.load(path, Match::Exact, |s| s.class != StateClass::Slot)?;
+    }
+    let (train_set, test_set) = digits::load();
+    if run.request.batch > train_set.len() {
+        return Err(usage(format!("--batch {} is larger than the {} digits", run.request.batch, train_set.len())));
+    }
+    let mut trainer = Trainer::new(run, engine);
+    for epoch in 0..run.epochs {
+        if !trainer.epoch(&train_set, epoch)? {
+            break;
+        }
+        trainer.report(epoch, &test_set)?;
+    }
+    let accuracy = trainer.accuracy(&test_set)?;
+    let arena = trainer.engine.plan().arena_bytes();
+    if let Some(path) = &run.out {
+        trainer.engine.save(path, |s| s.class != StateClass::Slot)?;
+    }
+    if run.json {
+        println!(
+            "{}",
+            json!({ "event": "done", "test_accuracy": accuracy, "arena_bytes": arena, "steps": trainer.step })
+        );
+    } else {
+        println!(
+            "{} steps in {:.1} s: {:.2} % of {} held-out digits right, in {}",
+            trainer.step,
+            trainer.started.elapsed().as_secs_f64(),
+            accuracy * 100.0,
+            test_set.len(),
+            Bytes(arena)
+        );
+        if let Some(path) = &run.out {
+            println!("weights: {}", path.display());
+        }
+    }
+    Ok(())
+}
+
+struct Trainer<'a> {
+    run: &'a Run,
+    engine: Engine<CpuExecutor>,
+    images: Vec<f32>,
+    labels: Vec<i32>,
+    logits: Vec<f32>,
+    step: u32,
+    /// Sum of losses and number of steps of this epoch.
+    losses: (f64, usize),
+    started: Instant,
+}
+
+impl<'a> Trainer<'a> {
+    fn new(run: &'a Run, engine: Engine<CpuExecutor>) -> Self {
+        let batch = run.request.batch;
+        Trainer {
+            run,
+            engine,
+            images: vec![0.0; batch * 64],
+            labels: vec![0; batch],
+            logits: vec![0.0; batch * 10],
+            step: 0,
+            losses: (0.0, 0),
+            started: Instant::now(),
+        }
+    }
+
+    fn inputs(&self) -> ([usize; 4], [usize; 1]) {
+        let batch = self.run.request.batch;
+        ([batch, SHAPE[0], SHAPE[1], SHAPE[2]], [batch])
+    }
+
+    /// One pass over the data in a fresh order; whether there is more to do.
+    fn epoch(&mut self, data: &Digits, epoch: usize) -> Result<bool> {
+        let mut order: Vec<usize> = (0..data.len()).collect();
+        let keys: Vec<f32> = philox::uniform(self.run.seed, &format!("shuffle/{epoch}"), data.len()).collect();
+        order.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(a.cmp(&b)));
+        self.losses = (0.0, 0);
+        for picked in order.chunks_exact(self.run.request.batch) {
+            if self.run.steps.is_some_and(|limit| self.step as usize >= limit) {
+                return Ok(false);
+            }
+            data.batch(picked, &mut self.images, &mut self.labels);
+            let (x, y) = self.inputs();
+            let inputs = [("x", TensorView::f32(&x, &self.images)), ("y", TensorView::i32(&y, &self.labels))];
+            let start = Instant::now();
+            let clock = Clock { step: self.step, seed: self.run.seed };
+            self.engine.step(&inputs, self.run.learning_rate, clock)?;
+            let loss = self.engine.loss()?;
+            if !loss.is_finite() {
+                bail!("the loss is {loss} at step {}; try a smaller --lr", self.step);
+            }
+            if self.run.json {
+                let ms = start.elapsed().as_secs_f64() * 1e3;
+                let live = self.engine.plan().peak_bytes;
+                println!(
+                    "{}",
+                    json!({ "event": "step", "step": self.step, "loss": loss, "ms": ms, "live_peak_bytes": live })
+                );
+            }
+            self.losses = (self.losses.0 + loss as f64, self.losses.1 + 1);
+            self.step += 1;
+        }
+        Ok(true)
+    }
+
+    fn report(&mut self, epoch: usize, test: &Digits) -> Result<()> {
+        let accuracy = self.accuracy(test)?;
+        let loss = self.losses.0 / self.losses.1.max(1) as f64;
+        if self.run.json {
+            println!("{}", json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy }));
+        } else {
+            println!("epoch {:>3}  loss {loss:.4}  test accuracy {:.2} %", epoch + 1, accuracy * 100.0);
+        }
+        Ok(())
+    }
+
+    /// The share of a set that the model gets right. A last batch that is not full is filled up with its first sample.
+    fn accuracy(&mut self, data: &Digits) -> Result<f64> {
+        let batch = self.run.request.batch;
+        let mut right = 0;
+        let all: Vec<usize> = (0..data.len()).collect();
+        for picked in all.chunks(batch) {
+            let mut filled = picked.to_vec();
+            filled.resize(batch, picked[0]);
+            data.batch(&filled, &mut self.images, &mut self.labels);
+            let (x, y) = self.inputs();
+            let inputs = [("x", TensorView::f32(&x, &self.images)), ("y", TensorView::i32(&y, &self.labels))];
+            self.engine.run(Phase::Eval, &inputs, 0.0, Clock::default())?;
+            self.engine.read_output(Phase::Eval, "logits", bytemuck::cast_slice_mut(&mut self.logits))?;
+            let rows = self.logits.chunks_exact(10).zip(&self.labels).take(picked.len());
+            right += rows.filter(|(row, label)| best(row) == **label as usize).count();
+        }
+        Ok(right as f64 / data.len() as f64)
+    }
+}
+
+fn best(row: &[f32]) -> usize {
+    (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0)
+}

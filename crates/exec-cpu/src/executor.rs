@@ -1,0 +1,124 @@
+//! The executor itself: what the planner may ask of the CPU, and how plans run on it.
+
+use memfit_exec::{ExecError, Executor, Growth, HostArena, KernelError};
+use memfit_ir::{Graph, Op, ValueId, cost};
+use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_transform::Group;
+use memfit_transform::group::is_contraction;
+
+use crate::Cpu;
+use crate::isa::Isa;
+use crate::launch::{self, Launch};
+use crate::memory::Memory;
+use crate::pool::Pool;
+
+/// A cache line, and the widest vector register.
+const ALIGNMENT: u64 = 64;
+
+pub struct CpuExecutor {
+    cpu: Cpu,
+}
+
+impl CpuExecutor {
+    /// On this many threads, with the best instructions that the machine has.
+    pub fn new(threads: usize) -> Result<CpuExecutor, ExecError> {
+        CpuExecutor::with_isa(threads, Isa::detect())
+    }
+
+    /// With one of [`Isa::available`].
+    pub fn with_isa(threads: usize, isa: Isa) -> Result<CpuExecutor, ExecError> {
+        assert!(Isa::available().contains(&isa), "{} is not available on this machine", isa.name());
+        let pool = Pool::new(threads).map_err(|source| ExecError::Threads { threads, source })?;
+        Ok(CpuExecutor { cpu: Cpu { pool, isa } })
+    }
+
+    pub fn threads(&self) -> usize {
+        self.cpu.pool.threads()
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.cpu.isa
+    }
+}
+
+impl Target for CpuExecutor {
+    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
+        4 * launch::scratch_len(&self.cpu, graph, group) as u64
+    }
+
+    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64 {
+        let bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
+        let flops: u64 =
+            group.nodes.iter().filter(|&&n| is_heavy(&graph.node(n).op)).map(|&n| cost(graph, n).flops).sum();
+        profile.launch_us * 1e-6 + flops as f64 / (profile.gflops * 1e9) + bytes as f64 / (profile.gbytes * 1e9)
+    }
+
+    fn alignment(&self) -> u64 {
+        ALIGNMENT
+    }
+
+    fn largest_binding(&self) -> u64 {
+        isize::MAX as u64
+    }
+
+    fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
+        let root = graph.node(group.root());
+        let same_size = graph.ty(input).elements() == graph.ty(output).elements()
+            && graph.ty(input).dtype.size() == graph.ty(output).dtype.size();
+        if root.op.is_elementwise() {
+            return same_size;
+        }
+        // The chain behind a contraction reads and writes element by element; the product itself does not.
+        if is_contraction(&root.op) {
+            return same_size && !root.inputs.contains(&input) && !root.outputs.contains(&output);
+        }
+        match root.op {
+            Op::Update(_) | Op::BatchUpdate(_) => {
+                root.outputs.iter().position(|&v| v == output).is_some_and(|i| {
+                    // Parameter and slots stand in the order of the results; the gradient stands between them.
+                    let from = if matches!(root.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+                    root.inputs[from] == input
+                })
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether an op's arithmetic, and not its memory traffic, is what takes time.
+fn is_heavy(op: &Op) -> bool {
+    is_contraction(op) || matches!(op, Op::Attention(_) | Op::AttentionGrad(_))
+}
+
+impl Executor for CpuExecutor {
+    type Arena = HostArena;
+    type Kernel = Launch;
+
+    fn target(&self) -> &dyn Target {
+        self
+    }
+
+    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<HostArena, ExecError> {
+        HostArena::new(state_bytes, transient_bytes, growth)
+    }
+
+    fn compile(&self, program: &Program, step: &Step) -> Result<Launch, ExecError> {
+        Ok(launch::compile(&self.cpu, program, step))
+    }
+
+    fn launch(&self, kernel: &Launch, arena: &mut HostArena) -> Result<(), KernelError> {
+        kernel(&self.cpu, &Memory::new(arena))
+    }
+
+    fn write(&self, arena: &mut HostArena, place: Place, offset: u64, bytes: &[u8]) {
+        arena.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&arena.bytes(place)[..bytes.len()]);
+    }
+
+    fn fill(&self, arena: &mut HostArena, place: Place, byte: u8) {
+        arena.bytes_mut(place).fill(byte);
+    }
+}

@@ -1,0 +1,323 @@
+//! Contractions with their ends: a product, and an elementwise chain over its output while that is in the cache.
+
+use std::ops::Range;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+use memfit_ir::{DType, Graph, Node, Op, ValueId};
+use memfit_plan::{Place, Program, Step};
+use memfit_transform::Group;
+
+use super::{Launch, placed, run_chain};
+use crate::Cpu;
+use crate::conv::{ConvShape, Product, Tensors};
+use crate::elementwise::{Bound, Tape};
+use crate::gemm::{self, A, B, Gemm, Micro, Rows, Scratch, Taps};
+use crate::kernels::Image;
+use crate::kernels::depthwise::{Depthwise, depthwise, depthwise_input_grad};
+use crate::kernels::depthwise_filter::{depthwise_filter_grad, depthwise_filter_grad_scratch};
+use crate::memory::Memory;
+use crate::pool::part;
+
+/// The scratch of a contraction: parts one after the other, in elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parts {
+    /// Of the product itself.
+    product: usize,
+    /// Of the chain behind it.
+    chain: usize,
+    /// The output before the chain, where no result has a place for it.
+    raw: usize,
+}
+
+impl Parts {
+    pub fn total(&self) -> usize {
+        self.product + self.chain + self.raw
+    }
+}
+
+pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
+    let root = graph.node(group.root());
+    let raw = root.outputs[0];
+    let mut parts = Parts { product: product_scratch(cpu, graph, root), ..Parts::default() };
+    if group.nodes.len() > 1 {
+        parts.chain = Tape::new(graph, &group.nodes[1..], &group.writes).scratch_len(cpu.pool.threads());
+        if home(graph, group).is_none() {
+            parts.raw = graph.ty(raw).elements();
+        }
+    }
+    parts.product = parts.product.next_multiple_of(16);
+    parts.chain = parts.chain.next_multiple_of(16);
+    parts
+}
+
+/// The value in whose place the raw output is summed up: itself if it leaves the group, else the last result of its type
+/// that does not take over a state (whose old content the chain may still read).
+fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
+    let raw = graph.node(group.root()).outputs[0];
+    if group.writes.contains(&raw) {
+        return Some(raw);
+    }
+    let fits = |v: &&ValueId| graph.ty(**v).dtype == DType::F32 && !graph.donations.iter().any(|d| d.new == **v);
+    group.writes.iter().rev().find(fits).copied()
+}
+
+fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
+    let micro = Micro::new(cpu.isa);
+    let threads = cpu.pool.threads();
+    match Contraction::new(graph, node) {
+        Contraction::MatMul(m) => gemm::scratch_len(&micro, m.m, m.n, m.k, threads),
+        Contraction::Conv(shape, Product::Filter) if shape.is_depthwise() => {
+            depthwise_filter_grad_scratch(&depthwise_of(&shape), image_of(&shape))
+        }
+        Contraction::Conv(shape, _) if shape.is_depthwise() => 0,
+        Contraction::Conv(shape, product) => shape.scratch_len(&micro, product, threads),
+    }
+}
+
+/// What is contracted, with its sizes.
+#[derive(Clone, Copy, Debug)]
+enum Contraction {
+    MatMul(Sizes),
+    Conv(ConvShape, Product),
+}
+
+/// A batch of products.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    transpose_a: bool,
+    transpose_b: bool,
+}
+
+impl Contraction {
+    fn new(graph: &Graph, node: &Node) -> Contraction {
+        let shape = |v: ValueId| graph.shape(v);
+        let (a, b, y) = (shape(node.inputs[0]), shape(node.inputs[1]), shape(node.outputs[0]));
+        match &node.op {
+            Op::MatMul(m) => {
+                let rank = y.len();
+                let (rows, n) = (y[rank - 2], y[rank - 1]);
+                let k = if m.transpose_b { b[b.len() - 1] } else { b[b.len() - 2] };
+                let batch: usize = y[..rank - 2].iter().product();
+                // A right side without a batch is one product with all the rows of the left side.
+                let (batch, rows) = if b.len() < a.len() { (1, batch * rows) } else { (batch, rows) };
+                let (transpose_a, transpose_b) = (m.transpose_a, m.transpose_b);
+                Contraction::MatMul(Sizes { batch, m: rows, n, k, transpose_a, transpose_b })
+            }
+            Op::Conv(c) => Contraction::Conv(conv_shape(*c, a, [b[0], b[1]], y), Product::Forward),
+            Op::ConvTranspose(c) => Contraction::Conv(conv_shape(c.conv, y, [b[0], b[1]], a), Product::Transposed),
+            Op::ConvFilter(c) => Contraction::Conv(conv_shape(c.conv, a, c.size, b), Product::Filter),
+            op => unreachable!("{} is no contraction", op.name()),
+        }
+    }
+}
+
+fn conv_shape(conv: memfit_ir::op::Conv, x: &[usize], filter: [usize; 2], y: &[usize]) -> ConvShape {
+    ConvShape {
+        batch: x[0],
+        image: [x[1], x[2]],
+        channels_in: x[3],
+        channels_out: y[3],
+        filter,
+        out: [y[1], y[2]],
+        conv,
+    }
+}
+
+pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
+    let graph = &program.graph;
+    let group = &step.group;
+    let root = graph.node(group.root());
+    let contraction = Contraction::new(graph, root);
+    let parts = scratch(cpu, graph, group);
+    let scratch = step.scratch;
+    let raw = root.outputs[0];
+    let raw_place = match home(graph, group) {
+        Some(v) => placed(program, v),
+        None => part_of(scratch, parts.product + parts.chain, parts.raw),
+    };
+    let ends = (group.nodes.len() > 1).then(|| {
+        let tape = Tape::new(graph, &group.nodes[1..], &group.writes);
+        tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
+    });
+    let places = [placed(program, root.inputs[0]), placed(program, root.inputs[1]), raw_place];
+    Box::new(move |cpu, memory| {
+        let base = scratch.map_or(std::ptr::null_mut(), |p| memory.f32_at(p));
+        let chain_scratch = Scratch(base.wrapping_add(parts.product));
+        if let Some(bound) = &ends {
+            // SAFETY: the chain's part of the scratch has the length that the tape asked for.
+            unsafe { bound.prepare(memory, chain_scratch.0) };
+        }
+        let run = Running { cpu, memory, ends: ends.as_ref(), scratch: base, chain_scratch };
+        let [a, b, c] = places.map(|p| memory.f32_at(p));
+        let finished = match contraction {
+            Contraction::MatMul(sizes) => run.matmul(&sizes, a, b, c),
+            Contraction::Conv(shape, product) => {
+                let t = match product {
+                    Product::Forward => Tensors { x: a, w: b, y: c },
+                    Product::Transposed => Tensors { x: c, w: b, y: a },
+                    Product::Filter => Tensors { x: a, w: c, y: b },
+                };
+                run.conv(&shape, product, t)
+            }
+        };
+        if let (false, Some(bound)) = (finished, &ends) {
+            run_chain(cpu, memory, bound, chain_scratch);
+        }
+        Ok(())
+    })
+}
+
+/// A part of the scratch, as elements.
+fn part_of(scratch: Option<Place>, at: usize, len: usize) -> Place {
+    match scratch {
+        Some(p) => Place { segment: p.segment, offset: p.offset + 4 * at as u64, size: 4 * len as u64 },
+        None => unreachable!("a contraction always has scratch"),
+    }
+}
+
+/// One launch of a contraction.
+struct Running<'a> {
+    cpu: &'a Cpu,
+    memory: &'a Memory,
+    ends: Option<&'a Bound>,
+    scratch: *mut f32,
+    chain_scratch: Scratch,
+}
+
+// SAFETY: the pointers name scratch of which each thread takes its own part.
+unsafe impl Sync for Running<'_> {}
+
+impl Running<'_> {
+    /// Runs the chain over a finished block of rows of `n` elements, the first of them at `base`.
+    fn finish(&self, thread: usize, base: usize, n: usize, rows: Range<usize>, columns: Range<usize>) {
+        let Some(bound) = self.ends else { return };
+        // SAFETY: blocks are disjoint, and each thread has slots of its own.
+        let run = |range| unsafe { bound.run(self.cpu.isa, self.memory, self.chain_scratch.at(0), thread, range) };
+        if columns == (0..n) {
+            return run(base + rows.start * n..base + rows.end * n);
+        }
+        for row in rows {
+            run(base + row * n + columns.start..base + row * n + columns.end);
+        }
+    }
+
+    /// Returns whether the chain has run.
+    fn matmul(&self, s: &Sizes, a: *mut f32, b: *mut f32, c: *mut f32) -> bool {
+        let product = |i: usize| {
+            let (a, b) = (a.wrapping_add(i * s.m * s.k), b.wrapping_add(i * s.k * s.n));
+            Gemm {
+                m: s.m,
+                n: s.n,
+                k: s.k,
+                a: if s.transpose_a { A::Columns { start: a, stride: s.m } } else { A::Rows { start: a, stride: s.k } },
+                b: if s.transpose_b {
+                    B::Taps { start: b, stride: s.k, per_tap: s.k.max(1), taps: Taps::ONE }
+                } else {
+                    B::Rows { start: b, stride: s.n }
+                },
+                c: c.wrapping_add(i * s.m * s.n),
+                rows: Rows::plain(s.n),
+            }
+        };
+        if s.batch < 2 * self.cpu.pool.threads() {
+            for i in 0..s.batch {
+                let finish = |t: usize, rows, columns| self.finish(t, i * s.m * s.n, s.n, rows, columns);
+                // SAFETY: the plan placed the operands apart and the scratch with its length.
+                unsafe { gemm::run(self.cpu, &product(i), self.scratch, &finish) };
+            }
+            return true;
+        }
+        let products = Products { at: &product };
+        let micro = Micro::new(self.cpu.isa);
+        let threads = self.cpu.pool.threads();
+        let each = gemm::scratch_len(&micro, s.m, s.n, s.k, 1);
+        let scratch = Scratch(self.scratch);
+        self.cpu.pool.run(&|t| {
+            for i in part(s.batch, 1, threads, t) {
+                let finish = |rows, columns| self.finish(t, i * s.m * s.n, s.n, rows, columns);
+                let g = products.get(i);
+                // SAFETY: as above; each thread has its own products and its own scratch.
+                unsafe { gemm::run_part(&micro, &g, 0..s.m, 0..s.n, scratch.at(t * each), &finish) };
+            }
+        });
+        true
+    }
+
+    /// Returns whether the chain has run.
+    fn conv(&self, shape: &ConvShape, product: Product, t: Tensors) -> bool {
+        if shape.is_depthwise() {
+            self.depthwise(shape, product, t);
+            return false;
+        }
+        let n = match product {
+            Product::Forward | Product::Filter => shape.channels_out,
+            Product::Transposed => shape.channels_in,
+        };
+        // Rows come out in the order of memory, so that the chain can follow block by block.
+        let in_order = shape.conv.groups == 1 && (product != Product::Transposed || shape.conv.stride == [1, 1]);
+        shape.products(product, t, |g| {
+            let finish = |thread: usize, rows, columns| {
+                if in_order {
+                    self.finish(thread, 0, n, rows, columns);
+                }
+            };
+            // SAFETY: as above.
+            unsafe { gemm::run(self.cpu, g, self.scratch, &finish) };
+        });
+        in_order
+    }
+}
+
+impl Running<'_> {
+    fn depthwise(&self, shape: &ConvShape, product: Product, t: Tensors) {
+        let (d, image) = (depthwise_of(shape), image_of(shape));
+        let (x_len, y_len) = (image.len(), d.output(image).len());
+        let w_len = shape.filter[0] * shape.filter[1] * image.c;
+        // SAFETY: the plan placed the operands apart, each with the length that its shape says, and the scratch too.
+        unsafe {
+            match product {
+                Product::Forward => {
+                    let (x, w) = (from_raw_parts(t.x, x_len), from_raw_parts(t.w, w_len));
+                    depthwise(self.cpu, &d, image, x, w, from_raw_parts_mut(t.y, y_len));
+                }
+                Product::Transposed => {
+                    let (dy, w) = (from_raw_parts(t.y, y_len), from_raw_parts(t.w, w_len));
+                    depthwise_input_grad(self.cpu, &d, image, dy, w, from_raw_parts_mut(t.x, x_len));
+                }
+                Product::Filter => {
+                    let (x, dy) = (from_raw_parts(t.x, x_len), from_raw_parts(t.y, y_len));
+                    let scratch_len = depthwise_filter_grad_scratch(&d, image);
+                    let scratch: &mut [f32] =
+                        if scratch_len == 0 { &mut [] } else { from_raw_parts_mut(self.scratch, scratch_len) };
+                    depthwise_filter_grad(self.cpu, &d, image, x, dy, from_raw_parts_mut(t.w, w_len), scratch);
+                }
+            }
+        }
+    }
+}
+
+fn depthwise_of(shape: &ConvShape) -> Depthwise {
+    Depthwise { conv: shape.conv, filter: shape.filter }
+}
+
+fn image_of(shape: &ConvShape) -> Image {
+    Image::new(shape.batch, shape.image[0], shape.image[1], shape.channels_in)
+}
+
+/// The products of a batch, shared between threads.
+struct Products<'a> {
+    at: &'a dyn Fn(usize) -> Gemm,
+}
+
+// SAFETY: the function only computes pointers.
+unsafe impl Sync for Products<'_> {}
+
+impl Products<'_> {
+    fn get(&self, i: usize) -> Gemm {
+        (self.at)(i)
+    }
+}
