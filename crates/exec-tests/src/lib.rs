@@ -4,6 +4,7 @@
 
 mod compare;
 mod error;
+pub mod generate;
 pub mod golden;
 mod planned;
 pub mod reference;
