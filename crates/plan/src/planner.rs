@@ -180,13 +180,21 @@ impl Draft {
         let mut places = vec![None; self.graph.values().len()];
         let mut scratch = vec![None; self.groups.len()];
         let mut dies = vec![Vec::new(); self.groups.len()];
+        let mut kept = vec![false; places.len()];
+        for v in (0..places.len() as u32).map(ValueId).filter(|v| self.needed.at_end[v.index()]) {
+            // An output may be a view: then what it views is kept.
+            kept[storage(&self.graph, v).index()] = true;
+        }
         for (b, offset) in self.buffers.iter().zip(&packing.offsets) {
             let place = Some(Place { segment: Segment::Transient, offset: pinned + offset, size: b.size });
             match b.owner {
                 Owner::Value(v) => {
                     places[v.index()] = place;
-                    if b.upper < self.groups.len() || !self.needed.at_end[v.index()] {
-                        dies[b.upper - 1].push(v);
+                    // An input that only views read dies with no step.
+                    if !kept[v.index()]
+                        && let Some(dead) = dies.get_mut(b.upper - 1)
+                    {
+                        dead.push(v);
                     }
                 }
                 Owner::Scratch(step) => scratch[step] = place,
