@@ -32,7 +32,10 @@ fn rule(m: &mut Maker) -> Update {
     let weight_decay = m.draws.pick(&[0.0, 0.01]);
     let flag = m.draws.flip();
     match m.draws.draw(4) {
-        0 => Update::Sgd { momentum: m.draws.pick(&[0.0, 0.9]), nesterov: flag, weight_decay },
+        0 => {
+            let momentum = m.draws.pick(&[0.0, 0.9]);
+            Update::Sgd { momentum, nesterov: flag && momentum != 0.0, weight_decay }
+        }
         1 => Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay, decoupled: flag },
         2 => Update::RmsProp { alpha: m.draws.pick(&[0.99, 0.9]), eps: 1e-8 },
         _ => Update::Adagrad { eps: 1e-10 },

@@ -7,6 +7,7 @@ mod executor;
 mod layout;
 mod loss;
 mod norm;
+mod rounding;
 mod update;
 mod window;
 
@@ -34,11 +35,34 @@ impl Index<ValueId> for Values {
 
 /// Runs the graph once on inputs and states given by name.
 pub fn evaluate(graph: &Graph, inputs: &HashMap<String, Tensor>, states: &HashMap<String, Tensor>) -> Result<Values> {
+    walk(graph, |node, given, types| run_node(node, given, types, inputs, states))
+}
+
+/// The same with the rounding that a device with 32-bit floats may add, drawn at random: how much a result moves under
+/// it says how exactly a device can be expected to know the result.
+pub fn evaluate_rounded(
+    graph: &Graph,
+    inputs: &HashMap<String, Tensor>,
+    states: &HashMap<String, Tensor>,
+    seed: u32,
+) -> Result<Values> {
+    let mut noise = rounding::Noise::new(seed);
+    walk(graph, |node, given, types| {
+        let rounded: Vec<Tensor> = given.iter().map(|t| noise.on_input(&node.op, t)).collect();
+        let made = run_node(node, &rounded.iter().collect::<Vec<_>>(), types, inputs, states)?;
+        Ok(made.into_iter().map(|t| noise.on_output(&node.op, t)).collect())
+    })
+}
+
+fn walk(
+    graph: &Graph,
+    mut run: impl FnMut(&Node, &[&Tensor], &[&TensorType]) -> Result<Vec<Tensor>>,
+) -> Result<Values> {
     let mut values: Vec<Tensor> = Vec::with_capacity(graph.values().len());
     for node in graph.nodes() {
         let given: Vec<&Tensor> = node.inputs.iter().map(|v| &values[v.index()]).collect();
         let types: Vec<&TensorType> = node.outputs.iter().map(|&v| graph.ty(v)).collect();
-        values.extend(run_node(node, &given, &types, inputs, states)?);
+        values.extend(run(node, &given, &types)?);
     }
     Ok(Values(values))
 }
