@@ -194,10 +194,15 @@ simd! {
             let visible = tile.visible(row);
             let mut max = [f32::NEG_INFINITY; LANES];
             for (i, scores) in scores.iter_mut().enumerate() {
+                for score in scores.iter_mut() {
+                    *score *= tile.scale;
+                }
+                let here = visible.saturating_sub(i * LANES);
+                if here < LANES {
+                    scores[here..].fill(f32::NEG_INFINITY);
+                }
                 for l in 0..LANES {
-                    let score = if i * LANES + l < visible { scores[l] * tile.scale } else { f32::NEG_INFINITY };
-                    max[l] = lanes::larger_number(max[l], score);
-                    scores[l] = score;
+                    max[l] = lanes::larger_number(max[l], scores[l]);
                 }
             }
             shrink[row] = lanes::larger_number(largest[row], lanes::fold_lanes(max, lanes::larger_number));

@@ -200,7 +200,7 @@ mod tests {
             let walk = Walk { stride: width, width };
             let k = walk.side_by_side(usize::MAX / 8);
             assert!(k * width <= WIDEST, "{width} columns, {k} side by side");
-            assert!(width >= NARROW || (k * width) % LANES == 0);
+            assert!(width >= NARROW || (k * width).is_multiple_of(LANES));
         }
     }
 
