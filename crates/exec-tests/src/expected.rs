@@ -6,21 +6,20 @@ use memfit_ir::{DType, Graph};
 
 use crate::compare::check_close;
 use crate::error::{Error, Result};
-use crate::reference::{Values, apply_donations, evaluate, evaluate_rounded};
+use crate::reference::{Rounding, Values, apply_donations, evaluate, evaluate_rounded};
 use crate::runner::RunResult;
 use crate::tensor::Tensor;
 
 type Tensors = HashMap<String, Tensor>;
 
-/// Random roundings whose effect is looked at.
-const SAMPLES: u32 = 2;
-/// How many times the largest effect of a random rounding is still rounding: kernels round more often than the reference
-/// is made to, and with less luck.
-const ROUNDINGS: f64 = 32.0;
+/// The random roundings whose effect is looked at, and how many times that effect is still rounding: kernels round to 32
+/// bits more often than the reference is made to, and with less luck.
+const SAMPLES: [(Rounding, u32, f64); 3] =
+    [(Rounding::Single, 0, 32.0), (Rounding::Single, 1, 32.0), (Rounding::Half, 2, 2.0)];
 
 pub struct Expected {
     result: RunResult,
-    /// The largest effect that a random rounding had on each output and state.
+    /// How far rounding may take each output and state.
     noise: [HashMap<String, f64>; 2],
 }
 
@@ -28,10 +27,10 @@ impl Expected {
     pub fn new(graph: &Graph, inputs: &Tensors, states: &Tensors) -> Result<Expected> {
         let result = collect(graph, &evaluate(graph, inputs, states)?, states);
         let mut noise = [HashMap::new(), HashMap::new()];
-        for seed in 0..SAMPLES {
-            let rounded = collect(graph, &evaluate_rounded(graph, inputs, states, seed)?, states);
-            widen(&mut noise[0], &result.outputs, &rounded.outputs);
-            widen(&mut noise[1], &result.states, &rounded.states);
+        for (rounding, seed, times) in SAMPLES {
+            let rounded = collect(graph, &evaluate_rounded(graph, inputs, states, rounding, seed)?, states);
+            widen(&mut noise[0], &result.outputs, &rounded.outputs, times);
+            widen(&mut noise[1], &result.states, &rounded.states, times);
         }
         Ok(Expected { result, noise })
     }
@@ -45,7 +44,7 @@ impl Expected {
                 let missing = || Error::NotGiven { kind, name: name.clone(), ty: expected.ty.clone() };
                 let given = given.get(name).ok_or_else(missing)?;
                 let largest = largest(&expected.data).max(f64::MIN_POSITIVE);
-                let tolerance = tolerance(expected.ty.dtype) + ROUNDINGS * noise[name] / largest;
+                let tolerance = tolerance(expected.ty.dtype) + noise[name] / largest;
                 worst = worst.max(check_close(name, expected, given, tolerance)?);
             }
         }
@@ -72,11 +71,11 @@ fn collect(graph: &Graph, values: &Values, states: &Tensors) -> RunResult {
     RunResult { outputs, states: apply_donations(graph, values, states) }
 }
 
-fn widen(noise: &mut HashMap<String, f64>, exact: &Tensors, rounded: &Tensors) {
+fn widen(noise: &mut HashMap<String, f64>, exact: &Tensors, rounded: &Tensors, times: f64) {
     for (name, exact) in exact {
         let effect = exact.data.iter().zip(&rounded[name].data).map(|(a, b)| (a - b).abs());
         let effect = effect.fold(0.0, |m, e| if e.is_finite() { f64::max(m, e) } else { m });
         let known = noise.entry(name.clone()).or_insert(0.0);
-        *known = known.max(effect);
+        *known = known.max(times * effect);
     }
 }

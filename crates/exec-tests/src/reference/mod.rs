@@ -18,6 +18,8 @@ use memfit_ir::op::{Init, State};
 use memfit_ir::{Graph, Node, Op, TensorType, ValueId, philox};
 
 pub use executor::ReferenceExecutor;
+use rounding::Noise;
+pub use rounding::Rounding;
 
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, round_to};
@@ -38,19 +40,21 @@ pub fn evaluate(graph: &Graph, inputs: &HashMap<String, Tensor>, states: &HashMa
     walk(graph, |node, given, types| run_node(node, given, types, inputs, states))
 }
 
-/// The same with the rounding that a device with 32-bit floats may add, drawn at random: how much a result moves under
-/// it says how exactly a device can be expected to know the result.
+/// The same with the rounding that a device may add, drawn at random: how much a result moves under it says how exactly
+/// a device can be expected to know the result.
 pub fn evaluate_rounded(
     graph: &Graph,
     inputs: &HashMap<String, Tensor>,
     states: &HashMap<String, Tensor>,
+    rounding: Rounding,
     seed: u32,
 ) -> Result<Values> {
-    let mut noise = rounding::Noise::new(seed);
+    let mut noise = Noise::new(rounding, seed);
     walk(graph, |node, given, types| {
-        let rounded: Vec<Tensor> = given.iter().map(|t| noise.on_input(&node.op, t)).collect();
+        let results: Vec<usize> = types.iter().map(|ty| ty.elements()).collect();
+        let rounded = noise.before(node, given, &results);
         let made = run_node(node, &rounded.iter().collect::<Vec<_>>(), types, inputs, states)?;
-        Ok(made.into_iter().map(|t| noise.on_output(&node.op, t)).collect())
+        Ok(noise.after(node, made))
     })
 }
 

@@ -1,15 +1,27 @@
-//! Rounding, drawn at random, where a device with 32-bit floats rounds: each element moves by half a unit in its last
-//! place, up or down. Ops that only move, choose or compare elements do not round; a sum rounds its terms too.
+//! Rounding, drawn at random, where a device rounds: each element moves up or down by a little. Ops that only move,
+//! choose or compare elements do not round; a sum rounds on its way too.
 
 use memfit_ir::op::{Binary, ReduceKind, Unary};
-use memfit_ir::{DType, Op, philox};
+use memfit_ir::{DType, Node, Op, philox};
 
 use crate::tensor::{Tensor, round_to};
 
+/// Which rounding is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// To 32 bits: half a unit in the last place.
+    Single,
+    /// To 16 bits: what was computed a little differently may be stored a whole unit away.
+    Half,
+}
+
 pub struct Noise {
-    key: [u32; 2],
+    rounding: Rounding,
+    seed: u32,
     /// Tensors that were rounded so far.
     drawn: u32,
+    /// Of each value so far: whether every device must give the same bits.
+    exact: Vec<bool>,
 }
 
 /// Where an op rounds.
@@ -23,34 +35,42 @@ enum Rounds {
 }
 
 impl Noise {
-    pub fn new(seed: u32) -> Noise {
-        Noise { key: [seed, 0], drawn: 0 }
+    pub fn new(rounding: Rounding, seed: u32) -> Noise {
+        Noise { rounding, seed, drawn: 0, exact: Vec::new() }
     }
 
-    pub fn on_input(&mut self, op: &Op, t: &Tensor) -> Tensor {
-        match rounds(op) {
-            Rounds::Terms => self.rounded(t.clone()),
-            Rounds::Nowhere | Rounds::Result => t.clone(),
-        }
+    /// The inputs of a node as it sees them.
+    pub fn before(&mut self, node: &Node, given: &[&Tensor], results: &[usize]) -> Vec<Tensor> {
+        let inside = self.rounding == Rounding::Single && rounds(&node.op) == Rounds::Terms;
+        // A sum of many terms rounds after each, and what it has rounded grows with their number.
+        let largest = given.iter().map(|t| t.data.len()).max().unwrap_or(0);
+        let terms = largest / results.iter().copied().min().unwrap_or(1).max(1);
+        let times = (terms.max(1) as f64).sqrt();
+        given.iter().map(|&t| if inside { self.moved(t.clone(), times) } else { t.clone() }).collect()
     }
 
-    pub fn on_output(&mut self, op: &Op, t: Tensor) -> Tensor {
-        match rounds(op) {
-            Rounds::Terms | Rounds::Result => self.rounded(t),
-            Rounds::Nowhere => t,
-        }
+    /// The results of a node as they are stored.
+    pub fn after(&mut self, node: &Node, made: Vec<Tensor>) -> Vec<Tensor> {
+        let rounds = rounds(&node.op) != Rounds::Nowhere;
+        let exact = !rounds && node.inputs.iter().all(|v| self.exact[v.index()]);
+        self.exact.extend(made.iter().map(|_| exact));
+        let stored = match self.rounding {
+            Rounding::Single => rounds,
+            Rounding::Half => rounds || (matches!(node.op, Op::Cast(_)) && !exact),
+        };
+        made.into_iter().map(|t| if stored { self.moved(t, 1.0) } else { t }).collect()
     }
 
-    fn rounded(&mut self, mut t: Tensor) -> Tensor {
-        let unit = match t.ty.dtype {
-            DType::F32 => 2f64.powi(-24),
-            DType::F16 => 2f64.powi(-11),
-            DType::BF16 => 2f64.powi(-8),
-            DType::I32 | DType::U8 => return t,
+    fn moved(&mut self, mut t: Tensor, times: f64) -> Tensor {
+        let unit = match (self.rounding, t.ty.dtype) {
+            (Rounding::Single, DType::F32) => 2f64.powi(-24) * times,
+            (Rounding::Half, DType::F16) => 2f64.powi(-10),
+            (Rounding::Half, DType::BF16) => 2f64.powi(-7),
+            _ => return t,
         };
         self.drawn += 1;
         for (i, x) in t.data.iter_mut().enumerate() {
-            let word = philox::philox([i as u32 / 128, self.drawn, 0, 0], self.key)[i / 32 % 4];
+            let word = philox::philox([i as u32 / 128, self.drawn, 0, 0], [self.seed, 0])[i / 32 % 4];
             let up = word >> (i % 32) & 1 == 1;
             *x = round_to(t.ty.dtype, *x * if up { 1.0 + unit } else { 1.0 - unit });
         }
