@@ -2,18 +2,10 @@
 
 mod common;
 
-use common::check_everywhere;
+use common::{check_everywhere, config};
 use memfit_exec_tests::generate::{FAMILIES, Family, Purpose};
 use proptest::prelude::*;
-use proptest::test_runner::{RngSeed, TestCaseError, TestRunner};
-
-/// Reproducible, so that a change that breaks nothing fails nothing. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look further.
-fn config(cases: u32) -> ProptestConfig {
-    let usual = ProptestConfig::default();
-    let seed = if usual.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { usual.rng_seed };
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { usual.cases } else { cases };
-    ProptestConfig { rng_seed: seed, cases, failure_persistence: None, ..usual }
-}
+use proptest::test_runner::{TestCaseError, TestRunner};
 
 fn check(name: &str, cases: u32) {
     let family = Family::named(name).unwrap();

@@ -7,6 +7,7 @@ mod elementwise;
 mod layout;
 mod loss;
 mod maker;
+mod model;
 mod norm;
 mod state;
 mod window;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use memfit_ir::Graph;
 
 pub use draws::numbered;
+pub use model::{Recipe, Samples};
 
 use crate::error::Result;
 use crate::tensor::Tensor;

@@ -1,10 +1,25 @@
-//! One example on the CPU in every way that must not matter.
+//! What the tests of the CPU share: one example in every way that must not matter, and whole trainings.
 
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use memfit_exec::{Engine, Executor, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
 use memfit_exec_tests::generate::Example;
-use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, check_same};
-use memfit_transform::Grouping;
+use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, Tensor, check_same};
+use memfit_ir::{Graph, ValueId};
+use memfit_plan::{Phase, Request, plan};
+use memfit_transform::{Grouping, Training, split_step, step};
+use proptest::test_runner::{Config, RngSeed};
+
+/// Reproducible, so that a change that breaks nothing fails nothing. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look further.
+pub fn config(cases: u32) -> Config {
+    let usual = Config::default();
+    let seed = if usual.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { usual.rng_seed };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { usual.cases } else { cases };
+    Config { rng_seed: seed, cases, failure_persistence: None, ..usual }
+}
 
 /// What is the same bits for the same instruction set.
 const WAYS: [(usize, Grouping, bool); 4] = [
@@ -42,4 +57,44 @@ pub fn same(way: &str, expected: &RunResult, given: &RunResult) -> Result<()> {
         a.iter().try_for_each(|(name, t)| check_same(&format!("{name} ({way})"), t, &b[name]))?;
     }
     Ok(())
+}
+
+/// A forward graph and its loss, for any batch size.
+pub type Forward<'a> = &'a dyn Fn(usize) -> Result<(Graph, ValueId)>;
+
+/// The programs of a training step: one, or two for micro-batches.
+pub fn programs(
+    forward: Forward,
+    training: &Training,
+    batch: usize,
+    micro_batch: usize,
+) -> Result<Vec<(Phase, Graph)>> {
+    let (graph, loss) = forward(micro_batch)?;
+    if micro_batch == batch {
+        return Ok(vec![(Phase::Step, step(&graph, loss, training)?)]);
+    }
+    let split = split_step(&graph, loss, training, micro_batch as f32 / batch as f32)?;
+    Ok(vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)])
+}
+
+/// A training on the CPU with initial states.
+pub fn engine(
+    forward: Forward,
+    training: &Training,
+    request: &Request,
+    options: Options,
+) -> Result<Engine<CpuExecutor>> {
+    let executor = CpuExecutor::new(2)?;
+    let source = |micro: usize| programs(forward, training, request.batch, micro).map_err(|e| e.to_string().into());
+    let plan = plan(&source, executor.target(), request)?;
+    let mut engine = Engine::new(executor, plan, options)?;
+    engine.init(SEED)?;
+    Ok(engine)
+}
+
+pub const SEED: u64 = 5;
+
+/// A state of an engine.
+pub fn state(engine: &Engine<CpuExecutor>, name: &str) -> Result<Tensor> {
+    Tensor::from_bytes(&engine.state(name)?.ty.clone(), &engine.read_state(name)?)
 }
