@@ -197,6 +197,7 @@ impl<'a, T> Parts<'a, T> {
     ///
     /// # Safety
     /// No two parts that live at once may overlap.
+    #[inline]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part outside of its slice");
