@@ -4,6 +4,8 @@
 
 mod compare;
 mod error;
+mod expected;
+pub mod generate;
 pub mod golden;
 mod planned;
 pub mod reference;
@@ -12,6 +14,7 @@ mod tensor;
 
 pub use compare::{check_close, check_same};
 pub use error::{Error, Result};
+pub use expected::Expected;
 pub use planned::{Planned, Settings};
 pub use runner::{Reference, RunResult, Runner};
 pub use tensor::{Tensor, indices, round_to};

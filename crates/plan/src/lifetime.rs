@@ -28,7 +28,8 @@ pub enum Owner {
 /// The buffers of a program whose groups run in the given order. States and what takes their place have none: they live
 /// in the state segment.
 pub fn buffers(graph: &Graph, groups: &[Group], needed: &Needed, scratch: &[u64]) -> Vec<Buffer> {
-    let end = groups.len();
+    // Even without a step, what is given and what is asked for lie beside each other.
+    let end = groups.len().max(1);
     let mut lower = vec![None; graph.values().len()];
     let mut upper = vec![0; graph.values().len()];
     for (step, g) in groups.iter().enumerate() {

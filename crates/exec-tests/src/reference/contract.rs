@@ -8,16 +8,18 @@ use crate::tensor::{Tensor, indices};
 
 pub fn matmul(m: MatMul, a: &Tensor, b: &Tensor, out: &TensorType) -> Tensor {
     let rank = out.shape.rank();
+    let (rows, cols) = (out.shape[rank - 2], out.shape[rank - 1]);
     let inner = a.shape()[if m.transpose_a { rank - 2 } else { rank - 1 }];
-    Tensor::from_index(out, |i| {
-        let (batch, row, col) = (&i[..rank - 2], i[rank - 2], i[rank - 1]);
+    let mut y = Tensor::zeros(out);
+    for (i, y) in y.data.iter_mut().enumerate() {
+        let (batch, row, col) = (i / (rows * cols), i / cols % rows, i % cols);
         // b may have no batch axes: then it is the same for all.
-        let batch_b = if b.shape().len() == 2 { &[] } else { batch };
-        let at = |t: &Tensor, batch: &[usize], r: usize, c: usize, transpose: bool| {
-            t.at(&[batch, &if transpose { [c, r] } else { [r, c] }].concat())
-        };
-        (0..inner).map(|k| at(a, batch, row, k, m.transpose_a) * at(b, batch_b, k, col, m.transpose_b)).sum()
-    })
+        let batch_b = if b.shape().len() == 2 { 0 } else { batch };
+        let at_a = |k: usize| batch * rows * inner + if m.transpose_a { k * rows + row } else { row * inner + k };
+        let at_b = |k: usize| batch_b * inner * cols + if m.transpose_b { col * inner + k } else { k * cols + col };
+        *y = (0..inner).map(|k| a.data[at_a(k)] * b.data[at_b(k)]).sum();
+    }
+    y
 }
 
 pub fn conv(c: &Conv, x: &Tensor, w: &Tensor, out: &TensorType) -> Tensor {

@@ -7,6 +7,7 @@ mod executor;
 mod layout;
 mod loss;
 mod norm;
+mod rounding;
 mod update;
 mod window;
 
@@ -17,6 +18,8 @@ use memfit_ir::op::{Init, State};
 use memfit_ir::{Graph, Node, Op, TensorType, ValueId, philox};
 
 pub use executor::ReferenceExecutor;
+use rounding::Noise;
+pub use rounding::Rounding;
 
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, round_to};
@@ -34,11 +37,36 @@ impl Index<ValueId> for Values {
 
 /// Runs the graph once on inputs and states given by name.
 pub fn evaluate(graph: &Graph, inputs: &HashMap<String, Tensor>, states: &HashMap<String, Tensor>) -> Result<Values> {
+    walk(graph, |node, given, types| run_node(node, given, types, inputs, states))
+}
+
+/// The same with the rounding that a device may add, drawn at random: how much a result moves under it says how exactly
+/// a device can be expected to know the result.
+pub fn evaluate_rounded(
+    graph: &Graph,
+    inputs: &HashMap<String, Tensor>,
+    states: &HashMap<String, Tensor>,
+    rounding: Rounding,
+    seed: u32,
+) -> Result<Values> {
+    let mut noise = Noise::new(rounding, seed);
+    walk(graph, |node, given, types| {
+        let results: Vec<usize> = types.iter().map(|ty| ty.elements()).collect();
+        let rounded = noise.before(node, given, &results);
+        let made = run_node(node, &rounded.iter().collect::<Vec<_>>(), types, inputs, states)?;
+        Ok(noise.after(node, made))
+    })
+}
+
+fn walk(
+    graph: &Graph,
+    mut run: impl FnMut(&Node, &[&Tensor], &[&TensorType]) -> Result<Vec<Tensor>>,
+) -> Result<Values> {
     let mut values: Vec<Tensor> = Vec::with_capacity(graph.values().len());
     for node in graph.nodes() {
         let given: Vec<&Tensor> = node.inputs.iter().map(|v| &values[v.index()]).collect();
         let types: Vec<&TensorType> = node.outputs.iter().map(|&v| graph.ty(v)).collect();
-        values.extend(run_node(node, &given, &types, inputs, states)?);
+        values.extend(run(node, &given, &types)?);
     }
     Ok(Values(values))
 }
