@@ -67,7 +67,7 @@ pub struct Overrides {
     #[arg(long)]
     pub optimizer: Option<String>,
     /// Learning rate
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub lr: Option<f32>,
     /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
     #[arg(long, value_name = "SIZE")]

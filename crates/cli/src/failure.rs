@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::say::say;
 use memfit::exec::weights::WeightsError;
 use memfit::{ExecError, PlanError};
 use serde_json::json;
@@ -40,7 +41,7 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
                 })).collect::<Vec<_>>(),
             });
         }
-        println!("{event}");
+        say!("{event}");
     } else {
         eprintln!("error: {error:#}");
     }
@@ -54,6 +55,7 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     match error.downcast_ref::<PlanError>() {
         Some(PlanError::Refused(_)) => return ("refused", 3),
         Some(PlanError::Source(_) | PlanError::MicroBatch { .. }) => return ("usage", 2),
+        Some(PlanError::Binding { .. }) => return ("device", 5),
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
         None => {}
     }

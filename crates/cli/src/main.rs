@@ -5,6 +5,7 @@ mod commands;
 mod digits;
 mod failure;
 mod run;
+mod say;
 
 use std::process::ExitCode;
 

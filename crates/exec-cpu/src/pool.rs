@@ -216,7 +216,7 @@ mod tests {
             for t in 0..parts {
                 let r = part(n, grain, parts, t);
                 assert_eq!(r.start, next);
-                assert!(r.end == n || r.end % grain == 0);
+                assert!(r.end == n || r.end.is_multiple_of(grain));
                 next = r.end;
             }
             assert_eq!(next, n);

@@ -10,6 +10,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     #[error(transparent)]
     Graph(#[from] memfit_ir::Error),
+    #[error(transparent)]
+    Transform(#[from] memfit_transform::Error),
+    #[error(transparent)]
+    Plan(#[from] memfit_plan::PlanError),
+    /// What an executor under test reports.
+    #[error(transparent)]
+    Exec(#[from] memfit_exec::ExecError),
     #[error("a tensor of {ty} has {} elements, but {given} were given", .ty.elements())]
     ElementCount { ty: TensorType, given: usize },
     #[error("the graph needs the {kind} \"{name}\" of {ty}, but it was not given")]
@@ -26,6 +33,8 @@ pub enum Error {
          allowed is {tolerance:.0e}"
     )]
     NotClose { what: String, index: Vec<usize>, expected: f64, given: f64, error: f64, tolerance: f64 },
+    #[error("{what}: element {index:?} is {given:e}, but {expected:e} in the other run; they must be the same bits")]
+    NotSame { what: String, index: Vec<usize>, expected: f64, given: f64 },
     #[error("cannot read {}: {source}", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{} is not a list of golden cases: {source}", .path.display())]
@@ -42,9 +51,6 @@ pub enum Error {
     Case { case: String, problem: String },
     #[error("golden case {case}: {source}")]
     CaseGraph { case: String, source: memfit_ir::Error },
-    /// What an executor under test reports.
-    #[error("the executor failed: {0}")]
-    Executor(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 fn at(scope: &str) -> String {

@@ -5,11 +5,13 @@
 mod compare;
 mod error;
 pub mod golden;
+mod planned;
 pub mod reference;
 mod runner;
 mod tensor;
 
-pub use compare::check_close;
+pub use compare::{check_close, check_same};
 pub use error::{Error, Result};
+pub use planned::{Planned, Settings};
 pub use runner::{Reference, RunResult, Runner};
 pub use tensor::{Tensor, indices, round_to};

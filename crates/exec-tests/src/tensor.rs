@@ -41,6 +41,34 @@ impl Tensor {
         Tensor { ty: ty.clone(), data: indices(&ty.shape).map(|i| f(&i)).collect() }
     }
 
+    /// From the bytes of a device, which must be those of the type.
+    pub fn from_bytes(ty: &TensorType, bytes: &[u8]) -> Result<Tensor> {
+        fn each<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+            bytes.as_chunks::<N>().0.iter().map(|&b| f(b)).collect()
+        }
+        let data = match ty.dtype {
+            DType::F32 => each(bytes, |b| f64::from(f32::from_ne_bytes(b))),
+            DType::F16 => each(bytes, |b| f16::from_ne_bytes(b).to_f64()),
+            DType::BF16 => each(bytes, |b| bf16::from_ne_bytes(b).to_f64()),
+            DType::I32 => each(bytes, |b| f64::from(i32::from_ne_bytes(b))),
+            DType::U8 => each(bytes, |[b]| f64::from(b)),
+        };
+        Tensor::new(ty.clone(), data)
+    }
+
+    /// As a device holds it, each element rounded as its type does.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let data = self.data.iter();
+        match self.ty.dtype {
+            DType::F32 => data.flat_map(|&x| (x as f32).to_ne_bytes()).collect(),
+            // Through f32, as in `round_to`.
+            DType::F16 => data.flat_map(|&x| f16::from_f32(x as f32).to_ne_bytes()).collect(),
+            DType::BF16 => data.flat_map(|&x| bf16::from_f32(x as f32).to_ne_bytes()).collect(),
+            DType::I32 => data.flat_map(|&x| (x as i32).to_ne_bytes()).collect(),
+            DType::U8 => data.map(|&x| x as u8).collect(),
+        }
+    }
+
     pub fn shape(&self) -> &[usize] {
         &self.ty.shape
     }
@@ -108,6 +136,19 @@ mod tests {
         assert_eq!(all, [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]]);
         assert_eq!(indices(&[]).collect::<Vec<_>>(), [[0usize; 0]]);
         assert_eq!(indices(&[3, 0]).count(), 0);
+    }
+
+    #[test]
+    fn bytes_there_and_back_round_as_the_type_does() {
+        let numbers = [0.0, 1.0, 2049.0, 200.0, 77.5, 255.0];
+        for dtype in DType::ALL {
+            let ty = TensorType::new(dtype, [2, 3]);
+            let bytes = Tensor::new(ty.clone(), numbers.to_vec()).unwrap().to_bytes();
+            assert_eq!(bytes.len() as u64, ty.bytes());
+            let back = Tensor::from_bytes(&ty, &bytes).unwrap();
+            assert_eq!(back.data, numbers.map(|x| round_to(dtype, x)), "{dtype}");
+            assert!(Tensor::from_bytes(&ty, &bytes[..dtype.size()]).is_err(), "{dtype}: too few bytes");
+        }
     }
 
     #[test]

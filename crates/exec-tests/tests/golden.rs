@@ -4,15 +4,16 @@ use memfit_exec_tests::Reference;
 use memfit_exec_tests::golden::{Case, CaseKind, check, directory, load};
 
 fn check_all(wanted: fn(&CaseKind) -> bool) {
-    let cases: Vec<Case> = load(&directory()).unwrap().into_iter().filter(|c| wanted(&c.kind)).collect();
+    let all = load(&directory()).unwrap().into_iter().map(|entry| entry.case.unwrap());
+    let cases: Vec<Case> = all.filter(|c| wanted(&c.kind)).collect();
     assert!(!cases.is_empty());
     let wrong: Vec<String> =
-        cases.iter().filter_map(|c| check(&mut Reference, c).err()).map(|e| e.to_string()).collect();
+        cases.iter().filter_map(|c| check(&mut Reference, c).err().map(|e| format!("{}: {e}", c.name))).collect();
     assert!(wrong.is_empty(), "{} of {} cases fail:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
 #[test]
-fn every_op_gives_the_golden_output() {
+fn every_op_gives_the_golden_output_and_gradients() {
     check_all(|k| matches!(k, CaseKind::Op(_)));
 }
 
@@ -22,18 +23,18 @@ fn every_optimizer_gives_the_golden_parameters() {
 }
 
 #[test]
-fn every_model_gives_the_golden_loss_on_its_first_batch() {
+fn every_model_trains_to_the_golden_losses_weights_and_statistics() {
     check_all(|k| matches!(k, CaseKind::Run(_)));
 }
 
 #[test]
 fn every_graph_is_well_formed() {
-    for case in load(&directory()).unwrap() {
-        let graph = match &case.kind {
-            CaseKind::Op(op) => op.graph(),
+    for entry in load(&directory()).unwrap() {
+        let graph = match &entry.case.unwrap().kind {
+            CaseKind::Op(op) => op.graph_with_gradients(),
             CaseKind::Optimizer(optimizer) => optimizer.graph(),
-            CaseKind::Run(run) => run.graph(),
+            CaseKind::Run(run) => run.step_graph(),
         };
-        memfit_ir::verify(&graph.unwrap()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        memfit_ir::verify(&graph.unwrap()).unwrap_or_else(|e| panic!("{}: {e}", entry.name));
     }
 }

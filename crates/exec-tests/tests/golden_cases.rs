@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memfit_exec_tests::golden::{check, load};
+use memfit_exec_tests::golden::{Case, check, load};
 use memfit_exec_tests::{Reference, Result};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -33,6 +33,11 @@ fn write(directory: &str, cases: Value, tensors: &[Stored]) -> PathBuf {
     path
 }
 
+/// The case of a directory that has one.
+fn only(path: &Path) -> Result<Case> {
+    load(path)?.remove(0).case
+}
+
 /// One op on inputs, written to files, read back and checked on the reference.
 fn check_case(op: &str, attrs: Value, inputs: &[Stored], out: Stored) -> Result<()> {
     let plain = |name: &str| name.trim_start_matches("i32/").to_string();
@@ -48,8 +53,7 @@ fn check_case(op: &str, attrs: Value, inputs: &[Stored], out: Stored) -> Result<
     let list = json!([{ "case": "c", "op": op, "attrs": attrs, "inputs": shapes, "out": out.1, "grads": [] }]);
     // Tests run side by side: each case has a directory of its own.
     let directory = format!("golden_{op}_{:x}", memfit_ir::philox::name_key(&list.to_string()));
-    let cases = load(&write(&directory, list, &tensors))?;
-    check(&mut Reference, &cases[0])
+    check(&mut Reference, &only(&write(&directory, list, &tensors))?).map(drop)
 }
 
 fn passes(op: &str, attrs: Value, inputs: &[Stored], out: (&[usize], &[f32])) {
@@ -145,12 +149,12 @@ fn what_a_case_lacks_is_named() {
     );
     let message = fails("conv2d", json!({}), &[x[0], ("w", &[2], &[0.0; 2])]);
     assert!(message.starts_with("golden case c: conv2d: "), "{message}");
-    assert_eq!(fails("neg", json!({}), x), "c/out: the shape is [2,2], expected []");
+    assert_eq!(fails("neg", json!({}), x), "out: the shape is [2,2], expected []");
 }
 
 #[test]
 fn what_the_files_lack_is_named() {
-    let message = |path: &Path| load(path).unwrap_err().to_string();
+    let message = |path: &Path| only(path).unwrap_err().to_string();
     let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("golden_nowhere");
     assert!(message(&nowhere).contains("golden_nowhere/golden.json"), "{}", message(&nowhere));
 
@@ -164,6 +168,19 @@ fn what_the_files_lack_is_named() {
 }
 
 #[test]
+fn a_case_that_cannot_be_read_does_not_hinder_the_others() {
+    let listed = json!([
+        { "case": "lacking", "op": "neg", "inputs": { "y": [1] } },
+        { "op": 3 },
+        { "case": "whole", "op": "neg", "inputs": { "x": [1] } },
+    ]);
+    let path = write("golden_partly", listed, &[("whole/in/x", &[1], &[1.0]), ("whole/out", &[1], &[-1.0])]);
+    let entries = load(&path).unwrap();
+    let read: Vec<(&str, bool)> = entries.iter().map(|e| (e.name.as_str(), e.case.is_ok())).collect();
+    assert_eq!(read, [("lacking", false), ("case 1", false), ("whole", true)]);
+}
+
+#[test]
 fn what_a_model_lacks_is_named() {
     let spec = json!({ "layers": "flatten, dense", "optimizer": "sgd lr 0.1", "steps": 1 });
     let listed = json!([{ "case": "r", "op": "run", "spec": spec, "losses": [0.0] }]);
@@ -171,11 +188,24 @@ fn what_a_model_lacks_is_named() {
     let y: Stored = ("i32/r/y0", &[1], &[0.0]);
     let w: Stored = ("r/init/dense/w", &[2, 1], &[1.0, 1.0]);
     let b: Stored = ("r/init/dense/b", &[1], &[0.0]);
+    let w_after: Stored = ("r/final/dense/w", &[2, 1], &[1.0, 1.0]);
+    let b_after: Stored = ("r/final/dense/b", &[1], &[0.0]);
     let other: Stored = ("r/init/other", &[1], &[0.0]);
+    let other_after: Stored = ("r/state/bn/mean", &[1], &[0.0]);
     let run = |name: &str, tensors: &[Stored]| {
-        check(&mut Reference, &load(&write(name, listed.clone(), tensors)).unwrap()[0]).map_err(|e| e.to_string())
+        let case = only(&write(name, listed.clone(), tensors)).unwrap();
+        check(&mut Reference, &case).map_err(|e| e.to_string())
     };
-    assert_eq!(run("golden_run", &[x, y, w, b]), Ok(()), "one class: the loss is 0");
+    let all = [x, y, w, b, w_after, b_after];
+    assert_eq!(run("golden_run", &all), Ok(0.0), "one class: the loss is 0 and nothing is learnt");
+    assert_eq!(
+        run("golden_run_w", &[x, y, w, b, b_after]).unwrap_err(),
+        "golden case r: the tensor final/dense/w is missing"
+    );
+    assert_eq!(
+        run("golden_run_bn", &[&all[..], &[other_after]].concat()).unwrap_err(),
+        "golden case r: the tensor state/bn/mean has no place in the model"
+    );
     assert_eq!(
         run("golden_run_b", &[x, y, w]).unwrap_err(),
         "golden case r: dense: the tensor init/dense/b is missing"

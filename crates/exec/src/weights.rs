@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::{DType, TensorType};
 use memfit_plan::StateSlot;
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, View};
+use safetensors::tensor::{Dtype, Metadata, View};
 
 use crate::engine::Engine;
 use crate::executor::Executor;
@@ -86,13 +86,16 @@ impl<E: Executor> Engine<E> {
             let Some(info) = tensors.get(&slot.name) else { continue };
             let given = from_safetensors(info.dtype).map(|d| TensorType::new(d, info.shape.clone()));
             if given.as_ref() != Some(&slot.ty) {
-                let given = given.map_or(format!("{:?}{:?}", info.dtype, info.shape), |t| t.to_string());
+                let given = given.as_ref().map_or(format!("{:?}{:?}", info.dtype, info.shape), |t| t.to_string());
                 problems.push(format!("\"{}\" is {given} in the file but {} in the model", slot.name, slot.ty));
             }
-            if start + info.data_offsets.1 as u64 > length {
+            let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
+            if start.checked_add(to).is_none_or(|end| end > length) {
                 problems.push(format!("\"{}\" is cut off: the file has only {length} bytes", slot.name));
+            } else if to.checked_sub(from) != Some(slot.place.size) && given.as_ref() == Some(&slot.ty) {
+                problems.push(format!("\"{}\" lies at {from}..{to}, which is not its size", slot.name));
             }
-            found.push((slot, start + info.data_offsets.0 as u64));
+            found.push((slot, start.saturating_add(from)));
         }
         if !problems.is_empty() {
             return Err(WeightsError::Mismatch { path: path.into(), problems });
@@ -137,10 +140,9 @@ fn read_header(file: &mut BufReader<File>, path: &Path) -> Result<(u64, Metadata
     if length > LARGEST_HEADER {
         return Err(format(format!("its header would be {length} bytes long")));
     }
-    let mut header = vec![0u8; 8 + length as usize];
-    header[..8].copy_from_slice(&size);
-    file.read_exact(&mut header[8..]).map_err(|_| format("it is shorter than its header".into()))?;
-    let (_, metadata) = SafeTensors::read_metadata(&header).map_err(|e| format(e.to_string()))?;
+    let mut header = vec![0u8; length as usize];
+    file.read_exact(&mut header).map_err(|_| format("it is shorter than its header".into()))?;
+    let metadata = serde_json::from_slice(&header).map_err(|e| format(e.to_string()))?;
     Ok((8 + length, metadata))
 }
 

@@ -16,6 +16,7 @@ pub enum Op {
     Fill(Fill),
 
     // ---- elementwise: one output element needs one element of each input, broadcast as numpy does --------------------
+    // Floats of 16 bits are computed in f32 and rounded once for each op; integers wrap around.
     /// `x -> y`
     Unary(Unary),
     /// `(saved, dy) -> dx`, where `saved` is x or y as [`Unary::grad_reads`] says.
@@ -115,7 +116,7 @@ pub enum Op {
     /// `(ids i32, drows) -> dtable`
     GatherGrad(GatherGrad),
 
-    // ---- update: the only impure family; the first output takes the place of the first input -----------------------
+    // ---- update: impure, as batch_update is; the outputs take the places of parameter and slots ----------------------
     /// `(w, g, slots.., lr, clock) -> (w, slots..)`
     Update(Update),
 }

@@ -52,3 +52,8 @@ pub fn plan_model(
 ) -> Result<Plan, PlanError> {
     plan::plan(&|micro_batch| programs(model, training, request.batch, micro_batch), target, request)
 }
+
+/// The example of the README, kept true by the compiler.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

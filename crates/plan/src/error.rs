@@ -19,6 +19,8 @@ pub enum PlanError {
     /// A plan did not pass its own validator: a bug of the planner, never the user's.
     #[error("the {} plan does not hold: {problem} (this is a bug in memfit)", phase.name())]
     Invalid { phase: Phase, problem: String },
+    #[error("a segment of {} is more than the {} that this device can use at once", Bytes(*segment), Bytes(*limit))]
+    Binding { segment: u64, limit: u64 },
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]
     MicroBatch { micro_batch: usize, batch: usize },
 }

@@ -80,6 +80,10 @@ pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<P
         predicted_step_seconds: predict(&drafts, target, request),
         profile_hash: request.profile.hash(),
     };
+    let largest = plan.state_bytes.max(plan.transient_bytes);
+    if largest > target.largest_binding() {
+        return Err(PlanError::Binding { segment: largest, limit: target.largest_binding() });
+    }
     if let Some(budget) = request.budget
         && plan.arena_bytes() > budget
     {
@@ -123,6 +127,26 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
     Ok((slots, state_end, pinned_end.next_multiple_of(alignment)))
 }
 
+/// A state may be overwritten by a kernel that still reads it only if that kernel can work in place.
+fn check_donations(graph: &Graph, groups: &[Group], target: &dyn Target) -> Result<(), String> {
+    for d in &graph.donations {
+        let writer = groups.iter().find(|g| g.writes.contains(&d.new));
+        let Some(writer) = writer else { continue };
+        let reads = writer.reads.iter().any(|&v| storage(graph, v) == d.old);
+        if reads && !target.can_run_in_place(graph, writer, d.old, d.new) {
+            let node = graph.node(graph.producer(d.new));
+            return Err(format!(
+                "{} in layer \"{}\" reads the state %{} while it writes the new one; compute the new state with an \
+                 elementwise op, or from a copy",
+                node.op.name(),
+                node.scope,
+                d.old.0
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// A program on its way: groups in order, scratch and lifetimes known, nothing placed.
 struct Draft {
     phase: Phase,
@@ -137,6 +161,7 @@ impl Draft {
         let found = group(&graph, request.grouping);
         let order = order(&graph, &found).map_err(|problem| PlanError::Graph { phase, problem })?;
         let groups: Vec<Group> = order.into_iter().map(|i| found[i].clone()).collect();
+        check_donations(&graph, &groups, target).map_err(|problem| PlanError::Graph { phase, problem })?;
         let needed = Needed::new(&graph);
         let scratch: Vec<u64> = groups.iter().map(|g| target.scratch_bytes(&graph, g)).collect();
         let buffers = buffers(&graph, &groups, &needed, &scratch);
@@ -180,13 +205,21 @@ impl Draft {
         let mut places = vec![None; self.graph.values().len()];
         let mut scratch = vec![None; self.groups.len()];
         let mut dies = vec![Vec::new(); self.groups.len()];
+        let mut kept = vec![false; places.len()];
+        for v in (0..places.len() as u32).map(ValueId).filter(|v| self.needed.at_end[v.index()]) {
+            // An output may be a view: then what it views is kept.
+            kept[storage(&self.graph, v).index()] = true;
+        }
         for (b, offset) in self.buffers.iter().zip(&packing.offsets) {
             let place = Some(Place { segment: Segment::Transient, offset: pinned + offset, size: b.size });
             match b.owner {
                 Owner::Value(v) => {
                     places[v.index()] = place;
-                    if b.upper < self.groups.len() || !self.needed.at_end[v.index()] {
-                        dies[b.upper - 1].push(v);
+                    // An input that only views read dies with no step.
+                    if !kept[v.index()]
+                        && let Some(dead) = dies.get_mut(b.upper - 1)
+                    {
+                        dead.push(v);
                     }
                 }
                 Owner::Scratch(step) => scratch[step] = place,

@@ -1,5 +1,6 @@
 //! `memfit devices`: what this machine computes on.
 
+use crate::say::say;
 use anyhow::Result;
 use memfit::cpu::isa::Isa;
 use serde_json::json;
@@ -8,9 +9,9 @@ pub fn devices(as_json: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     if as_json {
-        println!("{}", json!({ "device": "cpu", "threads": cores, "instructions": sets }));
+        say!("{}", json!({ "device": "cpu", "threads": cores, "instructions": sets }));
     } else {
-        println!("cpu  {cores} threads, instructions: {} (of {})", sets[0], sets.join(", "));
+        say!("cpu  {cores} threads, instructions: {} (of {})", sets[0], sets.join(", "));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use memfit::{CpuExecutor, Phase, Plan, plan_model};
 use serde_json::json;
 
 use crate::run::Run;
+use crate::say::say;
 
 pub fn plan(run: &Run) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
@@ -35,11 +36,11 @@ pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
             "predicted_step_ms": plan.predicted_step_seconds * 1e3, "planning_ms": planning_ms,
             "profile": format!("{:016x}", plan.profile_hash),
         });
-        println!("{event}");
+        say!("{event}");
         return;
     }
     let budget = run.request.budget.map_or("no budget given".into(), |b| format!("budget {}", Bytes(b)));
-    println!(
+    say!(
         "{}, batch {}{}, f32, cpu with {} threads; {budget}",
         run.name,
         plan.batch,
@@ -54,15 +55,15 @@ pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
     if statistics > 0 {
         state += &format!(", statistics {}", Bytes(statistics));
     }
-    println!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
-    println!("  transient  {:>10}  of it input {}", Bytes(plan.transient_bytes).to_string(), Bytes(input));
-    println!(
+    say!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
+    say!("  transient  {:>10}  of it input {}", Bytes(plan.transient_bytes).to_string(), Bytes(input));
+    say!(
         "  arena      {:>10}  taken before the first step; at most {} are live at once",
         Bytes(plan.arena_bytes()).to_string(),
         Bytes(plan.peak_bytes)
     );
     let kernels: usize = plan.programs.iter().filter(|p| p.phase != Phase::Eval).map(|p| p.steps.len()).sum();
-    println!(
+    say!(
         "  predicted  {:>7.1} ms  a step of {kernels} kernels; planned in {planning_ms:.0} ms",
         plan.predicted_step_seconds * 1e3
     );

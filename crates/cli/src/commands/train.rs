@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::digits::{self, Digits};
 use crate::failure::usage;
 use crate::run::Run;
+use crate::say::say;
 
 const SHAPE: [usize; 3] = [8, 8, 1];
 
@@ -50,12 +51,9 @@ pub fn train(run: &Run) -> Result<()> {
         trainer.engine.save(path, |s| s.class != StateClass::Slot)?;
     }
     if run.json {
-        println!(
-            "{}",
-            json!({ "event": "done", "test_accuracy": accuracy, "arena_bytes": arena, "steps": trainer.step })
-        );
+        say!("{}", json!({ "event": "done", "test_accuracy": accuracy, "arena_bytes": arena, "steps": trainer.step }));
     } else {
-        println!(
+        say!(
             "{} steps in {:.1} s: {:.2} % of {} held-out digits right, in {}",
             trainer.step,
             trainer.started.elapsed().as_secs_f64(),
@@ -64,7 +62,7 @@ pub fn train(run: &Run) -> Result<()> {
             Bytes(arena)
         );
         if let Some(path) = &run.out {
-            println!("weights: {}", path.display());
+            say!("weights: {}", path.display());
         }
     }
     Ok(())
@@ -125,7 +123,7 @@ impl<'a> Trainer<'a> {
             if self.run.json {
                 let ms = start.elapsed().as_secs_f64() * 1e3;
                 let live = self.engine.plan().peak_bytes;
-                println!(
+                say!(
                     "{}",
                     json!({ "event": "step", "step": self.step, "loss": loss, "ms": ms, "live_peak_bytes": live })
                 );
@@ -140,9 +138,9 @@ impl<'a> Trainer<'a> {
         let accuracy = self.accuracy(test)?;
         let loss = self.losses.0 / self.losses.1.max(1) as f64;
         if self.run.json {
-            println!("{}", json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy }));
+            say!("{}", json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy }));
         } else {
-            println!("epoch {:>3}  loss {loss:.4}  test accuracy {:.2} %", epoch + 1, accuracy * 100.0);
+            say!("epoch {:>3}  loss {loss:.4}  test accuracy {:.2} %", epoch + 1, accuracy * 100.0);
         }
         Ok(())
     }

@@ -188,33 +188,41 @@ simd! {
     fn softmax_tile<FMA>(
         isa, tile: &Tile, scores: &mut [f32], largest: &mut [f32], sums: &mut [f32], shrink: &mut [f32; TILE],
     ) {
-        let vectors = tile.keys.len().div_ceil(LANES);
-        for (row, (scores, shrink)) in scores.chunks_exact_mut(TILE).zip(shrink).enumerate().take(tile.queries.len()) {
-            let (scores, _) = scores.as_chunks_mut::<LANES>();
-            let scores = &mut scores[..vectors];
+        let (rows, vectors) = (tile.queries.len(), tile.keys.len().div_ceil(LANES));
+        for (row, scores) in scores.chunks_exact_mut(TILE).enumerate().take(rows) {
+            let scores = &mut scores.as_chunks_mut::<LANES>().0[..vectors];
             let visible = tile.visible(row);
             let mut max = [f32::NEG_INFINITY; LANES];
             for (i, scores) in scores.iter_mut().enumerate() {
+                for score in scores.iter_mut() {
+                    *score *= tile.scale;
+                }
+                let here = visible.saturating_sub(i * LANES);
+                if here < LANES {
+                    scores[here..].fill(f32::NEG_INFINITY);
+                }
                 for l in 0..LANES {
-                    let score = if i * LANES + l < visible { scores[l] * tile.scale } else { f32::NEG_INFINITY };
-                    max[l] = lanes::larger(max[l], score);
-                    scores[l] = score;
+                    max[l] = lanes::larger_number(max[l], scores[l]);
                 }
             }
-            let mut new = largest[row];
-            for max in max {
-                new = lanes::larger(new, max);
-            }
+            shrink[row] = lanes::larger_number(largest[row], lanes::fold_lanes(max, lanes::larger_number));
+        }
+        // Both exponentials of a row wait for its maximum, but rows do not wait for each other.
+        for ((largest, shrink), sum) in largest.iter_mut().zip(shrink.iter_mut()).zip(sums.iter_mut()) {
+            let before = *largest;
+            *largest = *shrink;
+            *shrink = math::exp::<FMA>(before - *largest);
+            *sum *= *shrink;
+        }
+        for ((scores, &largest), total) in scores.chunks_exact_mut(TILE).zip(&*largest).zip(sums) {
             let mut sum = [0.0; LANES];
-            for scores in scores.iter_mut() {
+            for scores in &mut scores.as_chunks_mut::<LANES>().0[..vectors] {
                 for l in 0..LANES {
-                    scores[l] = math::exp::<FMA>(scores[l] - new);
+                    scores[l] = math::exp::<FMA>(scores[l] - largest);
                     sum[l] += scores[l];
                 }
             }
-            *shrink = math::exp::<FMA>(largest[row] - new);
-            sums[row] = fma::<FMA>(sums[row], *shrink, sum_lanes(sum));
-            largest[row] = new;
+            *total += sum_lanes(lanes::settle(sum));
         }
     }
 }

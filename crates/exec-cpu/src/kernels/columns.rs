@@ -125,18 +125,8 @@ pub fn fold1(
 }
 
 #[inline(always)]
-fn step4(x: [&[f32]; 4], param: &[f32], acc: &mut [f32], step: &impl Fn(f32, f32, f32) -> f32) {
-    let (acc_lanes, acc_tail) = acc.as_chunks_mut::<LANES>();
-    let (param_lanes, param_tail) = param.as_chunks::<LANES>();
-    let [x0, x1, x2, x3] = x.map(|x| x.as_chunks::<LANES>());
-    let lanes = acc_lanes.iter_mut().zip(param_lanes).zip(x0.0).zip(x1.0).zip(x2.0).zip(x3.0);
-    for (((((acc, p), x0), x1), x2), x3) in lanes {
-        for l in 0..LANES {
-            acc[l] = step(step(step(step(acc[l], x0[l], p[l]), x1[l], p[l]), x2[l], p[l]), x3[l], p[l]);
-        }
-    }
-    let tails = acc_tail.iter_mut().zip(param_tail).zip(x0.1).zip(x1.1).zip(x2.1).zip(x3.1);
-    for (((((acc, &p), &x0), &x1), &x2), &x3) in tails {
+fn step4([x0, x1, x2, x3]: [&[f32]; 4], param: &[f32], acc: &mut [f32], step: &impl Fn(f32, f32, f32) -> f32) {
+    for (((((acc, &p), &x0), &x1), &x2), &x3) in acc.iter_mut().zip(param).zip(x0).zip(x1).zip(x2).zip(x3) {
         *acc = step(step(step(step(*acc, x0, p), x1, p), x2, p), x3, p);
     }
 }
@@ -210,7 +200,7 @@ mod tests {
             let walk = Walk { stride: width, width };
             let k = walk.side_by_side(usize::MAX / 8);
             assert!(k * width <= WIDEST, "{width} columns, {k} side by side");
-            assert!(width >= NARROW || (k * width) % LANES == 0);
+            assert!(width >= NARROW || (k * width).is_multiple_of(LANES));
         }
     }
 

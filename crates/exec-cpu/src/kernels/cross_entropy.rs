@@ -85,7 +85,7 @@ simd! {
     fn loss_rows<FMA>(isa, smoothing: f32, logits: &[f32], labels: Labels, loss: &mut [f32], lse: &mut [f32]) {
         let classes = logits.len() / loss.len();
         for (row, x) in logits.chunks_exact(classes).enumerate() {
-            let max = lanes::max(x);
+            let max = lanes::max_number(x);
             let log = max + math::log::<FMA>(exp_sum::<FMA>(x, max));
             // −log softmax is lse − x, which is never negative: no digits are lost in the sums.
             let true_part = match labels {

@@ -203,10 +203,11 @@ fn pixels<const FMA: bool, const N: usize>(
                 let w = &w[at..at + L];
                 let at = (py * pass.from.w + px) * channels + c;
                 let x = &image[at..at + (N - 1) * x_step + L];
-                for n in 0..N {
-                    let x = &x[n * x_step..n * x_step + L];
+                for (n, sum) in sum.iter_mut().enumerate() {
+                    // SAFETY: n ≤ N − 1, so that the end is at most that of x.
+                    let x = unsafe { x.get_unchecked(n * x_step..n * x_step + L) };
                     for l in 0..L {
-                        sum[n][l] = fma::<FMA>(x[l], w[l], sum[n][l]);
+                        sum[l] = fma::<FMA>(x[l], w[l], sum[l]);
                     }
                 }
             }

@@ -16,8 +16,6 @@ const TILE: usize = 64;
 const UNITS: usize = 32;
 /// Pixels of the smallest chunk.
 const SMALLEST: usize = 256;
-/// Sums under way at once.
-const WAYS: usize = 4;
 
 /// Elements of scratch that [`depthwise_filter_grad`] needs.
 pub fn depthwise_filter_grad_scratch(d: &Depthwise, shape: Image) -> usize {
@@ -62,22 +60,15 @@ fn sum_chunks(cpu: &Cpu, d: &Depthwise, shape: Image, chunks: Chunks, x_dy: [&[f
     cpu.pool.split(chunks.count * tiles, 1, |units| {
         for u in units {
             let (chunk, first) = (u / tiles, u % tiles * TILE);
-            let channels = first..(first + TILE).min(shape.c);
+            let unit = Unit { d, shape, base: chunk * taps * shape.c, channels: first..(first + TILE).min(shape.c) };
             for tap in 0..taps {
-                let at = (chunk * taps + tap) * shape.c;
                 // SAFETY: each unit has its own channels of its own chunk.
-                let sums = unsafe { out.range(at + channels.start..at + channels.end) };
-                sums.fill(0.0);
+                unsafe { out.range(unit.sums(tap, unit.channels.clone())) }.fill(0.0);
             }
             for row in chunks.range(chunk) {
-                let unit = Unit { d, shape, row, channels: channels.clone() };
                 for kh in 0..d.filter[0] {
-                    let Some((x, dy)) = unit.rows(kh, x_dy) else { continue };
-                    for kw in 0..d.filter[1] {
-                        let at = (chunk * taps + kh * d.filter[1] + kw) * shape.c;
-                        // SAFETY: as above.
-                        let sums = unsafe { out.range(at + channels.start..at + channels.end) };
-                        add_tap(cpu.isa, &unit, kw, x, dy, sums);
+                    if let Some((x, dy)) = unit.rows(row, kh, x_dy) {
+                        add_row(cpu.isa, &unit, kh, x, dy, &out);
                     }
                 }
             }
@@ -85,94 +76,155 @@ fn sum_chunks(cpu: &Cpu, d: &Depthwise, shape: Image, chunks: Chunks, x_dy: [&[f
     });
 }
 
-/// One row of dy, some channels.
+/// Some channels of one chunk.
 struct Unit<'a> {
     d: &'a Depthwise,
     shape: Image,
-    row: usize,
+    /// Where the chunk's sums start.
+    base: usize,
     channels: Range<usize>,
 }
 
 impl Unit<'_> {
+    /// Where the sums of a tap and some channels stand.
+    #[inline(always)]
+    fn sums(&self, tap: usize, channels: Range<usize>) -> Range<usize> {
+        let at = self.base + tap * self.shape.c;
+        at + channels.start..at + channels.end
+    }
+
     /// The rows of x and dy that row `kh` of the filter brings together, if there is one in x.
-    fn rows<'a>(&self, kh: usize, [x, dy]: [&'a [f32]; 2]) -> Option<(&'a [f32], &'a [f32])> {
+    fn rows<'a>(&self, row: usize, kh: usize, [x, dy]: [&'a [f32]; 2]) -> Option<(&'a [f32], &'a [f32])> {
         let (shape, to) = (self.shape, self.d.output(self.shape));
-        let (n, oy) = (self.row / to.h, self.row % to.h);
+        let (n, oy) = (row / to.h, row % to.h);
         let conv = &self.d.conv;
         let y = (oy * conv.stride[0] + kh * conv.dilation[0]).checked_sub(conv.pad.top).filter(|&y| y < shape.h)?;
         let (from, at) = (shape.row(n, y), to.row(n, oy));
         Some((&x[from..from + shape.w * shape.c], &dy[at..at + to.w * to.c]))
     }
 
-    /// The pixels of dy whose tap `kw` lies inside of x, and the pixel of x for the first of them.
+    /// The pixels of dy whose tap `kw` lies inside of x.
     #[inline(always)]
-    fn cols(&self, kw: usize, outs: usize) -> (Range<usize>, usize) {
+    fn cols(&self, kw: usize, outs: usize) -> Range<usize> {
         let (stride, pad) = (self.d.conv.stride[1], self.d.conv.pad.left);
         let reach = kw * self.d.conv.dilation[1];
-        let first = pad.saturating_sub(reach).div_ceil(stride);
         let end = (self.shape.w + pad).saturating_sub(reach).div_ceil(stride).min(outs);
-        (first.min(end)..end, (first * stride + reach).saturating_sub(pad))
+        pad.saturating_sub(reach).div_ceil(stride).min(end)..end
+    }
+
+    /// The pixel of x that tap `kw` reads for pixel `o` of dy.
+    #[inline(always)]
+    fn pixel(&self, kw: usize, o: usize) -> usize {
+        o * self.d.conv.stride[1] + kw * self.d.conv.dilation[1] - self.d.conv.pad.left
     }
 }
 
 simd! {
-    /// sums += Σ x·dy over one row, for tap `kw`.
-    fn add_tap<FMA>(isa, unit: &Unit, kw: usize, x: &[f32], dy: &[f32], sums: &mut [f32]) {
-        let c = unit.shape.c;
-        let (cols, place) = unit.cols(kw, dy.len() / c);
-        if cols.is_empty() {
-            return;
+    /// Adds Σ x·dy over one row to the sums of row `kh` of the filter. Taps go in groups that share the loads of dy.
+    fn add_row<FMA>(isa, unit: &Unit, kh: usize, x: &[f32], dy: &[f32], out: &Parts<f32>) {
+        let width = unit.d.filter[1];
+        let mut kw = 0;
+        while kw < width {
+            let tap = kh * width + kw;
+            kw += match width - kw {
+                3 => add_taps::<FMA, 3>(unit, tap, kw, x, dy, out),
+                5 => add_taps::<FMA, 5>(unit, tap, kw, x, dy, out),
+                4.. => add_taps::<FMA, 4>(unit, tap, kw, x, dy, out),
+                _ => add_taps::<FMA, 1>(unit, tap, kw, x, dy, out),
+            };
         }
-        let (dy, x) = (&dy[cols.start * c..cols.end * c], &x[place * c..]);
-        let step = unit.d.conv.stride[1] * c;
-        let mut next = unit.channels.start;
-        while next < unit.channels.end {
-            if c < LANES {
-                sums[next - unit.channels.start] += row_sum::<FMA, 1>(dy, x, c, step, next)[0];
-                next += 1;
+    }
+}
+
+/// `G` taps from `kw` on, all channels of the unit. Returns `G`.
+#[inline(always)]
+fn add_taps<const FMA: bool, const G: usize>(
+    unit: &Unit,
+    tap: usize,
+    kw: usize,
+    x: &[f32],
+    dy: &[f32],
+    out: &Parts<f32>,
+) -> usize {
+    let mut cols: [Range<usize>; G] = [const { 0..0 }; G];
+    for (g, cols) in cols.iter_mut().enumerate() {
+        *cols = unit.cols(kw + g, dy.len() / unit.shape.c);
+    }
+    let mut next = unit.channels.start;
+    while next < unit.channels.end {
+        let end = if unit.shape.c < LANES { next + 1 } else { (next + LANES).min(unit.channels.end) };
+        if unit.shape.c < LANES {
+            let sums = row_sums::<FMA, G, 1>(unit, kw, &cols, next, x, dy);
+            add_channels(unit, tap, next..end, &sums, next, out);
+        } else {
+            // The last vector may overlap the one before; only its new lanes are added.
+            let first = end.max(LANES) - LANES;
+            let sums = row_sums::<FMA, G, LANES>(unit, kw, &cols, first, x, dy);
+            add_channels(unit, tap, next..end, &sums, first, out);
+        }
+        next = end;
+    }
+    G
+}
+
+/// Adds the sums of taps from `tap` on, whose first lane is channel `first`, for some channels.
+#[inline(always)]
+fn add_channels<const L: usize>(
+    unit: &Unit,
+    tap: usize,
+    channels: Range<usize>,
+    sums: &[[f32; L]],
+    first: usize,
+    out: &Parts<f32>,
+) {
+    for (g, sums) in sums.iter().enumerate() {
+        // SAFETY: each unit has its own channels of its own chunk.
+        let to = unsafe { out.range(unit.sums(tap + g, channels.clone())) };
+        for (to, &sum) in to.iter_mut().zip(&sums[channels.start - first..]) {
+            *to += sum;
+        }
+    }
+}
+
+/// Σ x·dy over a row for `G` taps from `kw` on, each over its columns, and `L` channels from `c` on.
+#[inline(always)]
+fn row_sums<const FMA: bool, const G: usize, const L: usize>(
+    unit: &Unit,
+    kw: usize,
+    cols: &[Range<usize>; G],
+    c: usize,
+    x: &[f32],
+    dy: &[f32],
+) -> [[f32; L]; G] {
+    let (channels, step) = (unit.shape.c, unit.d.conv.dilation[1] * unit.shape.c);
+    let mut sums = [[0.0; L]; G];
+    // The first tap has the fewest pixels on the left, the last tap on the right.
+    let whole = cols[0].start..cols[G - 1].end;
+    for o in whole.clone() {
+        let dy = &dy[o * channels + c..o * channels + c + L];
+        let at = unit.pixel(kw, o) * channels + c;
+        let x = &x[at..at + (G - 1) * step + L];
+        for (g, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: g ≤ G − 1, so that the end is at most that of x.
+            let x = unsafe { x.get_unchecked(g * step..g * step + L) };
+            for l in 0..L {
+                sums[l] = fma::<FMA>(x[l], dy[l], sums[l]);
+            }
+        }
+    }
+    for (g, (sums, cols)) in sums.iter_mut().zip(cols).enumerate() {
+        for o in cols.clone() {
+            if whole.contains(&o) {
                 continue;
             }
-            // The last vector may overlap the one before; only its new lanes are added.
-            let end = (next + LANES).min(unit.channels.end);
-            let first = (end - LANES.min(end)).min(next);
-            let sum = row_sum::<FMA, LANES>(dy, x, c, step, first);
-            for channel in next..end {
-                sums[channel - unit.channels.start] += sum[channel - first];
+            let (at, place) = (o * channels + c, unit.pixel(kw + g, o) * channels + c);
+            let (x, dy) = (&x[place..place + L], &dy[at..at + L]);
+            for l in 0..L {
+                sums[l] = fma::<FMA>(x[l], dy[l], sums[l]);
             }
-            next = end;
         }
     }
-}
-
-/// Σ x·dy of `L` channels from `first` on, over the pixels of dy.
-#[inline(always)]
-fn row_sum<const FMA: bool, const L: usize>(dy: &[f32], x: &[f32], c: usize, step: usize, first: usize) -> [f32; L] {
-    let mut acc = [[0.0; L]; WAYS];
-    let n = dy.len() / c;
-    let mut i = 0;
-    while i + WAYS <= n {
-        for (way, acc) in acc.iter_mut().enumerate() {
-            add_pixel::<FMA, L>(acc, &x[(i + way) * step + first..], &dy[(i + way) * c + first..]);
-        }
-        i += WAYS;
-    }
-    while i < n {
-        add_pixel::<FMA, L>(&mut acc[0], &x[i * step + first..], &dy[i * c + first..]);
-        i += 1;
-    }
-    let mut sum = [0.0; L];
-    for l in 0..L {
-        sum[l] = (acc[0][l] + acc[1][l]) + (acc[2][l] + acc[3][l]);
-    }
-    sum
-}
-
-#[inline(always)]
-fn add_pixel<const FMA: bool, const L: usize>(acc: &mut [f32; L], x: &[f32], dy: &[f32]) {
-    let (x, dy) = (&x[..L], &dy[..L]);
-    for l in 0..L {
-        acc[l] = fma::<FMA>(x[l], dy[l], acc[l]);
-    }
+    sums
 }
 
 #[cfg(test)]

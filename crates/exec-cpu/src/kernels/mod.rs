@@ -12,6 +12,7 @@ pub mod cross_entropy;
 pub mod depthwise;
 pub mod depthwise_filter;
 pub mod gather;
+pub mod group_norm;
 pub mod layer_norm;
 pub mod layout;
 pub mod reduce;

@@ -165,6 +165,12 @@ impl Plan {
         self.split.units(self.outs)
     }
 
+    /// Whether each output is the reduction of one short contiguous row, with the rows one after the other.
+    fn is_rows(&self) -> bool {
+        let one_run = self.split.cols == 1 && self.split.chunks.count == 1 && self.runs.n == 0 && self.kept.n <= 1;
+        one_run && self.rows <= ROW_BLOCK
+    }
+
     /// Elements that become one.
     fn count(&self) -> usize {
         self.runs.count() * self.rows
@@ -198,6 +204,13 @@ fn units_with(
     (init, step, join): (f32, impl Fn(f32, f32) -> f32 + Copy, impl Fn(f32, f32) -> f32 + Copy),
     join64: impl Fn(f64, f64) -> f64 + Copy,
 ) {
+    if plan.is_rows() {
+        let x = &x[units.start * plan.rows..units.end * plan.rows];
+        for (x, out) in x.chunks_exact(plan.rows).zip(out) {
+            *out = row(x, init, step);
+        }
+        return;
+    }
     let (mut param, mut acc): (Accumulator, Accumulator) = ([0.0; WIDEST], [0.0; WIDEST]);
     for u in units {
         let (o, chunk, col) = plan.split.unit(u);

@@ -48,7 +48,7 @@ fn exp_row<const FMA: bool>(x: &[f32], max: f32, y: &mut [f32]) -> f32 {
     for l in 0..LANES {
         sum[l] += tail[l];
     }
-    sum_lanes(sum)
+    sum_lanes(lanes::settle(sum))
 }
 
 /// The sum of e^(x − max).
@@ -65,7 +65,7 @@ pub(super) fn exp_sum<const FMA: bool>(x: &[f32], max: f32) -> f32 {
     for l in 0..LANES {
         sum[l] += tail[l];
     }
-    sum_lanes(sum)
+    sum_lanes(lanes::settle(sum))
 }
 
 /// e^(x − max) for less than a vector, as a whole one with zeros behind.
@@ -83,7 +83,7 @@ fn exp_tail<const FMA: bool>(x: &[f32], max: f32) -> [f32; LANES] {
 simd! {
     fn rows_of<FMA>(isa, dim: usize, x: &[f32], y: &mut [f32]) {
         for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
-            let scale = 1.0 / exp_row::<FMA>(x, lanes::max(x), y);
+            let scale = 1.0 / exp_row::<FMA>(x, lanes::max_number(x), y);
             for y in y {
  *y *= scale;
 }
@@ -94,7 +94,7 @@ simd! {
 simd! {
     fn log_rows<FMA>(isa, dim: usize, x: &[f32], y: &mut [f32]) {
         for (x, y) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)) {
-            let max = lanes::max(x);
+            let max = lanes::max_number(x);
             let log = math::log::<FMA>(exp_sum::<FMA>(x, max));
             for (y, &x) in y.iter_mut().zip(x) {
  *y = (x - max) - log;

@@ -1,6 +1,6 @@
 //! Max and average pooling over images, channels last, and their gradients. Padding is skipped: it is never a maximum and
-//! never counted in a mean. Gradients are gathered: each pixel of dx looks for the windows that cover it, so that threads
-//! write their own rows only.
+//! never counted in a mean. For a gradient, each row of dx looks for the windows that cover it, so that threads write their
+//! own rows only.
 
 use super::Image;
 use super::tiles::for_channels;
@@ -94,11 +94,6 @@ impl Geometry<'_> {
     fn rows_over(&self, y: usize) -> Range<usize> {
         covering(y + self.window.pad.top, self.window.stride[0], self.window.size[0], self.to.h)
     }
-
-    #[inline(always)]
-    fn cols_over(&self, x: usize) -> Range<usize> {
-        covering(x + self.window.pad.left, self.window.stride[1], self.window.size[1], self.to.w)
-    }
 }
 
 #[inline(always)]
@@ -145,25 +140,25 @@ simd! {
 
 simd! {
     fn max_grad_rows<FMA>(isa, g: Geometry, index: &[u8], dy: &[f32], rows: Range<usize>, dx: &mut [f32]) {
-        let places = rows.flat_map(|row| (0..g.from.w).map(move |x| (row, x)));
-        for (dx, (row, px)) in dx.chunks_exact_mut(g.from.c).zip(places) {
+        let c = g.from.c;
+        for (dx, row) in dx.chunks_exact_mut(g.from.w * c).zip(rows) {
             let (n, py) = (row / g.from.h, row % g.from.h);
-            for_channels!(g.from.c, |L, c| {
-                let mut sum = [0.0; L];
-                for oy in g.rows_over(py) {
-                    let kh = py + g.window.pad.top - oy * g.window.stride[0];
-                    for ox in g.cols_over(px) {
-                        let kw = px + g.window.pad.left - ox * g.window.stride[1];
-                        let k = (kh * g.window.size[1] + kw) as u8;
-                        let at = g.to.row(n, oy) + ox * g.to.c + c;
-                        let (index, dy) = (&index[at..at + L], &dy[at..at + L]);
-                        for l in 0..L {
-                            sum[l] += if index[l] == k { dy[l] } else { 0.0 };
+            dx.fill(0.0);
+            for oy in g.rows_over(py) {
+                let kh = py + g.window.pad.top - oy * g.window.stride[0];
+                for ox in 0..g.to.w {
+                    let (cols, left) = g.cols_of(ox);
+                    let at = g.to.row(n, oy) + ox * c;
+                    let (index, dy) = (&index[at..at + c], &dy[at..at + c]);
+                    let first = kh * g.window.size[1] + cols.start;
+                    for (j, dx) in dx[left * c..].chunks_exact_mut(c).take(cols.len()).enumerate() {
+                        let k = (first + j) as u8;
+                        for ((dx, &dy), &index) in dx.iter_mut().zip(dy).zip(index) {
+                            *dx += if index == k { dy } else { 0.0 };
                         }
                     }
                 }
-                dx[c..c + L].copy_from_slice(&sum);
-            });
+            }
         }
     }
 }
@@ -193,21 +188,23 @@ simd! {
 
 simd! {
     fn avg_grad_rows<FMA>(isa, g: Geometry, dy: &[f32], rows: Range<usize>, dx: &mut [f32]) {
-        let places = rows.flat_map(|row| (0..g.from.w).map(move |x| (row, x)));
-        for (dx, (row, px)) in dx.chunks_exact_mut(g.from.c).zip(places) {
-            let (n, py) = (row / g.from.h, row % g.from.h);
-            for_channels!(g.from.c, |L, c| {
-                let mut sum = [0.0; L];
-                for oy in g.rows_over(py) {
-                    for ox in g.cols_over(px) {
-                        let share = 1.0 / (g.rows_of(oy).0.len() * g.cols_of(ox).0.len()) as f32;
-                        let at = g.to.row(n, oy) + ox * g.to.c + c;
-                        let dy = &dy[at..at + L];
-                        for l in 0..L { sum[l] = fma::<FMA>(dy[l], share, sum[l]); }
+        let c = g.from.c;
+        for (dx, row) in dx.chunks_exact_mut(g.from.w * c).zip(rows) {
+            dx.fill(0.0);
+            for oy in g.rows_over(row % g.from.h) {
+                let height = g.rows_of(oy).0.len();
+                for ox in 0..g.to.w {
+                    let (cols, left) = g.cols_of(ox);
+                    let share = 1.0 / (height * cols.len()) as f32;
+                    let at = g.to.row(row / g.from.h, oy) + ox * c;
+                    let dy = &dy[at..at + c];
+                    for dx in dx[left * c..].chunks_exact_mut(c).take(cols.len()) {
+                        for (dx, &dy) in dx.iter_mut().zip(dy) {
+                            *dx = fma::<FMA>(dy, share, *dx);
+                        }
                     }
                 }
-                dx[c..c + L].copy_from_slice(&sum);
-            });
+            }
         }
     }
 }

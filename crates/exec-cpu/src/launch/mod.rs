@@ -5,7 +5,7 @@ mod contract;
 mod nodes;
 
 use memfit_exec::KernelError;
-use memfit_ir::{Graph, NodeId, Op};
+use memfit_ir::Graph;
 use memfit_plan::{Place, Program, Step};
 use memfit_transform::Group;
 use memfit_transform::group::is_contraction;
@@ -15,6 +15,7 @@ use crate::elementwise::{Bound, Tape};
 use crate::gemm::Scratch;
 use crate::memory::Memory;
 use crate::pool::part;
+use nodes::NodeKernel;
 
 /// A compiled group.
 pub type Launch = Box<dyn Fn(&Cpu, &Memory) -> Result<(), KernelError> + Send + Sync>;
@@ -41,45 +42,8 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
     } else if is_contraction(&root.op) {
         contract::compile(cpu, program, step)
     } else {
-        nodes::compile(&Io::new(program, step))
-    }
-}
-
-/// Places of a node's inputs and outputs, for kernels of a single node.
-pub struct Io<'a> {
-    program: &'a Program,
-    node: NodeId,
-    scratch: Option<Place>,
-}
-
-impl<'a> Io<'a> {
-    fn new(program: &'a Program, step: &Step) -> Io<'a> {
-        Io { program, node: step.group.root(), scratch: step.scratch }
-    }
-
-    fn op(&self) -> &'a Op {
-        &self.program.graph.node(self.node).op
-    }
-
-    fn input(&self, i: usize) -> Place {
-        placed(self.program, self.program.graph.node(self.node).inputs[i])
-    }
-
-    fn output(&self, i: usize) -> Place {
-        placed(self.program, self.program.graph.node(self.node).outputs[i])
-    }
-
-    fn shape(&self, i: usize) -> &'a [usize] {
-        self.program.graph.shape(self.program.graph.node(self.node).inputs[i])
-    }
-
-    fn output_shape(&self, i: usize) -> &'a [usize] {
-        self.program.graph.shape(self.program.graph.node(self.node).outputs[i])
-    }
-
-    /// The scratch; an empty place where the kernel uses none.
-    fn scratch(&self) -> Place {
-        self.scratch.unwrap_or(Place { segment: memfit_plan::Segment::Transient, offset: 0, size: 0 })
+        let kernel = NodeKernel::new(program, step);
+        Box::new(move |cpu, memory| kernel.launch(cpu, memory))
     }
 }
 

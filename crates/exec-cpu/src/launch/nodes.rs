@@ -1,17 +1,21 @@
-//! Kernels of single nodes: everything that is neither an elementwise chain nor a contraction.
+//! Kernels of single nodes: everything that is neither an elementwise chain nor a contraction. A line an op.
 
+use bytemuck::Pod;
 use memfit_exec::KernelError;
-use memfit_ir::op::Op;
-use memfit_ir::{DType, Graph, Node};
+use memfit_ir::op::{Fill, Op};
+use memfit_ir::{DType, Graph, Node, Shape};
+use memfit_plan::{Place, Program, Segment, Step};
 
-use super::{Io, Launch};
+use super::placed;
 use crate::Cpu;
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::attention_grad::{self, AttentionSaved};
 use crate::kernels::batch_norm::{self, Stats};
 use crate::kernels::cross_entropy::{self, Labels};
+use crate::kernels::group_norm::{self, GroupNormSaved, GroupShape};
 use crate::kernels::layer_norm::{self, LayerNormSaved, RmsNormSaved};
 use crate::kernels::{BadIndex, Image, gather, layout, reduce, softmax, transpose, update, upsample, window};
+use crate::memory::Memory;
 
 impl From<BadIndex> for KernelError {
     fn from(e: BadIndex) -> KernelError {
@@ -29,8 +33,18 @@ fn image(shape: &[usize]) -> Image {
     Image::new(shape[0], shape[1], shape[2], shape[3])
 }
 
+fn group_shape(x: &[usize], groups: usize) -> GroupShape {
+    let (rows, channels) = rows_and_last(x);
+    GroupShape { samples: x[0], places: rows / x[0].max(1), channels, groups }
+}
+
+fn attention_shape(q: &[usize], k: &[usize], v: &[usize]) -> AttentionShape {
+    AttentionShape { units: q[0] * q[1], queries: q[2], keys: k[2], dim: q[3], value_dim: v[3] }
+}
+
 /// Elements of scratch of a node's kernel.
 pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
+    let threads = cpu.pool.threads();
     let shape = |i: usize| graph.shape(node.inputs[i]);
     let by_rows = |f: fn(usize, usize) -> usize| {
         let (rows, last) = rows_and_last(shape(0));
@@ -42,10 +56,11 @@ pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
         Op::BatchGradReduce(_) => by_rows(batch_norm::batch_grad_reduce_scratch),
         Op::LayerNormGrad => by_rows(layer_norm::layer_norm_grad_scratch),
         Op::RmsNormGrad => by_rows(layer_norm::rms_norm_grad_scratch),
-        Op::GroupNorm(_) | Op::GroupNormGrad(_) => 0,
-        Op::Attention(_) => attention::attention_scratch(cpu.pool.threads(), &attention_shape(graph, node)),
+        Op::GroupNorm(g) => group_norm::group_norm_scratch(&group_shape(shape(0), g.groups)),
+        Op::GroupNormGrad(groups) => group_norm::group_norm_grad_scratch(&group_shape(shape(0), *groups)),
+        Op::Attention(_) => attention::attention_scratch(threads, &attention_shape(shape(0), shape(1), shape(2))),
         Op::AttentionGrad(_) => {
-            attention_grad::attention_grad_scratch(cpu.pool.threads(), &attention_shape(graph, node))
+            attention_grad::attention_grad_scratch(threads, &attention_shape(shape(0), shape(1), shape(2)))
         }
         Op::Input(_)
         | Op::State(_)
@@ -88,422 +103,213 @@ pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
     }
 }
 
-fn attention_shape(graph: &Graph, node: &Node) -> AttentionShape {
-    let (q, k, v) = (graph.shape(node.inputs[0]), graph.shape(node.inputs[1]), graph.shape(node.inputs[2]));
-    AttentionShape { units: q[0] * q[1], queries: q[2], keys: k[2], dim: q[3], value_dim: v[3] }
+/// A node with its shapes and places.
+pub struct NodeKernel {
+    op: Op,
+    inputs: Vec<(Place, Shape)>,
+    outputs: Vec<(Place, Shape)>,
+    /// Of the first output.
+    dtype: DType,
+    scratch: Place,
 }
 
-/// The launch of a single node.
-pub fn compile(io: &Io) -> Launch {
-    match io.op() {
-        Op::Fill(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Slice(_)
-        | Op::Concat(_)
-        | Op::Pad(_)
-        | Op::Broadcast(_) => layouts(io),
-        Op::Reduce(r) => {
-            let (kind, axes, shape) = (r.kind, r.axes.clone(), io.shape(0).to_vec());
-            let [x, y, s] = [io.input(0), io.output(0), io.scratch()];
-            kernel(move |cpu, m| {
-                // SAFETY: the plan keeps what this kernel reads, writes and uses as scratch apart.
-                unsafe { reduce::reduce(cpu, kind, &shape, &axes, m.read(x), m.write(y), m.write(s)) };
-                Ok(())
-            })
+impl NodeKernel {
+    pub fn new(program: &Program, step: &Step) -> NodeKernel {
+        let graph = &program.graph;
+        let node = graph.node(step.group.root());
+        let of = |v: &memfit_ir::ValueId| (placed(program, *v), graph.ty(*v).shape.clone());
+        let dtype = graph.ty(node.outputs[0]).dtype;
+        NodeKernel {
+            op: node.op.clone(),
+            inputs: node.inputs.iter().map(of).collect(),
+            outputs: node.outputs.iter().map(of).collect(),
+            dtype,
+            scratch: step.scratch.unwrap_or(Place { segment: Segment::Transient, offset: 0, size: 0 }),
         }
-        Op::MaxPool(_)
-        | Op::MaxPoolGrad(_)
-        | Op::AvgPool(_)
-        | Op::AvgPoolGrad(_)
-        | Op::Upsample(_)
-        | Op::UpsampleGrad(_) => windows(io),
-        Op::BatchStats | Op::BatchGradReduce(_) | Op::BatchUpdate(_) => batch_norms(io),
-        Op::LayerNorm(_) | Op::LayerNormGrad | Op::RmsNorm(_) | Op::RmsNormGrad => row_norms(io),
-        Op::GroupNorm(_) | Op::GroupNormGrad(_) => unreachable!("group norm is being built"),
-        Op::Softmax(_) | Op::SoftmaxGrad(_) | Op::CrossEntropy(_) | Op::CrossEntropyGrad(_) => losses(io),
-        Op::Gather | Op::GatherGrad(_) => gathers(io),
-        Op::Attention(_) | Op::AttentionGrad(_) => attentions(io),
-        Op::Update(_) => updates(io),
-        op @ (Op::Input(_)
-        | Op::State(_)
-        | Op::Unary(_)
-        | Op::UnaryGrad(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Cast(_)
-        | Op::Dropout(_)
-        | Op::BatchApply(_)
-        | Op::BatchGradInput(_)
-        | Op::MatMul(_)
-        | Op::Conv(_)
-        | Op::ConvTranspose(_)
-        | Op::ConvFilter(_)) => unreachable!("{} has no kernel of its own", op.name()),
     }
-}
 
-fn kernel(f: impl Fn(&Cpu, &crate::memory::Memory) -> Result<(), KernelError> + Send + Sync + 'static) -> Launch {
-    Box::new(f)
-}
-
-/// Calls a layout kernel with elements of the tensor's width.
-macro_rules! by_width {
-    ($dtype:expr, $t:ident => $body:expr) => {
-        match $dtype.size() {
-            1 => {
-                type $t = u8;
-                kernel($body)
+    pub fn launch(&self, cpu: &Cpu, memory: &Memory) -> Result<(), KernelError> {
+        let shape = |i: usize| &self.inputs[i].1[..];
+        let out_shape = |i: usize| &self.outputs[i].1[..];
+        // SAFETY: the plan keeps what a kernel reads, writes and uses as scratch apart, and each arm below
+        // looks at an output and at the scratch once. Updates never look at the states that they overwrite.
+        let x = |i: usize| unsafe { memory.read::<f32>(self.inputs[i].0) };
+        // SAFETY: as above.
+        let y = |i: usize| unsafe { memory.write::<f32>(self.outputs[i].0) };
+        // SAFETY: as above.
+        let scratch = || unsafe { memory.write::<f32>(self.scratch) };
+        // SAFETY: as above.
+        let ids = |i: usize| unsafe { memory.read::<i32>(self.inputs[i].0) };
+        // SAFETY: as above.
+        let bytes = |i: usize| unsafe { memory.read::<u8>(self.inputs[i].0) };
+        let last = |i: usize| rows_and_last(shape(i)).1;
+        match &self.op {
+            Op::Fill(_)
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Slice(_)
+            | Op::Concat(_)
+            | Op::Pad(_)
+            | Op::Broadcast(_) => match self.dtype.size() {
+                1 => self.layout::<u8>(cpu, memory),
+                2 => self.layout::<u16>(cpu, memory),
+                _ => self.layout::<u32>(cpu, memory),
+            },
+            Op::Reduce(r) => reduce::reduce(cpu, r.kind, shape(0), &r.axes, x(0), y(0), scratch()),
+            Op::MaxPool(w) => {
+                // SAFETY: as above.
+                let index = unsafe { memory.write::<u8>(self.outputs[1].0) };
+                window::max_pool(cpu, w, image(shape(0)), x(0), y(0), index);
             }
-            2 => {
-                type $t = u16;
-                kernel($body)
+            Op::MaxPoolGrad(w) => window::max_pool_grad(cpu, &w.window, image(out_shape(0)), bytes(0), x(1), y(0)),
+            Op::AvgPool(w) => window::avg_pool(cpu, w, image(shape(0)), x(0), y(0)),
+            Op::AvgPoolGrad(w) => window::avg_pool_grad(cpu, &w.window, image(out_shape(0)), x(0), y(0)),
+            Op::Upsample(u) => upsample::upsample(cpu, u, image(shape(0)), x(0), y(0)),
+            Op::UpsampleGrad(u) => upsample::upsample_grad(cpu, u, image(out_shape(0)), x(0), y(0)),
+            Op::BatchStats => batch_norm::batch_stats(cpu, last(0), x(0), y(0), y(1), scratch()),
+            Op::BatchGradReduce(e) => {
+                let stats = Stats { mean: x(1), var: x(2), eps: e.0 };
+                batch_norm::batch_grad_reduce(cpu, stats, x(0), x(3), y(0), y(1), scratch());
             }
-            _ => {
-                type $t = u32;
-                kernel($body)
-            }
-        }
-    };
-}
-
-fn layouts(io: &Io) -> Launch {
-    let graph = &io.program.graph;
-    let node = graph.node(io.node);
-    let dtype = graph.ty(node.outputs[0]).dtype;
-    let y = io.output(0);
-    let inputs: Vec<_> = (0..node.inputs.len()).map(|i| io.input(i)).collect();
-    let shape = node.inputs.first().map_or(Vec::new(), |&v| graph.shape(v).to_vec());
-    let to = io.output_shape(0).to_vec();
-    let x = inputs.first().copied();
-    // SAFETY (of every block below): the plan keeps what a kernel reads and writes apart.
-    match (io.op(), x) {
-        (Op::Fill(f), _) => fill(f.value, dtype, y),
-        (Op::Reshape(_), Some(x)) => by_width!(dtype, T => move |cpu, m| {
-            // SAFETY: as above.
-            unsafe { layout::copy::<T>(cpu, m.read(x), m.write(y)) };
-            Ok(())
-        }),
-        (Op::Transpose(perm), Some(x)) => {
-            let perm = perm.clone();
-            by_width!(dtype, T => move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { transpose::transpose::<T>(cpu, &shape, &perm, m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        (Op::Slice(s), Some(x)) => {
-            let s = s.clone();
-            by_width!(dtype, T => move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { layout::slice::<T>(cpu, &shape, (&s.start, &s.stop), m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        (Op::Pad(pads), Some(x)) => {
-            let pads = pads.clone();
-            by_width!(dtype, T => move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { layout::pad::<T>(cpu, &shape, &pads, m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        (Op::Broadcast(_), Some(x)) => by_width!(dtype, T => move |cpu, m| {
-            // SAFETY: as above.
-            unsafe { layout::broadcast::<T>(cpu, &shape, &to, m.read(x), m.write(y)) };
-            Ok(())
-        }),
-        (Op::Concat(axis), Some(_)) => {
-            let outer: usize = to[..*axis].iter().product();
-            by_width!(dtype, T => move |cpu, m| {
-                let mut offset = 0;
-                for &x in &inputs {
-                    // SAFETY: as above; parts are written one after the other.
-                    let (x, y) = unsafe { (m.read::<T>(x), m.write::<T>(y)) };
-                    layout::concat_part(cpu, outer, offset, x, y);
-                    offset += x.len() / outer.max(1);
-                }
-                Ok(())
-            })
-        }
-        (op, _) => unreachable!("{} is no layout op", op.name()),
-    }
-}
-
-fn fill(value: f32, dtype: DType, y: memfit_plan::Place) -> Launch {
-    let bits: u32 = match dtype {
-        DType::F32 => value.to_bits(),
-        DType::F16 => half::f16::from_f32(value).to_bits() as u32,
-        DType::BF16 => half::bf16::from_f32(value).to_bits() as u32,
-        DType::I32 => value as i32 as u32,
-        DType::U8 => value as u8 as u32,
-    };
-    by_width!(dtype, T => move |cpu, m| {
-        // SAFETY: nothing else uses the result.
-        unsafe { layout::fill::<T>(cpu, bits as T, m.write(y)) };
-        Ok(())
-    })
-}
-
-fn windows(io: &Io) -> Launch {
-    let (x, y) = (io.input(0), io.output(0));
-    match *io.op() {
-        Op::MaxPool(w) => {
-            let (shape, index) = (image(io.shape(0)), io.output(1));
-            kernel(move |cpu, m| {
-                // SAFETY: the plan keeps what a kernel reads and writes apart.
-                unsafe { window::max_pool(cpu, &w, shape, m.read(x), m.write(y), m.write(index)) };
-                Ok(())
-            })
-        }
-        Op::MaxPoolGrad(w) => {
-            let (shape, dy) = (image(io.output_shape(0)), io.input(1));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { window::max_pool_grad(cpu, &w.window, shape, m.read(x), m.read(dy), m.write(y)) };
-                Ok(())
-            })
-        }
-        Op::AvgPool(w) => {
-            let shape = image(io.shape(0));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { window::avg_pool(cpu, &w, shape, m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        Op::AvgPoolGrad(w) => {
-            let shape = image(io.output_shape(0));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { window::avg_pool_grad(cpu, &w.window, shape, m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        Op::Upsample(u) => {
-            let shape = image(io.shape(0));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { upsample::upsample(cpu, &u, shape, m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        Op::UpsampleGrad(u) => {
-            let shape = image(io.output_shape(0));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { upsample::upsample_grad(cpu, &u, shape, m.read(x), m.write(y)) };
-                Ok(())
-            })
-        }
-        ref op => unreachable!("{} is no window op", op.name()),
-    }
-}
-
-fn batch_norms(io: &Io) -> Launch {
-    let (x, s) = (io.input(0), io.scratch());
-    let (_, channels) = rows_and_last(io.shape(0));
-    match *io.op() {
-        Op::BatchStats => {
-            let [mean, var] = [0, 1].map(|i| io.output(i));
-            kernel(move |cpu, m| {
-                // SAFETY: the plan keeps what a kernel reads, writes and uses as scratch apart.
-                unsafe { batch_norm::batch_stats(cpu, channels, m.read(x), m.write(mean), m.write(var), m.write(s)) };
-                Ok(())
-            })
-        }
-        Op::BatchGradReduce(e) => {
-            let [mean, var, dy] = [1, 2, 3].map(|i| io.input(i));
-            let [dscale, dbias] = [0, 1].map(|i| io.output(i));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe {
-                    let stats = Stats { mean: m.read(mean), var: m.read(var), eps: e.0 };
-                    let (x, dy) = (m.read(x), m.read(dy));
-                    batch_norm::batch_grad_reduce(cpu, stats, x, dy, m.write(dscale), m.write(dbias), m.write(s));
-                }
-                Ok(())
-            })
-        }
-        Op::BatchUpdate(u) => {
             // The new statistics lie where the old ones lay.
-            let [mean, var] = [2, 3].map(|i| io.input(i));
-            let [new_mean, new_var] = [0, 1].map(|i| io.output(i));
-            kernel(move |cpu, m| {
-                // SAFETY: as above; old and new are the same places, seen once.
-                unsafe {
-                    let running = [m.write(new_mean), m.write(new_var)];
-                    batch_norm::batch_update(cpu, u.momentum, running, [m.read(mean), m.read(var)]);
-                }
-                Ok(())
-            })
-        }
-        ref op => unreachable!("{} is no batch norm", op.name()),
-    }
-}
-
-fn row_norms(io: &Io) -> Launch {
-    let (x, s) = (io.input(0), io.scratch());
-    let inputs: Vec<_> = (1..io.program.graph.node(io.node).inputs.len()).map(|i| io.input(i)).collect();
-    let outputs: Vec<_> = (0..io.program.graph.node(io.node).outputs.len()).map(|i| io.output(i)).collect();
-    match *io.op() {
-        Op::LayerNorm(e) => kernel(move |cpu, m| {
-            // SAFETY: the plan keeps what a kernel reads, writes and uses as scratch apart.
-            unsafe {
-                let affine = (m.read(inputs[0]), m.read(inputs[1]));
-                let stats = (m.write(outputs[1]), m.write(outputs[2]));
-                layer_norm::layer_norm(cpu, e.0, m.read(x), affine, m.write(outputs[0]), stats);
+            Op::BatchUpdate(u) => batch_norm::batch_update(cpu, u.momentum, [y(0), y(1)], [x(2), x(3)]),
+            Op::LayerNorm(e) => layer_norm::layer_norm(cpu, e.0, x(0), (x(1), x(2)), y(0), (y(1), y(2))),
+            Op::LayerNormGrad => {
+                let saved = LayerNormSaved { x: x(0), mean: x(1), rstd: x(2), scale: x(3) };
+                layer_norm::layer_norm_grad(cpu, saved, x(4), y(0), (y(1), y(2)), scratch());
             }
-            Ok(())
-        }),
-        Op::LayerNormGrad => kernel(move |cpu, m| {
-            // SAFETY: as above.
-            unsafe {
-                let [mean, rstd, scale] = [0, 1, 2].map(|i| m.read(inputs[i]));
-                let saved = LayerNormSaved { x: m.read(x), mean, rstd, scale };
-                let affine = (m.write(outputs[1]), m.write(outputs[2]));
-                layer_norm::layer_norm_grad(cpu, saved, m.read(inputs[3]), m.write(outputs[0]), affine, m.write(s));
+            Op::RmsNorm(e) => layer_norm::rms_norm(cpu, e.0, x(0), x(1), y(0), y(1)),
+            Op::RmsNormGrad => {
+                let saved = RmsNormSaved { x: x(0), rstd: x(1), scale: x(2) };
+                layer_norm::rms_norm_grad(cpu, saved, x(3), y(0), y(1), scratch());
             }
-            Ok(())
-        }),
-        Op::RmsNorm(e) => kernel(move |cpu, m| {
-            // SAFETY: as above.
-            unsafe {
-                let scale = m.read(inputs[0]);
-                layer_norm::rms_norm(cpu, e.0, m.read(x), scale, m.write(outputs[0]), m.write(outputs[1]));
+            Op::GroupNorm(g) => {
+                let sizes = group_shape(shape(0), g.groups);
+                group_norm::group_norm(cpu, &sizes, g.eps, x(0), (x(1), x(2)), (y(0), y(1), y(2)), scratch());
             }
-            Ok(())
-        }),
-        Op::RmsNormGrad => kernel(move |cpu, m| {
-            // SAFETY: as above.
-            unsafe {
-                let saved = RmsNormSaved { x: m.read(x), rstd: m.read(inputs[0]), scale: m.read(inputs[1]) };
-                let (dx, dscale) = (m.write(outputs[0]), m.write(outputs[1]));
-                layer_norm::rms_norm_grad(cpu, saved, m.read(inputs[2]), dx, dscale, m.write(s));
+            Op::GroupNormGrad(groups) => {
+                let saved = GroupNormSaved { x: x(0), mean: x(1), rstd: x(2), scale: x(3) };
+                let sizes = group_shape(shape(0), *groups);
+                group_norm::group_norm_grad(cpu, &sizes, saved, x(4), y(0), (y(1), y(2)), scratch());
             }
-            Ok(())
-        }),
-        ref op => unreachable!("{} is no norm over rows", op.name()),
-    }
-}
-
-fn losses(io: &Io) -> Launch {
-    let (x, y) = (io.input(0), io.output(0));
-    let (_, dim) = rows_and_last(io.shape(0));
-    match *io.op() {
-        Op::Softmax(o) => kernel(move |cpu, m| {
-            // SAFETY: the plan keeps what a kernel reads and writes apart.
-            unsafe { softmax::softmax(cpu, o.log, dim, m.read(x), m.write(y)) };
-            Ok(())
-        }),
-        Op::SoftmaxGrad(o) => {
-            let dy = io.input(1);
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe { softmax::softmax_grad(cpu, o.log, dim, m.read(x), m.read(dy), m.write(y)) };
-                Ok(())
-            })
-        }
-        Op::CrossEntropy(c) => {
-            let (labels, lse) = (io.input(1), io.output(1));
-            let sparse = is_sparse(io);
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe {
-                    let labels =
-                        if sparse { Labels::Classes(m.read(labels)) } else { Labels::Distributions(m.read(labels)) };
-                    cross_entropy::cross_entropy(cpu, c.smoothing, m.read(x), labels, m.write(y), m.write(lse))?;
-                }
-                Ok(())
-            })
-        }
-        Op::CrossEntropyGrad(c) => {
-            let [labels, lse, dloss] = [1, 2, 3].map(|i| io.input(i));
-            let sparse = is_sparse(io);
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe {
-                    let labels =
-                        if sparse { Labels::Classes(m.read(labels)) } else { Labels::Distributions(m.read(labels)) };
-                    let rows = (m.read(lse), m.read(dloss));
-                    cross_entropy::cross_entropy_grad(cpu, c.smoothing, m.read(x), labels, rows, m.write(y))?;
-                }
-                Ok(())
-            })
-        }
-        ref op => unreachable!("{} is no softmax", op.name()),
-    }
-}
-
-fn is_sparse(io: &Io) -> bool {
-    io.program.graph.ty(io.program.graph.node(io.node).inputs[1]).dtype == DType::I32
-}
-
-fn gathers(io: &Io) -> Launch {
-    let (a, b, y) = (io.input(0), io.input(1), io.output(0));
-    let (_, dim) = rows_and_last(io.output_shape(0));
-    match *io.op() {
-        Op::Gather => kernel(move |cpu, m| {
-            // SAFETY: the plan keeps what a kernel reads and writes apart.
-            Ok(unsafe { gather::gather(cpu, dim, m.read(a), m.read(b), m.write(y)) }?)
-        }),
-        Op::GatherGrad(_) => kernel(move |cpu, m| {
-            // SAFETY: as above.
-            Ok(unsafe { gather::gather_grad(cpu, dim, m.read(a), m.read(b), m.write(y)) }?)
-        }),
-        ref op => unreachable!("{} is no gather", op.name()),
-    }
-}
-
-fn attentions(io: &Io) -> Launch {
-    let shape = attention_shape(&io.program.graph, io.program.graph.node(io.node));
-    let [q, k, v, s] = [io.input(0), io.input(1), io.input(2), io.scratch()];
-    match *io.op() {
-        Op::Attention(a) => {
-            let [y, lse] = [0, 1].map(|i| io.output(i));
-            kernel(move |cpu, m| {
-                // SAFETY: the plan keeps what a kernel reads, writes and uses as scratch apart.
-                unsafe {
-                    let qkv = [q, k, v].map(|p| m.read(p));
-                    attention::attention(cpu, a, &shape, qkv, m.write(y), m.write(lse), m.write(s));
-                }
-                Ok(())
-            })
-        }
-        Op::AttentionGrad(a) => {
-            let [y, lse, dy] = [3, 4, 5].map(|i| io.input(i));
-            let grads = [0, 1, 2].map(|i| io.output(i));
-            kernel(move |cpu, m| {
-                // SAFETY: as above.
-                unsafe {
-                    let [q, k, v] = [q, k, v].map(|p| m.read(p));
-                    let saved = AttentionSaved { q, k, v, y: m.read(y), lse: m.read(lse) };
-                    let grads = grads.map(|p| m.write(p));
-                    attention_grad::attention_grad(cpu, a, &shape, saved, m.read(dy), grads, m.write(s));
-                }
-                Ok(())
-            })
-        }
-        ref op => unreachable!("{} is no attention", op.name()),
-    }
-}
-
-fn updates(io: &Io) -> Launch {
-    let Op::Update(rule) = *io.op() else { unreachable!("{} is no update", io.op().name()) };
-    let slots = rule.slots().len();
-    let (g, lr, clock) = (io.input(1), io.input(2 + slots), io.input(3 + slots));
-    let w = io.output(0);
-    let slot_places: Vec<_> = (0..slots).map(|i| io.output(1 + i)).collect();
-    kernel(move |cpu, m| {
-        // SAFETY: parameter and slots are updated where they lie and are seen once; the gradient lies elsewhere.
-        unsafe {
-            let step = update::Step { learning_rate: m.read::<f32>(lr)[0], step: m.read::<i32>(clock)[0] };
-            let mut views: [&mut [f32]; 2] = [&mut [], &mut []];
-            for (view, &place) in views.iter_mut().zip(&slot_places) {
-                *view = m.write(place);
+            Op::Softmax(s) => softmax::softmax(cpu, s.log, last(0), x(0), y(0)),
+            Op::SoftmaxGrad(s) => softmax::softmax_grad(cpu, s.log, last(0), x(0), x(1), y(0)),
+            Op::CrossEntropy(c) => {
+                let labels = self.labels(ids, x);
+                cross_entropy::cross_entropy(cpu, c.smoothing, x(0), labels, y(0), y(1))?;
             }
-            update::update(cpu, rule, step, m.write(w), m.read(g), &mut views[..slot_places.len()]);
+            Op::CrossEntropyGrad(c) => {
+                let labels = self.labels(ids, x);
+                cross_entropy::cross_entropy_grad(cpu, c.smoothing, x(0), labels, (x(2), x(3)), y(0))?;
+            }
+            Op::Gather => gather::gather(cpu, last(0), x(0), ids(1), y(0))?,
+            Op::GatherGrad(_) => gather::gather_grad(cpu, last(1), ids(0), x(1), y(0))?,
+            Op::Attention(a) => {
+                let sizes = attention_shape(shape(0), shape(1), shape(2));
+                attention::attention(cpu, *a, &sizes, [x(0), x(1), x(2)], y(0), y(1), scratch());
+            }
+            Op::AttentionGrad(a) => {
+                let sizes = attention_shape(shape(0), shape(1), shape(2));
+                let saved = AttentionSaved { q: x(0), k: x(1), v: x(2), y: x(3), lse: x(4) };
+                attention_grad::attention_grad(cpu, *a, &sizes, saved, x(5), [y(0), y(1), y(2)], scratch());
+            }
+            Op::Update(rule) => {
+                let slots = rule.slots().len();
+                let step = update::Step { learning_rate: x(2 + slots)[0], step: ids(3 + slots)[0] };
+                let mut views: [&mut [f32]; 2] = [&mut [], &mut []];
+                for (i, view) in views.iter_mut().enumerate().take(slots) {
+                    *view = y(1 + i);
+                }
+                update::update(cpu, *rule, step, y(0), x(1), &mut views[..slots]);
+            }
+            op @ (Op::Input(_)
+            | Op::State(_)
+            | Op::Unary(_)
+            | Op::UnaryGrad(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Cast(_)
+            | Op::Dropout(_)
+            | Op::BatchApply(_)
+            | Op::BatchGradInput(_)
+            | Op::MatMul(_)
+            | Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::ConvFilter(_)) => unreachable!("{} has no kernel of its own", op.name()),
         }
         Ok(())
-    })
+    }
+
+    /// Labels are classes or distributions; in both ops they are the second input.
+    fn labels<'a>(&self, ids: impl Fn(usize) -> &'a [i32], x: impl Fn(usize) -> &'a [f32]) -> Labels<'a> {
+        if self.inputs[1].1.rank() < self.inputs[0].1.rank() {
+            Labels::Classes(ids(1))
+        } else {
+            Labels::Distributions(x(1))
+        }
+    }
+
+    /// Ops that only move elements, whatever they mean.
+    fn layout<T: Pod + Default + Send + Sync>(&self, cpu: &Cpu, memory: &Memory)
+    where
+        u32: As<T>,
+    {
+        let shape = |i: usize| &self.inputs[i].1[..];
+        // SAFETY: the plan keeps what a kernel reads and writes apart.
+        let x = |i: usize| unsafe { memory.read::<T>(self.inputs[i].0) };
+        // SAFETY: as above; each arm looks at the output once, concat at one part after the other.
+        let y = || unsafe { memory.write::<T>(self.outputs[0].0) };
+        match &self.op {
+            Op::Fill(f) => layout::fill(cpu, bits(f).cast(), y()),
+            Op::Reshape(_) => layout::copy(cpu, x(0), y()),
+            Op::Transpose(perm) => transpose::transpose(cpu, shape(0), perm, x(0), y()),
+            Op::Slice(s) => layout::slice(cpu, shape(0), (&s.start, &s.stop), x(0), y()),
+            Op::Pad(pads) => layout::pad(cpu, shape(0), pads, x(0), y()),
+            Op::Broadcast(to) => layout::broadcast(cpu, shape(0), to, x(0), y()),
+            Op::Concat(axis) => {
+                let outer: usize = self.outputs[0].1[..*axis].iter().product();
+                let mut offset = 0;
+                for i in 0..self.inputs.len() {
+                    layout::concat_part(cpu, outer, offset, x(i), y());
+                    offset += x(i).len() / outer.max(1);
+                }
+            }
+            op => unreachable!("{} computes", op.name()),
+        }
+    }
+}
+
+/// The bits of a constant, in the low end.
+fn bits(f: &Fill) -> u32 {
+    match f.dtype {
+        DType::F32 => f.value.to_bits(),
+        DType::F16 => half::f16::from_f32(f.value).to_bits() as u32,
+        DType::BF16 => half::bf16::from_f32(f.value).to_bits() as u32,
+        DType::I32 => f.value as i32 as u32,
+        DType::U8 => f.value as u8 as u32,
+    }
+}
+
+/// The low end of a word.
+trait As<T> {
+    fn cast(self) -> T;
+}
+
+impl As<u8> for u32 {
+    fn cast(self) -> u8 {
+        self as u8
+    }
+}
+
+impl As<u16> for u32 {
+    fn cast(self) -> u16 {
+        self as u16
+    }
+}
+
+impl As<u32> for u32 {
+    fn cast(self) -> u32 {
+        self
+    }
 }

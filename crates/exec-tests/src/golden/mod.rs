@@ -9,6 +9,7 @@ mod ops;
 mod optimizer;
 mod run;
 mod sequential;
+mod slack;
 mod tensors;
 
 use std::collections::BTreeMap;
@@ -49,18 +50,33 @@ pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Reads `golden.json` and `golden.safetensors` of a directory.
-pub fn load(directory: &Path) -> Result<Vec<Case>> {
+/// A place in the list, whether or not its case could be read.
+#[derive(Debug)]
+pub struct Entry {
+    pub name: String,
+    pub case: Result<Case>,
+}
+
+/// Reads `golden.json` and `golden.safetensors` of a directory. A case that is malformed or lacks a tensor does not
+/// hinder the others.
+pub fn load(directory: &Path) -> Result<Vec<Entry>> {
     let path = directory.join("golden.json");
     let text = fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
     let list: CaseList = serde_json::from_slice(&text).map_err(|source| Error::CaseList { path, source })?;
     let tensors = TensorFile::read(&directory.join("golden.safetensors"))?;
-    list.cases.into_iter().map(|c| c.resolve(&tensors)).collect()
+    Ok(list.cases.into_iter().enumerate().map(|(i, listed)| entry(i, listed, &tensors)).collect())
+}
+
+fn entry(position: usize, listed: Value, tensors: &TensorFile) -> Entry {
+    let name = listed.get("case").and_then(Value::as_str).map_or(format!("case {position}"), String::from);
+    let malformed = |e: serde_json::Error| Error::Case { case: name.clone(), problem: e.to_string() };
+    let case = Listed::deserialize(listed).map_err(malformed).and_then(|l| l.resolve(tensors));
+    Entry { name, case }
 }
 
 #[derive(Deserialize)]
 struct CaseList {
-    cases: Vec<Listed>,
+    cases: Vec<Value>,
 }
 
 /// A case as it stands in the list, before its tensors are found.

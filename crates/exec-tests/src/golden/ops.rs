@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Graph, Op, TensorType, ValueId};
+use memfit_transform::{Cotangent, gradients, prune};
 
 use super::{Attrs, Named};
 use crate::error::{Error, Result};
@@ -38,6 +39,27 @@ impl OpCase {
         Ok(builder.b.finish())
     }
 
+    /// The forward graph and an output `grad/NAME` for every name in `grads`.
+    pub fn graph_with_gradients(&self) -> Result<Graph> {
+        let graph = self.graph()?;
+        let (Some(out), Some(ct)) = (graph.output("out"), graph.input("ct")) else { return Ok(graph) };
+        let wrt = |name: &String| {
+            let missing = || self.problem(format!("grads names \"{name}\", which is not an input"));
+            graph.input(&format!("in/{name}")).ok_or_else(missing)
+        };
+        let wrt: Vec<ValueId> = self.grads.keys().map(wrt).collect::<Result<_>>()?;
+        let mut found = gradients(&graph, &[(out, Cotangent::Value(ct))], &wrt)?;
+        for (name, (given, &input)) in self.grads.keys().zip(found.of.into_iter().zip(&wrt)) {
+            let gradient = match given {
+                Some(v) => v,
+                // The output does not depend on it.
+                None => zeros_like(&mut found.graph, input)?,
+            };
+            found.graph.outputs.push((format!("grad/{name}"), gradient));
+        }
+        Ok(prune(&found.graph))
+    }
+
     /// The tensors for the inputs of [`OpCase::graph`].
     pub fn feeds(&self) -> HashMap<String, Tensor> {
         let inputs = self.inputs.iter().map(|(name, t)| (format!("in/{name}"), t.clone()));
@@ -51,6 +73,12 @@ impl OpCase {
     fn problem(&self, problem: String) -> Error {
         Error::Case { case: self.name.clone(), problem }
     }
+}
+
+fn zeros_like(graph: &mut Graph, v: ValueId) -> Result<ValueId> {
+    let TensorType { dtype, shape } = graph.ty(v).clone();
+    let node = graph.push(Op::Fill(Fill { value: 0.0, dtype, shape }), &[], "")?;
+    Ok(graph.node(node).outputs[0])
 }
 
 /// Names that cases give to ops which the IR calls otherwise.

@@ -3,9 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use memfit_ir::op::{Init, Update};
-use memfit_ir::{Builder, Graph, ValueId};
+use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass, Update};
+use memfit_ir::{Builder, Graph, TensorType, ValueId};
+use memfit_transform::{Clip, Training, step};
 
+use super::optimizer::clock;
 use super::{Attrs, Named, gpt, sequential};
 use crate::error::{Error, Result};
 use crate::reference::initial_states;
@@ -49,6 +51,34 @@ impl RunCase {
         Ok(graph)
     }
 
+    /// The training step of the forward graph.
+    pub fn step_graph(&self) -> Result<Graph> {
+        let forward = self.graph()?;
+        self.check_after(&forward)?;
+        let loss = forward.output("loss").expect("the forward graph has this output");
+        let training = Training { update: self.update, clip: Clip::None, frozen: HashSet::new() };
+        Ok(step(&forward, loss, &training)?)
+    }
+
+    /// What is not stored cannot be compared: every parameter and statistic has an end, and every end belongs to one.
+    fn check_after(&self, forward: &Graph) -> Result<()> {
+        let kinds = [
+            (StateClass::Param, "final", &self.weights_after),
+            (StateClass::Statistic, "state", &self.statistics_after),
+        ];
+        for (class, folder, after) in kinds {
+            let known = |name: &str| forward.states().any(|(s, _)| s.class == class && s.name == name);
+            let missing = forward.states().find(|(s, _)| s.class == class && !after.contains_key(&s.name));
+            let problem = match (missing, after.keys().find(|n| !known(n))) {
+                (Some((s, _)), _) => format!("the tensor {folder}/{} is missing", s.name),
+                (None, Some(name)) => format!("the tensor {folder}/{name} has no place in the model"),
+                (None, None) => continue,
+            };
+            return Err(Error::Case { case: self.name.clone(), problem });
+        }
+        Ok(())
+    }
+
     fn build(
         &self,
         logits: impl FnOnce(&mut Builder, &Weights, ValueId) -> memfit_ir::Result<ValueId>,
@@ -72,7 +102,9 @@ impl RunCase {
 
     pub fn feeds(&self, step: usize) -> HashMap<String, Tensor> {
         let (x, y) = self.batches[step].clone();
-        HashMap::from([("x".to_string(), x), ("y".to_string(), y)])
+        let lr = Tensor::filled(&TensorType::f32([]), self.lr);
+        let named = [("x", x), ("y", y), (LEARNING_RATE, lr), (CLOCK, clock(step))];
+        named.into_iter().map(|(name, t)| (name.to_string(), t)).collect()
     }
 }
 

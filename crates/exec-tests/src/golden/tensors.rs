@@ -16,6 +16,8 @@ use crate::tensor::Tensor;
 pub struct TensorFile {
     path: PathBuf,
     tensors: BTreeMap<String, Tensor>,
+    /// Tensors of element types that no case uses, with the type: a matter of those who ask for them.
+    foreign: BTreeMap<String, String>,
 }
 
 impl TensorFile {
@@ -24,20 +26,25 @@ impl TensorFile {
         let bytes = fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
         let file =
             SafeTensors::deserialize(&bytes).map_err(|source| Error::TensorFile { path: path.clone(), source })?;
-        let mut tensors = BTreeMap::new();
+        let (mut tensors, mut foreign) = (BTreeMap::new(), BTreeMap::new());
         for (name, view) in file.iter() {
-            let Some((dtype, data)) = elements(view.dtype(), view.data()) else {
-                let dtype = format!("{:?}", view.dtype());
-                return Err(Error::ElementType { path, name: name.into(), dtype });
-            };
-            tensors.insert(name.to_string(), Tensor::new(TensorType::new(dtype, view.shape()), data)?);
+            match elements(view.dtype(), view.data()) {
+                Some((dtype, data)) => {
+                    tensors.insert(name.to_string(), Tensor::new(TensorType::new(dtype, view.shape()), data)?);
+                }
+                None => drop(foreign.insert(name.to_string(), format!("{:?}", view.dtype()))),
+            }
         }
-        Ok(TensorFile { path, tensors })
+        Ok(TensorFile { path, tensors, foreign })
     }
 
     pub fn get(&self, name: &str) -> Result<Tensor> {
-        let missing = || Error::NoTensor { path: self.path.clone(), name: name.into() };
-        self.tensors.get(name).cloned().ok_or_else(missing)
+        let path = || self.path.clone();
+        match (self.tensors.get(name), self.foreign.get(name)) {
+            (Some(tensor), _) => Ok(tensor.clone()),
+            (None, Some(dtype)) => Err(Error::ElementType { path: path(), name: name.into(), dtype: dtype.clone() }),
+            (None, None) => Err(Error::NoTensor { path: path(), name: name.into() }),
+        }
     }
 
     /// All tensors whose names start with a prefix, by the rest of their names.

@@ -3,6 +3,7 @@
 
 mod contract;
 mod elementwise;
+mod executor;
 mod layout;
 mod loss;
 mod norm;
@@ -14,6 +15,8 @@ use std::ops::Index;
 
 use memfit_ir::op::{Init, State};
 use memfit_ir::{Graph, Node, Op, TensorType, ValueId, philox};
+
+pub use executor::ReferenceExecutor;
 
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, round_to};
@@ -35,15 +38,26 @@ pub fn evaluate(graph: &Graph, inputs: &HashMap<String, Tensor>, states: &HashMa
     for node in graph.nodes() {
         let given: Vec<&Tensor> = node.inputs.iter().map(|v| &values[v.index()]).collect();
         let types: Vec<&TensorType> = node.outputs.iter().map(|&v| graph.ty(v)).collect();
-        let mut made = compute(node, &given, &types, inputs, states)?;
-        for (tensor, ty) in made.iter_mut().zip(&types) {
-            assert_eq!(tensor.ty, **ty, "{} gave another type than its rule", node.op.name());
-            tensor.data.iter_mut().for_each(|x| *x = round_to(ty.dtype, *x));
-        }
-        assert_eq!(made.len(), types.len(), "{} gave another number of outputs than its rule", node.op.name());
-        values.extend(made);
+        values.extend(run_node(node, &given, &types, inputs, states)?);
     }
     Ok(Values(values))
+}
+
+/// The outputs of one node, stored as their types do.
+fn run_node(
+    node: &Node,
+    given: &[&Tensor],
+    types: &[&TensorType],
+    inputs: &HashMap<String, Tensor>,
+    states: &HashMap<String, Tensor>,
+) -> Result<Vec<Tensor>> {
+    let mut made = compute(node, given, types, inputs, states)?;
+    for (tensor, ty) in made.iter_mut().zip(types) {
+        assert_eq!(tensor.ty, **ty, "{} gave another type than its rule", node.op.name());
+        tensor.data.iter_mut().for_each(|x| *x = round_to(ty.dtype, *x));
+    }
+    assert_eq!(made.len(), types.len(), "{} gave another number of outputs than its rule", node.op.name());
+    Ok(made)
 }
 
 /// The states after a run: each updated one takes its new value, the others stay.

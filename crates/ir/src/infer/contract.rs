@@ -155,6 +155,9 @@ fn image_and_filter(x: &TensorType, w: &TensorType) -> Result<(), Rule> {
 }
 
 pub fn attention(a: Attention, inputs: &[&TensorType]) -> Types {
+    if !a.scale.is_finite() {
+        rule!("the scale must be a finite number, but is {}", a.scale);
+    }
     let [q, k, v] = [inputs[0], inputs[1], inputs[2]];
     for (what, t) in [("q", q), ("k", k), ("v", v)] {
         needs_f32(what, t)?;

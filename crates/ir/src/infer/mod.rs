@@ -138,7 +138,40 @@ fn arity(op: &Op, given: usize) -> Result<(), Rule> {
     }
 }
 
+/// Every number of an update rule is in its range; a beta of 1 would divide by zero.
+fn check_update(u: Update) -> Result<(), Rule> {
+    let below_one = |what: &str, x: f32| match (0.0..1.0).contains(&x) {
+        true => Ok(()),
+        false => rule!("{what} must be at least 0 and less than 1, but is {x}"),
+    };
+    let not_negative = |what: &str, x: f32| match x >= 0.0 && x.is_finite() {
+        true => Ok(()),
+        false => rule!("{what} must not be negative, but is {x}"),
+    };
+    match u {
+        Update::Sgd { momentum, nesterov, weight_decay } => {
+            if nesterov && momentum == 0.0 {
+                rule!("Nesterov's step needs a momentum, but it is 0");
+            }
+            below_one("the momentum", momentum)?;
+            not_negative("the weight decay", weight_decay)
+        }
+        Update::Adam { beta1, beta2, eps, weight_decay, decoupled: _ } => {
+            below_one("beta1", beta1)?;
+            below_one("beta2", beta2)?;
+            not_negative("eps", eps)?;
+            not_negative("the weight decay", weight_decay)
+        }
+        Update::RmsProp { alpha, eps } => {
+            below_one("alpha", alpha)?;
+            not_negative("eps", eps)
+        }
+        Update::Adagrad { eps } => not_negative("eps", eps),
+    }
+}
+
 fn update(u: Update, inputs: &[&TensorType]) -> Types {
+    check_update(u)?;
     let w = inputs[0];
     let last = inputs.len() - 1;
     for (what, t) in ["gradient", "slot", "slot"].iter().zip(&inputs[1..last - 1]) {

@@ -1,0 +1,114 @@
+//! The binary as a person meets it: what it prints, and how it ends.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn memfit(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memfit")).args(args).output().expect("the binary starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs with arguments that cannot work: the exit code and what the one message must say.
+fn check_error(args: &[&str], code: i32, expected: &[&str]) {
+    let output = memfit(args);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+    assert!(!message.contains("panicked"), "{args:?}: {message}");
+    for part in expected {
+        assert!(message.contains(part), "{args:?} does not say {part:?}: {message}");
+    }
+}
+
+#[test]
+fn wrong_use_is_told_with_the_cure() {
+    check_error(&["train", "--budget", "12 parsecs"], 2, &["12 parsecs", "512MiB"]);
+    check_error(&["plan", "--model", "resnet5O"], 2, &["resnet5O", "resnet50"]);
+    check_error(&["train", "--optimizer", "adamm"], 2, &["adamm", "adam"]);
+    check_error(&["train", "--batch", "0"], 2, &["--batch", "at least 1"]);
+    check_error(&["train", "--batch", "32", "--micro-batch", "5"], 2, &["5", "32", "divisor"]);
+    check_error(&["train", "--lr", "-1"], 2, &["--lr"]);
+    check_error(&["train", "--lr", "nan"], 2, &["--lr"]);
+    check_error(&["train", "--threads", "0"], 2, &["--threads"]);
+    check_error(&["plan", "--model", "resnet50", "--input", "224by224"], 2, &["224by224", "224x224x3"]);
+    check_error(&["plan", "--model", "unet", "--input", "250x250x3"], 2, &["250"]);
+    check_error(&["train", "--model", "resnet50"], 2, &["resnet50", "memfit plan"]);
+    check_error(&["train", "--batch", "100000"], 2, &["100000", "1437"]);
+    check_error(&["train", "--frobnicate"], 2, &["--frobnicate"]);
+    check_error(&["plan", "--model", "resnet50", "--batch", "99999999999999"], 2, &[]);
+}
+
+#[test]
+fn a_budget_too_small_is_refused_with_reasons() {
+    let args = ["plan", "--model", "resnet50", "--batch", "16", "--budget", "1GiB"];
+    check_error(&args, 3, &["1.00 GiB", "too much", "lower bound", "fullest instant", "layer1", "fits"]);
+    let output = memfit(&[&args[..], &["--json"]].concat());
+    let event: Value = serde_json::from_str(stdout(&output).trim()).expect("one JSON object");
+    assert_eq!((&event["event"], &event["kind"]), (&"error".into(), &"refused".into()));
+    let certificate = &event["certificate"];
+    assert_eq!(certificate["budget_bytes"], 1u64 << 30);
+    assert_eq!(certificate["largest"].as_array().map(Vec::len), Some(10));
+    // The budget that the refusal names does fit, and one byte less does not.
+    let needed = certificate["needed_bytes"].as_u64().expect("a number");
+    for (budget, code) in [(needed, 0), (needed - 1, 3)] {
+        let output = memfit(&["plan", "--model", "resnet50", "--batch", "16", "--budget", &budget.to_string()]);
+        assert_eq!(output.status.code(), Some(code), "budget {budget}");
+    }
+}
+
+#[test]
+fn bad_weights_are_bad_data() {
+    let path = std::env::temp_dir().join(format!("memfit-cli-{}.safetensors", std::process::id()));
+    std::fs::write(&path, b"nothing").expect("a temporary file");
+    let path = path.display().to_string();
+    check_error(&["train", "--steps", "1", "--weights", &path], 4, &[&path, "not a safetensors file"]);
+    check_error(&["train", "--steps", "1", "--weights", "/nowhere/w.safetensors"], 4, &["/nowhere/w.safetensors"]);
+    check_error(&["train", "--steps", "1", "--out", "/nowhere/w.safetensors"], 4, &["/nowhere/w.safetensors"]);
+    std::fs::remove_file(path).expect("it was written above");
+}
+
+#[test]
+fn training_prints_events_and_learns() {
+    let output = memfit(&["train", "--epochs", "3", "--json"]);
+    assert!(output.status.success());
+    let events: Vec<Value> =
+        stdout(&output).lines().map(|l| serde_json::from_str(l).expect("one JSON object a line")).collect();
+    let count = |name: &str| events.iter().filter(|e| e["event"] == name).count();
+    assert_eq!((count("plan"), count("step"), count("epoch"), count("done")), (1, 3 * (1437 / 32), 3, 1));
+    let plan = &events[0];
+    let bytes = |key: &str| plan[key].as_u64().unwrap_or_else(|| panic!("{key} is a number"));
+    assert_eq!(bytes("arena_bytes"), bytes("state_bytes") + bytes("transient_bytes"));
+    assert!(bytes("peak_bytes") <= bytes("arena_bytes"));
+    let accuracy = events[events.len() - 1]["test_accuracy"].as_f64().expect("a number");
+    assert!(accuracy > 0.95, "{accuracy}");
+}
+
+#[test]
+fn threads_do_not_change_the_weights() {
+    let weights: Vec<Vec<u8>> = ["1", "2", "3"]
+        .iter()
+        .map(|threads| {
+            let path = std::env::temp_dir().join(format!("memfit-threads-{threads}-{}.st", std::process::id()));
+            let out = path.display().to_string();
+            let output = memfit(&["train", "--steps", "30", "--threads", threads, "--out", &out]);
+            assert!(output.status.success());
+            let bytes = std::fs::read(&path).expect("the weights");
+            std::fs::remove_file(path).expect("they were written");
+            bytes
+        })
+        .collect();
+    assert!(weights[0] == weights[1] && weights[0] == weights[2]);
+}
+
+#[test]
+fn models_and_devices_are_listed() {
+    let models = stdout(&memfit(&["models"]));
+    assert!(models.lines().any(|l| l.starts_with("resnet50 ") && l.contains("25557032")), "{models}");
+    assert!(stdout(&memfit(&["devices"])).contains("cpu"));
+    for args in [&["--help"][..], &["train", "--help"], &["plan", "--help"]] {
+        assert!(stdout(&memfit(args)).contains("--budget"), "{args:?}");
+    }
+}

@@ -1,0 +1,127 @@
+//! The reference as an executor of plans: each op as its definition, on the bytes of an arena. It stands between the
+//! reference and a real device: what is wrong here is wrong in the plan or in the engine, not in a kernel.
+
+use std::collections::HashMap;
+
+use memfit_exec::{ExecError, Executor, Growth, HostArena, KernelError};
+use memfit_ir::{Graph, Node, Op, TensorType, ValueId};
+use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_transform::Group;
+
+use super::run_node;
+use crate::error::Error;
+use crate::tensor::Tensor;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReferenceExecutor;
+
+/// The nodes of a group, with what crosses its border.
+pub struct Kernel {
+    nodes: Vec<Node>,
+    /// Of every value that the nodes read or make.
+    types: HashMap<ValueId, TensorType>,
+    reads: Vec<(ValueId, Place)>,
+    /// Constants that have no place.
+    constants: Vec<(ValueId, f32)>,
+    writes: Vec<(ValueId, Place)>,
+}
+
+impl Executor for ReferenceExecutor {
+    type Arena = HostArena;
+    type Kernel = Kernel;
+
+    fn target(&self) -> &dyn Target {
+        self
+    }
+
+    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<HostArena, ExecError> {
+        HostArena::new(state_bytes, transient_bytes, growth)
+    }
+
+    fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
+        let graph = &program.graph;
+        let nodes: Vec<Node> = step.group.nodes.iter().map(|&id| graph.node(id).clone()).collect();
+        let named = nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs));
+        let types = named.map(|&v| (v, graph.ty(v).clone())).collect();
+        let placed = |v: ValueId| (v, program.place(v).expect("a value that crosses groups has a place"));
+        let mut kernel = Kernel { types, reads: Vec::new(), constants: Vec::new(), writes: Vec::new(), nodes };
+        for &v in kernel.nodes.iter().flat_map(|n| &n.inputs) {
+            match graph.producer_op(v) {
+                _ if step.group.contains(graph.producer(v)) => {}
+                Op::Fill(f) if program.place(v).is_none() => kernel.constants.push((v, f.value)),
+                _ => kernel.reads.push(placed(v)),
+            }
+        }
+        kernel.writes = step.group.writes.iter().map(|&v| placed(v)).collect();
+        Ok(kernel)
+    }
+
+    fn launch(&self, kernel: &Kernel, arena: &mut HostArena) -> Result<(), KernelError> {
+        let mut values: HashMap<ValueId, Tensor> = HashMap::new();
+        for &(v, place) in &kernel.reads {
+            values.insert(v, stored(&kernel.types[&v], arena.bytes(place)));
+        }
+        for &(v, value) in &kernel.constants {
+            values.insert(v, Tensor::filled(&kernel.types[&v], f64::from(value)));
+        }
+        for node in &kernel.nodes {
+            let given: Vec<&Tensor> = node.inputs.iter().map(|v| &values[v]).collect();
+            let types: Vec<&TensorType> = node.outputs.iter().map(|v| &kernel.types[v]).collect();
+            let made = run_node(node, &given, &types, &HashMap::new(), &HashMap::new());
+            let made = made.map_err(|e| kernel_error(e, &given))?;
+            // Through bytes, so that a value inside of a group is rounded as one that is stored.
+            let rounded = made.into_iter().map(|t| stored(&t.ty, &t.to_bytes()));
+            values.extend(node.outputs.iter().copied().zip(rounded));
+        }
+        for &(v, place) in &kernel.writes {
+            arena.bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
+        }
+        Ok(())
+    }
+
+    fn write(&self, arena: &mut HostArena, place: Place, offset: u64, bytes: &[u8]) {
+        arena.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&arena.bytes(place)[..bytes.len()]);
+    }
+
+    fn fill(&self, arena: &mut HostArena, place: Place, byte: u8) {
+        arena.bytes_mut(place).fill(byte);
+    }
+}
+
+fn stored(ty: &TensorType, bytes: &[u8]) -> Tensor {
+    Tensor::from_bytes(ty, bytes).expect("a place has the size of its type")
+}
+
+/// The only thing that data can do to a node is to point outside of its table.
+fn kernel_error(error: Error, given: &[&Tensor]) -> KernelError {
+    let Error::IdOutOfRange { id, limit, .. } = error else { unreachable!("{error}") };
+    let position = given.iter().find_map(|t| t.data.iter().position(|&x| x == id && !t.ty.dtype.is_float()));
+    KernelError::Index { index: id as i64, position: position.unwrap_or(0), limit }
+}
+
+impl Target for ReferenceExecutor {
+    fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
+        0
+    }
+
+    fn seconds(&self, _: &Graph, _: &Group, _: &Profile) -> f64 {
+        0.0
+    }
+
+    fn alignment(&self) -> u64 {
+        64
+    }
+
+    fn largest_binding(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Everything is read before the first byte is written.
+    fn can_run_in_place(&self, _: &Graph, _: &Group, _: ValueId, _: ValueId) -> bool {
+        true
+    }
+}

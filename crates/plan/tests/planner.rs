@@ -1,0 +1,192 @@
+//! The planner on small graphs, with a target that is not a device.
+
+use memfit_ir::op::{Init, MatMul, StateClass, Update};
+use memfit_ir::{Builder, Graph, TensorType, ValueId};
+use memfit_plan::validate::validate;
+use memfit_plan::{Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
+use memfit_transform::{Clip, Group, Training, split_step, step};
+
+/// Every kernel takes 100 bytes of scratch and a second.
+struct Paper;
+
+impl Target for Paper {
+    fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
+        100
+    }
+    fn seconds(&self, _: &Graph, _: &Group, _: &Profile) -> f64 {
+        1.0
+    }
+    fn alignment(&self) -> u64 {
+        64
+    }
+    fn largest_binding(&self) -> u64 {
+        1 << 20
+    }
+    fn can_run_in_place(&self, graph: &Graph, group: &Group, _: ValueId, output: ValueId) -> bool {
+        let root = graph.node(group.root());
+        root.op.is_elementwise() || !root.op.is_pure() || !root.outputs.contains(&output)
+    }
+}
+
+/// Two dense layers and a loss.
+fn forward(batch: usize) -> (Graph, ValueId) {
+    let mut b = Builder::new();
+    let x = b.input("x", TensorType::f32([batch, 8])).unwrap();
+    let y = b.input("y", TensorType::i32([batch])).unwrap();
+    let mut h = x;
+    for (name, inside, out) in [("fc1", 8, 16), ("fc2", 16, 4)] {
+        h = b
+            .scope(name, |b| {
+                let w = b.param("weight", [inside, out], Init::Normal { std: 0.1 })?;
+                let h = b.matmul(h, w)?;
+                b.relu(h)
+            })
+            .unwrap();
+    }
+    let rows = b.cross_entropy(h, y, 0.0).unwrap();
+    let loss = b.mean(rows).unwrap();
+    b.output("loss", loss);
+    (b.finish(), loss)
+}
+
+fn training() -> Training {
+    let update = Update::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
+    Training { update, clip: Clip::None, frozen: Default::default() }
+}
+
+fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {
+    let (graph, loss) = forward(micro);
+    let (eval, _) = forward(batch);
+    let mut programs = if micro == batch {
+        vec![(Phase::Step, step(&graph, loss, &training()).unwrap())]
+    } else {
+        let split = split_step(&graph, loss, &training(), micro as f32 / batch as f32).unwrap();
+        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
+    };
+    programs.push((Phase::Eval, eval));
+    programs
+}
+
+fn planned(request: &Request) -> Result<Plan, PlanError> {
+    plan(&|micro| Ok(source(request.batch, micro)), &Paper, request)
+}
+
+#[test]
+fn states_are_placed_once_for_all_programs() {
+    let p = planned(&Request::new(4)).unwrap();
+    let names: Vec<&str> = p.states.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["fc1/weight", "fc2/weight", "optimizer/fc1/weight/momentum", "optimizer/fc2/weight/momentum"]);
+    assert_eq!(p.state_bytes, 4 * (8 * 16 + 16 * 4) * 2);
+    assert_eq!(p.arena_bytes(), p.state_bytes + p.transient_bytes);
+    for program in &p.programs {
+        let v = program.graph.state("fc1/weight").unwrap();
+        assert_eq!(program.place(v), Some(p.states[0].place), "{}", program.phase.name());
+    }
+}
+
+#[test]
+fn an_update_takes_the_place_of_its_state() {
+    let p = planned(&Request::new(4)).unwrap();
+    let program = p.program(Phase::Step).unwrap();
+    assert_eq!(program.graph.donations.len(), 4);
+    for d in &program.graph.donations {
+        assert_eq!(program.place(d.old), program.place(d.new));
+        assert_eq!(program.place(d.new).map(|p| p.segment), Some(Segment::State));
+    }
+}
+
+#[test]
+fn accumulators_lie_in_the_transient_segment_and_survive_both_programs() {
+    let p = planned(&Request { micro_batch: 2, ..Request::new(4) }).unwrap();
+    assert_eq!(p.accumulate(), 2);
+    let accumulators: Vec<_> = p.states.iter().filter(|s| s.class == StateClass::Accumulator).collect();
+    assert_eq!(accumulators.len(), 3, "two gradients and the loss");
+    for a in accumulators {
+        assert_eq!(a.place.segment, Segment::Transient);
+        for phase in [Phase::Accumulate, Phase::Apply] {
+            let program = p.program(phase).unwrap();
+            let inside = |q: &memfit_plan::Place| {
+                q.segment == Segment::Transient
+                    && q.offset < a.place.offset + a.place.size
+                    && a.place.offset < q.offset + q.size
+            };
+            let scratch = program.steps.iter().filter_map(|s| s.scratch);
+            assert!(!scratch.into_iter().any(|q| inside(&q)), "scratch of {} over {}", phase.name(), a.name);
+        }
+    }
+}
+
+#[test]
+fn a_micro_batch_must_divide_the_batch() {
+    for micro_batch in [0, 3] {
+        let error = planned(&Request { micro_batch, ..Request::new(4) }).unwrap_err();
+        assert!(matches!(error, PlanError::MicroBatch { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_budget_is_refused_one_byte_below_what_is_needed() {
+    let needed = planned(&Request::new(4)).unwrap().arena_bytes();
+    let at = |budget| planned(&Request { budget: Some(budget), ..Request::new(4) });
+    assert_eq!(at(needed).unwrap().arena_bytes(), needed);
+    let Err(PlanError::Refused(r)) = at(needed - 1) else { panic!("not refused") };
+    assert_eq!((r.budget, r.needed), (needed - 1, needed));
+    assert!(r.state_bytes < r.lower_bound && r.lower_bound <= r.needed, "{r:?}");
+    assert!(!r.to_string().contains("no plan can fit"), "that is not proved: {r}");
+    let Err(PlanError::Refused(r)) = at(r.lower_bound - 1) else { panic!("not refused") };
+    assert!(r.to_string().contains("no plan can fit"), "{r}");
+}
+
+#[test]
+fn a_segment_larger_than_the_device_can_use_is_refused() {
+    let error = plan(&|micro| Ok(source(40_000, micro)), &Paper, &Request::new(40_000)).unwrap_err();
+    assert!(matches!(error, PlanError::Binding { .. }), "{error}");
+}
+
+#[test]
+fn a_state_that_its_own_writer_needs_whole_is_refused() {
+    let mut b = Builder::new();
+    let s = b.param("s", [4, 4], Init::Constant(1.0)).unwrap();
+    let turned = MatMul { transpose_a: true, transpose_b: false };
+    let new = b.matmul_with(s, s, turned).unwrap();
+    b.donate(s, new);
+    let graph = b.finish();
+    let error = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), &Paper, &Request::new(1)).unwrap_err();
+    assert!(error.to_string().contains("matmul"), "{error}");
+}
+
+#[test]
+fn the_same_question_gets_the_same_plan() {
+    let request = Request { micro_batch: 2, ..Request::new(8) };
+    assert_eq!(planned(&request).unwrap(), planned(&request).unwrap());
+}
+
+/// Every buffer of a plan, moved onto every other that it must not touch: the validator sees it, or it does no harm
+/// because the two never live together.
+#[test]
+fn the_validator_sees_what_overlaps() {
+    let p = planned(&Request::new(4)).unwrap();
+    let program = p.program(Phase::Step).unwrap();
+    let live = |v: ValueId| {
+        let made = program.steps.iter().position(|s| s.group.writes.contains(&v));
+        let read = program.steps.iter().rposition(|s| s.group.reads.contains(&v));
+        Some((made?, read?))
+    };
+    let mut caught = 0;
+    let values = (0..program.graph.values().len() as u32).map(ValueId);
+    let placed: Vec<ValueId> = values.filter(|&v| live(v).is_some()).collect();
+    for &a in &placed {
+        for &b in placed.iter().filter(|&&b| b != a) {
+            let mut moved = program.clone();
+            let (at, size) = (program.place(b).unwrap(), program.place(a).unwrap().size);
+            moved.places[a.index()] = Some(memfit_plan::Place { size, ..at });
+            let (Some(la), Some(lb)) = (live(a), live(b)) else { continue };
+            let together = la.0 <= lb.1 && lb.0 <= la.1;
+            if together && at.offset + size <= p.transient_bytes {
+                assert!(validate(&p, &moved, 64).is_err(), "%{} on %{} was not seen", a.0, b.0);
+                caught += 1;
+            }
+        }
+    }
+    assert!(caught > 10, "only {caught} overlaps were tried");
+}
