@@ -1,1 +1,59 @@
-fn main() {}
+//! Chores of the repository that are no part of memfit: `cargo xtask ci-extern`. Reads arguments and hands over; what a
+//! chore does stands in its module.
+
+mod command;
+mod extern_checks;
+mod python;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+Usage: cargo xtask ci-extern [--seed N]...
+
+  ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
+                write golden vectors and holds the CPU against them, and passes weights to Python and back
+  --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
+
+The cache folder is $MEMFIT_CACHE, $XDG_CACHE_HOME/memfit or ~/.cache/memfit, the first that is set.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("xtask: {problem:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--help" | "-h" | "help"] | [_, "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        ["ci-extern", ref options @ ..] => extern_checks::run(&seeds(options)?),
+        [] => bail!("give a task; see --help"),
+        [task, ..] => bail!("there is no task \"{task}\"; see --help"),
+    }
+}
+
+fn seeds(options: &[&str]) -> Result<Vec<u32>> {
+    let mut seeds = Vec::new();
+    for pair in options.chunks(2) {
+        match *pair {
+            ["--seed", number] => match number.parse() {
+                Ok(seed) => seeds.push(seed),
+                Err(e) => bail!("--seed {number}: {e}"),
+            },
+            ["--seed"] => bail!("--seed needs a number"),
+            _ => bail!("\"{}\" is not an option; see --help", pair[0]),
+        }
+    }
+    Ok(if seeds.is_empty() { vec![1, 2] } else { seeds })
+}

@@ -197,6 +197,7 @@ impl<'a, T> Parts<'a, T> {
     ///
     /// # Safety
     /// No two parts that live at once may overlap.
+    #[inline]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part outside of its slice");
@@ -216,7 +217,7 @@ mod tests {
             for t in 0..parts {
                 let r = part(n, grain, parts, t);
                 assert_eq!(r.start, next);
-                assert!(r.end == n || r.end % grain == 0);
+                assert!(r.end == n || r.end.is_multiple_of(grain));
                 next = r.end;
             }
             assert_eq!(next, n);

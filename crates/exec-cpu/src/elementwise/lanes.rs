@@ -11,7 +11,7 @@ use crate::math::*;
 /// Elements computed at once.
 const W: usize = 16;
 
-/// A lane: f32, i32 or u32 bits.
+/// A lane: f32 or i32.
 pub trait Lane: Copy + Default {}
 impl Lane for f32 {}
 impl Lane for i32 {}
@@ -42,56 +42,41 @@ unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
     }
 }
 
-#[inline(always)]
-unsafe fn map1<A: Lane, Y: Lane>(a: *const A, y: *mut Y, n: usize, f: impl Fn(A) -> Y) {
-    let mut at = 0;
-    while at < n {
-        // SAFETY: passed on.
-        unsafe {
+/// `y[i] = body` for every lane, with one input. A macro and not a function of a closure: a closure that is not inlined
+/// loses the instruction set, and its FMA becomes a call.
+macro_rules! map1 {
+    ($a:expr, $y:expr, $n:expr, |$x:ident| $body:expr) => {{
+        let (a, y, n) = ($a, $y, $n);
+        let mut at = 0;
+        while at < n {
             let a = load(a, at, n);
-            let mut r = [Y::default(); W];
+            let mut r = [Default::default(); W];
             for i in 0..W {
-                r[i] = f(a[i]);
+                let $x = a[i];
+                r[i] = $body;
             }
             store(y, at, n, r);
+            at += W;
         }
-        at += W;
-    }
+    }};
 }
 
-#[inline(always)]
-unsafe fn map2<A: Lane, B: Lane, Y: Lane>(a: *const A, b: *const B, y: *mut Y, n: usize, f: impl Fn(A, B) -> Y) {
-    let mut at = 0;
-    while at < n {
-        // SAFETY: passed on.
-        unsafe {
+/// As [`map1`], with two inputs.
+macro_rules! map2 {
+    ($a:expr, $b:expr, $y:expr, $n:expr, |$x:ident, $z:ident| $body:expr) => {{
+        let (a, b, y, n) = ($a, $b, $y, $n);
+        let mut at = 0;
+        while at < n {
             let (a, b) = (load(a, at, n), load(b, at, n));
-            let mut r = [Y::default(); W];
+            let mut r = [Default::default(); W];
             for i in 0..W {
-                r[i] = f(a[i], b[i]);
+                let ($x, $z) = (a[i], b[i]);
+                r[i] = $body;
             }
             store(y, at, n, r);
+            at += W;
         }
-        at += W;
-    }
-}
-
-/// One input for [`map2`] where a third is needed too.
-#[inline(always)]
-unsafe fn map3<A: Lane, Y: Lane>(a: *const A, b: *const Y, c: *const Y, y: *mut Y, n: usize, f: impl Fn(A, Y, Y) -> Y) {
-    let mut at = 0;
-    while at < n {
-        // SAFETY: passed on.
-        unsafe {
-            let (a, b, c) = (load(a, at, n), load(b, at, n), load(c, at, n));
-            let mut r = [Y::default(); W];
-            for i in 0..W {
-                r[i] = f(a[i], b[i], c[i]);
-            }
-            store(y, at, n, r);
-        }
-        at += W;
-    }
+    }};
 }
 
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
@@ -103,24 +88,24 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match u {
-                Unary::Neg => map1(x, y, n, |x: f32| -x),
-                Unary::Abs => map1(x, y, n, |x: f32| x.abs()),
-                Unary::Exp => map1(x, y, n, exp::<FMA>),
-                Unary::Log => map1(x, y, n, log::<FMA>),
-                Unary::Sqrt => map1(x, y, n, |x: f32| x.sqrt()),
-                Unary::Rsqrt => map1(x, y, n, |x: f32| 1.0 / x.sqrt()),
-                Unary::Tanh => map1(x, y, n, tanh::<FMA>),
-                Unary::Sigmoid => map1(x, y, n, sigmoid::<FMA>),
-                Unary::Relu => map1(x, y, n, |x: f32| if x > 0.0 { x } else { 0.0 }),
-                Unary::Relu6 => map1(x, y, n, |x: f32| x.clamp(0.0, 6.0)),
-                Unary::LeakyRelu(s) => map1(x, y, n, |x: f32| if x > 0.0 { x } else { s * x }),
-                Unary::Elu(a) => map1(x, y, n, |x: f32| if x > 0.0 { x } else { a * expm1::<FMA>(x) }),
-                Unary::Softplus => map1(x, y, n, softplus::<FMA>),
-                Unary::HardSigmoid => map1(x, y, n, |x: f32| fma::<FMA>(x, 1.0 / 6.0, 0.5).clamp(0.0, 1.0)),
-                Unary::HardSwish => map1(x, y, n, |x: f32| x * (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0)),
-                Unary::Silu => map1(x, y, n, |x: f32| x * sigmoid::<FMA>(x)),
-                Unary::GeluTanh => map1(x, y, n, |x: f32| 0.5 * x * (1.0 + tanh::<FMA>(gelu_inner::<FMA>(x)))),
-                Unary::GeluErf => map1(x, y, n, |x: f32| 0.5 * x * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2))),
+                Unary::Neg => map1!(x, y, n, |x| -x),
+                Unary::Abs => map1!(x, y, n, |x| x.abs()),
+                Unary::Exp => map1!(x, y, n, |x| exp::<FMA>(x)),
+                Unary::Log => map1!(x, y, n, |x| log::<FMA>(x)),
+                Unary::Sqrt => map1!(x, y, n, |x| x.sqrt()),
+                Unary::Rsqrt => map1!(x, y, n, |x| 1.0 / x.sqrt()),
+                Unary::Tanh => map1!(x, y, n, |x| tanh::<FMA>(x)),
+                Unary::Sigmoid => map1!(x, y, n, |x| sigmoid::<FMA>(x)),
+                Unary::Relu => map1!(x, y, n, |x| if x > 0.0 { x } else { 0.0 }),
+                Unary::Relu6 => map1!(x, y, n, |x| x.clamp(0.0, 6.0)),
+                Unary::LeakyRelu(s) => map1!(x, y, n, |x| if x > 0.0 { x } else { s * x }),
+                Unary::Elu(a) => map1!(x, y, n, |x| if x > 0.0 { x } else { a * expm1::<FMA>(x) }),
+                Unary::Softplus => map1!(x, y, n, |x| softplus::<FMA>(x)),
+                Unary::HardSigmoid => map1!(x, y, n, |x| fma::<FMA>(x, 1.0 / 6.0, 0.5).clamp(0.0, 1.0)),
+                Unary::HardSwish => map1!(x, y, n, |x| x * (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0)),
+                Unary::Silu => map1!(x, y, n, |x| x * sigmoid::<FMA>(x)),
+                Unary::GeluTanh => map1!(x, y, n, |x| 0.5 * x * (1.0 + tanh::<FMA>(gelu_inner::<FMA>(x)))),
+                Unary::GeluErf => map1!(x, y, n, |x| 0.5 * x * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2))),
             }
         }
     }
@@ -137,34 +122,34 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match u {
-                Unary::Neg => map1(dy, dx, n, |d: f32| -d),
-                Unary::Abs => map2(s, dy, dx, n, |x: f32, d: f32| if x > 0.0 { d } else if x < 0.0 { -d } else { 0.0 }),
-                Unary::Exp => map2(s, dy, dx, n, |y: f32, d: f32| d * y),
-                Unary::Log => map2(s, dy, dx, n, |x: f32, d: f32| d / x),
-                Unary::Sqrt => map2(s, dy, dx, n, |y: f32, d: f32| 0.5 * d / y),
-                Unary::Rsqrt => map2(s, dy, dx, n, |y: f32, d: f32| -0.5 * d * y * y * y),
-                Unary::Tanh => map2(s, dy, dx, n, |y: f32, d: f32| d * fma::<FMA>(-y, y, 1.0)),
-                Unary::Sigmoid => map2(s, dy, dx, n, |y: f32, d: f32| d * y * (1.0 - y)),
-                Unary::Relu => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 { d } else { 0.0 }),
-                Unary::Relu6 => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 && y < 6.0 { d } else { 0.0 }),
-                Unary::LeakyRelu(slope) => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 { d } else { slope * d }),
-                Unary::Elu(a) => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 { d } else { d * (y + a) }),
-                Unary::Softplus => map2(s, dy, dx, n, |x: f32, d: f32| d * sigmoid::<FMA>(x)),
-                Unary::HardSigmoid => map2(s, dy, dx, n, |y: f32, d: f32| if y > 0.0 && y < 1.0 { d * (1.0 / 6.0) } else { 0.0 }),
-                Unary::HardSwish => map2(s, dy, dx, n, |x: f32, d: f32| {
+                Unary::Neg => map1!(dy, dx, n, |d| -d),
+                Unary::Abs => map2!(s, dy, dx, n, |x, d| if x > 0.0 { d } else if x < 0.0 { -d } else { 0.0 }),
+                Unary::Exp => map2!(s, dy, dx, n, |y, d| d * y),
+                Unary::Log => map2!(s, dy, dx, n, |x, d| d / x),
+                Unary::Sqrt => map2!(s, dy, dx, n, |y, d| 0.5 * d / y),
+                Unary::Rsqrt => map2!(s, dy, dx, n, |y, d| -0.5 * d * y * y * y),
+                Unary::Tanh => map2!(s, dy, dx, n, |y, d| d * fma::<FMA>(-y, y, 1.0)),
+                Unary::Sigmoid => map2!(s, dy, dx, n, |y, d| d * y * (1.0 - y)),
+                Unary::Relu => map2!(s, dy, dx, n, |y, d| if y > 0.0 { d } else { 0.0 }),
+                Unary::Relu6 => map2!(s, dy, dx, n, |y, d| if y > 0.0 && y < 6.0 { d } else { 0.0 }),
+                Unary::LeakyRelu(slope) => map2!(s, dy, dx, n, |y, d| if y > 0.0 { d } else { slope * d }),
+                Unary::Elu(a) => map2!(s, dy, dx, n, |y, d| if y > 0.0 { d } else { d * (y + a) }),
+                Unary::Softplus => map2!(s, dy, dx, n, |x, d| d * sigmoid::<FMA>(x)),
+                Unary::HardSigmoid => map2!(s, dy, dx, n, |y, d| if y > 0.0 && y < 1.0 { d * (1.0 / 6.0) } else { 0.0 }),
+                Unary::HardSwish => map2!(s, dy, dx, n, |x, d| {
                     let inner = d * fma::<FMA>(x, 1.0 / 3.0, 0.5);
                     if x <= -3.0 { 0.0 } else if x >= 3.0 { d } else { inner }
                 }),
-                Unary::Silu => map2(s, dy, dx, n, |x: f32, d: f32| {
+                Unary::Silu => map2!(s, dy, dx, n, |x, d| {
                     let q = sigmoid::<FMA>(x);
                     d * q * fma::<FMA>(x, 1.0 - q, 1.0)
                 }),
-                Unary::GeluTanh => map2(s, dy, dx, n, |x: f32, d: f32| {
+                Unary::GeluTanh => map2!(s, dy, dx, n, |x, d| {
                     let t = tanh::<FMA>(gelu_inner::<FMA>(x));
                     let inner = SQRT_2_OVER_PI * fma::<FMA>(3.0 * GELU_CUBIC * x, x, 1.0);
                     d * 0.5 * fma::<FMA>(x * inner, fma::<FMA>(-t, t, 1.0), 1.0 + t)
                 }),
-                Unary::GeluErf => map2(s, dy, dx, n, |x: f32, d: f32| {
+                Unary::GeluErf => map2!(s, dy, dx, n, |x, d| {
                     let cdf = 0.5 * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2));
                     let pdf = 0.398_942_3 * exp::<FMA>(-0.5 * x * x);
                     d * fma::<FMA>(x, pdf, cdf)
@@ -180,14 +165,14 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match op {
-                Binary::Add => map2(a, b, y, n, |a: f32, b: f32| a + b),
-                Binary::Sub => map2(a, b, y, n, |a: f32, b: f32| a - b),
-                Binary::Mul => map2(a, b, y, n, |a: f32, b: f32| a * b),
-                Binary::Div => map2(a, b, y, n, |a: f32, b: f32| a / b),
-                Binary::Min => map2(a, b, y, n, |a: f32, b: f32| if b < a { b } else { a }),
-                Binary::Max => map2(a, b, y, n, |a: f32, b: f32| if b > a { b } else { a }),
-                Binary::Pow => map2(a, b, y, n, pow),
-                Binary::SigmoidCrossEntropy => map2(a, b, y, n, |x: f32, z: f32| {
+                Binary::Add => map2!(a, b, y, n, |a, b| a + b),
+                Binary::Sub => map2!(a, b, y, n, |a, b| a - b),
+                Binary::Mul => map2!(a, b, y, n, |a, b| a * b),
+                Binary::Div => map2!(a, b, y, n, |a, b| a / b),
+                Binary::Min => map2!(a, b, y, n, |a, b| if b < a { b } else { a }),
+                Binary::Max => map2!(a, b, y, n, |a, b| if b > a { b } else { a }),
+                Binary::Pow => map2!(a, b, y, n, |a, b| pow(a, b)),
+                Binary::SigmoidCrossEntropy => map2!(a, b, y, n, |x, z| {
                     fma::<FMA>(-x, z, x.max(0.0)) + log1p::<FMA>(exp::<FMA>(-x.abs()))
                 }),
             }
@@ -201,11 +186,11 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match op {
-                Binary::Add => map2(a, b, y, n, |a: i32, b: i32| a.wrapping_add(b)),
-                Binary::Sub => map2(a, b, y, n, |a: i32, b: i32| a.wrapping_sub(b)),
-                Binary::Mul => map2(a, b, y, n, |a: i32, b: i32| a.wrapping_mul(b)),
-                Binary::Min => map2(a, b, y, n, |a: i32, b: i32| a.min(b)),
-                Binary::Max => map2(a, b, y, n, |a: i32, b: i32| a.max(b)),
+                Binary::Add => map2!(a, b, y, n, |a, b| a.wrapping_add(b)),
+                Binary::Sub => map2!(a, b, y, n, |a, b| a.wrapping_sub(b)),
+                Binary::Mul => map2!(a, b, y, n, |a, b| a.wrapping_mul(b)),
+                Binary::Min => map2!(a, b, y, n, |a, b| a.min(b)),
+                Binary::Max => map2!(a, b, y, n, |a, b| a.max(b)),
                 // The type rules refuse these on integers.
                 Binary::Div | Binary::Pow | Binary::SigmoidCrossEntropy => unreachable!("{} on integers", op.name()),
             }
@@ -219,9 +204,9 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             if negate {
-                map1(x, y, n, |x: i32| x.wrapping_neg())
+                map1!(x, y, n, |x| x.wrapping_neg())
             } else {
-                map1(x, y, n, |x: i32| x.wrapping_abs())
+                map1!(x, y, n, |x| x.wrapping_abs())
             }
         }
     }
@@ -233,12 +218,12 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match c {
-                Compare::Eq => map2(a, b, y, n, |a: f32, b: f32| (a == b) as i32),
-                Compare::Ne => map2(a, b, y, n, |a: f32, b: f32| (a != b) as i32),
-                Compare::Lt => map2(a, b, y, n, |a: f32, b: f32| (a < b) as i32),
-                Compare::Le => map2(a, b, y, n, |a: f32, b: f32| (a <= b) as i32),
-                Compare::Gt => map2(a, b, y, n, |a: f32, b: f32| (a > b) as i32),
-                Compare::Ge => map2(a, b, y, n, |a: f32, b: f32| (a >= b) as i32),
+                Compare::Eq => map2!(a, b, y, n, |a, b| (a == b) as i32),
+                Compare::Ne => map2!(a, b, y, n, |a, b| (a != b) as i32),
+                Compare::Lt => map2!(a, b, y, n, |a, b| (a < b) as i32),
+                Compare::Le => map2!(a, b, y, n, |a, b| (a <= b) as i32),
+                Compare::Gt => map2!(a, b, y, n, |a, b| (a > b) as i32),
+                Compare::Ge => map2!(a, b, y, n, |a, b| (a >= b) as i32),
             }
         }
     }
@@ -250,12 +235,12 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match c {
-                Compare::Eq => map2(a, b, y, n, |a: i32, b: i32| (a == b) as i32),
-                Compare::Ne => map2(a, b, y, n, |a: i32, b: i32| (a != b) as i32),
-                Compare::Lt => map2(a, b, y, n, |a: i32, b: i32| (a < b) as i32),
-                Compare::Le => map2(a, b, y, n, |a: i32, b: i32| (a <= b) as i32),
-                Compare::Gt => map2(a, b, y, n, |a: i32, b: i32| (a > b) as i32),
-                Compare::Ge => map2(a, b, y, n, |a: i32, b: i32| (a >= b) as i32),
+                Compare::Eq => map2!(a, b, y, n, |a, b| (a == b) as i32),
+                Compare::Ne => map2!(a, b, y, n, |a, b| (a != b) as i32),
+                Compare::Lt => map2!(a, b, y, n, |a, b| (a < b) as i32),
+                Compare::Le => map2!(a, b, y, n, |a, b| (a <= b) as i32),
+                Compare::Gt => map2!(a, b, y, n, |a, b| (a > b) as i32),
+                Compare::Ge => map2!(a, b, y, n, |a, b| (a >= b) as i32),
             }
         }
     }
@@ -264,8 +249,19 @@ simd! {
 simd! {
     /// a where the condition is not 0, else b; of any kind of lane
     pub fn select<FMA>(isa, c: *const i32, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
-        unsafe { map3(c, a, b, y, n, |c: i32, a: i32, b: i32| if c != 0 { a } else { b }) }
+        let mut at = 0;
+        while at < n {
+            // SAFETY: the tape gives pointers that cover n elements.
+            unsafe {
+                let (c, a, b) = (load(c, at, n), load(a, at, n), load(b, at, n));
+                let mut r = [0; W];
+                for i in 0..W {
+                    r[i] = if c[i] != 0 { a[i] } else { b[i] };
+                }
+                store(y, at, n, r);
+            }
+            at += W;
+        }
     }
 }
 
@@ -275,12 +271,12 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match (from_float, to) {
-                (true, DType::F32 | DType::F16 | DType::BF16) => map1(x, y, n, |x: f32| x),
-                (true, DType::I32) => map1(x, y.cast::<i32>(), n, |x: f32| x as i32),
-                (true, DType::U8) => map1(x, y.cast::<i32>(), n, |x: f32| x as u8 as i32),
-                (false, DType::F32 | DType::F16 | DType::BF16) => map1(x.cast::<i32>(), y, n, |x: i32| x as f32),
-                (false, DType::I32) => map1(x.cast::<i32>(), y.cast::<i32>(), n, |x: i32| x),
-                (false, DType::U8) => map1(x.cast::<i32>(), y.cast::<i32>(), n, |x: i32| x.clamp(0, 255)),
+                (true, DType::F32 | DType::F16 | DType::BF16) => map1!(x, y, n, |x| x),
+                (true, DType::I32) => map1!(x, y.cast::<i32>(), n, |x| x as i32),
+                (true, DType::U8) => map1!(x, y.cast::<i32>(), n, |x| x as u8 as i32),
+                (false, DType::F32 | DType::F16 | DType::BF16) => map1!(x.cast::<i32>(), y, n, |x| x as f32),
+                (false, DType::I32) => map1!(x.cast::<i32>(), y.cast::<i32>(), n, |x| x),
+                (false, DType::U8) => map1!(x.cast::<i32>(), y.cast::<i32>(), n, |x| x.clamp(0, 255)),
             }
         }
     }

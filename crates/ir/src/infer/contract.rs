@@ -170,8 +170,8 @@ pub fn attention(a: Attention, inputs: &[&TensorType]) -> Types {
     if a.causal && q.shape[2] != k.shape[2] {
         rule!("causal attention needs equal sequences, but q is {} and k is {}", q.shape, k.shape);
     }
-    if k.shape[2] == 0 || q.shape[3] == 0 {
-        rule!("an empty sequence or dim in q {} and k {}", q.shape, k.shape);
+    if k.shape[2] == 0 || q.shape[3] == 0 || v.shape[3] == 0 {
+        rule!("an empty sequence or dim in q {}, k {} and v {}", q.shape, k.shape, v.shape);
     }
     let [b, h, s] = [q.shape[0], q.shape[1], q.shape[2]];
     Ok(vec![f32_of([b, h, s, v.shape[3]]), f32_of([b, h, s])])

@@ -1,0 +1,128 @@
+//! What needs more than Rust, step by step: each is announced by name, and the first that fails ends the run. Judges
+//! nothing itself: the oracles and the commands of memfit do.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{output, run as run_command, shown};
+use crate::python;
+
+/// Runs every check, with a set of golden vectors for each seed.
+pub fn run(seeds: &[u32]) -> Result<()> {
+    let interpreter = step("Python environment", python::environment)?;
+    let oracle = Oracle { interpreter, work: work_folder()? };
+    step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
+    for &seed in seeds {
+        let vectors = step(&format!("golden vectors of seed {seed}"), || oracle.vectors(seed))?;
+        step(&format!("the CPU against seed {seed}"), || check_cpu(&vectors))?;
+    }
+    step("weights to Python and back", || oracle.check_weights())
+}
+
+fn step<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
+    println!("== {name}");
+    let start = Instant::now();
+    let done = check().with_context(|| name.to_string())?;
+    println!("   {:.1} s", start.elapsed().as_secs_f64());
+    Ok(done)
+}
+
+struct Oracle {
+    interpreter: PathBuf,
+    /// Takes what the checks write.
+    work: PathBuf,
+}
+
+impl Oracle {
+    fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.interpreter);
+        // Compiled files would land in the repository.
+        command.arg("-B").arg(python::oracle().join(name));
+        command
+    }
+
+    /// It has to reproduce what another framework computed before it may judge.
+    fn check_itself(&self) -> Result<()> {
+        run_command(self.script("golden.py").arg("--check").arg(repository().join("crates/exec-tests/tests/golden")))
+    }
+
+    /// The folder of a seed's vectors, which are written first unless these sources have written them before.
+    fn vectors(&self, seed: u32) -> Result<PathBuf> {
+        let folder = self.work.join(format!("seed-{seed}"));
+        let marker = folder.join("made-from.txt");
+        let sources = oracle_sources()?;
+        if fs::read_to_string(&marker).is_ok_and(|made_from| made_from == sources) {
+            println!("unchanged: {}", folder.display());
+            return Ok(folder);
+        }
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+        run_command(self.script("golden.py").args(["--seed", &seed.to_string(), "--out"]).arg(&folder))?;
+        fs::write(&marker, sources)?;
+        Ok(folder)
+    }
+
+    fn check_weights(&self) -> Result<()> {
+        let memfit = ["--quiet", "--release", "--package", "memfit-cli", "--bin", "memfit"];
+        run_command(cargo("build").args(memfit))?;
+        let mut script = self.script("weights.py");
+        script.arg(self.work.join("weights")).arg("--").arg(cargo_program()).arg("run").args(memfit).arg("--");
+        run_command(script.current_dir(repository()))
+    }
+}
+
+/// All that decides what the vectors are.
+fn oracle_sources() -> Result<String> {
+    let mut text = String::new();
+    for name in ["requirements.txt", "golden.py", "cases.py", "draw.py", "ops.py", "training.py"] {
+        let path = python::oracle().join(name);
+        text += &fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(text)
+}
+
+/// Prints the cases that fail and the count.
+fn check_cpu(vectors: &Path) -> Result<()> {
+    let mut golden = cargo("run");
+    golden.args(["--quiet", "--release", "--package", "memfit-exec-tests", "--bin", "golden", "--"]);
+    golden.arg(vectors).args(["--device", "cpu"]);
+    let (lines, passed) = output(&mut golden)?;
+    for line in lines.lines().filter(|l| !l.starts_with("ok ")) {
+        println!("{line}");
+    }
+    if !passed {
+        bail!("the CPU does not compute what the oracle says; again with: {}", shown(&golden));
+    }
+    Ok(())
+}
+
+fn cargo(task: &str) -> Command {
+    let mut command = Command::new(cargo_program());
+    command.arg(task).current_dir(repository()).env("RUST_BACKTRACE", "0");
+    command
+}
+
+/// The cargo that runs this.
+fn cargo_program() -> OsString {
+    env::var_os("CARGO").unwrap_or("cargo".into())
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Beside what cargo builds, so that it is never in the way of the sources and is cleaned with them.
+fn work_folder() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot find out where this program stands")?;
+    let target = program.ancestors().nth(2).context("this program stands in no target folder")?;
+    let folder = target.join("oracle");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}

@@ -1,0 +1,91 @@
+//! A Python of our own: a virtual environment in the cache folder, with the packages that the oracles need, at the
+//! versions of `oracle/requirements.txt`. Never installs a package anywhere else.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{run, succeeds};
+
+const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
+/// The oldest Python that the packages support.
+const OLDEST: &str = "3.11";
+/// Of Debian and Ubuntu; it brings Python itself.
+const PACKAGE: &str = "python3-venv";
+
+/// The interpreter of the environment, which is made first if it is not there or has other packages.
+pub fn environment() -> Result<PathBuf> {
+    let cache = cache()?;
+    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+    // Another run may be making the same environment.
+    let lock = File::create(cache.join("python.lock"))?;
+    lock.lock()?;
+    let root = cache.join("python");
+    let interpreter = root.join("bin/python3");
+    let marker = root.join("installed.txt");
+    if fs::read_to_string(&marker).is_ok_and(|installed| installed == REQUIREMENTS)
+        && succeeds(Command::new(&interpreter).arg("--version"))
+    {
+        return Ok(interpreter);
+    }
+    make(&root, &interpreter)?;
+    // Written last: an environment that was interrupted is made anew.
+    fs::write(&marker, REQUIREMENTS)?;
+    Ok(interpreter)
+}
+
+pub fn cache() -> Result<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    set("MEMFIT_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("memfit")))
+        .or_else(|| Some(set("HOME")?.join(".cache/memfit")))
+        .context("no place for a cache: set MEMFIT_CACHE to a folder")
+}
+
+fn make(root: &Path, interpreter: &Path) -> Result<()> {
+    ensure_python()?;
+    println!("installing {} into {}", REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join(" "), root.display());
+    if root.exists() {
+        fs::remove_dir_all(root).with_context(|| format!("cannot remove {}", root.display()))?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(root))?;
+    let requirements = oracle().join("requirements.txt");
+    let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--requirement"];
+    run(Command::new(interpreter).args(pip).arg(requirements)).context("cannot install the Python packages")
+}
+
+/// The folder of the oracles.
+pub fn oracle() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle")
+}
+
+fn ensure_python() -> Result<()> {
+    if !can_make_environments() {
+        if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
+            bail!("python3 with venv is needed; install it with: apt-get install {PACKAGE}");
+        }
+        println!("installing {PACKAGE}");
+        let apt = |arguments: &[&str]| {
+            run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments))
+        };
+        apt(&["update"])?;
+        apt(&["install", "--yes", "--no-install-recommends", PACKAGE])?;
+    }
+    let recent = format!("import sys; sys.exit(sys.version_info < ({}))", OLDEST.replace('.', ","));
+    if !succeeds(Command::new("python3").args(["-c", &recent])) {
+        bail!("python3 is older than {OLDEST}, which the packages need; put a newer one first in PATH");
+    }
+    Ok(())
+}
+
+fn can_make_environments() -> bool {
+    // Debian ships the module venv without what it needs.
+    succeeds(Command::new("python3").args(["-c", "import venv, ensurepip"]))
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.trim_ascii() == b"0")
+}
