@@ -190,6 +190,15 @@ impl Maker {
     }
 }
 
+/// An example of one's own: f32 inputs of these shapes, all of them differentiated.
+pub fn example(shapes: &[&[usize]], build: impl FnOnce(&mut Builder, &[ValueId]) -> Built<ValueId>) -> Result<Example> {
+    let mut maker = Maker::new(Purpose::Kernels, &[]);
+    let inputs: Vec<ValueId> = shapes.iter().map(|shape| maker.f32(shape, Numbers::Normal)).collect::<Built<_>>()?;
+    let y = build(&mut maker.b, &inputs)?;
+    let made = maker.done(vec![y])?;
+    maker.finish(made)
+}
+
 /// A number of a standard normal distribution as one of another kind.
 fn spread(numbers: Numbers, x: f32) -> f32 {
     match numbers {

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use memfit_ir::Graph;
 
 pub use draws::numbered;
+pub use maker::example;
 pub use model::{Recipe, Samples};
 
 use crate::error::Result;

@@ -231,7 +231,7 @@ impl Model {
         match self.draws.draw(4) {
             0 => self.b.dropout(x, 0.3),
             1 => {
-                let scale = self.param("gate", &[], 1.0)?;
+                let scale = self.b.param("gate", [], Init::Constant(1.0))?;
                 let y = self.b.mul(x, scale)?;
                 self.b.unary(Unary::Tanh, y)
             }

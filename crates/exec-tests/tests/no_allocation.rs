@@ -1,0 +1,158 @@
+//! A step allocates nothing: a counting allocator sees steps 2 to 200 of a convnet, of the same in micro-batches, and of a
+//! GPT. One test in a binary of its own, so that no other test's allocations are counted.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::engine;
+use memfit_exec::{Clock, Engine, Options, TensorView};
+use memfit_exec_cpu::CpuExecutor;
+use memfit_exec_tests::{Result, Tensor};
+use memfit_ir::op::*;
+use memfit_ir::{Builder, DType, Graph, TensorType, ValueId, philox};
+use memfit_nn::Mode;
+use memfit_nn::zoo::Gpt;
+use memfit_plan::{Phase, Request};
+use memfit_transform::{Clip, Training};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that are allocated now.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count(bytes: usize) {
+    ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+    let live = LIVE.fetch_add(bytes, Ordering::SeqCst) + bytes;
+    PEAK.fetch_max(live, Ordering::SeqCst);
+}
+
+// SAFETY: every call goes to the system allocator unchanged; counting touches no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size);
+        LIVE.fetch_sub(layout.size(), Ordering::SeqCst);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::SeqCst);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Convolutions with every kind of kernel beside them: batch norm, dropout, pooling, a dense layer.
+fn convnet(batch: usize) -> Result<(Graph, ValueId)> {
+    let mut b = Builder::new();
+    let x = b.input("x", TensorType::f32([batch, 12, 12, 3]))?;
+    let y = b.input("y", TensorType::i32([batch]))?;
+    let normal = Init::Normal { std: 0.1 };
+    let conv = |groups| Conv { stride: [1, 1], pad: Pad2::all(1), dilation: [1, 1], groups };
+    let w = b.param("conv1", [3, 3, 3, 16], normal)?;
+    let mut h = b.conv(x, w, conv(1))?;
+    let (scale, bias) = (b.param("scale", [16], Init::Constant(1.0))?, b.param("bias", [16], Init::Constant(0.0))?);
+    let [normed, mean, var] = b.batch_norm(h, scale, bias, 1e-3)?;
+    let running: Vec<ValueId> = ["mean", "var"]
+        .iter()
+        .map(|name| b.state(name, StateClass::Statistic, TensorType::f32([16]), Init::Constant(1.0)))
+        .collect::<memfit_ir::Result<_>>()?;
+    let update = memfit_ir::Op::BatchUpdate(BatchUpdate { momentum: 0.9 });
+    let new = b.op_outputs(update, &[running[0], running[1], mean, var])?;
+    running.into_iter().zip(new).for_each(|(old, new)| b.donate(old, new));
+    h = b.relu(normed)?;
+    h = b.max_pool(h, Window { size: [2, 2], stride: [2, 2], pad: Pad2::NONE })?;
+    let w = b.param("depthwise", [3, 3, 1, 16], normal)?;
+    h = b.conv(h, w, conv(16))?;
+    h = b.dropout(h, 0.25)?;
+    h = b.global_avg_pool(h)?;
+    let w = b.param("dense", [16, 10], normal)?;
+    let logits = b.matmul(h, w)?;
+    let each = b.cross_entropy(logits, y, 0.0)?;
+    let loss = b.mean(each)?;
+    Ok((b.finish(), loss))
+}
+
+fn gpt(batch: usize) -> Result<(Graph, ValueId)> {
+    let model = Gpt { layers: 2, width: 32, heads: 4, sequence: 24, vocabulary: 10 };
+    let forward = model.build(batch, Mode::Train).unwrap();
+    Ok((forward.graph, forward.loss))
+}
+
+/// The inputs x and y of a graph: name, type and bytes.
+fn inputs(graph: &Graph, batch: usize) -> Vec<(&'static str, TensorType, Vec<u8>)> {
+    let feed = |name: &'static str| {
+        let mut shape = graph.shape(graph.input(name).unwrap()).to_vec();
+        shape[0] = batch;
+        let ty = TensorType::new(graph.ty(graph.input(name).unwrap()).dtype, shape);
+        let numbers = philox::uniform(3, name, ty.elements()).map(f64::from);
+        let data = numbers.map(|u| if ty.dtype == DType::I32 { (u.abs() * 10.0).floor() } else { u }).collect();
+        let bytes = Tensor { ty: ty.clone(), data }.to_bytes();
+        (name, ty, bytes)
+    };
+    vec![feed("x"), feed("y")]
+}
+
+fn step(engine: &mut Engine<CpuExecutor>, views: &[(&str, TensorView)], step: u32) -> f32 {
+    engine.step(views, 1e-3, Clock { step, seed: 9 }).unwrap();
+    engine.loss().unwrap()
+}
+
+fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize) {
+    let update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
+    let training = Training { update, clip: Clip::GlobalNorm(1.0), frozen: HashSet::new() };
+    let request = Request { micro_batch, ..Request::new(batch) };
+    let start = LIVE.load(Ordering::SeqCst);
+    PEAK.store(start, Ordering::SeqCst);
+    let mut engine = engine(forward, &training, &request, Options::default()).unwrap();
+    let phase = if micro_batch == batch { Phase::Step } else { Phase::Accumulate };
+    let inputs = inputs(&engine.plan().program(phase).unwrap().graph, batch);
+    let views: Vec<(&str, TensorView)> = inputs
+        .iter()
+        .map(|(name, ty, bytes)| (*name, TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
+        .collect();
+    let first = step(&mut engine, &views, 0);
+    let planning = PEAK.load(Ordering::SeqCst) - start;
+
+    PEAK.store(LIVE.load(Ordering::SeqCst), Ordering::SeqCst);
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    let mut last = first;
+    for i in 1..200 {
+        last = step(&mut engine, &views, i);
+    }
+    let made = ALLOCATIONS.load(Ordering::SeqCst) - before;
+    let outside = PEAK.load(Ordering::SeqCst) - start;
+    println!(
+        "{name}: arena {} bytes; outside of it {outside} bytes in steps 2 to 200, at most {planning} before",
+        engine.plan().arena_bytes()
+    );
+    assert_eq!(made, 0, "{name}: allocations in steps 2 to 200");
+    assert!(last < first, "{name}: it learns nothing, the loss went from {first} to {last}");
+}
+
+#[test]
+fn steps_allocate_nothing() {
+    check("convnet", &convnet, 4, 4);
+    check("convnet in micro-batches", &convnet, 4, 2);
+    check("gpt", &gpt, 2, 2);
+}
