@@ -96,7 +96,8 @@ simd! {
                 Unary::Rsqrt => map1!(x, y, n, |x| 1.0 / x.sqrt()),
                 Unary::Tanh => map1!(x, y, n, |x| tanh::<FMA>(x)),
                 Unary::Sigmoid => map1!(x, y, n, |x| sigmoid::<FMA>(x)),
-                Unary::Relu => map1!(x, y, n, |x| if x > 0.0 { x } else { 0.0 }),
+                // A NaN stays one: what hides it hides a fault.
+                Unary::Relu => map1!(x, y, n, |x| if x < 0.0 { 0.0 } else { x }),
                 Unary::Relu6 => map1!(x, y, n, |x| x.clamp(0.0, 6.0)),
                 Unary::LeakyRelu(s) => map1!(x, y, n, |x| if x > 0.0 { x } else { s * x }),
                 Unary::Elu(a) => map1!(x, y, n, |x| if x > 0.0 { x } else { a * expm1::<FMA>(x) }),
@@ -169,8 +170,9 @@ simd! {
                 Binary::Sub => map2!(a, b, y, n, |a, b| a - b),
                 Binary::Mul => map2!(a, b, y, n, |a, b| a * b),
                 Binary::Div => map2!(a, b, y, n, |a, b| a / b),
-                Binary::Min => map2!(a, b, y, n, |a, b| if b < a { b } else { a }),
-                Binary::Max => map2!(a, b, y, n, |a, b| if b > a { b } else { a }),
+                // A NaN on either side stays one.
+                Binary::Min => map2!(a, b, y, n, |a, b| if b < a || b.is_nan() { b } else { a }),
+                Binary::Max => map2!(a, b, y, n, |a, b| if b > a || b.is_nan() { b } else { a }),
                 Binary::Pow => map2!(a, b, y, n, |a, b| pow(a, b)),
                 Binary::SigmoidCrossEntropy => map2!(a, b, y, n, |x, z| {
                     fma::<FMA>(-x, z, x.max(0.0)) + log1p::<FMA>(exp::<FMA>(-x.abs()))
