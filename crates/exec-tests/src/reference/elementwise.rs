@@ -27,7 +27,9 @@ fn value(u: Unary, x: f64) -> f64 {
         Unary::Rsqrt => 1.0 / x.sqrt(),
         Unary::Tanh => x.tanh(),
         Unary::Sigmoid => sigmoid(x),
-        Unary::Relu => x.max(0.0),
+        // A NaN stays one: what hides it hides a fault.
+        Unary::Relu if x < 0.0 => 0.0,
+        Unary::Relu => x,
         Unary::Relu6 => x.clamp(0.0, 6.0),
         Unary::LeakyRelu(slope) => {
             if x > 0.0 {
@@ -125,6 +127,11 @@ fn erf(x: f64) -> f64 {
     FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
+/// NaN, if one of two numbers is: `f64::max` would give the other one.
+pub fn either_nan(a: f64, b: f64) -> Option<f64> {
+    (a.is_nan() || b.is_nan()).then_some(f64::NAN)
+}
+
 pub fn binary(op: Binary, x: &Tensor, y: &Tensor, out: &TensorType) -> Tensor {
     Tensor::from_index(out, |i| {
         let (a, b) = (x.at_broadcast(i), y.at_broadcast(i));
@@ -133,8 +140,8 @@ pub fn binary(op: Binary, x: &Tensor, y: &Tensor, out: &TensorType) -> Tensor {
             Binary::Sub => a - b,
             Binary::Mul => a * b,
             Binary::Div => a / b,
-            Binary::Min => a.min(b),
-            Binary::Max => a.max(b),
+            Binary::Min => either_nan(a, b).unwrap_or(a.min(b)),
+            Binary::Max => either_nan(a, b).unwrap_or(a.max(b)),
             Binary::Pow => a.powf(b),
             Binary::SigmoidCrossEntropy => a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(),
         }

@@ -3,6 +3,7 @@
 use memfit_ir::TensorType;
 use memfit_ir::op::{Reduce, ReduceKind, Slice};
 
+use super::elementwise::either_nan;
 use crate::tensor::{Tensor, indices};
 
 pub fn reduce(r: &Reduce, x: &Tensor, out: &TensorType) -> Tensor {
@@ -16,7 +17,7 @@ pub fn reduce(r: &Reduce, x: &Tensor, out: &TensorType) -> Tensor {
         *acc = match r.kind {
             ReduceKind::Sum | ReduceKind::Mean => *acc + x.data[i],
             ReduceKind::SumSquares => *acc + x.data[i] * x.data[i],
-            ReduceKind::Max => acc.max(x.data[i]),
+            ReduceKind::Max => either_nan(*acc, x.data[i]).unwrap_or(acc.max(x.data[i])),
         };
     }
     if r.kind == ReduceKind::Mean {

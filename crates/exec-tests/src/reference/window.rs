@@ -33,8 +33,8 @@ pub fn max_pool(w: &Window, x: &Tensor, out: &[&TensorType]) -> Vec<Tensor> {
         index.data[o] = seen[0].0 as f64;
         for (position, ih, iw) in seen {
             let value = x.at(&[i[0], ih, iw, i[3]]);
-            // Strictly greater: the first of equal maxima wins.
-            if value > y.data[o] {
+            // Strictly greater: the first of equal maxima wins. The first NaN wins over all.
+            if value > y.data[o] || (value.is_nan() && !y.data[o].is_nan()) {
                 y.data[o] = value;
                 index.data[o] = position as f64;
             }
