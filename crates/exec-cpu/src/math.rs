@@ -227,7 +227,9 @@ mod tests {
         ] {
             assert!((got - want).abs() < 3e-7 || got == want, "{got} {want}");
         }
-        assert!([tanh::<true>, tanh::<false>].iter().all(|f| f(30.0) == 1.0 && f(-30.0) == -1.0 && f(f32::NAN).is_nan()));
+        assert!(
+            [tanh::<true>, tanh::<false>].iter().all(|f| f(30.0) == 1.0 && f(-30.0) == -1.0 && f(f32::NAN).is_nan())
+        );
         assert!(exp::<true>(f32::NAN).is_nan() && log::<true>(-1.0).is_nan() && log::<true>(f32::NAN).is_nan());
         assert!((log::<true>(1e-42) - 1e-42f64.ln() as f32).abs() < 1e-3);
     }
