@@ -11,6 +11,7 @@ mod planned;
 pub mod reference;
 mod runner;
 mod tensor;
+mod watched;
 
 pub use compare::{check_close, check_same};
 pub use error::{Error, Result};
@@ -18,3 +19,4 @@ pub use expected::Expected;
 pub use planned::{Planned, Settings};
 pub use runner::{Reference, RunResult, Runner};
 pub use tensor::{Tensor, indices, round_to};
+pub use watched::Watched;

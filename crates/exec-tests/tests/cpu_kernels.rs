@@ -67,5 +67,5 @@ families! {
     softmax: 30,
     cross_entropy: 30,
     gather: 30,
-    update: 40,
+    update: 80,
 }

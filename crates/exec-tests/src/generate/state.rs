@@ -16,7 +16,7 @@ pub fn update(m: &mut Maker) -> Made {
         old.push(m.state(slot, StateClass::Slot, &shape, numbers)?);
     }
     let gradient = m.fixed(DType::F32, &shape, Numbers::Normal)?;
-    let rate = f64::from(m.draws.pick(&[0.1f32, 1e-3, 0.0]));
+    let rate = f64::from(m.draws.pick(&[0.1f32, 0.5, 1e-3, 0.0]));
     let lr = m.given(LEARNING_RATE, Tensor::filled(&TensorType::f32([]), rate))?;
     let mut clock = Tensor::zeros(&TensorType::i32([4]));
     clock.data[0] = m.draws.pick(&[0.0, 1.0, 999.0, 1e5]);
@@ -29,7 +29,7 @@ pub fn update(m: &mut Maker) -> Made {
 }
 
 fn rule(m: &mut Maker) -> Update {
-    let weight_decay = m.draws.pick(&[0.0, 0.01]);
+    let weight_decay = m.draws.pick(&[0.1, 0.0]);
     let flag = m.draws.flip();
     match m.draws.draw(4) {
         0 => {

@@ -7,7 +7,7 @@ use memfit_exec::{Engine, Executor, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
 use memfit_exec_tests::generate::Example;
-use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, Tensor, check_same};
+use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, Tensor, Watched, check_same};
 use memfit_ir::{Graph, ValueId};
 use memfit_plan::{Phase, Request, plan};
 use memfit_transform::{Grouping, Training, split_step, step};
@@ -34,7 +34,7 @@ pub fn cpu(threads: usize, isa: Isa, grouping: Grouping, poison: bool) -> impl R
 }
 
 /// Close to the reference with every instruction set; the same bits again, on any number of threads, in groups or
-/// alone, and with poison.
+/// alone, with poison, and whatever lay where the results go. No kernel writes anywhere else.
 pub fn check_everywhere(example: &Example) -> Result<()> {
     let Example { graph, inputs, states, .. } = example;
     let expected = Expected::new(graph, inputs, states)?;
@@ -43,6 +43,8 @@ pub fn check_everywhere(example: &Example) -> Result<()> {
         let first = plain.run(graph, inputs, states)?;
         expected.check(&first)?;
         same("the second run", &first, &plain.run(graph, inputs, states)?)?;
+        let mut watched = Planned::new(|| Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
+        same("watched", &first, &watched.run(graph, inputs, states)?)?;
         for (threads, grouping, poison) in WAYS {
             let way = format!("{} threads, {grouping:?}, poison {poison}, {}", threads, isa.name());
             same(&way, &first, &cpu(threads, isa, grouping, poison).run(graph, inputs, states)?)?;
