@@ -418,7 +418,8 @@ def softmaxes(new):
         for kind, rank, axis in [("last", 2, -1), ("first", 2, 0), ("middle", 3, 1), ("heads", 4, 3), ("vector", 1, 0)]:
             name = f"{op}_{kind}"
             draw = new(name)
-            x = draw.normal(*draw.sizes(rank, 3, 13), scale=4)
+            # Rows far from one-hot: where one share is nearly 1, the gradient is what cancellation leaves.
+            x = draw.normal(*draw.sizes(rank, 3, 13), scale=2)
             yield OpCase(name, op, {"axis": axis}, {"x": x})
         name = f"{op}_long"
         yield OpCase(name, op, {}, {"x": new(name).normal(3, 519, scale=20)})

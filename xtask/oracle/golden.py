@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Every case is compiled for one run: what optimizing takes is never won back.
@@ -51,13 +52,12 @@ def main():
 
 def write(directory, seed):
     listed, tensors = [], {}
-    for case in cases.all_cases(seed):
-        entry, made = RECORD[type(case)](case)
-        if any(entry["case"] == e["case"] for e in listed):
-            sys.exit(f"two cases are called {entry['case']}")
+    for entry, made in together(lambda case: RECORD[type(case)](case), cases.all_cases(seed)):
+        case = entry["case"]
+        if any(case == e["case"] for e in listed):
+            sys.exit(f"two cases are called {case}")
         listed.append(entry)
-        for name, x in made.items():
-            tensors[f"{case.name}/{name}"] = stored(f"{case.name}/{name}", x)
+        tensors |= {f"{case}/{name}": stored(f"{case}/{name}", x) for name, x in made.items()}
     directory.mkdir(parents=True, exist_ok=True)
     made_with = f"jax {jax.__version__}, float64, stored as float32, seed {seed}"
     text = json.dumps({"made_with": made_with, "cases": listed}, indent=1)
@@ -65,6 +65,12 @@ def write(directory, seed):
     save_file(tensors, directory / "golden.safetensors")
     size = sum(f.stat().st_size for f in directory.iterdir())
     print(f"{len(listed)} cases, {size / 1e6:.1f} MB, seed {seed}: {directory}")
+
+
+def together(f, given):
+    """f of each, in order, on all cores: nearly all the time goes into compiling, which waits for nobody."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(f, given))
 
 
 def stored(name, x):
@@ -119,18 +125,22 @@ RECORD = {cases.OpCase: record_op, cases.OptimizerCase: record_optimizer, cases.
 def check(directory):
     listed = json.loads((directory / "golden.json").read_text())["cases"]
     tensors = load_file(directory / "golden.safetensors")
-    worst, wrong = 0.0, []
-    for entry in listed:
-        prefix = entry["case"] + "/"
-        given = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
-        for name, made, expected, slack in recompute(entry, given):
-            error = max(distance(made, expected) - slack, 0.0)
-            worst = max(worst, error)
-            if not error < CHECK_TOLERANCE:
-                wrong.append(f"{prefix}{name}: off by {error:.1e} of the largest magnitude")
+    errors = {}
+    for made in together(lambda entry: check_case(entry, tensors), listed):
+        errors |= made
+    worst = max(errors.values())
+    wrong = [f"{n}: off by {e:.1e} of the largest magnitude" for n, e in errors.items() if not e < CHECK_TOLERANCE]
     if wrong:
         sys.exit("the oracle disagrees with " + str(directory) + ":\n" + "\n".join(wrong))
     print(f"{len(listed)} cases agree, largest error {worst:.1e}: {directory}")
+
+
+def check_case(entry, tensors):
+    """The error of everything that a case says, by name."""
+    prefix = entry["case"] + "/"
+    given = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    made = recompute(entry, given)
+    return {prefix + name: max(distance(x, expected) - slack, 0.0) for name, x, expected, slack in made}
 
 
 def distance(made, expected):
