@@ -41,6 +41,7 @@ impl Default for Command {
 }
 
 #[derive(Args, Debug, Default, Clone)]
+#[command(allow_negative_numbers = true)]
 pub struct Overrides {
     /// Name of a model; see `memfit models`
     #[arg(long)]
@@ -67,7 +68,7 @@ pub struct Overrides {
     #[arg(long)]
     pub optimizer: Option<String>,
     /// Learning rate
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub lr: Option<f32>,
     /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
     #[arg(long, value_name = "SIZE")]

@@ -19,6 +19,33 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// The training went wrong, for its data or its numbers.
+#[derive(Debug)]
+struct Diverged(String);
+
+impl std::fmt::Display for Diverged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Diverged {}
+
+pub fn diverged(problem: String) -> anyhow::Error {
+    Diverged(problem).into()
+}
+
+/// The error and its causes, each said once: many messages already hold their cause.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(|e| e.to_string()) {
+        if !text.contains(&cause) {
+            text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+        }
+    }
+    text
+}
+
 pub fn usage(problem: impl ToString) -> anyhow::Error {
     Usage(problem.to_string()).into()
 }
@@ -27,7 +54,7 @@ pub fn usage(problem: impl ToString) -> anyhow::Error {
 pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     let (kind, code) = kind(error);
     if json {
-        let mut event = json!({ "event": "error", "kind": kind, "message": format!("{error:#}") });
+        let mut event = json!({ "event": "error", "kind": kind, "message": message(error) });
         if let Some(PlanError::Refused(r)) = error.downcast_ref::<PlanError>() {
             event["certificate"] = json!({
                 "budget_bytes": r.budget,
@@ -43,7 +70,7 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
         }
         say!("{event}");
     } else {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", message(error));
     }
     ExitCode::from(code)
 }
@@ -54,12 +81,12 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     }
     match error.downcast_ref::<PlanError>() {
         Some(PlanError::Refused(_)) => return ("refused", 3),
-        Some(PlanError::Source(_) | PlanError::MicroBatch { .. }) => return ("usage", 2),
+        Some(PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge) => return ("usage", 2),
         Some(PlanError::Binding { .. }) => return ("device", 5),
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
         None => {}
     }
-    if error.is::<WeightsError>() {
+    if error.is::<WeightsError>() || error.is::<Diverged>() {
         return ("data", 4);
     }
     match error.downcast_ref::<ExecError>() {

@@ -23,7 +23,11 @@ fn main() -> ExitCode {
         Command::Devices => commands::devices::devices(json),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) if say::all_printed() => ExitCode::SUCCESS,
+        Ok(()) => {
+            eprintln!("error: not everything could be written to standard output");
+            ExitCode::FAILURE
+        }
         Err(error) => failure::report(&error, json),
     }
 }

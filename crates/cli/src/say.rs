@@ -1,12 +1,26 @@
-//! Printing. A reader that goes away, as `| head` does, ends the program quietly.
+//! Printing. A reader that goes away, as `| head` does, must not end a training: from then on nothing is printed. Any
+//! other trouble, such as a full disk, is told when the program ends.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::sync::OnceLock;
+
+/// The first trouble with standard output.
+static TROUBLE: OnceLock<ErrorKind> = OnceLock::new();
 
 /// Prints a line to standard output.
 pub fn line(text: std::fmt::Arguments) {
-    if writeln!(std::io::stdout().lock(), "{text}").is_err() {
-        std::process::exit(0);
+    if TROUBLE.get().is_some() {
+        return;
     }
+    if let Err(e) = writeln!(std::io::stdout().lock(), "{text}") {
+        // Only the first is kept.
+        let _ = TROUBLE.set(e.kind());
+    }
+}
+
+/// Whether everything was printed that anybody wanted to read.
+pub fn all_printed() -> bool {
+    matches!(TROUBLE.get(), None | Some(ErrorKind::BrokenPipe))
 }
 
 /// `println!`, but for closed pipes.

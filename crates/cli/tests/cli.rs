@@ -37,6 +37,10 @@ fn wrong_use_is_told_with_the_cure() {
     check_error(&["plan", "--model", "unet", "--input", "250x250x3"], 2, &["250"]);
     check_error(&["train", "--model", "resnet50"], 2, &["resnet50", "memfit plan"]);
     check_error(&["train", "--batch", "100000"], 2, &["100000", "1437"]);
+    check_error(&["train", "--out", "/nowhere/w.safetensors"], 2, &["/nowhere/w.safetensors", "folder"]);
+    check_error(&["train", "--classes", "20"], 2, &["--classes", "10 classes"]);
+    check_error(&["train", "--batch", "-1"], 2, &["--batch", "-1"]);
+    check_error(&["train", "--batch", "1000000"], 2, &["1437"]);
     check_error(&["train", "--frobnicate"], 2, &["--frobnicate"]);
     check_error(&["plan", "--model", "resnet50", "--batch", "99999999999999"], 2, &[]);
 }
@@ -66,8 +70,26 @@ fn bad_weights_are_bad_data() {
     let path = path.display().to_string();
     check_error(&["train", "--steps", "1", "--weights", &path], 4, &[&path, "not a safetensors file"]);
     check_error(&["train", "--steps", "1", "--weights", "/nowhere/w.safetensors"], 4, &["/nowhere/w.safetensors"]);
-    check_error(&["train", "--steps", "1", "--out", "/nowhere/w.safetensors"], 4, &["/nowhere/w.safetensors"]);
     std::fs::remove_file(path).expect("it was written above");
+}
+
+#[test]
+fn a_training_that_loses_its_loss_says_so() {
+    check_error(&["train", "--optimizer", "sgd", "--lr", "1e30", "--epochs", "1"], 4, &["the loss is", "--lr"]);
+}
+
+#[test]
+fn weights_are_written_though_nobody_reads_the_output() {
+    let path = std::env::temp_dir().join(format!("memfit-pipe-{}.safetensors", std::process::id()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_memfit"))
+        .args(["train", "--epochs", "2", "--out", &path.display().to_string()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    drop(child.stdout.take());
+    assert!(child.wait().expect("it ends").success());
+    assert!(path.is_file());
+    std::fs::remove_file(path).expect("it was written");
 }
 
 #[test]

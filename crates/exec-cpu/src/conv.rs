@@ -59,8 +59,8 @@ impl ConvShape {
                 Product::Forward => each(&self.forward(t, group)),
                 Product::Filter => each(&self.filter(t, group)),
                 Product::Transposed => {
-                    for py in 0..self.conv.stride[0] {
-                        for px in 0..self.conv.stride[1] {
+                    for py in 0..self.conv.stride[0].min(self.image[0]) {
+                        for px in 0..self.conv.stride[1].min(self.image[1]) {
                             if let Some(g) = self.transposed(t, group, [py, px]) {
                                 each(&g);
                             }

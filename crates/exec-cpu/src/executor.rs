@@ -15,6 +15,9 @@ use crate::pool::Pool;
 /// A cache line, and the widest vector register.
 const ALIGNMENT: u64 = 64;
 
+/// More threads than any machine has cores would only wait for each other.
+const MAX_THREADS: usize = 1024;
+
 pub struct CpuExecutor {
     cpu: Cpu,
 }
@@ -27,9 +30,11 @@ impl CpuExecutor {
 
     /// With one of [`Isa::available`].
     pub fn with_isa(threads: usize, isa: Isa) -> Result<CpuExecutor, ExecError> {
-        assert!(Isa::available().contains(&isa), "{} is not available on this machine", isa.name());
-        let pool = Pool::new(threads).map_err(|source| ExecError::Threads { threads, source })?;
-        Ok(CpuExecutor { cpu: Cpu { pool, isa } })
+        let failed = |source| ExecError::Threads { threads, source };
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(failed(std::io::Error::other(format!("between 1 and {MAX_THREADS} are possible"))));
+        }
+        Ok(CpuExecutor { cpu: Cpu::new(Pool::new(threads).map_err(failed)?, isa) })
     }
 
     pub fn threads(&self) -> usize {
@@ -103,6 +108,21 @@ impl Executor for CpuExecutor {
     }
 
     fn compile(&self, program: &Program, step: &Step) -> Result<Launch, ExecError> {
+        let needed = self.scratch_bytes(&program.graph, &step.group);
+        let given = step.scratch.map_or(0, |p| p.size);
+        if given != needed {
+            let root = program.graph.node(step.group.root());
+            return Err(ExecError::Unsupported {
+                op: root.op.name(),
+                layer: root.scope.clone(),
+                problem: format!(
+                    "the plan gives it {given} bytes of scratch, but with {} threads and {} instructions it takes {needed}; \
+                     plan for this device",
+                    self.threads(),
+                    self.isa().name()
+                ),
+            });
+        }
         Ok(launch::compile(&self.cpu, program, step))
     }
 

@@ -20,6 +20,14 @@ use pool::Pool;
 
 /// What every kernel gets: the threads to run on and the instructions to use.
 pub struct Cpu {
-    pub pool: Pool,
-    pub isa: Isa,
+    pub(crate) pool: Pool,
+    pub(crate) isa: Isa,
+}
+
+impl Cpu {
+    /// The instruction set must be one of [`Isa::available`]: kernels rely on it.
+    pub fn new(pool: Pool, isa: Isa) -> Cpu {
+        assert!(Isa::available().contains(&isa), "{} is not available on this machine", isa.name());
+        Cpu { pool, isa }
+    }
 }

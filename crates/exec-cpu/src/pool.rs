@@ -90,10 +90,11 @@ impl Pool {
             spins += 1;
             if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
+        let failed = shared.failed.swap(false, Ordering::Relaxed);
         if let Err(panic) = mine {
             std::panic::resume_unwind(panic);
         }
-        assert!(!shared.failed.swap(false, Ordering::Relaxed), "a kernel panicked on another thread");
+        assert!(!failed, "a kernel panicked on another thread");
     }
 
     /// Splits `0..n` into one contiguous part a thread, each a multiple of `grain` but for the last, and runs them at once.

@@ -1,5 +1,6 @@
 //! Host memory for a plan: two anonymous mappings, taken once and given back whole.
 
+use memfit_plan::bytes::Bytes;
 use memfit_plan::{Place, Segment};
 use memmap2::{MmapMut, MmapOptions};
 
@@ -26,6 +27,12 @@ impl HostArena {
     pub fn new(state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<HostArena, ExecError> {
         let bytes = state_bytes + transient_bytes;
         let out_of_memory = |source| ExecError::OutOfMemory { bytes, source };
+        if growth == Growth::Commit
+            && let Some(available) = available_bytes()
+            && bytes > available
+        {
+            return Err(out_of_memory(std::io::Error::other(format!("only {} are available", Bytes(available)))));
+        }
         let map = |n: u64| -> std::io::Result<MmapMut> {
             let len = usize::try_from(n).map_err(std::io::Error::other)?.max(1);
             let mut map = MmapOptions::new().len(len).map_anon()?;
@@ -71,6 +78,14 @@ impl HostArena {
             Segment::Transient => &mut self.transient,
         }
     }
+}
+
+/// What the system could give without ending another process, where it says so. A page that it promised and cannot give
+/// would otherwise end this process without a word.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Large pages save address translations; where they are not to be had, nothing is lost.

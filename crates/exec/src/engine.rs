@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass};
 use memfit_ir::{DType, TensorType, ValueId, philox};
+use memfit_plan::validate::validate;
 use memfit_plan::{Phase, Place, Plan, Program, StateSlot, Step};
 
 use crate::arena::Growth;
@@ -63,6 +64,11 @@ const POISON: u8 = 0xff;
 impl<E: Executor> Engine<E> {
     /// Takes the arena and compiles every kernel. States are not set yet: see [`Engine::init`].
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
+        for program in &plan.programs {
+            let phase = program.phase;
+            validate(&plan, program, executor.target().alignment())
+                .map_err(|problem| ExecError::Plan { phase, problem })?;
+        }
         let arena = executor.allocate(plan.state_bytes, plan.transient_bytes, options.growth)?;
         let compile = |p: &Program| p.steps.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
         let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
@@ -277,7 +283,7 @@ impl<E: Executor> Engine<E> {
         let (program, v, place) = self.output_place(phase, name)?;
         if bytes.len() as u64 != place.size {
             let ty = program.graph.ty(v).clone();
-            return Err(ExecError::InputLength { name: name.into(), ty, bytes: bytes.len() });
+            return Err(ExecError::OutputLength { name: name.into(), ty, bytes: bytes.len() });
         }
         self.executor.read(&self.arena, place, bytes);
         Ok(())
@@ -314,6 +320,9 @@ fn rows<'a>(
     part: usize,
     parts: usize,
 ) -> Result<&'a [u8], ExecError> {
+    // What has no batch axis is the same for every part.
+    let parts = if ty.shape.rank() == 0 || name == CLOCK { 1 } else { parts };
+    let part = part % parts;
     let fits = whole.dtype == ty.dtype
         && whole.shape.len() == ty.shape.rank()
         && whole

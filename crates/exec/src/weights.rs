@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use memfit_ir::{DType, TensorType};
@@ -50,13 +50,20 @@ impl<E: Executor> Engine<E> {
             .filter(|s| s.class.outlives_step() && chosen(s))
             .map(|slot| (slot.name.as_str(), StateView { engine: self, slot }))
             .collect();
-        let beside = path.with_extension("safetensors.tmp");
-        safetensors::serialize_to_file(views, None, &beside).map_err(|e| match e {
-            safetensors::SafeTensorError::IoError(source) => io(source),
-            other => WeightsError::Format { path: path.into(), problem: other.to_string() },
-        })?;
-        File::open(&beside).and_then(|f| f.sync_all()).map_err(io)?;
-        std::fs::rename(&beside, path).map_err(io)
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}.tmp", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let written = safetensors::serialize_to_file(views, None, &beside)
+            .map_err(|e| match e {
+                safetensors::SafeTensorError::IoError(source) => io(source),
+                other => WeightsError::Format { path: path.into(), problem: other.to_string() },
+            })
+            .and_then(|()| settle(&beside, path).map_err(io));
+        if written.is_err() {
+            // It may not even exist; the first error is the one that counts.
+            let _ = std::fs::remove_file(&beside);
+        }
+        written
     }
 
     /// Reads states from a file. Nothing is changed unless names, types and shapes all fit.
@@ -120,6 +127,18 @@ impl<E: Executor> Engine<E> {
     }
 }
 
+/// Makes a file written beside its place durable, and moves it there.
+fn settle(beside: &Path, path: &Path) -> std::io::Result<()> {
+    File::options().write(true).open(beside)?.sync_all()?;
+    std::fs::rename(beside, path)?;
+    #[cfg(unix)]
+    if let Some(folder) = path.parent() {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
 fn list(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
     if names.is_empty() {
         return;
@@ -135,13 +154,17 @@ fn list(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
 fn read_header(file: &mut BufReader<File>, path: &Path) -> Result<(u64, Metadata), WeightsError> {
     let format = |problem: String| WeightsError::Format { path: path.into(), problem };
     let mut size = [0u8; 8];
-    file.read_exact(&mut size).map_err(|_| format("it is shorter than its header".into()))?;
+    let short = |source: std::io::Error| match source.kind() {
+        ErrorKind::UnexpectedEof => format("it is shorter than its header".into()),
+        _ => WeightsError::Io { path: path.into(), source },
+    };
+    file.read_exact(&mut size).map_err(short)?;
     let length = u64::from_le_bytes(size);
     if length > LARGEST_HEADER {
         return Err(format(format!("its header would be {length} bytes long")));
     }
     let mut header = vec![0u8; length as usize];
-    file.read_exact(&mut header).map_err(|_| format("it is shorter than its header".into()))?;
+    file.read_exact(&mut header).map_err(short)?;
     let metadata = serde_json::from_slice(&header).map_err(|e| format(e.to_string()))?;
     Ok((8 + length, metadata))
 }

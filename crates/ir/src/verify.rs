@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Donation, Graph, NodeId};
 use crate::infer::infer;
 use crate::op::Op;
 
@@ -83,9 +83,26 @@ fn verify_donations(graph: &Graph, defined: usize) -> Result<(), (Option<NodeId>
     // An impure op whose result is dropped would be lost work, or worse, a state that silently stands still.
     for id in graph.node_ids() {
         let node = graph.node(id);
-        let updates = matches!(node.op, Op::Update(_) | Op::BatchUpdate(_));
-        if updates && !node.outputs.iter().all(|v| graph.donations.iter().any(|d| d.new == *v)) {
-            return Err((Some(id), "the result of an update is not given back to its state".into()));
+        // Parameter and slots stand in the order of the results; an update's gradient stands between them.
+        let state = |i: usize| match node.op {
+            Op::Update(_) if i > 0 => Some(node.inputs[i + 1]),
+            Op::Update(_) | Op::BatchUpdate(_) => Some(node.inputs[i]),
+            _ => None,
+        };
+        for (i, &new) in node.outputs.iter().enumerate() {
+            if let Some(old) = state(i)
+                && !graph.donations.contains(&Donation { old, new })
+            {
+                let problem = format!("result {i} of an update is not given back to %{}, which it updates", old.0);
+                return Err((Some(id), problem));
+            }
+        }
+    }
+    for (name, v) in &graph.outputs {
+        if graph.donations.iter().any(|d| d.old == *v) {
+            let problem =
+                format!("output \"{name}\" is the state %{}, which this graph overwrites; copy it first", v.0);
+            return Err((None, problem));
         }
     }
     Ok(())

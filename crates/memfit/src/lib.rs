@@ -23,7 +23,7 @@ use memfit_nn::Mode;
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The programs of a zoo model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
-/// evaluation of a whole batch.
+/// evaluation of a micro-batch, so that it never needs more memory than training.
 pub fn programs(
     model: &Model,
     training: &Training,
@@ -31,7 +31,7 @@ pub fn programs(
     micro_batch: usize,
 ) -> Result<Vec<(Phase, Graph)>, SourceError> {
     let forward = model.build(micro_batch, Mode::Train)?;
-    let eval = model.build(batch, Mode::Eval)?;
+    let eval = model.build(micro_batch, Mode::Eval)?;
     let mut programs = if micro_batch == batch {
         vec![(Phase::Step, transform::step(&forward.graph, forward.loss, training)?)]
     } else {

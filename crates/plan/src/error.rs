@@ -21,6 +21,8 @@ pub enum PlanError {
     Invalid { phase: Phase, problem: String },
     #[error("a segment of {} is more than the {} that this device can use at once", Bytes(*segment), Bytes(*limit))]
     Binding { segment: u64, limit: u64 },
+    #[error("the tensors of this model have more bytes than can be counted; use smaller sizes")]
+    TooLarge,
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]
     MicroBatch { micro_batch: usize, batch: usize },
 }
@@ -63,7 +65,8 @@ impl fmt::Display for Refusal {
         writeln!(f, "  lower bound (states and the largest working set of one kernel): {}", Bytes(self.lower_bound))?;
         writeln!(f, "  the fullest instant is {}; the largest tensors then:", self.instant)?;
         for r in &self.largest {
-            writeln!(f, "    {:>10}  {} {} {}", Bytes(r.bytes).to_string(), r.layer, r.op, r.ty)?;
+            let layer = if r.layer.is_empty() { "(model)" } else { &r.layer };
+            writeln!(f, "    {:>10}  {layer} {} {}", Bytes(r.bytes).to_string(), r.op, r.ty)?;
         }
         write!(f, "  a budget of {} ({} bytes) fits", Bytes(self.needed), self.needed)
     }

@@ -48,6 +48,10 @@ pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<P
     for (phase, graph) in &graphs {
         verify(graph).map_err(|e| PlanError::Graph { phase: *phase, problem: e.to_string() })?;
     }
+    let total: u128 = graphs.iter().flat_map(|(_, g)| g.values()).map(|v| v.ty.bytes() as u128).sum();
+    if total > i64::MAX as u128 / 4 {
+        return Err(PlanError::TooLarge);
+    }
     let (states, state_bytes, pinned_bytes) = place_states(&graphs, target.alignment())?;
     let by_name: HashMap<&str, Place> = states.iter().map(|s| (s.name.as_str(), s.place)).collect();
     let drafts: Vec<Draft> =
@@ -132,8 +136,8 @@ fn check_donations(graph: &Graph, groups: &[Group], target: &dyn Target) -> Resu
     for d in &graph.donations {
         let writer = groups.iter().find(|g| g.writes.contains(&d.new));
         let Some(writer) = writer else { continue };
-        let reads = writer.reads.iter().any(|&v| storage(graph, v) == d.old);
-        if reads && !target.can_run_in_place(graph, writer, d.old, d.new) {
+        let mut reads = writer.reads.iter().filter(|&&v| storage(graph, v) == d.old);
+        if !reads.all(|&v| target.can_run_in_place(graph, writer, v, d.new)) {
             let node = graph.node(graph.producer(d.new));
             return Err(format!(
                 "{} in layer \"{}\" reads the state %{} while it writes the new one; compute the new state with an \
@@ -276,7 +280,14 @@ fn refuse(
     if let Some((_, draft, step)) = fullest {
         let d = &drafts[draft];
         let root = d.graph.node(d.groups[step].root());
-        instant = format!("{} in layer \"{}\" ({} of {})", root.op.name(), root.scope, step + 1, d.groups.len());
+        instant = format!(
+            "{} in layer \"{}\" (kernel {} of {} of the {} program)",
+            root.op.name(),
+            root.scope,
+            step + 1,
+            d.groups.len(),
+            d.phase.name()
+        );
         largest = d.buffers.iter().filter(|b| b.lower <= step && step < b.upper).map(|b| resident(d, b)).collect();
         largest.sort_by_key(|r| std::cmp::Reverse(r.bytes));
         largest.truncate(10);

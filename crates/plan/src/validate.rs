@@ -76,7 +76,11 @@ fn in_place_is_a_donation(program: &Program, number: usize, v: ValueId, place: P
     for id in &program.steps[number].group.nodes {
         for &r in &graph.node(*id).inputs {
             let inside = program.steps[number].group.nodes.contains(&graph.producer(r));
-            let donated = graph.donations.iter().any(|d| d.old == r && d.new == v);
+            let mut source = r;
+            while let Op::Reshape(_) = graph.producer_op(source) {
+                source = graph.node(graph.producer(source)).inputs[0];
+            }
+            let donated = graph.donations.iter().any(|d| d.old == source && d.new == v);
             if !inside && !donated && program.place(r).is_some_and(|p| overlap(p, place)) {
                 return Err(format!("step {number}: %{} overwrites %{}, which it reads", v.0, r.0));
             }

@@ -1,18 +1,19 @@
 //! `memfit train`: trains on the built-in digits under the plan.
 
+use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use memfit::exec::Executor;
 use memfit::exec::weights::Match;
 use memfit::ir::op::StateClass;
 use memfit::ir::philox;
 use memfit::plan::bytes::Bytes;
-use memfit::{Clock, CpuExecutor, Engine, Options, Phase, TensorView, plan_model};
+use memfit::{Clock, CpuExecutor, Engine, Model, Options, Phase, TensorView, plan_model};
 use serde_json::json;
 
 use crate::digits::{self, Digits};
-use crate::failure::usage;
+use crate::failure::{diverged, usage};
 use crate::run::Run;
 use crate::say::say;
 
@@ -25,6 +26,8 @@ pub fn train(run: &Run) -> Result<()> {
             run.name, run.name
         )));
     }
+    let (train_set, test_set) = digits::load();
+    check(run, &train_set)?;
     let executor = CpuExecutor::new(run.threads)?;
     let start = Instant::now();
     let plan = plan_model(&run.model, &run.training, executor.target(), &run.request)?;
@@ -33,10 +36,6 @@ pub fn train(run: &Run) -> Result<()> {
     engine.init(run.seed)?;
     if let Some(path) = &run.weights {
         engine.load(path, Match::Exact, |s| s.class != StateClass::Slot)?;
-    }
-    let (train_set, test_set) = digits::load();
-    if run.request.batch > train_set.len() {
-        return Err(usage(format!("--batch {} is larger than the {} digits", run.request.batch, train_set.len())));
     }
     let mut trainer = Trainer::new(run, engine);
     for epoch in 0..run.epochs {
@@ -68,6 +67,26 @@ pub fn train(run: &Run) -> Result<()> {
     Ok(())
 }
 
+/// What would only come out after the memory is taken, or after the training.
+fn check(run: &Run, data: &Digits) -> Result<()> {
+    if run.request.batch > data.len() {
+        return Err(usage(format!("--batch {} is larger than the {} digits", run.request.batch, data.len())));
+    }
+    if run.model != Model::from_name("digits")? {
+        return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
+    }
+    if let Some(path) = &run.out {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if path.is_dir() || !folder.is_dir() {
+            return Err(usage(format!(
+                "--out {} cannot be written: name a file in a folder that exists",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 struct Trainer<'a> {
     run: &'a Run,
     engine: Engine<CpuExecutor>,
@@ -88,16 +107,11 @@ impl<'a> Trainer<'a> {
             engine,
             images: vec![0.0; batch * 64],
             labels: vec![0; batch],
-            logits: vec![0.0; batch * 10],
+            logits: vec![0.0; run.request.micro_batch * 10],
             step: 0,
             losses: (0.0, 0),
             started: Instant::now(),
         }
-    }
-
-    fn inputs(&self) -> ([usize; 4], [usize; 1]) {
-        let batch = self.run.request.batch;
-        ([batch, SHAPE[0], SHAPE[1], SHAPE[2]], [batch])
     }
 
     /// One pass over the data in a fresh order; whether there is more to do.
@@ -111,14 +125,18 @@ impl<'a> Trainer<'a> {
                 return Ok(false);
             }
             data.batch(picked, &mut self.images, &mut self.labels);
-            let (x, y) = self.inputs();
+            let (x, y) = shapes(picked.len());
             let inputs = [("x", TensorView::f32(&x, &self.images)), ("y", TensorView::i32(&y, &self.labels))];
             let start = Instant::now();
             let clock = Clock { step: self.step, seed: self.run.seed };
             self.engine.step(&inputs, self.run.learning_rate, clock)?;
             let loss = self.engine.loss()?;
             if !loss.is_finite() {
-                bail!("the loss is {loss} at step {}; try a smaller --lr", self.step);
+                let step = self.step;
+                return Err(diverged(format!(
+                    "the loss is {loss} at step {step}; try a smaller --lr than {}",
+                    self.run.learning_rate
+                )));
             }
             if self.run.json {
                 let ms = start.elapsed().as_secs_f64() * 1e3;
@@ -147,15 +165,17 @@ impl<'a> Trainer<'a> {
 
     /// The share of a set that the model gets right. A last batch that is not full is filled up with its first sample.
     fn accuracy(&mut self, data: &Digits) -> Result<f64> {
-        let batch = self.run.request.batch;
+        // Evaluation runs a micro-batch at a time.
+        let batch = self.run.request.micro_batch;
         let mut right = 0;
         let all: Vec<usize> = (0..data.len()).collect();
         for picked in all.chunks(batch) {
             let mut filled = picked.to_vec();
             filled.resize(batch, picked[0]);
             data.batch(&filled, &mut self.images, &mut self.labels);
-            let (x, y) = self.inputs();
-            let inputs = [("x", TensorView::f32(&x, &self.images)), ("y", TensorView::i32(&y, &self.labels))];
+            let (x, y) = shapes(batch);
+            let (images, labels) = (&self.images[..batch * 64], &self.labels[..batch]);
+            let inputs = [("x", TensorView::f32(&x, images)), ("y", TensorView::i32(&y, labels))];
             self.engine.run(Phase::Eval, &inputs, 0.0, Clock::default())?;
             self.engine.read_output(Phase::Eval, "logits", bytemuck::cast_slice_mut(&mut self.logits))?;
             let rows = self.logits.chunks_exact(10).zip(&self.labels).take(picked.len());
@@ -163,6 +183,11 @@ impl<'a> Trainer<'a> {
         }
         Ok(right as f64 / data.len() as f64)
     }
+}
+
+/// The shapes of a batch of images and labels.
+fn shapes(batch: usize) -> ([usize; 4], [usize; 1]) {
+    ([batch, SHAPE[0], SHAPE[1], SHAPE[2]], [batch])
 }
 
 fn best(row: &[f32]) -> usize {

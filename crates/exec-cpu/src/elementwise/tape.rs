@@ -94,8 +94,7 @@ enum Code {
 const MAX_REGISTERS: usize = 160;
 
 impl Tape {
-    /// A tape for elementwise nodes of one shape. Values of `writes` leave the chain; `given` is an input that the caller
-    /// makes (the raw output of a contraction).
+    /// A tape for elementwise nodes of one shape. Values of `writes` leave the chain.
     pub fn new(graph: &Graph, nodes: &[NodeId], writes: &[ValueId]) -> Tape {
         let shape = graph.shape(graph.node(nodes[0]).outputs[0]);
         let mut maker = Maker {

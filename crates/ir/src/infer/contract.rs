@@ -88,6 +88,7 @@ pub fn same_padding(image: [usize; 2], window: [usize; 2], stride: [usize; 2], d
 
 /// The channels of image and filter agree with the groups.
 fn check_groups(c: &Conv, channels_in: usize, w: &[usize], image: &str) -> Result<(), Rule> {
+    limit::steps("number of groups", &[c.groups])?;
     if c.groups == 0 || !channels_in.is_multiple_of(c.groups) || !w[3].is_multiple_of(c.groups) {
         rule!("{} groups do not divide the {channels_in} channels in and {} channels out", c.groups, w[3]);
     }
@@ -137,6 +138,7 @@ pub fn conv_transpose(c: &ConvTranspose, y: &TensorType, w: &TensorType) -> Type
 pub fn conv_filter(c: &ConvFilter, x: &TensorType, dy: &TensorType) -> Types {
     image_and_filter(x, dy)?;
     let groups = c.conv.groups;
+    limit::steps("number of groups", &[groups])?;
     if groups == 0 || !x.shape[3].is_multiple_of(groups) || !dy.shape[3].is_multiple_of(groups) {
         rule!("{groups} groups do not divide the channels of {} and {}", x.shape, dy.shape);
     }

@@ -1,6 +1,8 @@
 //! Limits of extents and of geometry. Below them no rule, size or stride can overflow, so the rules may use plain
 //! arithmetic; above them a graph is refused, whether it comes from a model or from text.
 
+const _: () = assert!(usize::BITS >= 64, "memfit needs a 64-bit machine");
+
 use crate::dtype::{Shape, TensorType};
 use crate::error::Rule;
 use crate::rule;
@@ -10,6 +12,8 @@ pub const MAX_EXTENT: usize = 1 << 40;
 /// Largest stride, dilation, padding of an image, upsampling factor and number of groups: times an extent it still
 /// fits.
 pub const MAX_STEP: usize = 1 << 20;
+/// Most axes of a tensor: kernels keep what they know of each axis in fixed arrays.
+pub const MAX_RANK: usize = 16;
 /// Largest number of elements: four bytes each, a tensor's size is an `i64`.
 pub const MAX_ELEMENTS: usize = (i64::MAX / 4) as usize;
 
@@ -32,6 +36,9 @@ fn at_most(what: &str, given: &[usize], limit: usize) -> Result<(), Rule> {
 
 /// The product of the extents fits. An axis of 0 counts as 1, because the strides of an empty tensor are products too.
 pub fn shape(shape: &Shape) -> Result<(), Rule> {
+    if shape.rank() > MAX_RANK {
+        rule!("the shape {shape} has {} axes, more than the limit of {MAX_RANK}", shape.rank());
+    }
     extents("extent", shape)?;
     let mut elements: usize = 1;
     for &d in shape.iter() {

@@ -195,6 +195,10 @@ impl Generator {
         let values = self.graph.values().len();
         for i in 0..self.draw(4) {
             let v = ValueId(self.draw(values) as u32);
+            // A state that is overwritten cannot be given out.
+            if self.graph.donations.iter().any(|d| d.old == v) {
+                continue;
+            }
             let name = format!("{}{i}", self.pick(&ODD));
             self.graph.outputs.push((name, v));
         }

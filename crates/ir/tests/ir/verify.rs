@@ -51,7 +51,12 @@ fn values_that_do_not_exist() {
 
 #[test]
 fn updates() {
-    check("", |_| {}, "the result of an update is not given back to its state");
+    check("", |_| {}, "result 0 of an update is not given back to %1, which it updates");
+    check(
+        "update %1 -> %4\noutput \"w\" %1",
+        |_| {},
+        "output \"w\" is the state %1, which this graph overwrites; copy it first",
+    );
     check("update %0 -> %4", |_| {}, "%0 is updated but is not a state");
     check("update %1 -> %0", |_| {}, "%1 becomes %0, which no op of this graph makes");
     check("update %1 -> %6", |_| {}, "%1 changes its type from f32[3] to f32[]");
