@@ -3,10 +3,10 @@
 
 mod common;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use common::{Forward, SEED, config, engine, programs, state};
-use memfit_exec::{Clock, Engine, Options, TensorView};
+use common::{Batch, Forward, SEED, config, engine, programs, sgd, state};
+use memfit_exec::{Clock, Engine, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::generate::{Recipe, Samples};
 use memfit_exec_tests::reference::initial_states;
@@ -14,7 +14,7 @@ use memfit_exec_tests::{Reference, Result, Runner, Tensor, check_close, check_sa
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId, philox};
 use memfit_plan::{Phase, Request};
-use memfit_transform::{Clip, Grouping, Training};
+use memfit_transform::{Grouping, Training};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
@@ -23,24 +23,10 @@ type Tensors = HashMap<String, Tensor>;
 const RATE: f32 = 0.125;
 const CLOCK_OF_STEP: Clock = Clock { step: 3, seed: 0xffff_fff9_0000_004d };
 
-fn sgd() -> Training {
-    let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
-    Training { update, clip: Clip::None, frozen: HashSet::new() }
-}
-
 /// One step on the CPU; the clock and the learning rate are the engine's own.
 fn train(forward: Forward, training: &Training, request: &Request, inputs: &Tensors) -> Result<Engine<CpuExecutor>> {
-    let mut engine = engine(forward, training, request, Options { poison: true, ..Options::default() })?;
-    let bytes: Vec<(&str, &TensorType, Vec<u8>)> = inputs
-        .iter()
-        .filter(|(name, _)| ![CLOCK, LEARNING_RATE].contains(&name.as_str()))
-        .map(|(name, t)| (name.as_str(), &t.ty, t.to_bytes()))
-        .collect();
-    let views: Vec<(&str, TensorView)> = bytes
-        .iter()
-        .map(|(name, ty, bytes)| (*name, TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
-        .collect();
-    engine.step(&views, RATE, CLOCK_OF_STEP)?;
+    let mut engine = engine(2, forward, training, request, Options { poison: true, ..Options::default() })?;
+    engine.step(&Batch::new(inputs.clone()).views(), RATE, CLOCK_OF_STEP)?;
     Ok(engine)
 }
 
@@ -69,7 +55,7 @@ fn dropout(batch: usize) -> Result<(Graph, ValueId)> {
 fn masks(micro_batch: usize, grouping: Grouping) -> Vec<Vec<bool>> {
     let x = Tensor::from_index(&TensorType::f32([BATCH, FEATURES]), |i| f64::from(1 << i[0]));
     let inputs = Tensors::from([("x".into(), x)]);
-    let engine = train(&dropout, &sgd(), &request(BATCH, micro_batch, grouping), &inputs).unwrap();
+    let engine = train(&dropout, &sgd(0.0), &request(BATCH, micro_batch, grouping), &inputs).unwrap();
     let unit = f64::from(RATE) * 2.0 / (BATCH * FEATURES) as f64;
     let codes: Vec<f64> = state(&engine, "w").unwrap().data.iter().map(|w| -w / unit).collect();
     assert!(codes.iter().all(|c| c.fract() == 0.0 && (0.0..256.0).contains(c)), "{codes:?}");
@@ -115,7 +101,7 @@ fn running_statistics_change_once_a_batch_by_the_mean_over_the_micro_batches() {
     let inputs = Tensors::from([("x".into(), x)]);
     // Of the first channel: means of the halves 2 and 15, variances 1 and 25; of the whole batch 8.5 and 55.25.
     for (micro_batch, mean, var) in [(4, 8.5, 55.25), (2, 8.5, 13.0), (1, 8.5, 0.0)] {
-        let engine = train(&statistics, &sgd(), &request(4, micro_batch, Grouping::Fused), &inputs).unwrap();
+        let engine = train(&statistics, &sgd(0.0), &request(4, micro_batch, Grouping::Fused), &inputs).unwrap();
         let channels = |f: &dyn Fn(f64) -> f64| Tensor::f32([3], (1..4).map(|c| f(c as f64)).collect()).unwrap();
         let expected_mean = channels(&|c| 0.25 * mean * c);
         let expected_var = channels(&|c| 0.75 + 0.25 * var * c * c);
@@ -157,7 +143,7 @@ fn feed(name: &str, ty: &TensorType, inputs: &Tensors, part: usize, micro: usize
 fn check_models(samples: Samples, check: impl Fn(&Recipe, usize, usize) -> Result<()>) {
     let recipes = prop::collection::vec(any::<u32>(), 1..120).prop_map(move |draws| Recipe { draws, samples });
     let sizes = prop::sample::select(vec![(2, 1), (4, 2), (4, 1), (6, 3)]);
-    let outcome = TestRunner::new(config(40)).run(&(recipes, sizes), |(recipe, (batch, micro))| {
+    let outcome = TestRunner::new(config(100)).run(&(recipes, sizes), |(recipe, (batch, micro))| {
         check(&recipe, batch, micro).map_err(|e| TestCaseError::fail(e.to_string()))
     });
     outcome.unwrap_or_else(|e| panic!("{e}"));
@@ -218,7 +204,7 @@ fn grouping_changes_no_bit_of_a_step_in_micro_batches() {
 fn initial_states_are_those_of_the_reference() {
     let recipe = Recipe { draws: memfit_exec_tests::generate::numbered(1, "initial"), samples: Samples::Together };
     let forward = |n: usize| recipe.forward(n);
-    let engine = engine(&forward, &recipe.training(), &Request::new(2), Options::default()).unwrap();
+    let engine = engine(2, &forward, &recipe.training(), &Request::new(2), Options::default()).unwrap();
     let (_, graph) = &programs(&forward, &recipe.training(), 2, 2).unwrap()[0];
     for (name, expected) in initial_states(graph, SEED) {
         check_same(&name, &expected, &state(&engine, &name).unwrap()).unwrap();

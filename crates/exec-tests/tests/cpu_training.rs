@@ -1,10 +1,16 @@
 //! Training steps of random models on the CPU: through gradients, clip, optimizer, plan, validator and engine, against
-//! the reference.
+//! the reference. And longer ones of small models: nothing that a plan may choose changes a bit of them.
 
 mod common;
 
-use common::{check_everywhere, config};
+use common::{check_everywhere, config, engine, sgd, state, zoo_batch};
+use memfit_exec::{Clock, Growth, Options};
 use memfit_exec_tests::generate::{Recipe, Samples};
+use memfit_exec_tests::{Result, check_same};
+use memfit_nn::zoo::{Digits, Gpt};
+use memfit_nn::{Mode, Model};
+use memfit_plan::{Phase, Request};
+use memfit_transform::Grouping;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
@@ -15,10 +21,46 @@ fn recipes(samples: Samples) -> impl Strategy<Value = Recipe> {
 #[test]
 fn a_step_of_any_model_is_that_of_the_reference() {
     let strategy = (recipes(Samples::Together), 1usize..5);
-    let outcome = TestRunner::new(config(60)).run(&strategy, |(recipe, batch)| {
+    let outcome = TestRunner::new(config(200)).run(&strategy, |(recipe, batch)| {
         let example = recipe.example(batch).map_err(|e| TestCaseError::fail(e.to_string()))?;
         let failed = |e| TestCaseError::fail(format!("{e}\n{}", memfit_ir::text::print(&example.graph)));
         check_everywhere(&example).map_err(failed)
     });
     outcome.unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Threads, grouping, poison and growth: none is visible in the weights.
+const WAYS: [(usize, Grouping, bool, Growth); 5] = [
+    (1, Grouping::Fused, false, Growth::Commit),
+    (2, Grouping::Fused, true, Growth::Lazy),
+    (3, Grouping::Fused, false, Growth::Lazy),
+    (2, Grouping::Single, false, Growth::Commit),
+    (3, Grouping::Single, true, Growth::Commit),
+];
+
+#[test]
+fn nothing_that_a_plan_chooses_changes_a_bit_of_the_weights() {
+    let gpt = Gpt { layers: 2, width: 48, heads: 3, sequence: 33, vocabulary: 60 };
+    for model in [Model::Digits(Digits::default()), Model::Gpt(gpt)] {
+        let forward = |batch: usize| {
+            let forward = model.build(batch, Mode::Train).unwrap();
+            Ok((forward.graph, forward.loss))
+        };
+        let train = |(threads, grouping, poison, growth): (usize, Grouping, bool, Growth)| -> Result<_> {
+            let request = Request { grouping, ..Request::new(6) };
+            let mut engine = engine(threads, &forward, &sgd(0.9), &request, Options { growth, poison })?;
+            for step in 0..5 {
+                let batch = zoo_batch(&engine.plan().program(Phase::Step).unwrap().graph, 6, u64::from(step));
+                engine.step(&batch.views(), 0.05, Clock { step, seed: 3 })?;
+            }
+            let states = engine.plan().states.iter().map(|s| Ok((s.name.clone(), state(&engine, &s.name)?)));
+            states.collect::<Result<Vec<_>>>()
+        };
+        let first = train(WAYS[0]).unwrap();
+        for way in &WAYS[1..] {
+            for ((name, expected), (_, given)) in first.iter().zip(train(*way).unwrap()) {
+                check_same(&format!("{name} {way:?}"), expected, &given).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+    }
 }

@@ -2,19 +2,15 @@
 
 mod common;
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
 
-use common::engine;
-use memfit_exec::{Clock, Engine, Options, TensorView};
+use common::{engine, sgd, zoo_batch};
+use memfit_exec::{Clock, Engine, Options};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::Tensor;
-use memfit_ir::op::{StateClass, Update};
-use memfit_ir::{DType, Graph, TensorType, philox};
+use memfit_ir::op::StateClass;
 use memfit_nn::zoo::Gpt;
 use memfit_nn::{Mode, Model};
 use memfit_plan::{Phase, Request};
-use memfit_transform::{Clip, Training};
 
 const BATCH: usize = 2;
 
@@ -34,17 +30,6 @@ fn small(name: &str) -> Model {
     }
 }
 
-/// Numbers for an input: images, masks and features are floats; classes and tokens are integers below 10.
-fn feed(name: &str, ty: &TensorType) -> Vec<u8> {
-    let numbers = philox::uniform(11, name, ty.elements()).map(f64::from);
-    let data = match ty.dtype {
-        DType::I32 => numbers.map(|u| (u.abs() * 10.0).floor()).collect(),
-        _ if name == "y" => numbers.map(|u| f64::from(u > 0.0)).collect(),
-        _ => numbers.collect(),
-    };
-    Tensor { ty: ty.clone(), data }.to_bytes()
-}
-
 fn fingerprint(engine: &Engine<CpuExecutor>, state: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&engine.read_state(state).unwrap());
@@ -57,29 +42,16 @@ fn trains(name: &str) {
         let forward = model.build(batch, Mode::Train).unwrap();
         Ok((forward.graph, forward.loss))
     };
-    let update = Update::Sgd { momentum: 0.9, nesterov: false, weight_decay: 1e-4 };
-    let training = Training { update, clip: Clip::None, frozen: HashSet::new() };
     let options = Options { poison: true, ..Options::default() };
-    let mut engine = engine(&forward, &training, &Request::new(BATCH), options).unwrap();
+    let mut engine = engine(2, &forward, &sgd(0.9), &Request::new(BATCH), options).unwrap();
     let params: Vec<String> =
         engine.plan().states.iter().filter(|s| s.class != StateClass::Accumulator).map(|s| s.name.clone()).collect();
     let before: Vec<u64> = params.iter().map(|p| fingerprint(&engine, p)).collect();
 
-    let graph: Graph = engine.plan().program(Phase::Step).unwrap().graph.clone();
-    let inputs: Vec<(&str, &TensorType, Vec<u8>)> = ["x", "y"]
-        .iter()
-        .map(|&input| {
-            let ty = graph.ty(graph.input(input).unwrap());
-            (input, ty, feed(input, ty))
-        })
-        .collect();
-    let views: Vec<(&str, TensorView)> = inputs
-        .iter()
-        .map(|(input, ty, bytes)| (*input, TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
-        .collect();
+    let batch = zoo_batch(&engine.plan().program(Phase::Step).unwrap().graph, BATCH, 11);
     // Two steps, because a head that starts at 0 lets no gradient through in the first.
     for step in 0..2 {
-        engine.step(&views, 0.01, Clock { step, seed: 1 }).unwrap();
+        engine.step(&batch.views(), 0.01, Clock { step, seed: 1 }).unwrap();
     }
 
     assert!(engine.loss().unwrap().is_finite(), "the loss is {}", engine.loss().unwrap());

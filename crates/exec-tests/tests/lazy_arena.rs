@@ -10,15 +10,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use common::engine;
-use memfit_exec::{Clock, Engine, Growth, Options, TensorView};
+use common::{Batch, engine, sgd};
+use memfit_exec::{Clock, Engine, Growth, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::generate::{Recipe, Samples, numbered};
 use memfit_exec_tests::{Result, Tensor};
-use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, Unary, Update, Window};
+use memfit_ir::op::{Conv, Init, Pad2, Unary, Window};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::{Place, Program, Request, Segment};
-use memfit_transform::{Clip, Training};
 
 const PAGE: u64 = 4096;
 
@@ -57,10 +56,9 @@ fn wide(batch: usize) -> Result<(Graph, ValueId)> {
     let y = b.input("y", TensorType::i32([batch]))?;
     let normal = Init::Normal { std: 0.05 };
     let w = b.param("conv", [3, 3, 3, 24], normal)?;
-    let pad = memfit_ir::op::Pad2::all(1);
-    let h = b.conv(x, w, memfit_ir::op::Conv { stride: [1, 1], pad, dilation: [1, 1], groups: 1 })?;
+    let h = b.conv(x, w, Conv { stride: [1, 1], pad: Pad2::all(1), dilation: [1, 1], groups: 1 })?;
     let h = b.unary(Unary::Silu, h)?;
-    let h = b.max_pool(h, Window { size: [2, 2], stride: [2, 2], pad: memfit_ir::op::Pad2::NONE })?;
+    let h = b.max_pool(h, Window { size: [2, 2], stride: [2, 2], pad: Pad2::NONE })?;
     let width = 20 * 20 * 24;
     let h = b.reshape(h, [batch, width])?;
     let w = b.param("dense", [width, 10], normal)?;
@@ -70,19 +68,11 @@ fn wide(batch: usize) -> Result<(Graph, ValueId)> {
     Ok((b.finish(), loss))
 }
 
-fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize, feeds: &[(String, Tensor)]) {
-    let update = Update::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
-    let training = Training { update, clip: Clip::None, frozen: HashSet::new() };
+fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize, inputs: &Batch) {
     let request = Request { micro_batch, ..Request::new(batch) };
     let options = Options { growth: Growth::Lazy, ..Options::default() };
-    let mut engine = engine(forward, &training, &request, options).unwrap();
-    let bytes: Vec<(&str, &TensorType, Vec<u8>)> =
-        feeds.iter().map(|(name, t)| (name.as_str(), &t.ty, t.to_bytes())).collect();
-    let views: Vec<(&str, TensorView)> = bytes
-        .iter()
-        .map(|(name, ty, bytes)| (*name, TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
-        .collect();
-    engine.step(&views, 0.1, Clock::default()).unwrap();
+    let mut engine = engine(2, forward, &sgd(0.9), &request, options).unwrap();
+    engine.step(&inputs.views(), 0.1, Clock::default()).unwrap();
 
     let plan = engine.plan();
     let touched = match resident(&engine, Segment::Transient, plan.transient_bytes) {
@@ -112,13 +102,12 @@ fn a_step_touches_the_planned_pages_and_no_others() {
         let (graph, _) = wide(4).unwrap();
         let x = Tensor::filled(graph.ty(graph.input("x").unwrap()), 0.5);
         let feeds = [("x".to_string(), x), ("y".to_string(), Tensor::i32([4], &[1, 2, 3, 4]).unwrap())];
-        check(name, &wide, 4, micro_batch, &feeds);
+        check(name, &wide, 4, micro_batch, &Batch::new(feeds));
     }
     for i in 0..20 {
         let recipe = Recipe { draws: numbered(i, "lazy"), samples: Samples::Together };
         let forward = |n: usize| recipe.forward(n);
-        let mut feeds: Vec<(String, Tensor)> = recipe.feeds(&recipe.forward(16).unwrap().0).into_iter().collect();
-        feeds.retain(|(name, _)| ![CLOCK, LEARNING_RATE].contains(&name.as_str()));
-        check(&format!("model {i}"), &forward, 16, 16, &feeds);
+        let inputs = Batch::new(recipe.feeds(&recipe.forward(16).unwrap().0));
+        check(&format!("model {i}"), &forward, 16, 16, &inputs);
     }
 }

@@ -7,12 +7,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::engine;
+use common::{engine, zoo_batch};
 use memfit_exec::{Clock, Engine, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::{Result, Tensor};
+use memfit_exec_tests::Result;
 use memfit_ir::op::*;
-use memfit_ir::{Builder, DType, Graph, TensorType, ValueId, philox};
+use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_nn::Mode;
 use memfit_nn::zoo::Gpt;
 use memfit_plan::{Phase, Request};
@@ -77,7 +77,7 @@ fn convnet(batch: usize) -> Result<(Graph, ValueId)> {
         .iter()
         .map(|name| b.state(name, StateClass::Statistic, TensorType::f32([16]), Init::Constant(1.0)))
         .collect::<memfit_ir::Result<_>>()?;
-    let update = memfit_ir::Op::BatchUpdate(BatchUpdate { momentum: 0.9 });
+    let update = Op::BatchUpdate(BatchUpdate { momentum: 0.9 });
     let new = b.op_outputs(update, &[running[0], running[1], mean, var])?;
     running.into_iter().zip(new).for_each(|(old, new)| b.donate(old, new));
     h = b.relu(normed)?;
@@ -99,20 +99,6 @@ fn gpt(batch: usize) -> Result<(Graph, ValueId)> {
     Ok((forward.graph, forward.loss))
 }
 
-/// The inputs x and y of a graph: name, type and bytes.
-fn inputs(graph: &Graph, batch: usize) -> Vec<(&'static str, TensorType, Vec<u8>)> {
-    let feed = |name: &'static str| {
-        let mut shape = graph.shape(graph.input(name).unwrap()).to_vec();
-        shape[0] = batch;
-        let ty = TensorType::new(graph.ty(graph.input(name).unwrap()).dtype, shape);
-        let numbers = philox::uniform(3, name, ty.elements()).map(f64::from);
-        let data = numbers.map(|u| if ty.dtype == DType::I32 { (u.abs() * 10.0).floor() } else { u }).collect();
-        let bytes = Tensor { ty: ty.clone(), data }.to_bytes();
-        (name, ty, bytes)
-    };
-    vec![feed("x"), feed("y")]
-}
-
 fn step(engine: &mut Engine<CpuExecutor>, views: &[(&str, TensorView)], step: u32) -> f32 {
     engine.step(views, 1e-3, Clock { step, seed: 9 }).unwrap();
     engine.loss().unwrap()
@@ -124,13 +110,10 @@ fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize)
     let request = Request { micro_batch, ..Request::new(batch) };
     let start = LIVE.load(Ordering::SeqCst);
     PEAK.store(start, Ordering::SeqCst);
-    let mut engine = engine(forward, &training, &request, Options::default()).unwrap();
+    let mut engine = engine(2, forward, &training, &request, Options::default()).unwrap();
     let phase = if micro_batch == batch { Phase::Step } else { Phase::Accumulate };
-    let inputs = inputs(&engine.plan().program(phase).unwrap().graph, batch);
-    let views: Vec<(&str, TensorView)> = inputs
-        .iter()
-        .map(|(name, ty, bytes)| (*name, TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
-        .collect();
+    let batch = zoo_batch(&engine.plan().program(phase).unwrap().graph, batch, 3);
+    let views = batch.views();
     let first = step(&mut engine, &views, 0);
     let planning = PEAK.load(Ordering::SeqCst) - start;
 

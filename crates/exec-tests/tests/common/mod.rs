@@ -3,14 +3,17 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
-use memfit_exec::{Engine, Executor, Options};
+use std::collections::HashSet;
+
+use memfit_exec::{Engine, Executor, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
 use memfit_exec_tests::generate::Example;
 use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, Tensor, Watched, check_same};
-use memfit_ir::{Graph, ValueId};
+use memfit_ir::op::{CLOCK, LEARNING_RATE, Update};
+use memfit_ir::{DType, Graph, TensorType, ValueId, philox};
 use memfit_plan::{Phase, Request, plan};
-use memfit_transform::{Grouping, Training, split_step, step};
+use memfit_transform::{Clip, Grouping, Training, split_step, step};
 use proptest::test_runner::{Config, RngSeed};
 
 /// Reproducible, so that a change that breaks nothing fails nothing. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look further.
@@ -81,12 +84,13 @@ pub fn programs(
 
 /// A training on the CPU with initial states.
 pub fn engine(
+    threads: usize,
     forward: Forward,
     training: &Training,
     request: &Request,
     options: Options,
 ) -> Result<Engine<CpuExecutor>> {
-    let executor = CpuExecutor::new(2)?;
+    let executor = CpuExecutor::new(threads)?;
     let source = |micro: usize| programs(forward, training, request.batch, micro).map_err(|e| e.to_string().into());
     let plan = plan(&source, executor.target(), request)?;
     let mut engine = Engine::new(executor, plan, options)?;
@@ -95,6 +99,47 @@ pub fn engine(
 }
 
 pub const SEED: u64 = 5;
+
+/// The inputs of a step, as an engine takes them.
+pub struct Batch(Vec<(String, TensorType, Vec<u8>)>);
+
+impl Batch {
+    /// Without clock and learning rate, which are the engine's own.
+    pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Batch {
+        let own = |(name, _): &(String, Tensor)| [CLOCK, LEARNING_RATE].contains(&name.as_str());
+        let others = tensors.into_iter().filter(|t| !own(t));
+        Batch(others.map(|(name, t)| (name, t.ty.clone(), t.to_bytes())).collect())
+    }
+
+    pub fn views(&self) -> Vec<(&str, TensorView<'_>)> {
+        self.0
+            .iter()
+            .map(|(name, ty, bytes)| (name.as_str(), TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
+            .collect()
+    }
+}
+
+/// Numbers for `x` and `y` of a model of the zoo: images, masks and features are floats, classes and tokens are integers
+/// below 10.
+pub fn zoo_batch(graph: &Graph, batch: usize, seed: u64) -> Batch {
+    let feed = |name: &str| {
+        let given = graph.ty(graph.input(name).expect("models have x and y"));
+        let ty = TensorType::new(given.dtype, [&[batch], &given.shape[1..]].concat());
+        let numbers = philox::uniform(seed, name, ty.elements()).map(f64::from);
+        let data = match ty.dtype {
+            DType::I32 => numbers.map(|u| (u.abs() * 10.0).floor()).collect(),
+            _ if name == "y" => numbers.map(|u| f64::from(u > 0.0)).collect(),
+            _ => numbers.collect(),
+        };
+        (name.to_string(), Tensor { ty, data })
+    };
+    Batch::new([feed("x"), feed("y")])
+}
+
+pub fn sgd(momentum: f32) -> Training {
+    let update = Update::Sgd { momentum, nesterov: false, weight_decay: 0.0 };
+    Training { update, clip: Clip::None, frozen: HashSet::new() }
+}
 
 /// A state of an engine.
 pub fn state(engine: &Engine<CpuExecutor>, name: &str) -> Result<Tensor> {
