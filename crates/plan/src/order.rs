@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use memfit_ir::{Graph, ValueId};
+use memfit_ir::{Donation, Graph, Op, ValueId};
 use memfit_transform::Group;
 use memfit_transform::group::is_view;
 
-/// The positions of the groups, kept as they stand where the states allow it. The error names a state that is read after
-/// its own update.
-pub fn order(graph: &Graph, groups: &[Group]) -> Result<Vec<usize>, String> {
+/// The positions of the groups, kept as they stand where the states allow it. The error is a state that is overwritten
+/// while somebody still needs it.
+pub fn order(graph: &Graph, groups: &[Group]) -> Result<Vec<usize>, ValueId> {
     let mut group_of = vec![None; graph.nodes().len()];
     for (i, g) in groups.iter().enumerate() {
         for n in &g.nodes {
@@ -32,7 +32,15 @@ pub fn order(graph: &Graph, groups: &[Group]) -> Result<Vec<usize>, String> {
             edges.extend(readers[d.old.index()].iter().filter(|&&r| r != writer).map(|&r| (r, writer)));
         }
     }
-    sort(groups.len(), &edges).ok_or_else(|| "a state is read by something that depends on its update".to_string())
+    let conflict = || {
+        let read_elsewhere = |d: &&Donation| {
+            let writer = group_of[graph.producer(d.new).index()];
+            let mut others = readers[d.old.index()].iter().filter(|&&r| Some(r) != writer);
+            others.any(|&r| groups[r].nodes.iter().any(|&n| !matches!(graph.node(n).op, Op::Broadcast(_))))
+        };
+        graph.donations.iter().find(read_elsewhere).map_or(ValueId(0), |d| d.old)
+    };
+    sort(groups.len(), &edges).ok_or_else(conflict)
 }
 
 /// The value whose bytes a value names: itself, or what it is a view of.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use memfit_ir::op::StateClass;
 use memfit_ir::{Graph, Op, ValueId, verify};
 use memfit_transform::group::{Grouping, group, is_view};
-use memfit_transform::{Group, Needed};
+use memfit_transform::{Group, Needed, copy_state};
 
 use crate::error::{PlanError, Refusal, Resident};
 use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
@@ -131,21 +131,22 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
     Ok((slots, state_end, pinned_end.next_multiple_of(alignment)))
 }
 
+/// The groups in an order that respects the states; or a state that is overwritten while it is still needed.
+fn ordered(graph: &Graph, target: &dyn Target, request: &Request) -> Result<Vec<Group>, ValueId> {
+    let found = group(graph, request.grouping);
+    let order = order(graph, &found)?;
+    check_donations(graph, &found, target)?;
+    Ok(order.into_iter().map(|i| found[i].clone()).collect())
+}
+
 /// A state may be overwritten by a kernel that still reads it only if that kernel can work in place.
-fn check_donations(graph: &Graph, groups: &[Group], target: &dyn Target) -> Result<(), String> {
+fn check_donations(graph: &Graph, groups: &[Group], target: &dyn Target) -> Result<(), ValueId> {
     for d in &graph.donations {
         let writer = groups.iter().find(|g| g.writes.contains(&d.new));
         let Some(writer) = writer else { continue };
         let mut reads = writer.reads.iter().filter(|&&v| storage(graph, v) == d.old);
         if !reads.all(|&v| target.can_run_in_place(graph, writer, v, d.new)) {
-            let node = graph.node(graph.producer(d.new));
-            return Err(format!(
-                "{} in layer \"{}\" reads the state %{} while it writes the new one; compute the new state with an \
-                 elementwise op, or from a copy",
-                node.op.name(),
-                node.scope,
-                d.old.0
-            ));
+            return Err(d.old);
         }
     }
     Ok(())
@@ -161,11 +162,22 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(phase: Phase, graph: Graph, target: &dyn Target, request: &Request) -> Result<Draft, PlanError> {
-        let found = group(&graph, request.grouping);
-        let order = order(&graph, &found).map_err(|problem| PlanError::Graph { phase, problem })?;
-        let groups: Vec<Group> = order.into_iter().map(|i| found[i].clone()).collect();
-        check_donations(&graph, &groups, target).map_err(|problem| PlanError::Graph { phase, problem })?;
+    fn new(phase: Phase, mut graph: Graph, target: &dyn Target, request: &Request) -> Result<Draft, PlanError> {
+        let mut copies = graph.donations.len();
+        let groups = loop {
+            match ordered(&graph, target, request) {
+                Ok(groups) => break groups,
+                Err(state) if copies > 0 => {
+                    let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
+                    graph = copy_state(&graph, state).map_err(problem)?;
+                    copies -= 1;
+                }
+                Err(state) => {
+                    let problem = format!("the state %{} is overwritten while it is still needed", state.0);
+                    return Err(PlanError::Graph { phase, problem });
+                }
+            }
+        };
         let needed = Needed::new(&graph);
         let scratch: Vec<u64> = groups.iter().map(|g| target.scratch_bytes(&graph, g)).collect();
         let buffers = buffers(&graph, &groups, &needed, &scratch);

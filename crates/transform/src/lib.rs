@@ -3,6 +3,7 @@
 //! Every transform reads one graph and writes another. None allocates device memory, looks at a budget or runs
 //! anything.
 
+pub mod copy_state;
 pub mod error;
 pub mod grad;
 pub mod group;
@@ -10,6 +11,7 @@ pub mod passes;
 pub mod prune;
 pub mod step;
 
+pub use copy_state::copy_state;
 pub use error::{Error, Result};
 pub use grad::{Cotangent, Gradients, gradients};
 pub use group::{Group, Grouping, Needed};

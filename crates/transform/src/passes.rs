@@ -1,4 +1,4 @@
-//! The passes, in the order they run, with the reason for each. [`crate::step`] runs these lists and nothing besides.
+//! The passes, in the order they run, with the reason for each. [`crate::step()`] runs these lists and nothing besides.
 
 use crate::error::Result;
 use crate::prune::prune;

@@ -111,7 +111,7 @@ impl A {
     /// Packs some rows at some depths.
     ///
     /// # Safety
-    /// The source covers them, and `to` has room for the rows rounded up to MR, times [`ROW_STRIDE`].
+    /// The source covers them, and `to` has room for the rows rounded up to MR, times `ROW_STRIDE`.
     pub unsafe fn pack(&self, micro: &Micro, rows: Range<usize>, depths: Range<usize>, to: *mut f32) {
         let (i0, m, p0, depth) = (rows.start, rows.len(), depths.start, depths.len());
         // SAFETY: passed on.

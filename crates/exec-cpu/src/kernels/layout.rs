@@ -64,7 +64,7 @@ pub fn concat<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, inputs: &[&[T]], y
     }
 }
 
-/// One input of a [`concat`]: its rows go to `offset` in each of the `outer` rows of y. The other inputs' places are not
+/// One input of a [`concat()`]: its rows go to `offset` in each of the `outer` rows of y. The other inputs' places are not
 /// written.
 pub fn concat_part<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, offset: usize, x: &[T], y: &mut [T]) {
     if x.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! The walk alone decides what is differentiated and adds up what flows into a value; a rule knows its op and nothing
 //! else. The forward nodes are kept as they are, value ids included: gradients are only appended. Nothing is removed
-//! here (see [`crate::prune`]), and nothing is differentiated twice.
+//! here (see [`crate::prune()`]), and nothing is differentiated twice.
 
 mod ctx;
 mod rules;
