@@ -57,3 +57,22 @@ fn seeds(options: &[&str]) -> Result<Vec<u32>> {
     }
     Ok(if seeds.is_empty() { vec![1, 2] } else { seeds })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::seeds;
+
+    fn check(options: &[&str], expected: Result<&[u32], &str>) {
+        let given = seeds(options).map_err(|e| e.to_string());
+        assert_eq!(given.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn seeds_are_those_given_or_two() {
+        check(&[], Ok(&[1, 2]));
+        check(&["--seed", "7", "--seed", "9"], Ok(&[7, 9]));
+        check(&["--seed"], Err("--seed needs a number"));
+        check(&["--seed", "x"], Err("--seed x: invalid digit found in string"));
+        check(&["7", "--seed"], Err("\"7\" is not an option; see --help"));
+    }
+}
