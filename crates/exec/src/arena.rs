@@ -36,8 +36,8 @@ impl HostArena {
         let map = |n: u64| -> std::io::Result<MmapMut> {
             let len = usize::try_from(n).map_err(std::io::Error::other)?.max(1);
             let mut map = MmapOptions::new().len(len).map_anon()?;
+            advise_pages(&map, growth);
             if growth == Growth::Commit {
-                advise_huge_pages(&map);
                 map.iter_mut().step_by(PAGE).for_each(|b| *b = 0);
             }
             Ok(map)
@@ -88,10 +88,13 @@ fn available_bytes() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Large pages save address translations; where they are not to be had, nothing is lost.
-fn advise_huge_pages(map: &MmapMut) {
+/// Large pages save address translations, small ones are touched one by one; where the advice is not taken, nothing is lost.
+fn advise_pages(map: &MmapMut, growth: Growth) {
     #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
+    let _ = map.advise(match growth {
+        Growth::Commit => memmap2::Advice::HugePage,
+        Growth::Lazy => memmap2::Advice::NoHugePage,
+    });
     #[cfg(not(target_os = "linux"))]
-    let _ = map;
+    let _ = (map, growth);
 }
