@@ -32,6 +32,7 @@ fn wrong_use_is_told_with_the_cure() {
     check_error(&["train", "--batch", "32", "--micro-batch", "5"], 2, &["5", "32", "divisor"]);
     check_error(&["train", "--lr", "-1"], 2, &["--lr"]);
     check_error(&["train", "--lr", "nan"], 2, &["--lr"]);
+    check_error(&["train", "--precision", "bf16"], 2, &["bf16", "f32, mixed, mixed-f16"]);
     check_error(&["train", "--threads", "0"], 2, &["--threads"]);
     check_error(&["plan", "--model", "resnet50", "--input", "224by224"], 2, &["224by224", "224x224x3"]);
     check_error(&["plan", "--model", "unet", "--input", "250x250x3"], 2, &["250"]);

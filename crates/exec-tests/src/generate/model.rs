@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
-use memfit_transform::{Clip, Training, step};
+use memfit_transform::{Clip, Precision, Training, step};
 
 use super::Example;
 use super::draws::Draws;
@@ -59,7 +59,7 @@ impl Recipe {
             _ => Update::Adam { beta1: 0.9, beta2: 0.99, eps: 0.1, weight_decay, decoupled: draws.flip() },
         };
         let clip = draws.pick(&[Clip::None, Clip::None, Clip::Value(0.05), Clip::GlobalNorm(0.5)]);
-        Training { update, clip, frozen: HashSet::new() }
+        Training { update, clip, frozen: HashSet::new(), precision: Precision::F32 }
     }
 
     /// One training step on a batch.
