@@ -101,7 +101,7 @@ pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
     let at: Vec<bool> = flows.iter().enumerate().map(|(i, f)| *f && points.leaves_chain(ValueId(i as u32))).collect();
     let found = rounded(&job.graph, half, &at, &job.stored)?;
     // A parameter's gradient is never rounded, even where it is an activation's too.
-    for v in job.grads.iter_mut().chain(&mut job.params).chain([&mut job.loss]) {
+    for v in job.grads.iter_mut().chain(&mut job.params).chain([&mut job.loss]).chain(&mut job.unscale) {
         *v = found.of[v.index()];
     }
     job.graph = found.graph;

@@ -81,6 +81,8 @@ pub(crate) struct Job<'a> {
     pub(crate) stored: Vec<(ValueId, ValueId)>,
     /// A forward value and what flowed into it.
     pub(crate) arrivals: Vec<(ValueId, ValueId)>,
+    /// Where the loss is scaled: one over the scale, once there are gradients.
+    pub(crate) unscale: Option<ValueId>,
     /// Where the loss is scaled, once the gradients are not any more.
     pub(crate) scaling: Option<Scaling>,
     /// The sum of the squares of all gradients, once somebody asked for it.
@@ -97,7 +99,8 @@ impl<'a> Job<'a> {
 
     fn at(graph: Graph, training: &'a Training, loss: ValueId, share: f32, params: Vec<ValueId>) -> Job<'a> {
         let (grads, stored, arrivals) = (Vec::new(), Vec::new(), Vec::new());
-        Job { graph, training, loss, share, params, grads, stored, arrivals, scaling: None, squares: None }
+        let (unscale, scaling, squares) = (None, None, None);
+        Job { graph, training, loss, share, params, grads, stored, arrivals, unscale, scaling, squares }
     }
 }
 

@@ -64,8 +64,12 @@ impl Recipe {
 
     /// One training step on a batch.
     pub fn example(&self, batch: usize) -> Result<Example> {
+        self.example_in(batch, Precision::F32)
+    }
+
+    pub fn example_in(&self, batch: usize, precision: Precision) -> Result<Example> {
         let (forward, loss) = self.forward(batch)?;
-        let graph = step(&forward, loss, &self.training())?;
+        let graph = step(&forward, loss, &Training { precision, ..self.training() })?;
         let states = initial_states(&graph, 5);
         let inputs = self.feeds(&graph);
         Ok(Example { graph, inputs, states, seeds: 0, differentiated: Vec::new() })

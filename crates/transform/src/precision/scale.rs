@@ -40,6 +40,8 @@ pub(crate) fn seed(job: &mut Job) -> Result<Option<ValueId>> {
         return Ok(None);
     }
     let scale = state(&mut job.graph, SCALE, TensorType::f32([]), START)?;
+    // Made before the gradients, so that a gradient can be divided where it is made.
+    job.unscale = Some(inverse(&mut job.graph, scale)?);
     let share = scalar(&mut job.graph, job.share)?;
     push(&mut job.graph, Op::Binary(Binary::Mul), &[scale, share], SCOPE).map(Some)
 }
@@ -50,8 +52,10 @@ pub(crate) fn unscale(job: &mut Job) -> Result<()> {
         return Ok(());
     }
     let scale = state(&mut job.graph, SCALE, TensorType::f32([]), START)?;
-    let one = scalar(&mut job.graph, 1.0)?;
-    let inverse = push(&mut job.graph, Op::Binary(Binary::Div), &[one, scale], SCOPE)?;
+    let inverse = match job.unscale {
+        Some(v) => v,
+        None => inverse(&mut job.graph, scale)?,
+    };
     for i in 0..job.grads.len() {
         let scope = scope_of(&job.graph, job.params[i]);
         job.grads[i] = push(&mut job.graph, Op::Binary(Binary::Mul), &[job.grads[i], inverse], &scope)?;
@@ -95,6 +99,12 @@ pub(crate) fn rescale(job: &mut Job) -> Result<()> {
     let next = [(scale, next_scale), (good, next_good), (skipped, next_skipped)];
     g.donations.extend(next.map(|(old, new)| Donation { old, new }));
     Ok(())
+}
+
+/// Exact: the scale is a power of two.
+fn inverse(graph: &mut Graph, scale: ValueId) -> Result<ValueId> {
+    let one = scalar(graph, 1.0)?;
+    push(graph, Op::Binary(Binary::Div), &[one, scale], SCOPE)
 }
 
 /// The state of this name; the first that asks for it makes it.
