@@ -110,6 +110,21 @@ fn training_prints_events_and_learns() {
 }
 
 #[test]
+fn mixed_precision_learns_and_is_told() {
+    for precision in ["mixed", "mixed-f16"] {
+        let output = memfit(&["train", "--epochs", "3", "--precision", precision, "--json"]);
+        assert!(output.status.success());
+        let events: Vec<Value> =
+            stdout(&output).lines().map(|l| serde_json::from_str(l).expect("one JSON object a line")).collect();
+        assert_eq!(events[0]["precision"], precision);
+        let accuracy = events[events.len() - 1]["test_accuracy"].as_f64().expect("a number");
+        assert!(accuracy > 0.95, "{precision}: {accuracy}");
+        let plan = stdout(&memfit(&["plan", "--precision", precision]));
+        assert!(plan.starts_with(&format!("digits, batch 32, {precision}, cpu")), "{plan}");
+    }
+}
+
+#[test]
 fn threads_do_not_change_the_weights() {
     let weights: Vec<Vec<u8>> = ["1", "2", "3"]
         .iter()

@@ -7,8 +7,8 @@ use common::{Batch, engine, sgd, zoo_batch};
 use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::{Result, Tensor};
-use memfit_ir::op::{StateClass, Update};
-use memfit_ir::{TensorType, philox};
+use memfit_ir::op::{Init, StateClass, Update};
+use memfit_ir::{Builder, TensorType, philox};
 use memfit_nn::zoo::{Digits, Gpt};
 use memfit_nn::{Mode, Model};
 use memfit_plan::{Phase, Request, plan};
@@ -204,9 +204,27 @@ fn the_scale_grows_after_enough_good_steps() {
         go(&mut engine, &batch, number as u32, 1e-3).unwrap();
         assert_eq!((scalar(&engine, SCALE), scalar(&engine, GOOD)), expected);
     }
-    // Not for ever: a scale that is infinite would never come back.
-    set_scale(&mut engine, 2f32.powi(-30));
-    engine.write_state(GOOD, TensorView::f32(&[], &[1999.0])).unwrap();
-    go(&mut engine, &batch, 3, 1e-3).unwrap();
-    assert_eq!(scalar(&engine, SCALE), 2f32.powi(-29));
+}
+
+/// A scale that is infinite or 0 would never come back.
+#[test]
+fn the_scale_stays_in_its_bounds() {
+    // A loss so small that nothing overflows.
+    let forward = |batch: usize| {
+        let mut b = Builder::new();
+        let x = b.input("x", TensorType::f32([batch, 3]))?;
+        let w = b.param("w", [3, 2], Init::Constant(1.0))?;
+        let y = b.matmul(x, w)?;
+        let mean = b.mean(y)?;
+        let loss = b.scale(mean, 1e-6)?;
+        Ok((b.finish(), loss))
+    };
+    let mut engine = engine(1, &forward, &adam(F16), &Request::new(2), Options::default()).unwrap();
+    let batch = |x: f64| Batch::new([("x".to_string(), Tensor::filled(&TensorType::f32([2, 3]), x))]);
+    for (x, scale, expected) in [(1.0, 2f32.powi(24), 2f32.powi(24)), (f64::INFINITY, 2f32.powi(-24), 2f32.powi(-24))] {
+        set_scale(&mut engine, scale);
+        engine.write_state(GOOD, TensorView::f32(&[], &[1999.0])).unwrap();
+        engine.step(&batch(x).views(), 1e-3, Clock::default()).unwrap();
+        assert_eq!((scalar(&engine, SCALE), scalar(&engine, GOOD)), (expected, 0.0));
+    }
 }

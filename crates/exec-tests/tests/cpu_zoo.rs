@@ -11,6 +11,7 @@ use memfit_ir::op::StateClass;
 use memfit_nn::zoo::Gpt;
 use memfit_nn::{Mode, Model};
 use memfit_plan::{Phase, Request};
+use memfit_transform::{Half, Precision, Training};
 
 const BATCH: usize = 2;
 
@@ -37,13 +38,17 @@ fn fingerprint(engine: &Engine<CpuExecutor>, state: &str) -> u64 {
 }
 
 fn trains(name: &str) {
+    [Precision::F32, Precision::Mixed(Half::Bf16)].into_iter().for_each(|precision| trains_in(name, precision));
+}
+
+fn trains_in(name: &str, precision: Precision) {
     let model = small(name);
     let forward = |batch: usize| {
         let forward = model.build(batch, Mode::Train).unwrap();
         Ok((forward.graph, forward.loss))
     };
     let options = Options { poison: true, ..Options::default() };
-    let mut engine = engine(2, &forward, &sgd(0.9), &Request::new(BATCH), options).unwrap();
+    let mut engine = engine(2, &forward, &Training { precision, ..sgd(0.9) }, &Request::new(BATCH), options).unwrap();
     let params: Vec<String> =
         engine.plan().states.iter().filter(|s| s.class != StateClass::Accumulator).map(|s| s.name.clone()).collect();
     let before: Vec<u64> = params.iter().map(|p| fingerprint(&engine, p)).collect();
