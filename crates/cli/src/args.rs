@@ -71,6 +71,9 @@ pub struct Overrides {
     /// Learning rate
     #[arg(long)]
     pub lr: Option<f32>,
+    /// f32; mixed: activations stored in bf16; mixed-f16: in f16, with a scaled loss. Weights and sums stay f32
+    #[arg(long)]
+    pub precision: Option<String>,
     /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes;
-use memfit::{Clip, Model, Request, Training};
+use memfit::{Clip, Model, Precision, Request, Training};
 
 use crate::args::Overrides;
 use crate::failure::usage;
@@ -41,6 +41,11 @@ impl Run {
         if !(learning_rate.is_finite() && learning_rate > 0.0) {
             return Err(usage(format!("--lr must be a positive number, but is {learning_rate}")));
         }
+        let precision = o.precision.as_deref().unwrap_or(Precision::F32.name());
+        let Some(precision) = Precision::from_name(precision) else {
+            let known = Precision::ALL.map(Precision::name).join(", ");
+            return Err(usage(format!("--precision \"{precision}\" is not known; there are {known}")));
+        };
         let mut request = Request::new(o.batch.unwrap_or(32));
         if request.batch == 0 {
             return Err(usage("--batch must be at least 1"));
@@ -57,7 +62,7 @@ impl Run {
         Ok(Run {
             name,
             model,
-            training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default() },
+            training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
             request,
             learning_rate,
             epochs: o.epochs.unwrap_or(20),

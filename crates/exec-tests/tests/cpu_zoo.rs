@@ -9,7 +9,7 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_nn::zoo::Gpt;
 use memfit_nn::{Mode, Model};
 use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Request, survey};
-use memfit_transform::step;
+use memfit_transform::{Half, Precision, Training, step};
 
 const BATCH: usize = 2;
 
@@ -31,7 +31,7 @@ fn small(name: &str) -> Model {
 
 /// The states after three steps under poison, and the plan. Three, because a head that starts at 0 lets no gradient
 /// through in the first.
-fn train(name: &str, budget: Option<u64>) -> (Vec<(String, Vec<u8>)>, Plan) {
+fn train(name: &str, training: &Training, budget: Option<u64>) -> (Vec<(String, Vec<u8>)>, Plan) {
     let model = small(name);
     let forward = |batch: usize| {
         let forward = model.build(batch, Mode::Train).unwrap();
@@ -39,7 +39,7 @@ fn train(name: &str, budget: Option<u64>) -> (Vec<(String, Vec<u8>)>, Plan) {
     };
     let options = Options { poison: true, ..Options::default() };
     let request = Request { budget, micro_batch: MicroBatch::Off, ..Request::new(BATCH) };
-    let mut engine = engine(2, &forward, &sgd(0.9), &request, options).unwrap();
+    let mut engine = engine(2, &forward, training, &request, options).unwrap();
     let names: Vec<String> = engine.plan().states.iter().map(|s| s.name.clone()).collect();
     let states = |engine: &Engine<CpuExecutor>| -> Vec<(String, Vec<u8>)> {
         names.iter().map(|n| (n.clone(), engine.read_state(n).unwrap())).collect()
@@ -61,13 +61,14 @@ fn train(name: &str, budget: Option<u64>) -> (Vec<(String, Vec<u8>)>, Plan) {
 
 /// The plans of a model for every budget: smaller ones are slower, the smallest gives the same bits as the fastest, and
 /// below it there is a refusal that claims no more than is proved.
-fn check(name: &str) {
+fn check(name: &str, precision: Precision) {
+    let training = Training { precision, ..sgd(0.9) };
     let model = small(name);
     let executor = CpuExecutor::new(2).unwrap();
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(BATCH) };
     let source = |batch: usize| {
         let forward = model.build(batch, Mode::Train)?;
-        Ok(vec![(Phase::Step, step(&forward.graph, forward.loss, &sgd(0.9))?)])
+        Ok(vec![(Phase::Step, step(&forward.graph, forward.loss, &training)?)])
     };
     let survey = survey(&source, executor.target(), &request).unwrap();
     let points = survey.frontier();
@@ -95,8 +96,8 @@ fn check(name: &str) {
     assert_eq!(refusal.is_proved(), smallest - 1 < survey.lower_bound_bytes());
     assert!(!refusal.largest.is_empty() && refusal.largest.len() <= 10);
 
-    let (fastest, _) = train(name, None);
-    let (tightest, plan) = train(name, Some(smallest));
+    let (fastest, _) = train(name, &training, None);
+    let (tightest, plan) = train(name, &training, Some(smallest));
     assert_eq!(plan.arena_bytes(), smallest, "planning is reproducible");
     for (a, b) in fastest.iter().zip(&tightest) {
         assert!(a == b, "{} differs under the tightest plan", a.0);
@@ -107,7 +108,8 @@ macro_rules! zoo {
     ($($name:ident),*) => {
         $(#[test]
         fn $name() {
-            check(stringify!($name));
+            check(stringify!($name), Precision::F32);
+            check(stringify!($name), Precision::Mixed(Half::Bf16));
         })*
 
         #[test]

@@ -1,4 +1,4 @@
-//! Time against memory of a zoo model: `frontier MODEL BATCH [OPTIMIZER]`.
+//! Time against memory of a zoo model: `frontier MODEL BATCH [OPTIMIZER] [PRECISION]`.
 
 use std::time::Instant;
 
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let executor = CpuExecutor::new(2)?;
     let update = Optimizer::from_name(args.get(2).map_or("momentum", |s| s))?.update;
-    let training = Training { update, clip: Clip::None, frozen: Default::default() };
+    let precision = Precision::from_name(args.get(3).map_or("f32", |s| s)).ok_or("f32, mixed or mixed-f16")?;
+    let training = Training { update, clip: Clip::None, frozen: Default::default(), precision };
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(batch) };
     let start = Instant::now();
     let source = |micro_batch| programs(&model, &training, batch, micro_batch);

@@ -72,7 +72,7 @@ fn forward(batch: usize) -> (Graph, ValueId) {
 
 fn training() -> Training {
     let update = Update::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
-    Training { update, clip: Clip::None, frozen: Default::default() }
+    Training { update, clip: Clip::None, frozen: Default::default(), precision: Default::default() }
 }
 
 fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {

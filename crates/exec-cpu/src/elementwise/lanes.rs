@@ -9,15 +9,16 @@ use crate::isa::{fma, simd};
 use crate::math::*;
 
 /// Elements computed at once.
-const W: usize = 16;
+pub(super) const W: usize = 16;
 
-/// A lane: f32 or i32.
+/// A lane: f32 or i32; or 16 bits on their way to one.
 pub trait Lane: Copy + Default {}
 impl Lane for f32 {}
 impl Lane for i32 {}
+impl Lane for u16 {}
 
 #[inline(always)]
-unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
+pub(super) unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
     // SAFETY: the caller's promise covers `n` elements.
     unsafe {
         if n - at >= W {
@@ -31,7 +32,7 @@ unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
 }
 
 #[inline(always)]
-unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
+pub(super) unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
     // SAFETY: the caller's promise covers `n` elements.
     unsafe {
         if n - at >= W {
@@ -60,6 +61,8 @@ macro_rules! map1 {
         }
     }};
 }
+
+pub(super) use map1;
 
 /// As [`map1`], with two inputs.
 macro_rules! map2 {

@@ -370,12 +370,12 @@ impl Bound {
                         (0..tile).for_each(|i| *scratch.add(at + i) = f32::from_bits(bits));
                     }
                     Prologue::Scalar { dtype, at, .. } => {
-                        load_lanes(from(0), dtype, 1, scratch.add(at));
+                        load_lanes(Isa::Portable, from(0), dtype, 1, scratch.add(at));
                         let lane = *scratch.add(at);
                         (0..tile).for_each(|i| *scratch.add(at + i) = lane);
                     }
                     Prologue::Vector { dtype, period, at, .. } => {
-                        load_lanes(from(0), dtype, period, scratch.add(at));
+                        load_lanes(Isa::Portable, from(0), dtype, period, scratch.add(at));
                         repeat(scratch.add(at), period);
                     }
                     Prologue::Factor { eps, period, at, .. } => {
@@ -408,7 +408,7 @@ impl Bound {
             // SAFETY: slots of this thread follow the shared part.
             unsafe {
                 let slots = scratch.add(self.tape.shared + thread * self.tape.slots * tile);
-                self.locate(memory, scratch, slots, e0, n, &mut pointers);
+                self.locate(isa, memory, [scratch, slots], e0..e0 + n, &mut pointers);
                 for (i, instruction) in self.tape.instructions.iter().enumerate() {
                     if let Written::Directly(p) = self.results[i] {
                         pointers[instruction.output] = memory.f32_at(p).add(e0);
@@ -418,23 +418,23 @@ impl Bound {
                 for (instruction, result) in self.tape.instructions.iter().zip(&self.results) {
                     if let Written::Late(p) = *result {
                         let to = memory.at(p).add(e0 * instruction.dtype.size());
-                        store_lanes(pointers[instruction.output], instruction.dtype, n, to);
+                        store_lanes(isa, pointers[instruction.output], instruction.dtype, n, to);
                     }
                 }
             }
         }
     }
 
-    /// Points every register to its lanes for the tile of `n` elements from `e0`.
+    /// Points every register to its lanes for a tile of elements.
     unsafe fn locate(
         &self,
+        isa: Isa,
         memory: &Memory,
-        scratch: *mut f32,
-        slots: *mut f32,
-        e0: usize,
-        n: usize,
+        [scratch, slots]: [*mut f32; 2],
+        elements: Range<usize>,
         pointers: &mut [*mut f32; MAX_REGISTERS],
     ) {
+        let (e0, n) = (elements.start, elements.len());
         let tile = self.tape.tile();
         for (i, (register, place)) in self.tape.registers.iter().zip(&self.registers).enumerate() {
             let from = place.map_or(std::ptr::null_mut(), |p| memory.at(p));
@@ -443,11 +443,11 @@ impl Bound {
                 pointers[i] = match *register {
                     Register::Memory(_) => from.cast::<f32>().add(e0),
                     Register::Narrow { dtype, slot, .. } => {
-                        load_lanes(from.add(e0 * dtype.size()), dtype, n, slots.add(slot * tile));
+                        load_lanes(isa, from.add(e0 * dtype.size()), dtype, n, slots.add(slot * tile));
                         slots.add(slot * tile)
                     }
                     Register::Strided { dtype, ref strides, slot, .. } => {
-                        strides.gather(from, dtype, e0, n, slots.add(slot * tile));
+                        strides.gather(isa, from, dtype, e0, n, slots.add(slot * tile));
                         slots.add(slot * tile)
                     }
                     Register::Constant { at } => scratch.add(at),
@@ -497,7 +497,7 @@ impl Bound {
             },
         }
         // SAFETY: the output holds n lanes.
-        unsafe { round_lanes(y, instruction.dtype, n) };
+        unsafe { round_lanes(isa, y, instruction.dtype, n) };
     }
 }
 

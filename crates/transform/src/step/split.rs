@@ -150,7 +150,7 @@ fn whole_batch<'a>(forward: &Graph, job: &Job<'a>) -> Result<Job<'a>> {
         graph.outputs.push((LOSS.into(), loss));
     }
     update_statistics(&mut graph, forward)?;
-    Ok(Job { graph, training: job.training, loss, share: 1.0, params, grads })
+    Ok(Job { grads, ..Job::at(graph, job.training, loss, 1.0, params) })
 }
 
 /// Every batch update of the model, on the sums of what it reads.
