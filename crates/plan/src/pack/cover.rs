@@ -16,8 +16,8 @@ pub struct Cover {
     stand: Vec<isize>,
 }
 
-/// Beyond this many entries (the sections of all buffers together) the rows take too much memory.
-const MOST_ENTRIES: usize = 1 << 26;
+/// Beyond this many entries (the sections of all buffers together) the rows take too much memory: 64 MiB.
+const MOST_ENTRIES: usize = 1 << 23;
 
 impl Cover {
     /// None where the rows would be too long.

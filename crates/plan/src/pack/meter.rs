@@ -26,6 +26,11 @@ impl Meter {
         Meter { limits, nodes: 0, late: false }
     }
 
+    /// Nodes visited.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
     /// Runs something that may use so many of the nodes that are left; what it used counts here too.
     pub fn lend<T>(&mut self, nodes: u64, run: impl FnOnce(&mut Meter) -> T) -> T {
         let left = self.limits.nodes.map_or(u64::MAX, |limit| limit - self.nodes);

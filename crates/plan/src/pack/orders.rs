@@ -23,51 +23,65 @@ enum Key {
     Random,
 }
 
+/// Which of several sections is decided first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    First,
+    Last,
+}
+
 /// The orders, each by its keys in turn. Every public instance and every training step of the zoo has several among them
-/// that solve it; none of them solves all.
-const ORDERS: [&[Key]; 8] = [
-    &[Key::Area, Key::Length],
-    &[Key::Size, Key::Length],
-    &[Key::Contention, Key::Length, Key::Area],
-    &[Key::End, Key::Size],
-    &[Key::Start, Key::Size],
-    &[Key::Short, Key::Size],
-    &[Key::Length, Key::Area],
-    &[Key::Random],
+/// that solve it, and none of them solves all: so the first few are as different as can be.
+const ORDERS: [(&[Key], Side); 10] = [
+    (&[Key::Area, Key::Length], Side::First),
+    (&[Key::Area, Key::Length], Side::Last),
+    (&[Key::Size, Key::Short], Side::First),
+    (&[Key::Start, Key::Size], Side::Last),
+    (&[Key::Size, Key::Length], Side::First),
+    (&[Key::End, Key::Size], Side::First),
+    (&[Key::Length, Key::Area], Side::Last),
+    (&[Key::Contention, Key::Length, Key::Area], Side::First),
+    (&[Key::Short, Key::Size], Side::First),
+    (&[Key::Random], Side::Last),
 ];
 
 /// By how many thousandths the values of a buffer are shaken, in turn.
-const SHAKES: [u64; 4] = [150, 300, 50, 600];
+const SHAKES: [u64; 5] = [0, 150, 300, 50, 600];
+
+/// What is tried first.
+#[derive(Debug, PartialEq)]
+pub struct Order {
+    /// By buffer: the lowest is tried first.
+    pub ranks: Vec<u32>,
+    pub side: Side,
+}
 
 /// An endless row of orders for a core.
 pub struct Orders<'a> {
     core: &'a Core,
     contention: Vec<u64>,
-    tried: usize,
-    random: Random,
 }
 
 impl<'a> Orders<'a> {
     pub fn new(core: &'a Core) -> Orders<'a> {
-        let contention = contention(&core.buffers, core.sections);
-        Orders { core, contention, tried: 0, random: Random(1) }
+        Orders { core, contention: contention(&core.buffers, core.sections) }
     }
 
-    /// The next order, as the rank of every buffer.
-    pub fn next_ranks(&mut self) -> Vec<u32> {
-        let keys = ORDERS[self.tried % ORDERS.len()];
-        let shake = match self.tried / ORDERS.len() {
-            0 => 0,
-            shaken => SHAKES[shaken % SHAKES.len()],
-        };
-        self.tried += 1;
+    /// The order of this number, from 0.
+    pub fn order(&self, number: usize) -> Order {
+        let (keys, side) = ORDERS[number % ORDERS.len()];
+        let round = number / ORDERS.len();
+        let shake = SHAKES[round % SHAKES.len()];
+        // Every other round from the other side.
+        let side = if round.is_multiple_of(2) == (side == Side::First) { Side::First } else { Side::Last };
+        let mut random = Random::new(number);
         let mut row: Vec<([u64; 3], usize)> = Vec::with_capacity(self.core.buffers.len());
         for i in 0..self.core.buffers.len() {
             // The same for all keys of a buffer.
-            let share = 1000 - self.random.below(shake + 1);
+            let share = 1000 - random.below(shake + 1);
             let mut values = [0; 3];
             for (value, &key) in values.iter_mut().zip(keys) {
-                *value = (u128::from(self.value(key, i)) * u128::from(share) / 1000) as u64;
+                *value = (u128::from(self.value(key, i, &mut random)) * u128::from(share) / 1000) as u64;
             }
             row.push((values, i));
         }
@@ -76,10 +90,10 @@ impl<'a> Orders<'a> {
         for (rank, (_, i)) in row.into_iter().enumerate() {
             ranks[i] = rank as u32;
         }
-        ranks
+        Order { ranks, side }
     }
 
-    fn value(&mut self, key: Key, buffer: usize) -> u64 {
+    fn value(&self, key: Key, buffer: usize, random: &mut Random) -> u64 {
         let b = &self.core.buffers[buffer];
         match key {
             Key::Size => b.size,
@@ -89,7 +103,7 @@ impl<'a> Orders<'a> {
             Key::Start => (self.core.sections - b.first) as u64,
             Key::End => b.end as u64,
             Key::Short => u64::MAX / b.length,
-            Key::Random => self.random.below(1 << 32),
+            Key::Random => random.below(1 << 32),
         }
     }
 }
@@ -98,6 +112,15 @@ impl<'a> Orders<'a> {
 struct Random(u64);
 
 impl Random {
+    fn new(seed: usize) -> Random {
+        let mut random = Random((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // Small seeds differ little in the first numbers.
+        for _ in 0..8 {
+            random.below(1);
+        }
+        random
+    }
+
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -116,11 +139,11 @@ mod tests {
         let buffer = |i: usize| Buffer { item: i, first: i % 3, end: i % 3 + 1, size: 1 + i as u64 % 5, length: 1 };
         let core = Core { base: 0, sections: 3, buffers: (0..50).map(buffer).collect() };
         let draw = || {
-            let mut orders = Orders::new(&core);
-            (0..20).map(|_| orders.next_ranks()).collect::<Vec<_>>()
+            let orders = Orders::new(&core);
+            (0..30).map(|number| orders.order(number)).collect::<Vec<_>>()
         };
-        for ranks in draw() {
-            let mut sorted = ranks.clone();
+        for order in draw() {
+            let mut sorted = order.ranks;
             sorted.sort_unstable();
             assert_eq!(sorted, (0..50).collect::<Vec<_>>());
         }

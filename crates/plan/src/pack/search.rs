@@ -6,6 +6,7 @@
 //! these decisions in one way only: so when all of them are exhausted, there is none.
 
 use super::meter::Meter;
+use super::orders::Order;
 use super::state::State;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ const NONE: usize = usize::MAX;
 
 pub struct Search<'s, 'a> {
     state: &'s mut State<'a>,
-    ranks: &'s [u32],
+    order: &'s Order,
     nodes: Vec<Node>,
     candidates: Vec<u32>,
     tasks: Vec<Task>,
@@ -60,9 +61,9 @@ pub struct Search<'s, 'a> {
 
 impl<'s, 'a> Search<'s, 'a> {
     /// Runs from an empty state until it is decided, or until more than `mistakes` were made or the meter is empty.
-    pub fn run(state: &'s mut State<'a>, ranks: &'s [u32], mistakes: u64, meter: &mut Meter) -> Verdict {
+    pub fn run(state: &'s mut State<'a>, order: &'s Order, mistakes: u64, meter: &mut Meter) -> Verdict {
         let (nodes, candidates, tasks) = (Vec::new(), Vec::new(), Vec::new());
-        let mut search = Search { state, ranks, nodes, candidates, tasks, mistakes: 0 };
+        let mut search = Search { state, order, nodes, candidates, tasks, mistakes: 0 };
         if !search.state.has_room() {
             return Verdict::Infeasible;
         }
@@ -98,10 +99,10 @@ impl<'s, 'a> Search<'s, 'a> {
             }
         }
         let Some(part) = part else { return false };
-        let section = self.state.select(part);
+        let section = self.state.select(part, self.order.side);
         let first_candidate = self.candidates.len();
         self.candidates.extend(self.state.candidates(section));
-        let ranks = self.ranks;
+        let ranks = &self.order.ranks;
         self.candidates[first_candidate..].sort_unstable_by_key(|&i| std::cmp::Reverse(ranks[i as usize]));
         let last_candidate = self.candidates.len();
         let (parent, mark) = (task.parent, self.state.mark());

@@ -11,11 +11,13 @@ use super::sections::{Core, split};
 use super::state::State;
 
 /// Searches for a packing of items of which no more than `capacity` live at once. Where it is solved, the offsets are the
-/// items', in their order.
-pub fn search(items: &[Item], capacity: u64, meter: &mut Meter) -> (Verdict, Vec<u64>) {
+/// items', in their order. Starts with the order of number `runs`, and counts on: called again, it goes on.
+pub fn search(items: &[Item], capacity: u64, runs: &mut usize, meter: &mut Meter) -> (Verdict, Vec<u64>) {
     let mut offsets = vec![0; items.len()];
+    let start = *runs;
     for core in split(items, &mut offsets) {
-        let verdict = solve_core(&core, capacity - core.base, meter, &mut offsets);
+        let (verdict, end) = solve_core(&core, capacity - core.base, start, meter, &mut offsets);
+        *runs = end.max(*runs);
         if verdict != Verdict::Solved {
             return (verdict, offsets);
         }
@@ -26,23 +28,23 @@ pub fn search(items: &[Item], capacity: u64, meter: &mut Meter) -> (Verdict, Vec
 /// Wrong decisions after which the shortest runs end. On the public instances the runs that succeed make fewer.
 const MISTAKES: u64 = 50;
 
-fn solve_core(core: &Core, capacity: u64, meter: &mut Meter, offsets: &mut [u64]) -> Verdict {
-    let Some(mut state) = State::new(core, capacity) else { return Verdict::GaveUp };
-    let mut orders = Orders::new(core);
-    for run in 1.. {
-        let ranks = orders.next_ranks();
+/// What became of a core, and the number of the first order that was not tried.
+fn solve_core(core: &Core, capacity: u64, start: usize, meter: &mut Meter, offsets: &mut [u64]) -> (Verdict, usize) {
+    let Some(mut state) = State::new(core, capacity) else { return (Verdict::GaveUp, start) };
+    let orders = Orders::new(core);
+    for run in start.. {
         state.restart();
-        let verdict = Search::run(&mut state, &ranks, MISTAKES * luby(run), meter);
+        let verdict = Search::run(&mut state, &orders.order(run), MISTAKES * luby(run as u64 + 1), meter);
         if verdict == Verdict::Solved {
             for (i, b) in core.buffers.iter().enumerate() {
                 offsets[b.item] = core.base + state.offset(i);
             }
         }
         if verdict != Verdict::GaveUp || meter.is_empty() {
-            return verdict;
+            return (verdict, run + 1);
         }
     }
-    Verdict::GaveUp
+    (Verdict::GaveUp, start)
 }
 
 /// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …: lengths that lose at most a logarithm against the best length, whatever that is.

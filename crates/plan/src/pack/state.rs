@@ -3,7 +3,10 @@
 //! Every section has a floor, below which nothing more can be put. It rises when a buffer is placed on it, and when it is
 //! decided that a gap stays empty. Bytes of a section that are still to come must fit between floor and capacity.
 
+use std::cmp::Ordering;
+
 use super::cover::Cover;
+use super::orders::Side;
 use super::sections::Core;
 
 /// The floor of a section in which everything is placed.
@@ -246,34 +249,39 @@ impl<'a> State<'a> {
         })
     }
 
-    /// The section to decide next: of the lowest, the one that had no room most often.
-    pub fn select(&mut self, (first, end): (usize, usize)) -> usize {
-        loop {
-            let floor = self.floor[first..end].iter().copied().min().unwrap_or(DONE);
-            let mut best = None;
-            for s in first..end {
-                if self.floor[s] == floor && self.is_reached(s) && best.is_none_or(|(most, _)| self.failures[s] > most)
-                {
-                    best = Some((self.failures[s], s));
-                }
+    /// The section to decide next: of the lowest, the one that had no room most often; of equals, the one on that side.
+    pub fn select(&mut self, (first, end): (usize, usize), side: Side) -> usize {
+        // Floors are looked for only where they can be the lowest: start with one that can.
+        let mut best = (first..end).min_by_key(|&s| self.floor[s]).unwrap_or(first);
+        let mut lowest = self.lift_floor(best);
+        for s in first..end {
+            if self.floor[s] > lowest {
+                continue;
             }
-            if let Some((_, section)) = best {
-                return section;
+            let floor = self.lift_floor(s);
+            let wins = match self.failures[s].cmp(&self.failures[best]) {
+                Ordering::Less => false,
+                Ordering::Equal => (side == Side::Last) == (s > best),
+                Ordering::Greater => true,
+            };
+            if floor < lowest || floor == lowest && wins {
+                (best, lowest) = (s, floor);
             }
         }
+        best
     }
 
-    /// Whether a buffer can lie on the floor of a section; else the floor rises to where one can.
-    fn is_reached(&mut self, section: usize) -> bool {
+    /// Lifts the floor of a section to the lowest offset that an unplaced buffer of it can have.
+    fn lift_floor(&mut self, section: usize) -> u64 {
         let floor = self.floor[section];
         if self.lowest[self.witness[section] as usize] == floor {
-            return true;
+            return floor;
         }
         let lowest = self.find_witness(section);
         if lowest > floor {
             self.set_floor(section, lowest);
         }
-        lowest == floor
+        lowest
     }
 
     /// The buffers that can be placed right on the floor of the lowest section of a part.
