@@ -186,17 +186,18 @@ impl<'a> Task<'a> {
             let before = meter.nodes();
             self.attempt(best.bound, &mut runs, 2 * nodes, meter, &mut best);
             // Most of what is a little above the least that can be is easy, so not all is staked on that.
-            for eighths in [1, 4] {
-                let room = (best.capacity - best.bound) / 8 * eighths / self.unit * self.unit;
-                if room > 0 && self.attempt(best.bound + room, &mut 0, 3 * nodes, meter, &mut best) {
-                    break;
-                }
-            }
+            let lower = [1, 4, 6, 7].into_iter().any(|eighths| {
+                let units = u128::from((best.capacity - best.bound) / self.unit) * eighths / 8;
+                let room = units as u64 * self.unit;
+                room > 0 && self.attempt(best.bound + room, &mut 0, 3 * nodes, meter, &mut best)
+            });
             if meter.nodes() == before {
                 // It is too large to be searched.
                 break;
             }
-            nodes = nodes.saturating_mul(2);
+            if !lower {
+                nodes = nodes.saturating_mul(2);
+            }
         }
         self.finish(best.offsets, best.bound, best.method)
     }
