@@ -75,9 +75,10 @@ pub struct Overrides {
     /// Samples a step
     #[arg(long)]
     pub batch: Option<usize>,
-    /// Samples at a time, a divisor of the batch; gradients are summed over the batch
-    #[arg(long)]
-    pub micro_batch: Option<usize>,
+    /// Samples at a time, gradients being summed over the batch: auto (where it changes no more than rounding), off, a
+    /// divisor of the batch, or allow (also where batch statistics then come from fewer samples)
+    #[arg(long, value_name = "auto|off|N|allow")]
+    pub micro_batch: Option<String>,
     /// Times through the data
     #[arg(long)]
     pub epochs: Option<usize>,

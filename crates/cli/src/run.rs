@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use memfit::nn::optim::Optimizer;
+use memfit::plan::MicroBatch;
 use memfit::plan::bytes;
 use memfit::{Clip, Model, Request, Training};
 
@@ -45,7 +46,7 @@ impl Run {
         if request.batch == 0 {
             return Err(usage("--batch must be at least 1"));
         }
-        request.micro_batch = o.micro_batch.unwrap_or(request.batch);
+        request.micro_batch = o.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
         if let Some(budget) = &o.budget {
             request.budget = Some(bytes::parse(budget).map_err(usage).context("--budget")?.0);
         }
@@ -112,4 +113,17 @@ pub fn check_writable(path: &Path) -> Result<()> {
 fn parse_input(text: &str) -> Result<Vec<usize>> {
     let sizes: Result<Vec<usize>, _> = text.split('x').map(|s| s.trim().parse::<usize>()).collect();
     sizes.map_err(|_| usage(format!("--input \"{text}\" is not a size; write it like 224x224x3")))
+}
+
+fn parse_micro_batch(text: &str) -> Result<MicroBatch> {
+    Ok(match text {
+        "auto" => MicroBatch::Auto,
+        "off" => MicroBatch::Off,
+        "allow" => MicroBatch::Allow,
+        n => {
+            MicroBatch::Exactly(n.parse().map_err(|_| {
+                usage(format!("--micro-batch \"{n}\" is none of auto, off, allow, or a number such as 8"))
+            })?)
+        }
+    })
 }

@@ -75,7 +75,8 @@ impl Target for CpuExecutor {
         }
         // The chain behind a contraction reads and writes element by element; the product itself does not.
         if is_contraction(&root.op) {
-            return same_size && !root.inputs.contains(&input) && !root.outputs.contains(&output);
+            let summed_there = launch::contract::home(graph, group) == Some(output);
+            return same_size && !root.inputs.contains(&input) && !summed_there;
         }
         match root.op {
             Op::Update(_) | Op::BatchUpdate(_) => {

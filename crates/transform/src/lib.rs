@@ -9,6 +9,8 @@ pub mod grad;
 pub mod group;
 pub mod passes;
 pub mod prune;
+pub mod recompute;
+pub mod samples;
 pub mod step;
 
 pub use copy_state::copy_state;
@@ -16,4 +18,5 @@ pub use error::{Error, Result};
 pub use grad::{Cotangent, Gradients, gradients};
 pub use group::{Group, Grouping, Needed};
 pub use prune::prune;
+pub use recompute::{Fate, Recomputed, end_of_forward, recompute};
 pub use step::{Clip, Split, Training, split_step, step};

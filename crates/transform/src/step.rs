@@ -50,7 +50,9 @@ impl Clip {
 }
 
 /// The name of the output that is the loss.
-const LOSS: &str = "loss";
+pub(crate) const LOSS: &str = "loss";
+/// What the names of the sums over micro-batches begin with.
+pub(crate) const ACCUMULATE: &str = "accumulate/";
 
 /// The whole training step. It keeps the outputs and donations of `forward`, gives the loss as "loss", and updates
 /// every parameter that is not frozen from the inputs `lr` and `clock`.

@@ -97,10 +97,10 @@ impl<'a> Trainer<'a> {
         let batch = run.request.batch;
         Trainer {
             run,
-            engine,
             images: vec![0.0; batch * 64],
             labels: vec![0; batch],
-            logits: vec![0.0; run.request.micro_batch * 10],
+            logits: vec![0.0; engine.plan().micro_batch * 10],
+            engine,
             step: 0,
             losses: (0.0, 0),
             started: Instant::now(),
@@ -159,7 +159,7 @@ impl<'a> Trainer<'a> {
     /// The share of a set that the model gets right. A last batch that is not full is filled up with its first sample.
     fn accuracy(&mut self, data: &Digits) -> Result<f64> {
         // Evaluation runs a micro-batch at a time.
-        let batch = self.run.request.micro_batch;
+        let batch = self.engine.plan().micro_batch;
         let mut right = 0;
         let all: Vec<usize> = (0..data.len()).collect();
         for picked in all.chunks(batch) {

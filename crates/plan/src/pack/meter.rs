@@ -31,6 +31,11 @@ impl Meter {
         self.nodes
     }
 
+    /// Allows so many nodes more.
+    pub fn extend(&mut self, nodes: u64) {
+        self.limits.nodes = self.limits.nodes.map(|limit| limit.saturating_add(nodes));
+    }
+
     /// Runs something that may use so many of the nodes that are left; what it used counts here too.
     pub fn lend<T>(&mut self, nodes: u64, run: impl FnOnce(&mut Meter) -> T) -> T {
         let left = self.limits.nodes.map_or(u64::MAX, |limit| limit - self.nodes);

@@ -75,7 +75,8 @@ pub enum Outcome {
 
 /// Packs items at multiples of the alignment. The same items give the same packing.
 pub fn pack(items: &[Item], alignment: u64) -> Packing {
-    pack_within(items, alignment, Limits { nodes: Some(default_nodes(items.len() as u64)), deadline: None })
+    let nodes = default_nodes(items.len() as u64);
+    search_below_rules(items, alignment, Limits { nodes: Some(nodes), deadline: None }, EXTENSION * nodes)
 }
 
 /// Nodes that [`pack`] searches at most. A run without a mistake takes one for each item, so there are some such passes,
@@ -85,6 +86,9 @@ fn default_nodes(items: u64) -> u64 {
     let items = items.max(1);
     (6 * items).min(16_000_000 / items) + 2_000_000 / items
 }
+
+/// How many times more [`pack`] searches where what it has is not [near](Best::is_near) yet.
+const EXTENSION: u64 = 3;
 
 /// Packs by the few rules that are quickest and no search: for the many candidates of a planner that looks for the best.
 pub fn pack_quick(items: &[Item], alignment: u64) -> Packing {
@@ -96,10 +100,15 @@ pub fn pack_quick(items: &[Item], alignment: u64) -> Packing {
 
 /// The best packing that is found within the limits. At least one rule is followed to its end, whatever they are.
 pub fn pack_within(items: &[Item], alignment: u64, limits: Limits) -> Packing {
+    search_below_rules(items, alignment, limits, 0)
+}
+
+/// The same, with so many `more` nodes where the packing is not near the most live bytes at the limits.
+fn search_below_rules(items: &[Item], alignment: u64, limits: Limits, more: u64) -> Packing {
     let Some(task) = Task::new(items, alignment) else { return uncountable(items) };
     let mut meter = Meter::new(limits);
     let greedy = greedy::pack(&task.items, greedy::ALL, task.max_live(), &mut meter);
-    task.refine(greedy, &mut meter)
+    task.refine(greedy, &mut meter, more)
 }
 
 /// Fits the items into a capacity, of which only whole multiples of the alignment count; or proves that they do not fit;
@@ -173,7 +182,7 @@ impl<'a> Task<'a> {
     }
 
     /// Searches below what the rules found, until that is proved to be the best or the meter is empty.
-    fn refine(&self, greedy: greedy::Greedy, meter: &mut Meter) -> Packing {
+    fn refine(&self, greedy: greedy::Greedy, meter: &mut Meter, mut more: u64) -> Packing {
         let mut best = Best {
             bound: self.max_live(),
             capacity: greedy.capacity,
@@ -182,7 +191,13 @@ impl<'a> Task<'a> {
         };
         let mut nodes = self.items.len() as u64;
         let mut runs = 0;
-        while best.capacity > best.bound && !meter.is_empty() {
+        while best.capacity > best.bound {
+            if meter.is_empty() && !best.is_near() {
+                meter.extend(std::mem::take(&mut more));
+            }
+            if meter.is_empty() {
+                break;
+            }
             let before = meter.nodes();
             self.attempt(best.bound, &mut runs, 2 * nodes, meter, &mut best);
             // Most of what is a little above the least that can be is easy, so not all is staked on that.
@@ -234,6 +249,13 @@ struct Best {
     capacity: u64,
     offsets: Vec<u64>,
     method: Method,
+}
+
+impl Best {
+    /// A quarter of a percent above what is needed is little enough.
+    fn is_near(&self) -> bool {
+        self.capacity - self.bound <= self.bound / 400
+    }
 }
 
 /// Where the last item ends.
