@@ -121,7 +121,8 @@ impl<'a> State<'a> {
         self.crossing[b.first..b.end - 1].iter_mut().for_each(|c| *c += 1);
     }
 
-    /// Places a buffer on the floor of the lowest section of a part, so of all its sections. False where something has no room any more.
+    /// Places a buffer on the floor of the lowest section of a part, so of all its sections. False where something has no
+    /// room any more.
     pub fn place(&mut self, buffer: usize) -> bool {
         let b = self.core.buffers[buffer];
         let top = self.lowest[buffer] + b.size;
