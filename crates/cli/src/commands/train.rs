@@ -1,6 +1,5 @@
 //! `memfit train`: trains on the built-in digits under the plan.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -14,7 +13,7 @@ use serde_json::json;
 
 use crate::digits::{self, Digits};
 use crate::failure::{diverged, usage};
-use crate::run::Run;
+use crate::run::{Run, check_writable};
 use crate::say::say;
 
 const SHAPE: [usize; 3] = [8, 8, 1];
@@ -76,13 +75,7 @@ fn check(run: &Run, data: &Digits) -> Result<()> {
         return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
     }
     if let Some(path) = &run.out {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if path.is_dir() || !folder.is_dir() {
-            return Err(usage(format!(
-                "--out {} cannot be written: name a file in a folder that exists",
-                path.display()
-            )));
-        }
+        check_writable(path)?;
     }
     Ok(())
 }
