@@ -203,7 +203,8 @@ impl NodeKernel {
             }
             Op::CrossEntropyGrad(c) => {
                 let labels = self.labels(ids, x);
-                cross_entropy::cross_entropy_grad(cpu, c.smoothing, x(0), labels, (x(2), x(3)), y(0))?;
+                let logits = (self.inputs[0].0 != self.outputs[0].0).then(|| x(0));
+                cross_entropy::cross_entropy_grad(cpu, c.smoothing, logits, labels, (x(2), x(3)), y(0))?;
             }
             Op::Gather => gather::gather(cpu, last(0), x(0), ids(1), y(0))?,
             Op::GatherGrad(_) => gather::gather_grad(cpu, last(1), ids(0), x(1), y(0))?,

@@ -103,10 +103,9 @@ impl Search<'_> {
     fn choices(&self, depth: Depth) -> Vec<Choice> {
         let prices = self.prices();
         let mut choices = vec![Choice::KEEP];
-        for (&price, share) in prices.iter().zip(SHARES) {
-            choices.push(Choice { blocks: 1, price, again: Again::Held });
-            if share > 0.5 {
-                choices.push(Choice { blocks: 1, price, again: Again::Light });
+        for &price in &prices {
+            for again in [Again::Held, Again::Light] {
+                choices.push(Choice { blocks: 1, price, again });
             }
         }
         let blocks = self.forward.blocks.len();
