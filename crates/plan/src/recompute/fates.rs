@@ -80,10 +80,12 @@ impl Maker<'_> {
             };
             self.fate[v.index()] = match choice.again {
                 _ if kept => Fate::Keep,
+                // Its readers lie far apart.
+                _ if forward.crosses[v.index()] > 2 => Fate::Fleeting,
                 Again::Held => Fate::Again,
                 Again::Light if unit.is_light => Fate::Fleeting,
                 Again::Light => Fate::Again,
-                Again::Deep if forward.crosses[v.index()] => Fate::Again,
+                Again::Deep if forward.crosses[v.index()] > 0 => Fate::Again,
                 Again::Deep if unit.is_light => Fate::Fleeting,
                 Again::Deep => Fate::Passing,
             };

@@ -34,8 +34,8 @@ pub struct Forward {
     pub blocks: Vec<std::ops::Range<usize>>,
     /// For each block but the last, the values that cross from it and from blocks before into later ones.
     pub crossing: Vec<Vec<ValueId>>,
-    /// By value: whether it crosses between any two blocks.
-    pub crosses: Vec<bool>,
+    /// By value: over how many ends of blocks it crosses.
+    pub crosses: Vec<u32>,
 }
 
 impl Forward {
@@ -75,11 +75,11 @@ impl Forward {
             size,
             blocks: Vec::new(),
             crossing: Vec::new(),
-            crosses: vec![false; n],
+            crosses: vec![0; n],
         };
         forward.cut();
         for v in forward.crossing.iter().flatten() {
-            forward.crosses[v.index()] = true;
+            forward.crosses[v.index()] += 1;
         }
         forward
     }
@@ -95,7 +95,7 @@ impl Forward {
             seen.push(u);
             let unit = &self.units[u as usize];
             seconds += unit.seconds;
-            open.extend(unit.reads.iter().filter(|r| !self.is_saved[r.index()] && !self.crosses[r.index()]));
+            open.extend(unit.reads.iter().filter(|r| !self.is_saved[r.index()] && self.crosses[r.index()] == 0));
         }
         seconds / self.size[v.index()].max(1) as f64
     }
