@@ -69,7 +69,7 @@ impl Target for CpuExecutor {
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
         let root = graph.node(group.root());
         let same_size = graph.ty(input).elements() == graph.ty(output).elements()
-            && graph.ty(input).dtype.size() == graph.ty(output).dtype.size();
+            && graph.ty(input).dtype.bits() == graph.ty(output).dtype.bits();
         if root.op.is_elementwise() {
             return same_size;
         }

@@ -34,6 +34,7 @@ macro_rules! families {
 // How many examples of each.
 families! {
     unary: 60,
+    mask: 80,
     binary: 60,
     compare: 40,
     select: 30,

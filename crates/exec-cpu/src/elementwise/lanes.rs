@@ -9,7 +9,7 @@ use crate::isa::{fma, simd};
 use crate::math::*;
 
 /// Elements computed at once.
-const W: usize = 16;
+pub(super) const W: usize = 16;
 
 /// A lane: f32 or i32.
 pub trait Lane: Copy + Default {}
@@ -17,7 +17,7 @@ impl Lane for f32 {}
 impl Lane for i32 {}
 
 #[inline(always)]
-unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
+pub(super) unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
     // SAFETY: the caller's promise covers `n` elements.
     unsafe {
         if n - at >= W {
@@ -31,7 +31,7 @@ unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
 }
 
 #[inline(always)]
-unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
+pub(super) unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
     // SAFETY: the caller's promise covers `n` elements.
     unsafe {
         if n - at >= W {
@@ -275,6 +275,7 @@ simd! {
             match (from_float, to) {
                 (true, DType::F32 | DType::F16 | DType::BF16) => map1!(x, y, n, |x| x),
                 (true, DType::I32) => map1!(x, y.cast::<i32>(), n, |x| x as i32),
+                (_, DType::Bit) => unreachable!("the type rules refuse a cast to bits"),
                 (true, DType::U8) => map1!(x, y.cast::<i32>(), n, |x| x as u8 as i32),
                 (false, DType::F32 | DType::F16 | DType::BF16) => map1!(x.cast::<i32>(), y, n, |x| x as f32),
                 (false, DType::I32) => map1!(x.cast::<i32>(), y.cast::<i32>(), n, |x| x),

@@ -62,7 +62,7 @@ impl Strides {
             let run = (inner - within).min(n - done);
             // SAFETY: offsets are inside the operand; `done + run` stays within n.
             unsafe {
-                let source = from.add(offset * dtype.size());
+                let source = from.add(dtype.bytes(offset));
                 let to = to.add(done);
                 match step {
                     0 => {
@@ -75,7 +75,7 @@ impl Strides {
                     1 => load_lanes(source, dtype, run, to),
                     _ => {
                         for i in 0..run {
-                            load_lanes(source.add(i * step * dtype.size()), dtype, 1, to.add(i));
+                            load_lanes(source.add(dtype.bytes(i * step)), dtype, 1, to.add(i));
                         }
                     }
                 }
@@ -111,6 +111,7 @@ pub unsafe fn load_lanes(from: *const u8, dtype: DType, n: usize, to: *mut f32) 
             DType::F16 => (0..n).for_each(|i| *to.add(i) = from.cast::<half::f16>().add(i).read().to_f32()),
             DType::BF16 => (0..n).for_each(|i| *to.add(i) = from.cast::<half::bf16>().add(i).read().to_f32()),
             DType::U8 => (0..n).for_each(|i| *to.cast::<i32>().add(i) = *from.add(i) as i32),
+            DType::Bit => unreachable!("bits are read where they lie"),
         }
     }
 }
@@ -127,6 +128,8 @@ pub unsafe fn store_lanes(from: *const f32, dtype: DType, n: usize, to: *mut u8)
             DType::F16 => (0..n).for_each(|i| *to.cast::<half::f16>().add(i) = half::f16::from_f32(*from.add(i))),
             DType::BF16 => (0..n).for_each(|i| *to.cast::<half::bf16>().add(i) = half::bf16::from_f32(*from.add(i))),
             DType::U8 => (0..n).for_each(|i| *to.add(i) = *from.cast::<i32>().add(i) as u8),
+            // A register of bits holds them as memory does.
+            DType::Bit => std::ptr::copy_nonoverlapping(from.cast(), to, n.div_ceil(8)),
         }
     }
 }
@@ -139,7 +142,7 @@ pub unsafe fn round_lanes(lanes: *mut f32, dtype: DType, n: usize) {
     // SAFETY: by the caller's promise.
     unsafe {
         match dtype {
-            DType::F32 | DType::I32 | DType::U8 => {}
+            DType::F32 | DType::I32 | DType::U8 | DType::Bit => {}
             DType::F16 => (0..n).for_each(|i| *lanes.add(i) = half::f16::from_f32(*lanes.add(i)).to_f32()),
             DType::BF16 => (0..n).for_each(|i| *lanes.add(i) = half::bf16::from_f32(*lanes.add(i)).to_f32()),
         }

@@ -8,6 +8,7 @@ use memfit_plan::Place;
 use memfit_transform::group::is_immediate;
 
 use super::TILE;
+use super::bits;
 use super::lanes::{self, GradVectors, Mask};
 use super::operand::{Strides, load_lanes, repeat, round_lanes, store_lanes};
 use crate::isa::Isa;
@@ -32,8 +33,11 @@ pub struct Tape {
 /// Where the lanes of a register are for the tile at hand.
 #[derive(Clone, Debug)]
 enum Register {
-    /// 32-bit lanes in memory.
-    Memory(ValueId),
+    /// 32-bit lanes in memory, or bits.
+    Memory {
+        value: ValueId,
+        dtype: DType,
+    },
     /// Other elements of the chain's shape, converted into a slot.
     Narrow {
         value: ValueId,
@@ -134,14 +138,14 @@ impl Tape {
     pub fn bind(&self, place: impl Fn(ValueId) -> Place) -> Bound {
         let last_reads = |p: Place, after: usize| {
             self.instructions[after + 1..].iter().flat_map(|i| &i.inputs).any(|&r| {
-                matches!(self.registers[r], Register::Memory(v) | Register::Narrow { value: v, .. } if overlap(place(v), p))
+                matches!(self.registers[r], Register::Memory { value: v, .. } | Register::Narrow { value: v, .. } if overlap(place(v), p))
             })
         };
         let mut results = Vec::new();
         for (i, instruction) in self.instructions.iter().enumerate() {
             results.push(match (instruction.writes, instruction.dtype) {
                 (false, _) => Written::No,
-                (true, DType::F32 | DType::I32) => {
+                (true, DType::F32 | DType::I32 | DType::Bit) => {
                     let p = place(instruction.value);
                     // What a later instruction still reads must not be overwritten before.
                     if last_reads(p, i) { Written::Late(p) } else { Written::Directly(p) }
@@ -173,7 +177,9 @@ fn overlap(a: Place, b: Place) -> bool {
 
 fn value_of(r: &Register) -> Option<ValueId> {
     match r {
-        Register::Memory(v) | Register::Narrow { value: v, .. } | Register::Strided { value: v, .. } => Some(*v),
+        Register::Memory { value, .. } | Register::Narrow { value, .. } | Register::Strided { value, .. } => {
+            Some(*value)
+        }
         Register::Constant { .. } | Register::Periodic { .. } | Register::Slot(_) => None,
     }
 }
@@ -233,7 +239,7 @@ impl Maker<'_> {
             }
             op => {
                 // The kind of lane that decides: of the data, not of a condition.
-                let decides = if matches!(op, Op::Select) { 1 } else { 0 };
+                let decides = if matches!(op, Op::Select | Op::MaskGrad(_)) { 1 } else { 0 };
                 let code = Code::Op { op: op.clone(), float: float(self, decides) };
                 (code, (0..node.inputs.len()).map(|i| self.read(node, i)).collect())
             }
@@ -285,7 +291,7 @@ impl Maker<'_> {
             Register::Constant { at }
         } else if ty.elements() == self.tape.elements {
             match dtype {
-                DType::F32 | DType::I32 => Register::Memory(value),
+                DType::F32 | DType::I32 | DType::Bit => Register::Memory { value, dtype },
                 DType::F16 | DType::BF16 | DType::U8 => Register::Narrow { value, dtype, slot: self.slot() },
             }
         } else if let Some(period) = strides.period().filter(|&p| p <= LONGEST_PERIOD) {
@@ -306,6 +312,7 @@ impl Maker<'_> {
             DType::BF16 => half::bf16::from_f32(fill.value).to_f32().to_bits(),
             DType::I32 => fill.value as i32 as u32,
             DType::U8 => fill.value as u8 as u32,
+            DType::Bit => unreachable!("the type rules refuse a constant of bits"),
         };
         let at = self.share(TILE);
         self.tape.prologue.push(Prologue::Number { bits, at });
@@ -396,10 +403,18 @@ impl Bound {
         }
     }
 
+    /// Whether the chain reads or writes bits: then it must start at a multiple of eight elements, and end at one or at
+    /// the end, so that no two runs share a byte.
+    pub fn has_bits(&self) -> bool {
+        let read = |r: &Register| matches!(r, Register::Memory { dtype: DType::Bit, .. });
+        self.tape.registers.iter().any(read) || self.tape.instructions.iter().any(|i| i.dtype == DType::Bit)
+    }
+
     /// Runs elements `range` of the chain on thread `thread`.
     ///
     /// # Safety
-    /// As for [`Bound::prepare`], which has run; no other thread runs the same elements.
+    /// As for [`Bound::prepare`], which has run; no other thread runs the same elements, and with
+    /// [`Bound::has_bits`] none shares a byte of them.
     pub unsafe fn run(&self, isa: Isa, memory: &Memory, scratch: *mut f32, thread: usize, range: Range<usize>) {
         let tile = self.tape.tile();
         let mut pointers = [std::ptr::null_mut::<f32>(); MAX_REGISTERS];
@@ -411,13 +426,13 @@ impl Bound {
                 self.locate(memory, scratch, slots, e0, n, &mut pointers);
                 for (i, instruction) in self.tape.instructions.iter().enumerate() {
                     if let Written::Directly(p) = self.results[i] {
-                        pointers[instruction.output] = memory.f32_at(p).add(e0);
+                        pointers[instruction.output] = memory.at(p).add(instruction.dtype.bytes(e0)).cast();
                     }
                     self.execute(isa, memory, i, e0, n, &pointers);
                 }
                 for (instruction, result) in self.tape.instructions.iter().zip(&self.results) {
                     if let Written::Late(p) = *result {
-                        let to = memory.at(p).add(e0 * instruction.dtype.size());
+                        let to = memory.at(p).add(instruction.dtype.bytes(e0));
                         store_lanes(pointers[instruction.output], instruction.dtype, n, to);
                     }
                 }
@@ -441,9 +456,9 @@ impl Bound {
             // SAFETY: passed on; every offset is inside its tensor or its part of the scratch.
             unsafe {
                 pointers[i] = match *register {
-                    Register::Memory(_) => from.cast::<f32>().add(e0),
+                    Register::Memory { dtype, .. } => from.add(dtype.bytes(e0)).cast(),
                     Register::Narrow { dtype, slot, .. } => {
-                        load_lanes(from.add(e0 * dtype.size()), dtype, n, slots.add(slot * tile));
+                        load_lanes(from.add(dtype.bytes(e0)), dtype, n, slots.add(slot * tile));
                         slots.add(slot * tile)
                     }
                     Register::Strided { dtype, ref strides, slot, .. } => {
@@ -482,6 +497,9 @@ impl Bound {
                 (Op::Unary(u), true) => lanes::unary(isa, *u, input(0), y, n),
                 (Op::Unary(u), false) => lanes::unary_int(isa, *u == Unary::Neg, int(0), y.cast(), n),
                 (Op::UnaryGrad(u), _) => lanes::unary_grad(isa, *u, input(0), input(1), y, n),
+                // SAFETY: both registers hold n elements.
+                (Op::Mask(u), _) => unsafe { bits::mask(isa, *u, input(0), y.cast(), n) },
+                (Op::MaskGrad(u), _) => bits::mask_grad(isa, *u, input(0).cast(), input(1), y, n),
                 (Op::Binary(b), true) => lanes::binary(isa, *b, input(0), input(1), y, n),
                 (Op::Binary(b), false) => lanes::binary_int(isa, *b, int(0), int(1), y.cast(), n),
                 (Op::Compare(c), true) => lanes::compare(isa, *c, input(0), input(1), y.cast(), n),

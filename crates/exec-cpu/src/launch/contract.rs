@@ -192,6 +192,12 @@ struct Running<'a> {
 unsafe impl Sync for Running<'_> {}
 
 impl Running<'_> {
+    /// Whether the chain may follow block by block over rows of `n` elements: blocks start and end at whole vectors, which
+    /// are whole bytes of bits where the rows are.
+    fn by_blocks(&self, n: usize) -> bool {
+        self.ends.is_none_or(|bound| !bound.has_bits() || n.is_multiple_of(8))
+    }
+
     /// Runs the chain over a finished block of rows of `n` elements, the first of them at `base`.
     fn finish(&self, thread: usize, base: usize, n: usize, rows: Range<usize>, columns: Range<usize>) {
         let Some(bound) = self.ends else { return };
@@ -223,13 +229,19 @@ impl Running<'_> {
                 rows: Rows::plain(s.n),
             }
         };
+        let by_blocks = self.by_blocks(s.n);
+        let finish = |t: usize, i: usize, rows, columns| {
+            if by_blocks {
+                self.finish(t, i * s.m * s.n, s.n, rows, columns);
+            }
+        };
         if s.batch < 2 * self.cpu.pool.threads() {
             for i in 0..s.batch {
-                let finish = |t: usize, rows, columns| self.finish(t, i * s.m * s.n, s.n, rows, columns);
+                let finish = |t: usize, rows, columns| finish(t, i, rows, columns);
                 // SAFETY: the plan placed the operands apart and the scratch with its length.
                 unsafe { gemm::run(self.cpu, &product(i), self.scratch, &finish) };
             }
-            return true;
+            return by_blocks;
         }
         let products = Products { at: &product };
         let micro = Micro::new(self.cpu.isa);
@@ -238,13 +250,13 @@ impl Running<'_> {
         let scratch = Scratch(self.scratch);
         self.cpu.pool.run(&|t| {
             for i in part(s.batch, 1, threads, t) {
-                let finish = |rows, columns| self.finish(t, i * s.m * s.n, s.n, rows, columns);
+                let finish = |rows, columns| finish(t, i, rows, columns);
                 let g = products.get(i);
                 // SAFETY: as above; each thread has its own products and its own scratch.
                 unsafe { gemm::run_part(&micro, &g, 0..s.m, 0..s.n, scratch.at(t * each), &finish) };
             }
         });
-        true
+        by_blocks
     }
 
     /// Returns whether the chain has run.
@@ -258,7 +270,9 @@ impl Running<'_> {
             Product::Transposed => shape.channels_in,
         };
         // Rows come out in the order of memory, so that the chain can follow block by block.
-        let in_order = shape.conv.groups == 1 && (product != Product::Transposed || shape.conv.stride == [1, 1]);
+        let in_order = shape.conv.groups == 1
+            && (product != Product::Transposed || shape.conv.stride == [1, 1])
+            && self.by_blocks(n);
         shape.products(product, t, |g| {
             let finish = |thread: usize, rows, columns| {
                 if in_order {

@@ -7,6 +7,7 @@ mod elementwise;
 mod layout;
 mod loss;
 mod maker;
+mod mask;
 mod model;
 mod norm;
 mod state;
@@ -68,8 +69,9 @@ const fn family(name: &'static str, make: fn(&mut Maker) -> Made) -> Family {
     Family { name, make }
 }
 
-pub const FAMILIES: [Family; 35] = [
+pub const FAMILIES: [Family; 36] = [
     family("unary", elementwise::unary),
+    family("mask", mask::mask),
     family("binary", elementwise::binary),
     family("compare", elementwise::compare),
     family("select", elementwise::select),
