@@ -73,9 +73,12 @@ impl Target for CpuExecutor {
         if root.op.is_elementwise() {
             return same_size;
         }
-        // The chain behind a contraction reads and writes element by element; the product itself does not.
+        // The chain behind a contraction reads and writes element by element; the product itself does not, nor do the
+        // chains before it.
         if is_contraction(&root.op) {
-            return same_size && !root.inputs.contains(&input) && !root.outputs.contains(&output);
+            let before = &group.nodes[..=group.before];
+            let read = before.iter().any(|&n| graph.node(n).inputs.contains(&input));
+            return same_size && !read && !root.outputs.contains(&output);
         }
         match root.op {
             Op::Update(_) | Op::BatchUpdate(_) => {

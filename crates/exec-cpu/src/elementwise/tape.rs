@@ -1,5 +1,6 @@
 //! A chain as a tape: registers and instructions, made once, run for every tile.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use memfit_ir::op::{Op, Unary};
@@ -416,19 +417,40 @@ impl Bound {
     /// As for [`Bound::prepare`], which has run; no other thread runs the same elements, and with
     /// [`Bound::has_bits`] none shares a byte of them.
     pub unsafe fn run(&self, isa: Isa, memory: &Memory, scratch: *mut f32, thread: usize, range: Range<usize>) {
+        // SAFETY: passed on.
+        unsafe { self.run_to(isa, memory, scratch, thread, range, None) }
+    }
+
+    /// The same; the result of the last instruction goes to `last`, if that is given, and not into memory.
+    ///
+    /// # Safety
+    /// As for [`Bound::run`]; there is room for the range.
+    pub unsafe fn run_to(
+        &self,
+        isa: Isa,
+        memory: &Memory,
+        scratch: *mut f32,
+        thread: usize,
+        range: Range<usize>,
+        last: Option<*mut f32>,
+    ) {
         let tile = self.tape.tile();
-        let mut pointers = [std::ptr::null_mut::<f32>(); MAX_REGISTERS];
+        let mut room = Pointers::new();
+        let pointers = room.first(self.tape.registers.len());
         for e0 in range.clone().step_by(tile) {
             let n = tile.min(range.end - e0);
             // SAFETY: slots of this thread follow the shared part.
             unsafe {
                 let slots = scratch.add(self.tape.shared + thread * self.tape.slots * tile);
-                self.locate(memory, scratch, slots, e0, n, &mut pointers);
+                self.locate(memory, scratch, slots, e0, n, pointers);
+                if let (Some(to), Some(i)) = (last, self.tape.instructions.last()) {
+                    pointers[i.output] = to.add(e0 - range.start);
+                }
                 for (i, instruction) in self.tape.instructions.iter().enumerate() {
                     if let Written::Directly(p) = self.results[i] {
                         pointers[instruction.output] = memory.at(p).add(instruction.dtype.bytes(e0)).cast();
                     }
-                    self.execute(isa, memory, i, e0, n, &pointers);
+                    self.execute(isa, memory, i, e0, n, pointers);
                 }
                 for (instruction, result) in self.tape.instructions.iter().zip(&self.results) {
                     if let Written::Late(p) = *result {
@@ -448,9 +470,11 @@ impl Bound {
         slots: *mut f32,
         e0: usize,
         n: usize,
-        pointers: &mut [*mut f32; MAX_REGISTERS],
+        pointers: &mut [*mut f32],
     ) {
         let tile = self.tape.tile();
+        // Most vectors have the same period, and a division takes as long as some loops.
+        let mut within = (0, 0);
         for (i, (register, place)) in self.tape.registers.iter().zip(&self.registers).enumerate() {
             let from = place.map_or(std::ptr::null_mut(), |p| memory.at(p));
             // SAFETY: passed on; every offset is inside its tensor or its part of the scratch.
@@ -466,7 +490,12 @@ impl Bound {
                         slots.add(slot * tile)
                     }
                     Register::Constant { at } => scratch.add(at),
-                    Register::Periodic { at, period } => scratch.add(at + e0 % period),
+                    Register::Periodic { at, period } => {
+                        if within.0 != period {
+                            within = (period, e0 % period);
+                        }
+                        scratch.add(at + within.1)
+                    }
                     Register::Slot(slot) => slots.add(slot * tile),
                 };
             }
@@ -516,6 +545,24 @@ impl Bound {
         }
         // SAFETY: the output holds n lanes.
         unsafe { round_lanes(y, instruction.dtype, n) };
+    }
+}
+
+/// Room for the pointers of a tile, of which only as many are set as there are registers: a chain may run for a few hundred
+/// elements, which take less time than clearing all of it.
+struct Pointers([MaybeUninit<*mut f32>; MAX_REGISTERS]);
+
+impl Pointers {
+    fn new() -> Pointers {
+        Pointers([const { MaybeUninit::uninit() }; MAX_REGISTERS])
+    }
+
+    fn first(&mut self, n: usize) -> &mut [*mut f32] {
+        self.0[..n].iter_mut().for_each(|p| {
+            p.write(std::ptr::null_mut());
+        });
+        // SAFETY: the first n have just been written.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), n) }
     }
 }
 

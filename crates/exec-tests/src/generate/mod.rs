@@ -10,6 +10,7 @@ mod maker;
 mod mask;
 mod model;
 mod norm;
+mod prologue;
 mod state;
 mod window;
 
@@ -69,7 +70,7 @@ const fn family(name: &'static str, make: fn(&mut Maker) -> Made) -> Family {
     Family { name, make }
 }
 
-pub const FAMILIES: [Family; 36] = [
+pub const FAMILIES: [Family; 37] = [
     family("unary", elementwise::unary),
     family("mask", mask::mask),
     family("binary", elementwise::binary),
@@ -91,6 +92,7 @@ pub const FAMILIES: [Family; 36] = [
     family("depthwise", contract::depthwise),
     family("conv_transpose", contract::conv_transpose),
     family("conv_filter", contract::conv_filter),
+    family("prologue", prologue::prologue),
     family("attention", contract::attention),
     family("max_pool", window::max_pool),
     family("avg_pool", window::avg_pool),
