@@ -20,7 +20,8 @@ const EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB             the same, in at most 4 MiB
   memfit plan --model resnet50 --batch 16           where each byte of a training step goes
   memfit plan --model gpt --batch 8 --budget 400MiB
-  memfit models                                     what can be named";
+  memfit models                                     what can be named
+  memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -28,10 +29,29 @@ pub enum Command {
     Train(Overrides),
     /// Plan a model without running it: the peak, and where each byte goes
     Plan(Overrides),
+    /// Give offsets to buffers with lifetimes, so that they take least memory
+    Pack(Pack),
     /// List the models
     Models,
     /// Show what this machine computes on
     Devices,
+}
+
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct Pack {
+    /// A table with the columns id, lower, upper, size: a buffer lives for the steps lower ≤ t < upper
+    #[arg(value_name = "FILE.csv")]
+    pub file: std::path::PathBuf,
+    /// Bytes that all must fit into, such as 512MiB, 2GB, 1.5G; without it, as few as can be found
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<String>,
+    /// Search for at most this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub timeout: f64,
+    /// Write the table with the column offset to this file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<std::path::PathBuf>,
 }
 
 impl Default for Command {
@@ -55,9 +75,10 @@ pub struct Overrides {
     /// Samples a step
     #[arg(long)]
     pub batch: Option<usize>,
-    /// Samples at a time, a divisor of the batch; gradients are summed over the batch
-    #[arg(long)]
-    pub micro_batch: Option<usize>,
+    /// Samples at a time, gradients being summed over the batch: auto (where it changes no more than rounding), off, a
+    /// divisor of the batch, or allow (also where batch statistics then come from fewer samples)
+    #[arg(long, value_name = "auto|off|N|allow")]
+    pub micro_batch: Option<String>,
     /// Times through the data
     #[arg(long)]
     pub epochs: Option<usize>,
@@ -70,6 +91,9 @@ pub struct Overrides {
     /// Learning rate
     #[arg(long)]
     pub lr: Option<f32>,
+    /// f32; mixed: activations stored in bf16; mixed-f16: in f16, with a scaled loss. Weights and sums stay f32
+    #[arg(long)]
+    pub precision: Option<String>,
     /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,

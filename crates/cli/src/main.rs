@@ -6,6 +6,7 @@ mod digits;
 mod failure;
 mod run;
 mod say;
+mod table;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let result = match cli.command.unwrap_or_default() {
         Command::Train(overrides) => run::Run::new(overrides, json).and_then(|r| commands::train::train(&r)),
         Command::Plan(overrides) => run::Run::new(overrides, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),
         Command::Devices => commands::devices::devices(json),
     };

@@ -1,13 +1,15 @@
 //! A validated run: every name known, every number in range.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use memfit::nn::optim::Optimizer;
+use memfit::plan::MicroBatch;
 use memfit::plan::bytes;
-use memfit::{Clip, Model, Request, Training};
+use memfit::{Clip, Model, Precision, Request, Training};
 
-use crate::args::Overrides;
+use crate::args::{Overrides, Pack};
 use crate::failure::usage;
 
 pub struct Run {
@@ -40,11 +42,16 @@ impl Run {
         if !(learning_rate.is_finite() && learning_rate > 0.0) {
             return Err(usage(format!("--lr must be a positive number, but is {learning_rate}")));
         }
+        let precision = o.precision.as_deref().unwrap_or(Precision::F32.name());
+        let Some(precision) = Precision::from_name(precision) else {
+            let known = Precision::ALL.map(Precision::name).join(", ");
+            return Err(usage(format!("--precision \"{precision}\" is not known; there are {known}")));
+        };
         let mut request = Request::new(o.batch.unwrap_or(32));
         if request.batch == 0 {
             return Err(usage("--batch must be at least 1"));
         }
-        request.micro_batch = o.micro_batch.unwrap_or(request.batch);
+        request.micro_batch = o.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
         if let Some(budget) = &o.budget {
             request.budget = Some(bytes::parse(budget).map_err(usage).context("--budget")?.0);
         }
@@ -56,7 +63,7 @@ impl Run {
         Ok(Run {
             name,
             model,
-            training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default() },
+            training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
             request,
             learning_rate,
             epochs: o.epochs.unwrap_or(20),
@@ -70,7 +77,58 @@ impl Run {
     }
 }
 
+/// A validated packing.
+pub struct PackRun {
+    pub file: PathBuf,
+    /// Bytes.
+    pub capacity: Option<u64>,
+    pub timeout: Duration,
+    pub out: Option<PathBuf>,
+    pub json: bool,
+}
+
+impl PackRun {
+    pub fn new(args: Pack, json: bool) -> Result<PackRun> {
+        let capacity = args.capacity.as_deref().map(parse_size).transpose();
+        let timeout = Duration::try_from_secs_f64(args.timeout)
+            .map_err(|_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {}", args.timeout)))?;
+        if let Some(path) = &args.out {
+            check_writable(path)?;
+        }
+        let capacity = capacity.map_err(usage).context("--capacity")?;
+        Ok(PackRun { file: args.file, capacity, timeout, out: args.out, json })
+    }
+}
+
+/// Bytes as people write them; whole numbers exactly.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    text.trim().parse().or_else(|_| bytes::parse(text).map(|b| b.0))
+}
+
+/// Whether a file can be written there, as far as that can be known before it is.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() || !folder.is_dir() {
+        let problem = format!("--out {} cannot be written: name a file in a folder that exists", path.display());
+        return Err(usage(problem));
+    }
+    Ok(())
+}
+
 fn parse_input(text: &str) -> Result<Vec<usize>> {
     let sizes: Result<Vec<usize>, _> = text.split('x').map(|s| s.trim().parse::<usize>()).collect();
     sizes.map_err(|_| usage(format!("--input \"{text}\" is not a size; write it like 224x224x3")))
+}
+
+fn parse_micro_batch(text: &str) -> Result<MicroBatch> {
+    Ok(match text {
+        "auto" => MicroBatch::Auto,
+        "off" => MicroBatch::Off,
+        "allow" => MicroBatch::Allow,
+        n => {
+            MicroBatch::Exactly(n.parse().map_err(|_| {
+                usage(format!("--micro-batch \"{n}\" is none of auto, off, allow, or a number such as 8"))
+            })?)
+        }
+    })
 }

@@ -32,6 +32,7 @@ fn wrong_use_is_told_with_the_cure() {
     check_error(&["train", "--batch", "32", "--micro-batch", "5"], 2, &["5", "32", "divisor"]);
     check_error(&["train", "--lr", "-1"], 2, &["--lr"]);
     check_error(&["train", "--lr", "nan"], 2, &["--lr"]);
+    check_error(&["train", "--precision", "bf16"], 2, &["bf16", "f32, mixed, mixed-f16"]);
     check_error(&["train", "--threads", "0"], 2, &["--threads"]);
     check_error(&["plan", "--model", "resnet50", "--input", "224by224"], 2, &["224by224", "224x224x3"]);
     check_error(&["plan", "--model", "unet", "--input", "250x250x3"], 2, &["250"]);
@@ -106,6 +107,21 @@ fn training_prints_events_and_learns() {
     assert!(bytes("peak_bytes") <= bytes("arena_bytes"));
     let accuracy = events[events.len() - 1]["test_accuracy"].as_f64().expect("a number");
     assert!(accuracy > 0.95, "{accuracy}");
+}
+
+#[test]
+fn mixed_precision_learns_and_is_told() {
+    for precision in ["mixed", "mixed-f16"] {
+        let output = memfit(&["train", "--epochs", "3", "--precision", precision, "--json"]);
+        assert!(output.status.success());
+        let events: Vec<Value> =
+            stdout(&output).lines().map(|l| serde_json::from_str(l).expect("one JSON object a line")).collect();
+        assert_eq!(events[0]["precision"], precision);
+        let accuracy = events[events.len() - 1]["test_accuracy"].as_f64().expect("a number");
+        assert!(accuracy > 0.95, "{precision}: {accuracy}");
+        let plan = stdout(&memfit(&["plan", "--precision", precision]));
+        assert!(plan.starts_with(&format!("digits, batch 32, {precision}, cpu")), "{plan}");
+    }
 }
 
 #[test]

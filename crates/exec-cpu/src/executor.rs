@@ -78,7 +78,8 @@ impl Target for CpuExecutor {
         if is_contraction(&root.op) {
             let before = &group.nodes[..=group.before];
             let read = before.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            return same_size && !read && !root.outputs.contains(&output);
+            let summed_there = launch::contract::home(graph, group) == Some(output);
+            return same_size && !read && !summed_there;
         }
         match root.op {
             Op::Update(_) | Op::BatchUpdate(_) => {

@@ -13,7 +13,7 @@ use memfit_exec_tests::reference::initial_states;
 use memfit_exec_tests::{Reference, Result, Runner, Tensor, check_close, check_same};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId, philox};
-use memfit_plan::{Phase, Request};
+use memfit_plan::{MicroBatch, Phase, Request};
 use memfit_transform::{Grouping, Training};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
@@ -31,7 +31,7 @@ fn train(forward: Forward, training: &Training, request: &Request, inputs: &Tens
 }
 
 fn request(batch: usize, micro_batch: usize, grouping: Grouping) -> Request {
-    Request { micro_batch, grouping, ..Request::new(batch) }
+    Request { micro_batch: MicroBatch::Exactly(micro_batch), grouping, ..Request::new(batch) }
 }
 
 // ---- dropout ---------------------------------------------------------------------------------------------------------

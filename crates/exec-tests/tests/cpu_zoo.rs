@@ -1,16 +1,15 @@
-//! Every model of the zoo trains on the CPU, with poison: what is read after its planned death shows as a NaN.
+//! Every model of the zoo trains on the CPU, with poison: what is read after its planned death shows as a NaN. The
+//! tightest plan gives the same bits as the fastest.
 
 mod common;
 
-use std::hash::{DefaultHasher, Hasher};
-
 use common::{engine, sgd, zoo_batch};
-use memfit_exec::{Clock, Engine, Options};
+use memfit_exec::{Clock, Engine, Executor, Options};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_ir::op::StateClass;
 use memfit_nn::zoo::Gpt;
 use memfit_nn::{Mode, Model};
-use memfit_plan::{Phase, Request};
+use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Request, survey};
+use memfit_transform::{Half, Precision, Training, step};
 
 const BATCH: usize = 2;
 
@@ -30,36 +29,78 @@ fn small(name: &str) -> Model {
     }
 }
 
-fn fingerprint(engine: &Engine<CpuExecutor>, state: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&engine.read_state(state).unwrap());
-    hasher.finish()
-}
-
-fn trains(name: &str) {
+/// The states after three steps under poison, and the plan. Three, because a head that starts at 0 lets no gradient
+/// through in the first.
+fn train(name: &str, training: &Training, budget: Option<u64>) -> (Vec<(String, Vec<u8>)>, Plan) {
     let model = small(name);
     let forward = |batch: usize| {
         let forward = model.build(batch, Mode::Train).unwrap();
         Ok((forward.graph, forward.loss))
     };
     let options = Options { poison: true, ..Options::default() };
-    let mut engine = engine(2, &forward, &sgd(0.9), &Request::new(BATCH), options).unwrap();
-    let params: Vec<String> =
-        engine.plan().states.iter().filter(|s| s.class != StateClass::Accumulator).map(|s| s.name.clone()).collect();
-    let before: Vec<u64> = params.iter().map(|p| fingerprint(&engine, p)).collect();
-
+    let request = Request { budget, micro_batch: MicroBatch::Off, ..Request::new(BATCH) };
+    let mut engine = engine(2, &forward, training, &request, options).unwrap();
+    let names: Vec<String> = engine.plan().states.iter().map(|s| s.name.clone()).collect();
+    let states = |engine: &Engine<CpuExecutor>| -> Vec<(String, Vec<u8>)> {
+        names.iter().map(|n| (n.clone(), engine.read_state(n).unwrap())).collect()
+    };
+    let before = states(&engine);
     let batch = zoo_batch(&engine.plan().program(Phase::Step).unwrap().graph, BATCH, 11);
-    // Two steps, because a head that starts at 0 lets no gradient through in the first.
-    for step in 0..2 {
+    for step in 0..3 {
         engine.step(&batch.views(), 0.01, Clock { step, seed: 1 }).unwrap();
     }
-
     assert!(engine.loss().unwrap().is_finite(), "the loss is {}", engine.loss().unwrap());
-    for (state, before) in params.iter().zip(before) {
-        let bytes = engine.read_state(state).unwrap();
+    let after = states(&engine);
+    for ((name, bytes), before) in after.iter().zip(before) {
         let finite = bytes.as_chunks::<4>().0.iter().all(|&b| f32::from_ne_bytes(b).is_finite());
-        assert!(finite, "{state} is not finite");
-        assert_ne!(fingerprint(&engine, state), before, "{state} has not changed");
+        assert!(finite, "{name} is not finite");
+        assert_ne!(bytes, &before.1, "{name} has not changed");
+    }
+    (after, engine.plan().clone())
+}
+
+/// The plans of a model for every budget: smaller ones are slower, the smallest gives the same bits as the fastest, and
+/// below it there is a refusal that claims no more than is proved.
+fn check(name: &str, precision: Precision) {
+    let training = Training { precision, ..sgd(0.9) };
+    let model = small(name);
+    let executor = CpuExecutor::new(2).unwrap();
+    let request = Request { micro_batch: MicroBatch::Off, ..Request::new(BATCH) };
+    let source = |batch: usize| {
+        let forward = model.build(batch, Mode::Train)?;
+        Ok(vec![(Phase::Step, step(&forward.graph, forward.loss, &training)?)])
+    };
+    let survey = survey(&source, executor.target(), &request).unwrap();
+    let points = survey.frontier();
+    for pair in points.windows(2) {
+        assert!(pair[0].arena_bytes > pair[1].arena_bytes && pair[0].seconds < pair[1].seconds, "{pair:?}");
+    }
+    let smallest = points[points.len() - 1].arena_bytes;
+    assert!(survey.lower_bound_bytes() <= smallest, "the bound is above a plan");
+    for point in &points {
+        let plan = survey.plan(Some(point.arena_bytes)).unwrap();
+        assert_eq!(plan.arena_bytes(), point.arena_bytes);
+        assert!(plan.peak_bytes <= plan.arena_bytes());
+        assert!(
+            plan.arena_bytes() as f64 <= 1.01 * plan.peak_bytes as f64,
+            "{} of {}",
+            plan.arena_bytes(),
+            plan.peak_bytes
+        );
+        let between = survey.plan(Some(point.arena_bytes + 1)).unwrap();
+        assert_eq!(between, plan, "a byte more changes nothing");
+    }
+    let refused = survey.plan(Some(smallest - 1)).unwrap_err();
+    let PlanError::Refused(refusal) = refused else { panic!("{refused}") };
+    assert_eq!(refusal.needed, smallest);
+    assert_eq!(refusal.is_proved(), smallest - 1 < survey.lower_bound_bytes());
+    assert!(!refusal.largest.is_empty() && refusal.largest.len() <= 10);
+
+    let (fastest, _) = train(name, &training, None);
+    let (tightest, plan) = train(name, &training, Some(smallest));
+    assert_eq!(plan.arena_bytes(), smallest, "planning is reproducible");
+    for (a, b) in fastest.iter().zip(&tightest) {
+        assert!(a == b, "{} differs under the tightest plan", a.0);
     }
 }
 
@@ -67,7 +108,8 @@ macro_rules! zoo {
     ($($name:ident),*) => {
         $(#[test]
         fn $name() {
-            trains(stringify!($name));
+            check(stringify!($name), Precision::F32);
+            check(stringify!($name), Precision::Mixed(Half::Bf16));
         })*
 
         #[test]

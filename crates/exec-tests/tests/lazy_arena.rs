@@ -17,7 +17,7 @@ use memfit_exec_tests::generate::{Recipe, Samples, numbered};
 use memfit_exec_tests::{Result, Tensor};
 use memfit_ir::op::{Conv, Init, Pad2, Unary, Window};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
-use memfit_plan::{Place, Program, Request, Segment};
+use memfit_plan::{MicroBatch, Place, Program, Request, Segment};
 
 const PAGE: u64 = 4096;
 
@@ -69,7 +69,7 @@ fn wide(batch: usize) -> Result<(Graph, ValueId)> {
 }
 
 fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize, inputs: &Batch) {
-    let request = Request { micro_batch, ..Request::new(batch) };
+    let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
     let options = Options { growth: Growth::Lazy, ..Options::default() };
     let mut engine = engine(2, forward, &sgd(0.9), &request, options).unwrap();
     engine.step(&inputs.views(), 0.1, Clock::default()).unwrap();

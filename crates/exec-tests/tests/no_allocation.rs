@@ -15,8 +15,8 @@ use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_nn::Mode;
 use memfit_nn::zoo::Gpt;
-use memfit_plan::{Phase, Request};
-use memfit_transform::{Clip, Training};
+use memfit_plan::{MicroBatch, Phase, Request};
+use memfit_transform::{Clip, Precision, Training};
 
 struct Counting;
 
@@ -106,8 +106,8 @@ fn step(engine: &mut Engine<CpuExecutor>, views: &[(&str, TensorView)], step: u3
 
 fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize) {
     let update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
-    let training = Training { update, clip: Clip::GlobalNorm(1.0), frozen: HashSet::new() };
-    let request = Request { micro_batch, ..Request::new(batch) };
+    let training = Training { update, clip: Clip::GlobalNorm(1.0), frozen: HashSet::new(), precision: Precision::F32 };
+    let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
     let start = LIVE.load(Ordering::SeqCst);
     PEAK.store(start, Ordering::SeqCst);
     let mut engine = engine(2, forward, &training, &request, Options::default()).unwrap();

@@ -66,8 +66,7 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         for program in &plan.programs {
             let phase = program.phase;
-            validate(&plan, program, executor.target().alignment())
-                .map_err(|problem| ExecError::Plan { phase, problem })?;
+            validate(&plan, program, executor.target()).map_err(|problem| ExecError::Plan { phase, problem })?;
         }
         let arena = executor.allocate(plan.state_bytes, plan.transient_bytes, options.growth)?;
         let compile = |p: &Program| p.steps.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();

@@ -91,7 +91,8 @@ pub enum Op {
     BatchGradReduce(Eps),
     /// `(x, mean, var, scale, dy, dscale, dbias) -> dx`
     BatchGradInput(BatchGradInput),
-    /// `(running_mean, running_var, mean, var) -> (running_mean, running_var)`: m·running + (1 − m)·batch.
+    /// `(running_mean, running_var, mean, var) -> (running_mean, running_var)`: m·running + (1 − m)·batch. With a fifth
+    /// input, a `u8[]`, nothing changes where that is 0.
     BatchUpdate(BatchUpdate),
     /// `(x, scale, bias) -> (y, mean, rstd)` over the last axis.
     LayerNorm(Eps),
@@ -123,7 +124,7 @@ pub enum Op {
     GatherGrad(GatherGrad),
 
     // ---- update: impure, as batch_update is; the outputs take the places of parameter and slots ----------------------
-    /// `(w, g, slots.., lr, clock) -> (w, slots..)`
+    /// `(w, g, slots.., lr, clock) -> (w, slots..)`. With one more input, a `u8[]`, nothing changes where that is 0.
     Update(Update),
 }
 

@@ -1,4 +1,4 @@
-//! Times training steps of a zoo model on synthetic data: `step MODEL BATCH [THREADS] [STEPS]`.
+//! Times training steps of a zoo model on synthetic data: `step MODEL BATCH [THREADS] [STEPS] [PRECISION]`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batch: usize = args.get(1).map_or(Ok(128), |s| s.parse())?;
     let threads: usize = args.get(2).map_or(Ok(2), |s| s.parse())?;
     let steps: u32 = args.get(3).map_or(Ok(5), |s| s.parse())?;
+    let precision = args.get(4).map_or(Some(Precision::F32), |s| Precision::from_name(s)).ok_or("no such precision")?;
     let model = match name {
         "resnet18_cifar" => {
             Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let executor = CpuExecutor::new(threads)?;
     let update = Optimizer::momentum().update;
-    let training = Training { update, clip: Clip::None, frozen: Default::default() };
+    let training = Training { update, clip: Clip::None, frozen: Default::default(), precision };
     let start = Instant::now();
     let plan = plan_model(&model, &training, executor.target(), &Request::new(batch))?;
     println!(

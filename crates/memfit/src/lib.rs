@@ -14,7 +14,7 @@ pub use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::zoo::Model;
 pub use memfit_plan::{Phase, Plan, PlanError, Request};
-pub use memfit_transform::{Clip, Training};
+pub use memfit_transform::{Clip, Half, Precision, Training};
 
 use memfit_ir::Graph;
 use memfit_nn::Mode;
@@ -23,7 +23,7 @@ use memfit_nn::Mode;
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The programs of a zoo model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
-/// evaluation of a micro-batch, so that it never needs more memory than training.
+/// evaluation of a micro-batch, so that it never needs more memory than training. Both round their activations alike.
 pub fn programs(
     model: &Model,
     training: &Training,
@@ -39,7 +39,7 @@ pub fn programs(
         let split = transform::split_step(&forward.graph, forward.loss, training, share)?;
         vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
     };
-    programs.push((Phase::Eval, eval.graph));
+    programs.push((Phase::Eval, transform::forward_in(&eval.graph, training.precision)?));
     Ok(programs)
 }
 

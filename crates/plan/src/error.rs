@@ -34,6 +34,22 @@ pub struct Resident {
     pub op: &'static str,
     pub ty: TensorType,
     pub bytes: u64,
+    /// What it is for: see [`crate::report::Class`].
+    pub class: &'static str,
+}
+
+/// Something that would make it fit; each was planned, none is guessed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fix {
+    /// As a person would do it: "--batch 48".
+    pub change: String,
+    /// What else changes by it; empty if nothing.
+    pub note: String,
+    pub arena_bytes: u64,
+    /// Predicted, of one step.
+    pub seconds: f64,
+    /// Predicted, of one sample: what fixes are ranked by.
+    pub seconds_per_sample: f64,
 }
 
 /// Why a budget is too small, with the instant and what is live then.
@@ -43,17 +59,28 @@ pub struct Refusal {
     /// What the smallest plan found takes.
     pub needed: u64,
     pub state_bytes: u64,
-    /// No plan can take less: states, and the largest working set of one kernel.
+    /// No plan can take less.
     pub lower_bound: u64,
+    /// The op whose operands make the bound.
+    pub bound_reason: String,
     /// Layer and op of the step with the most live bytes.
     pub instant: String,
     /// The largest live tensors at that instant.
     pub largest: Vec<Resident>,
+    /// Fastest first.
+    pub fixes: Vec<Fix>,
+}
+
+impl Refusal {
+    /// Whether it is proved that no plan fits, and not only that none was found.
+    pub fn is_proved(&self) -> bool {
+        self.budget < self.lower_bound
+    }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let certainty = if self.budget < self.lower_bound { "no plan can fit" } else { "no plan was found that fits" };
+        let certainty = if self.is_proved() { "no plan can fit" } else { "no plan was found that fits" };
         writeln!(
             f,
             "{certainty} into {}: {} are needed, {} too much",
@@ -62,12 +89,33 @@ impl fmt::Display for Refusal {
             Bytes(self.needed - self.budget)
         )?;
         writeln!(f, "  states (parameters, optimizer, statistics): {}", Bytes(self.state_bytes))?;
-        writeln!(f, "  lower bound (states and the largest working set of one kernel): {}", Bytes(self.lower_bound))?;
-        writeln!(f, "  the fullest instant is {}; the largest tensors then:", self.instant)?;
+        let proof = if self.is_proved() { "" } else { ", so this is not proved impossible" };
+        writeln!(
+            f,
+            "  lower bound: {}: states, and what must be there during {}{proof}",
+            Bytes(self.lower_bound),
+            self.bound_reason
+        )?;
+        writeln!(f, "  the smallest plan is fullest at {}; the largest tensors then:", self.instant)?;
         for r in &self.largest {
             let layer = if r.layer.is_empty() { "(model)" } else { &r.layer };
-            writeln!(f, "    {:>10}  {layer} {} {}", Bytes(r.bytes).to_string(), r.op, r.ty)?;
+            writeln!(f, "    {:>10}  {layer} {} {}, {}", Bytes(r.bytes).to_string(), r.op, r.ty, r.class)?;
         }
-        write!(f, "  a budget of {} ({} bytes) fits", Bytes(self.needed), self.needed)
+        if self.fixes.is_empty() {
+            return write!(f, "  a budget of {} ({} bytes) fits", Bytes(self.needed), self.needed);
+        }
+        write!(f, "  what would fit, fastest for a sample first:")?;
+        for fix in &self.fixes {
+            let note = if fix.note.is_empty() { String::new() } else { format!(" ({})", fix.note) };
+            write!(
+                f,
+                "\n    {}{note}: {}, {:.1} ms a step, {:.2} ms a sample",
+                fix.change,
+                Bytes(fix.arena_bytes),
+                fix.seconds * 1e3,
+                fix.seconds_per_sample * 1e3
+            )?;
+        }
+        Ok(())
     }
 }

@@ -1,22 +1,31 @@
-//! The planner: from step graphs and a budget in bytes to a plan that says where every byte lies and when, or to a
-//! refusal. Pure functions over plain data; no device is touched here.
+//! The planner: from step graphs and a budget in bytes to the fastest plan that fits, which says where every byte lies and
+//! when, or to a refusal. Pure functions over plain data; no device is touched here.
 //!
-//! The stages, one file each: [`order`], [`lifetime`], [`pack`], and beside them [`validate`], which shares no code with
-//! them and checks what they made.
+//! The stages, one file each: [`flow`] (a program as memory sees it), [`order`], [`lifetime`], [`draft`] (these three, for
+//! one graph), [`recompute`] (many drafts: what to keep and what to make again), [`pack`], [`place`]; and beside them
+//! [`validate`], which shares no code with them and checks what they made, [`bound`], which proves what no plan can go
+//! below, and [`report`], which reads a plan.
 
+pub mod bound;
 pub mod bytes;
+pub mod draft;
 mod error;
+pub mod flow;
 pub mod lifetime;
 pub mod order;
 pub mod pack;
+pub mod place;
 mod planner;
 mod profile;
+pub mod recompute;
+mod refuse;
+pub mod report;
 mod target;
 mod types;
 pub mod validate;
 
-pub use error::{PlanError, Refusal, Resident};
-pub use planner::{Request, Source, plan};
+pub use error::{Fix, PlanError, Refusal, Resident};
+pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
 pub use profile::Profile;
 pub use target::Target;
-pub use types::{Phase, Place, Plan, Program, Segment, StateSlot, Step};
+pub use types::{Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step};

@@ -1,12 +1,12 @@
-//! Lifetimes: when each buffer of the transient segment is needed, as half-open intervals of steps.
+//! Lifetimes: when each buffer of the transient segment is needed, as half-open intervals of steps. A buffer may hold
+//! several values in turn: a kernel that can work in place writes its result over an input that it reads for the last
+//! time.
 
-use memfit_ir::{Graph, Op, ValueId};
-use memfit_transform::group::is_view;
-use memfit_transform::{Group, Needed};
+use memfit_ir::ValueId;
 
-use crate::order::storage;
+use crate::flow::Flow;
 
-/// A buffer of the transient segment: a value (with its views), or the scratch of a step.
+/// A buffer of the transient segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     pub owner: Owner,
@@ -18,64 +18,98 @@ pub struct Buffer {
     pub size: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    Value(ValueId),
+    /// Values that hold it in turn, each taking over from the one before.
+    Values(Vec<ValueId>),
     /// Of the step with this number.
     Scratch(usize),
 }
 
-/// The buffers of a program whose groups run in the given order. States and what takes their place have none: they live
-/// in the state segment.
-pub fn buffers(graph: &Graph, groups: &[Group], needed: &Needed, scratch: &[u64]) -> Vec<Buffer> {
-    // Even without a step, what is given and what is asked for lie beside each other.
-    let end = groups.len().max(1);
-    let mut lower = vec![None; graph.values().len()];
-    let mut upper = vec![0; graph.values().len()];
-    for (step, g) in groups.iter().enumerate() {
-        for v in &g.writes {
-            lower[v.index()] = Some(step);
-            upper[v.index()] = upper[v.index()].max(step + 1);
-        }
-        for &v in &g.reads {
-            let s = storage(graph, v);
-            upper[s.index()] = upper[s.index()].max(step + 1);
-        }
+/// The buffers of a program that runs in the given order. States and what takes their place have none: they live in the
+/// state segment.
+pub fn buffers(flow: &Flow, order: &[u32]) -> Vec<Buffer> {
+    let last = last_uses(flow, order);
+    let mut buffers: Vec<Buffer> = Vec::with_capacity(order.len());
+    // By value, the buffer it lies in.
+    let mut home: Vec<usize> = vec![usize::MAX; flow.size.len()];
+    let stage = |buffers: &mut Vec<Buffer>, home: &mut [usize], v: ValueId, lower: usize| {
+        home[v.index()] = buffers.len();
+        let owner = Owner::Values(vec![v]);
+        buffers.push(Buffer { owner, lower, upper: last[v.index()], size: flow.size[v.index()] });
+    };
+    for &v in &flow.staged {
+        stage(&mut buffers, &mut home, v, 0);
     }
-    for (_, v) in graph.inputs() {
-        lower[v.index()] = Some(0);
-        upper[v.index()] = upper[v.index()].max(1);
-    }
-    for (i, at_end) in needed.at_end.iter().enumerate() {
-        if *at_end {
-            upper[storage(graph, ValueId(i as u32)).index()] = end;
+    for (step, &g) in order.iter().enumerate() {
+        let access = &flow.groups[g as usize];
+        let mut taken: Vec<ValueId> = Vec::new();
+        for &w in &access.writes {
+            let dies = |r: ValueId| last[r.index()] == step + 1 && !flow.at_end[r.index()] && !taken.contains(&r);
+            let over = access.in_place.iter().find(|&&(r, to)| to == w && home[r.index()] != usize::MAX && dies(r));
+            let Some(&(r, _)) = over else {
+                stage(&mut buffers, &mut home, w, step);
+                continue;
+            };
+            taken.push(r);
+            let buffer = &mut buffers[home[r.index()]];
+            buffer.upper = last[w.index()];
+            if let Owner::Values(values) = &mut buffer.owner {
+                values.push(w);
+            }
+            home[w.index()] = home[r.index()];
         }
-    }
-    let in_state =
-        |v: ValueId| matches!(graph.producer_op(v), Op::State(_)) || graph.donations.iter().any(|d| d.new == v);
-    let mut buffers: Vec<Buffer> = Vec::new();
-    for (i, value) in graph.values().iter().enumerate() {
-        let v = ValueId(i as u32);
-        if let Some(lower) = lower[i]
-            && !in_state(v)
-            && !is_view(graph, value.node)
-        {
-            buffers.push(Buffer { owner: Owner::Value(v), lower, upper: upper[i], size: value.ty.bytes() });
+        if access.scratch > 0 {
+            let owner = Owner::Scratch(step);
+            buffers.push(Buffer { owner, lower: step, upper: step + 1, size: access.scratch });
         }
-    }
-    for (step, &size) in scratch.iter().enumerate().filter(|(_, s)| **s > 0) {
-        buffers.push(Buffer { owner: Owner::Scratch(step), lower: step, upper: step + 1, size });
     }
     buffers
 }
 
-/// Live bytes at every step.
-pub fn live_bytes(buffers: &[Buffer], steps: usize) -> Vec<u64> {
-    let mut live = vec![0; steps];
-    for b in buffers {
-        for l in &mut live[b.lower..b.upper.min(steps)] {
-            *l += b.size;
+/// By value, one past the last step that needs it; what nobody reads is there for the step that makes it.
+fn last_uses(flow: &Flow, order: &[u32]) -> Vec<usize> {
+    // Even without a step, what is given and what is asked for lie beside each other.
+    let end = order.len().max(1);
+    let mut last = vec![0; flow.size.len()];
+    for v in &flow.staged {
+        last[v.index()] = 1;
+    }
+    for (step, &g) in order.iter().enumerate() {
+        let access = &flow.groups[g as usize];
+        for v in access.reads.iter().chain(&access.writes) {
+            last[v.index()] = step + 1;
         }
     }
-    live
+    for (v, at_end) in flow.at_end.iter().enumerate() {
+        if *at_end {
+            last[v] = end;
+        }
+    }
+    last
+}
+
+/// Live bytes at every step.
+pub fn live_bytes(buffers: &[Buffer], steps: usize) -> Vec<u64> {
+    let mut change = vec![0i64; steps + 1];
+    for b in buffers.iter().filter(|b| b.lower < steps) {
+        change[b.lower] += b.size as i64;
+        change[b.upper.min(steps)] -= b.size as i64;
+    }
+    let mut now = 0;
+    let sum = |c: &i64| {
+        now += c;
+        now as u64
+    };
+    change[..steps].iter().map(sum).collect()
+}
+
+/// Live bytes at every step of an order.
+pub fn live(flow: &Flow, order: &[u32]) -> Vec<u64> {
+    live_bytes(&buffers(flow, order), order.len())
+}
+
+/// The most live bytes of an order.
+pub fn peak(flow: &Flow, order: &[u32]) -> u64 {
+    live(flow, order).into_iter().max().unwrap_or(0)
 }

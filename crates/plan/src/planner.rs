@@ -1,31 +1,51 @@
-//! The pipeline: programs → groups → order → lifetimes → packing → validated plan, or a refusal.
+//! The pipeline: programs → candidates → the fastest that fits → places → validated plan, or a refusal.
+//!
+//! Candidates come first and never look at the budget ([`survey`]). So a larger budget never gives a slower plan, and the
+//! whole range of budgets costs no more than one.
 
 use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
-use memfit_ir::{Graph, Op, ValueId, verify};
-use memfit_transform::group::{Grouping, group, is_view};
-use memfit_transform::{Group, Needed, copy_state};
+use memfit_ir::{Graph, verify};
+use memfit_transform::end_of_forward;
+use memfit_transform::group::Grouping;
+use memfit_transform::samples::mixes_samples;
 
-use crate::error::{PlanError, Refusal, Resident};
-use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
-use crate::order::{order, storage};
-use crate::pack::{Item, pack};
+use crate::bound::{Bound, lower_bound};
+use crate::draft::{Draft, Tools, Workshop};
+use crate::error::PlanError;
+use crate::order::Effort;
+use crate::pack::{Item, Packing, pack};
+use crate::place;
 use crate::profile::Profile;
+use crate::recompute::{Candidate, Depth, candidates};
+use crate::refuse::refuse;
 use crate::target::Target;
-use crate::types::{Phase, Place, Plan, Program, Segment, StateSlot, Step};
+use crate::types::{Phase, Place, Plan, Saving, Segment, StateSlot};
 use crate::validate::validate;
 
 /// Makes the programs for a micro-batch: `[Step]` where it is the whole batch, else `[Accumulate, Apply]`; and `Eval`
 /// where it is wanted.
 pub type Source<'a> = dyn Fn(usize) -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error + Send + Sync>> + 'a;
 
+/// Whether a step may be done in micro-batches whose gradients are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MicroBatch {
+    /// Where no sample's result depends on the rest of the batch, so that only the rounding of the sum differs.
+    #[default]
+    Auto,
+    Off,
+    /// So many samples at a time; a divisor of the batch.
+    Exactly(usize),
+    /// Also where batch statistics then come from fewer samples.
+    Allow,
+}
+
 /// What is asked of the planner besides the model and the device.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub batch: usize,
-    /// A divisor of the batch; the batch itself for a whole step.
-    pub micro_batch: usize,
+    pub micro_batch: MicroBatch,
     /// Bytes for both segments; none for as much as it takes.
     pub budget: Option<u64>,
     pub grouping: Grouping,
@@ -34,16 +54,64 @@ pub struct Request {
 
 impl Request {
     pub fn new(batch: usize) -> Request {
-        Request { batch, micro_batch: batch, budget: None, grouping: Grouping::Fused, profile: Profile::default() }
+        Request {
+            batch,
+            micro_batch: MicroBatch::Auto,
+            budget: None,
+            grouping: Grouping::Fused,
+            profile: Profile::default(),
+        }
     }
 }
 
 /// Plans a model for a device under a budget. Pure: the same arguments give the same plan.
 pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<Plan, PlanError> {
-    let Request { batch, micro_batch, .. } = *request;
-    if micro_batch == 0 || !batch.is_multiple_of(micro_batch) {
-        return Err(PlanError::MicroBatch { micro_batch, batch });
+    survey(source, target, request)?.plan(request.budget)
+}
+
+/// Looks for candidates of every size and speed.
+pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) -> Result<Survey<'a>, PlanError> {
+    let Request { batch, .. } = *request;
+    let shop = Workshop { target, grouping: request.grouping, profile: &request.profile, tools: Tools::ALL };
+    let first = match request.micro_batch {
+        MicroBatch::Exactly(n) if n == 0 || !batch.is_multiple_of(n) => {
+            return Err(PlanError::MicroBatch { micro_batch: n, batch });
+        }
+        MicroBatch::Exactly(n) => n,
+        MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch,
+    };
+    let whole = programs(source, first)?;
+    let others = match request.micro_batch {
+        MicroBatch::Allow => divisors(batch),
+        MicroBatch::Auto if !mixes(&whole) => divisors(batch),
+        MicroBatch::Auto | MicroBatch::Off | MicroBatch::Exactly(_) => Vec::new(),
+    };
+    let yardstick = keep_all(&whole, &shop)?;
+    let savings = savings(&whole, &shop)?;
+    let mut batches = vec![Micro::new(first, whole, &shop, Depth::Full)?];
+    for n in others {
+        batches.push(Micro::new(n, programs(source, n)?, &shop, Depth::Sketch)?);
     }
+    let keep_all_bytes = batches[0].state_bytes + yardstick;
+    let mut survey = Survey {
+        target,
+        batch,
+        profile_hash: request.profile.hash(),
+        grouping: request.grouping,
+        keep_all_bytes,
+        savings,
+        batches,
+        options: Vec::new(),
+    };
+    survey.options = survey.efficient();
+    if survey.options.is_empty() {
+        let segment = survey.smallest_binding();
+        return Err(PlanError::Binding { segment, limit: target.largest_binding() });
+    }
+    Ok(survey)
+}
+
+fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
     let graphs = source(micro_batch).map_err(PlanError::Source)?;
     for (phase, graph) in &graphs {
         verify(graph).map_err(|e| PlanError::Graph { phase: *phase, problem: e.to_string() })?;
@@ -52,52 +120,282 @@ pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<P
     if total > i64::MAX as u128 / 4 {
         return Err(PlanError::TooLarge);
     }
-    let (states, state_bytes, pinned_bytes) = place_states(&graphs, target.alignment())?;
-    let by_name: HashMap<&str, Place> = states.iter().map(|s| (s.name.as_str(), s.place)).collect();
-    let drafts: Vec<Draft> =
-        graphs.into_iter().map(|(phase, graph)| Draft::new(phase, graph, target, request)).collect::<Result<_, _>>()?;
-    let mut transient_bytes = pinned_bytes;
-    let mut peak_transient = 0;
-    let mut programs = Vec::with_capacity(drafts.len());
-    let lower_bound = state_bytes + drafts.iter().map(|d| d.largest_working_set()).max().unwrap_or(0);
-    let mut fullest: Option<(u64, usize, usize)> = None;
-    for (i, draft) in drafts.iter().enumerate() {
-        let pinned = if draft.has_accumulators() { pinned_bytes } else { 0 };
-        let (program, bytes) = draft.place(&by_name, pinned, target.alignment());
-        transient_bytes = transient_bytes.max(bytes);
-        for (step, s) in program.steps.iter().enumerate() {
-            if fullest.is_none_or(|(bytes, ..)| s.live_bytes > bytes) {
-                fullest = Some((s.live_bytes, i, step));
+    Ok(graphs)
+}
+
+fn mixes(graphs: &[(Phase, Graph)]) -> bool {
+    graphs.iter().any(|(_, g)| end_of_forward(g).is_some_and(|end| mixes_samples(g, end).is_some()))
+}
+
+/// Most sizes of micro-batches that are looked at.
+const SIZES: usize = 8;
+
+/// Sizes of micro-batches, largest first: the divisors of the batch, or the largest of them.
+fn divisors(batch: usize) -> Vec<usize> {
+    (2..=batch).filter(|k| batch.is_multiple_of(*k)).map(|k| batch / k).take(SIZES).collect()
+}
+
+/// The most live bytes where every forward value that the backward pass reads stays until its last reader, nothing runs
+/// in place, no cheap form is saved, and all gradients stand together until one update at the end.
+fn keep_all(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<u64, PlanError> {
+    let shop = Workshop { tools: Tools::NONE, grouping: Grouping::Single, ..*shop };
+    let draft = |(phase, graph): &(Phase, Graph)| Draft::new(*phase, graph.clone(), &shop, Effort::Quick);
+    let peaks = graphs.iter().map(|g| Ok(draft(g)?.peak_with_accumulators()));
+    Ok(peaks.collect::<Result<Vec<u64>, PlanError>>()?.into_iter().max().unwrap_or(0))
+}
+
+/// What each of the free tools saves on top of those before it.
+fn savings(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<Vec<Saving>, PlanError> {
+    let Some((phase, graph)) = graphs.iter().find(|(p, _)| p.is_training()) else { return Ok(Vec::new()) };
+    let peak = |tools: Tools, grouping: Grouping| {
+        let shop = Workshop { tools, grouping, ..*shop };
+        Draft::new(*phase, graph.clone(), &shop, Effort::Quick).map(|d| d.peak())
+    };
+    let mut before = peak(Tools::NONE, Grouping::Single)?;
+    let stages = [
+        ("groups", Tools::NONE),
+        ("in place", Tools { in_place: true, ..Tools::NONE }),
+        ("masks", Tools { in_place: true, masks: true, ..Tools::NONE }),
+        ("order", Tools::ALL),
+    ];
+    let mut savings = Vec::new();
+    for (tool, tools) in stages {
+        let now = peak(tools, shop.grouping)?;
+        savings.push(Saving { tool, bytes: before as i64 - now as i64 });
+        before = now;
+    }
+    Ok(savings)
+}
+
+/// All that is known about a model on a device, before a budget is given.
+pub struct Survey<'a> {
+    target: &'a dyn Target,
+    batch: usize,
+    profile_hash: u64,
+    grouping: Grouping,
+    keep_all_bytes: u64,
+    savings: Vec<Saving>,
+    batches: Vec<Micro>,
+    /// The efficient candidates, fastest and largest first.
+    options: Vec<Choosable>,
+}
+
+/// The programs of one size of micro-batch.
+struct Micro {
+    size: usize,
+    states: Vec<StateSlot>,
+    state_bytes: u64,
+    /// Of accumulators, at the start of the transient segment.
+    pinned_bytes: u64,
+    /// Drafts of the program that has a backward pass.
+    training: Vec<Candidate>,
+    /// The other programs, each in one draft.
+    others: Vec<Draft>,
+    bound: Bound,
+}
+
+/// A candidate that no other one beats in both time and memory.
+struct Choosable {
+    batch: usize,
+    candidate: usize,
+    arena: u64,
+    transient: u64,
+    seconds: f64,
+    packing: Packing,
+}
+
+/// One point of the frontier of a survey.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    pub arena_bytes: u64,
+    pub transient_bytes: u64,
+    pub seconds: f64,
+    pub micro_batch: usize,
+    pub recomputed_ops: usize,
+}
+
+impl Micro {
+    fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
+        let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
+        let bound = lower_bound(&graphs, state_bytes, shop);
+        let (mut training, mut others) = (Vec::new(), Vec::new());
+        for (phase, graph) in graphs {
+            match phase.is_training() {
+                true => training = candidates(phase, graph, shop, depth)?,
+                false => others.push(Draft::new(phase, graph, shop, Effort::Full)?),
             }
         }
-        peak_transient = peak_transient.max(program.steps.iter().map(|s| s.live_bytes).max().unwrap_or(0));
-        programs.push(program);
+        if training.is_empty() && !others.is_empty() {
+            training.push(Candidate { draft: others.remove(0), recomputed: 0, clones: Vec::new() });
+        }
+        Ok(Micro { size, states, state_bytes, pinned_bytes, training, others, bound })
     }
-    let plan = Plan {
-        batch,
-        micro_batch,
-        programs,
-        states,
-        state_bytes,
-        transient_bytes,
-        peak_bytes: state_bytes + peak_transient,
-        predicted_step_seconds: predict(&drafts, target, request),
-        profile_hash: request.profile.hash(),
-    };
-    let largest = plan.state_bytes.max(plan.transient_bytes);
-    if largest > target.largest_binding() {
-        return Err(PlanError::Binding { segment: largest, limit: target.largest_binding() });
+
+    fn pinned(&self, draft: &Draft) -> u64 {
+        if draft.has_accumulators() { self.pinned_bytes } else { 0 }
     }
-    if let Some(budget) = request.budget
-        && plan.arena_bytes() > budget
-    {
-        return Err(PlanError::Refused(Box::new(refuse(&plan, &drafts, budget, lower_bound, fullest))));
+
+    /// Seconds of a whole step with a candidate.
+    fn seconds(&self, batch: usize, candidate: &Draft) -> f64 {
+        let times = |phase: Phase| match phase {
+            Phase::Step | Phase::Apply => 1.0,
+            Phase::Accumulate => (batch / self.size) as f64,
+            Phase::Eval | Phase::Checkpoint => 0.0,
+        };
+        let of = |d: &Draft| times(d.phase) * d.total_seconds();
+        let seconds = of(candidate) + self.others.iter().map(of).sum::<f64>();
+        // To the nanosecond: the order of a sum must not make one plan faster than another.
+        (seconds * 1e9).round() / 1e9
     }
-    for program in &plan.programs {
-        validate(&plan, program, target.alignment())
-            .map_err(|problem| PlanError::Invalid { phase: program.phase, problem })?;
+}
+
+fn items(draft: &Draft) -> Vec<Item> {
+    draft.buffers.iter().map(|b| Item { lower: b.lower, upper: b.upper, size: b.size }).collect()
+}
+
+impl Survey<'_> {
+    /// The efficient candidates: sorted by predicted time, each smaller than all that are faster. Only what could be
+    /// among them is packed.
+    fn efficient(&self) -> Vec<Choosable> {
+        let alignment = self.target.alignment();
+        let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
+        for (b, micro) in self.batches.iter().enumerate() {
+            for (c, candidate) in micro.training.iter().enumerate() {
+                let peak = micro.pinned(&candidate.draft) + candidate.draft.peak();
+                all.push((micro.seconds(self.batch, &candidate.draft), micro.state_bytes + peak, b, c));
+            }
+        }
+        all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let others: Vec<u64> = self.batches.iter().map(|m| self.others_end(m)).collect();
+        let mut found: Vec<Choosable> = Vec::new();
+        for (seconds, peak, b, c) in all {
+            let best = found.last().map_or(u64::MAX, |f| f.arena);
+            // The live bytes are the least that a packing can take.
+            if peak >= best {
+                continue;
+            }
+            let (micro, candidate) = (&self.batches[b], &self.batches[b].training[c]);
+            let packing = pack(&items(&candidate.draft), alignment);
+            let end = micro.pinned(&candidate.draft) + packing.capacity;
+            let transient = end.max(others[b]).max(micro.pinned_bytes);
+            let arena = micro.state_bytes + transient;
+            let fits = transient.max(micro.state_bytes) <= self.target.largest_binding();
+            if arena < best && fits {
+                found.push(Choosable { batch: b, candidate: c, arena, transient, seconds, packing });
+            }
+        }
+        found
     }
-    Ok(plan)
+
+    /// The end of the largest of the other programs.
+    fn others_end(&self, micro: &Micro) -> u64 {
+        let end = |d: &Draft| micro.pinned(d) + pack(&items(d), self.target.alignment()).capacity;
+        micro.others.iter().map(end).max().unwrap_or(0)
+    }
+
+    fn smallest_binding(&self) -> u64 {
+        let of = |m: &Micro| {
+            let peak = m.training.iter().map(|c| m.pinned(&c.draft) + c.draft.peak()).min().unwrap_or(0);
+            peak.max(m.state_bytes)
+        };
+        self.batches.iter().map(of).min().unwrap_or(0)
+    }
+
+    /// Time against memory, fastest and largest first.
+    pub fn frontier(&self) -> Vec<Point> {
+        let point = |o: &Choosable| Point {
+            arena_bytes: o.arena,
+            transient_bytes: o.transient,
+            seconds: o.seconds,
+            micro_batch: self.batches[o.batch].size,
+            recomputed_ops: self.batches[o.batch].training[o.candidate].recomputed,
+        };
+        self.options.iter().map(point).collect()
+    }
+
+    /// What a plan takes that keeps all the backward pass reads but uses every tool that costs no time.
+    pub fn free_tools_bytes(&self) -> u64 {
+        let micro = &self.batches[0];
+        let free = &micro.training[0].draft;
+        let end = micro.pinned(free) + pack(&items(free), self.target.alignment()).capacity;
+        micro.state_bytes + end.max(self.others_end(micro)).max(micro.pinned_bytes)
+    }
+
+    /// No plan of this model can take less.
+    pub fn lower_bound_bytes(&self) -> u64 {
+        self.batches.iter().map(|m| m.bound.bytes).min().unwrap_or(0)
+    }
+
+    /// The fastest plan that fits into the budget, ties to the smaller.
+    pub fn plan(&self, budget: Option<u64>) -> Result<Plan, PlanError> {
+        let fits = |o: &&Choosable| budget.is_none_or(|b| o.arena <= b);
+        match (self.options.iter().find(fits), budget, self.options.last()) {
+            (Some(option), ..) => self.finish(option),
+            (None, Some(budget), Some(smallest)) => {
+                let micro = &self.batches[smallest.batch];
+                let bound = self.batches.iter().map(|m| &m.bound).min_by_key(|b| b.bytes);
+                let bound = bound.unwrap_or(&micro.bound);
+                let plan = self.finish(smallest)?;
+                Err(PlanError::Refused(Box::new(refuse(&plan, budget, bound))))
+            }
+            (None, ..) => unreachable!("a survey without candidates"),
+        }
+    }
+
+    fn finish(&self, option: &Choosable) -> Result<Plan, PlanError> {
+        let micro = &self.batches[option.batch];
+        let candidate = &micro.training[option.candidate];
+        let by_name: HashMap<&str, Place> = micro.states.iter().map(|s| (s.name.as_str(), s.place)).collect();
+        let pinned = micro.pinned(&candidate.draft);
+        let mut programs =
+            vec![place::program(&candidate.draft, &by_name, pinned, &option.packing, candidate.clones.clone())];
+        let mut peak = candidate.draft.peak_with_accumulators();
+        for d in &micro.others {
+            let packing = pack(&items(d), self.target.alignment());
+            peak = peak.max(d.peak_with_accumulators());
+            programs.push(place::program(d, &by_name, micro.pinned(d), &packing, Vec::new()));
+        }
+        programs.sort_by_key(|p| p.phase);
+        let plan = Plan {
+            batch: self.batch,
+            micro_batch: micro.size,
+            programs,
+            states: micro.states.clone(),
+            state_bytes: micro.state_bytes,
+            transient_bytes: option.transient,
+            peak_bytes: micro.state_bytes + peak,
+            keep_all_bytes: self.keep_all_bytes,
+            lower_bound_bytes: self.lower_bound_bytes(),
+            recomputed_ops: candidate.recomputed,
+            savings: self.savings(option),
+            predicted_step_seconds: option.seconds,
+            fastest_step_seconds: self.options[0].seconds,
+            profile_hash: self.profile_hash,
+        };
+        for program in &plan.programs {
+            validate(&plan, program, self.target)
+                .map_err(|problem| PlanError::Invalid { phase: program.phase, problem })?;
+        }
+        Ok(plan)
+    }
+
+    /// The free tools, and what recompute and micro-batches save on top of them.
+    fn savings(&self, option: &Choosable) -> Vec<Saving> {
+        let mut savings = self.savings.clone();
+        let peak = |b: usize, c: usize| {
+            let micro = &self.batches[b];
+            (micro.pinned(&micro.training[c].draft) + micro.training[c].draft.peak()) as i64
+        };
+        savings.push(Saving { tool: "micro-batches", bytes: peak(0, 0) - peak(option.batch, 0) });
+        let bytes = peak(option.batch, 0) - peak(option.batch, option.candidate);
+        savings.push(Saving { tool: "recompute", bytes });
+        savings.retain(|s| s.bytes != 0);
+        savings
+    }
+
+    pub fn grouping(&self) -> Grouping {
+        self.grouping
+    }
 }
 
 /// Gives every state of every program one place: kept ones side by side in the state segment, accumulators at the start
@@ -129,196 +427,4 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
         }
     }
     Ok((slots, state_end, pinned_end.next_multiple_of(alignment)))
-}
-
-/// The groups in an order that respects the states; or a state that is overwritten while it is still needed.
-fn ordered(graph: &Graph, target: &dyn Target, request: &Request) -> Result<Vec<Group>, ValueId> {
-    let found = group(graph, request.grouping);
-    let order = order(graph, &found)?;
-    check_donations(graph, &found, target)?;
-    Ok(order.into_iter().map(|i| found[i].clone()).collect())
-}
-
-/// A state may be overwritten by a kernel that still reads it only if that kernel can work in place.
-fn check_donations(graph: &Graph, groups: &[Group], target: &dyn Target) -> Result<(), ValueId> {
-    for d in &graph.donations {
-        let writer = groups.iter().find(|g| g.writes.contains(&d.new));
-        let Some(writer) = writer else { continue };
-        let mut reads = writer.reads.iter().filter(|&&v| storage(graph, v) == d.old);
-        if !reads.all(|&v| target.can_run_in_place(graph, writer, v, d.new)) {
-            return Err(d.old);
-        }
-    }
-    Ok(())
-}
-
-/// A program on its way: groups in order, scratch and lifetimes known, nothing placed.
-struct Draft {
-    phase: Phase,
-    graph: Graph,
-    groups: Vec<Group>,
-    needed: Needed,
-    buffers: Vec<Buffer>,
-}
-
-impl Draft {
-    fn new(phase: Phase, mut graph: Graph, target: &dyn Target, request: &Request) -> Result<Draft, PlanError> {
-        let mut copies = graph.donations.len();
-        let groups = loop {
-            match ordered(&graph, target, request) {
-                Ok(groups) => break groups,
-                Err(state) if copies > 0 => {
-                    let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
-                    graph = copy_state(&graph, state).map_err(problem)?;
-                    copies -= 1;
-                }
-                Err(state) => {
-                    let problem = format!("the state %{} is overwritten while it is still needed", state.0);
-                    return Err(PlanError::Graph { phase, problem });
-                }
-            }
-        };
-        let needed = Needed::new(&graph);
-        let scratch: Vec<u64> = groups.iter().map(|g| target.scratch_bytes(&graph, g)).collect();
-        let buffers = buffers(&graph, &groups, &needed, &scratch);
-        Ok(Draft { phase, graph, groups, needed, buffers })
-    }
-
-    fn has_accumulators(&self) -> bool {
-        self.graph.states().any(|(s, _)| s.class == StateClass::Accumulator)
-    }
-
-    fn accumulator_bytes(&self) -> u64 {
-        let accumulators = self.graph.states().filter(|(s, _)| s.class == StateClass::Accumulator);
-        accumulators.map(|(_, v)| self.graph.ty(v).bytes()).sum()
-    }
-
-    /// The most transient bytes that one kernel reads, writes and uses as scratch: no plan can do with less.
-    fn largest_working_set(&self) -> u64 {
-        let mut size_of: HashMap<ValueId, u64> = HashMap::new();
-        let mut scratch_of = vec![0; self.groups.len()];
-        for b in &self.buffers {
-            match b.owner {
-                Owner::Value(v) => drop(size_of.insert(v, b.size)),
-                Owner::Scratch(step) => scratch_of[step] = b.size,
-            }
-        }
-        let working_set = |(step, g): (usize, &Group)| {
-            let mut values = g.writes.clone();
-            values.extend(g.reads.iter().map(|&v| storage(&self.graph, v)));
-            values.sort_unstable();
-            values.dedup();
-            scratch_of[step] + values.iter().filter_map(|v| size_of.get(v)).sum::<u64>()
-        };
-        self.groups.iter().enumerate().map(working_set).max().unwrap_or(0) + self.accumulator_bytes()
-    }
-
-    /// Packs the buffers above the `pinned` bytes and returns the program with the end of its transient memory.
-    fn place(&self, states: &HashMap<&str, Place>, pinned: u64, alignment: u64) -> (Program, u64) {
-        let items: Vec<Item> =
-            self.buffers.iter().map(|b| Item { lower: b.lower, upper: b.upper, size: b.size }).collect();
-        let packing = pack(&items, alignment);
-        let mut places = vec![None; self.graph.values().len()];
-        let mut scratch = vec![None; self.groups.len()];
-        let mut dies = vec![Vec::new(); self.groups.len()];
-        let mut kept = vec![false; places.len()];
-        for v in (0..places.len() as u32).map(ValueId).filter(|v| self.needed.at_end[v.index()]) {
-            // An output may be a view: then what it views is kept.
-            kept[storage(&self.graph, v).index()] = true;
-        }
-        for (b, offset) in self.buffers.iter().zip(&packing.offsets) {
-            let place = Some(Place { segment: Segment::Transient, offset: pinned + offset, size: b.size });
-            match b.owner {
-                Owner::Value(v) => {
-                    places[v.index()] = place;
-                    // An input that only views read dies with no step.
-                    if !kept[v.index()]
-                        && let Some(dead) = dies.get_mut(b.upper - 1)
-                    {
-                        dead.push(v);
-                    }
-                }
-                Owner::Scratch(step) => scratch[step] = place,
-            }
-        }
-        self.place_states_and_views(states, &mut places);
-        let live = live_bytes(&self.buffers, self.groups.len());
-        let accumulators = self.accumulator_bytes();
-        let steps = (0..self.groups.len())
-            .map(|i| Step {
-                group: self.groups[i].clone(),
-                scratch: scratch[i],
-                dies: std::mem::take(&mut dies[i]),
-                live_bytes: live[i] + accumulators,
-            })
-            .collect();
-        let program = Program { phase: self.phase, graph: self.graph.clone(), steps, places };
-        (program, pinned + packing.capacity)
-    }
-
-    fn place_states_and_views(&self, states: &HashMap<&str, Place>, places: &mut [Option<Place>]) {
-        for (state, v) in self.graph.states() {
-            places[v.index()] = states.get(state.name.as_str()).copied();
-        }
-        for d in &self.graph.donations {
-            places[d.new.index()] = places[d.old.index()];
-        }
-        for id in self.graph.node_ids().filter(|&id| is_view(&self.graph, id)) {
-            let v = self.graph.node(id).outputs[0];
-            places[v.index()] = places[storage(&self.graph, v).index()];
-        }
-    }
-}
-
-fn predict(drafts: &[Draft], target: &dyn Target, request: &Request) -> f64 {
-    let seconds = |d: &Draft| d.groups.iter().map(|g| target.seconds(&d.graph, g, &request.profile)).sum::<f64>();
-    let times = |phase: Phase| match phase {
-        Phase::Step | Phase::Apply => 1.0,
-        Phase::Accumulate => (request.batch / request.micro_batch) as f64,
-        Phase::Eval => 0.0,
-    };
-    drafts.iter().map(|d| times(d.phase) * seconds(d)).sum()
-}
-
-fn refuse(
-    plan: &Plan,
-    drafts: &[Draft],
-    budget: u64,
-    lower_bound: u64,
-    fullest: Option<(u64, usize, usize)>,
-) -> Refusal {
-    let mut largest = Vec::new();
-    let mut instant = "the start".to_string();
-    if let Some((_, draft, step)) = fullest {
-        let d = &drafts[draft];
-        let root = d.graph.node(d.groups[step].root());
-        instant = format!(
-            "{} in layer \"{}\" (kernel {} of {} of the {} program)",
-            root.op.name(),
-            root.scope,
-            step + 1,
-            d.groups.len(),
-            d.phase.name()
-        );
-        largest = d.buffers.iter().filter(|b| b.lower <= step && step < b.upper).map(|b| resident(d, b)).collect();
-        largest.sort_by_key(|r| std::cmp::Reverse(r.bytes));
-        largest.truncate(10);
-    }
-    Refusal { budget, needed: plan.arena_bytes(), state_bytes: plan.state_bytes, lower_bound, instant, largest }
-}
-
-fn resident(d: &Draft, b: &Buffer) -> Resident {
-    let of = |v: ValueId| {
-        let node = d.graph.node(d.graph.producer(v));
-        let op = if let Op::Input(_) = node.op { "input" } else { node.op.name() };
-        Resident { layer: node.scope.clone(), op, ty: d.graph.ty(v).clone(), bytes: b.size }
-    };
-    match b.owner {
-        Owner::Value(v) => of(v),
-        Owner::Scratch(step) => {
-            let node = d.graph.node(d.groups[step].root());
-            let ty = memfit_ir::TensorType::new(memfit_ir::DType::U8, [b.size as usize]);
-            Resident { layer: node.scope.clone(), op: "scratch", ty, bytes: b.size }
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The plan as plain data: programs, their steps in order, and a place for every value.
 
 use memfit_ir::op::{Init, StateClass};
-use memfit_ir::{Graph, TensorType, ValueId};
+use memfit_ir::{Graph, NodeId, TensorType, ValueId};
 use memfit_transform::Group;
 
 /// Where a buffer lives.
@@ -28,6 +28,8 @@ pub enum Phase {
     Accumulate,
     Apply,
     Eval,
+    /// Hands every state out.
+    Checkpoint,
 }
 
 impl Phase {
@@ -37,7 +39,13 @@ impl Phase {
             Phase::Accumulate => "accumulate",
             Phase::Apply => "apply",
             Phase::Eval => "eval",
+            Phase::Checkpoint => "checkpoint",
         }
+    }
+
+    /// Whether it has a backward pass.
+    pub fn is_training(self) -> bool {
+        matches!(self, Phase::Step | Phase::Accumulate)
     }
 }
 
@@ -51,6 +59,8 @@ pub struct Step {
     pub dies: Vec<ValueId>,
     /// Bytes of the transient segment that are live during this step.
     pub live_bytes: u64,
+    /// Predicted.
+    pub seconds: f64,
 }
 
 /// A graph with its order and the place of every value.
@@ -61,6 +71,8 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// By value; none for values that never leave a kernel.
     pub places: Vec<Option<Place>>,
+    /// Nodes that make a value again which was made in the forward pass and not kept.
+    pub clones: Vec<NodeId>,
 }
 
 impl Program {
@@ -79,6 +91,13 @@ pub struct StateSlot {
     pub place: Place,
 }
 
+/// Bytes of the peak that a tool saved; negative where it cost some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    pub tool: &'static str,
+    pub bytes: i64,
+}
+
 /// Everything that an executor needs. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -91,7 +110,16 @@ pub struct Plan {
     pub transient_bytes: u64,
     /// Most bytes live at once, states included.
     pub peak_bytes: u64,
+    /// What a plain eager framework would hold: see the planner's `keep_all`.
+    pub keep_all_bytes: u64,
+    /// No plan of this model can take less.
+    pub lower_bound_bytes: u64,
+    pub recomputed_ops: usize,
+    /// What each tool saved, in the order they were applied.
+    pub savings: Vec<Saving>,
     pub predicted_step_seconds: f64,
+    /// Of the fastest plan without a budget.
+    pub fastest_step_seconds: f64,
     pub profile_hash: u64,
 }
 
@@ -99,6 +127,12 @@ impl Plan {
     /// What is taken from the device: both segments.
     pub fn arena_bytes(&self) -> u64 {
         self.state_bytes + self.transient_bytes
+    }
+
+    /// Bytes of the batch, or micro-batch, that is staged for a step.
+    pub fn input_bytes(&self) -> u64 {
+        let training = self.programs.iter().find(|p| p.phase.is_training()).or(self.programs.first());
+        training.map_or(0, |p| p.graph.inputs().map(|(_, v)| p.graph.ty(v).bytes()).sum())
     }
 
     pub fn program(&self, phase: Phase) -> Option<&Program> {

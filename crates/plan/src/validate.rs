@@ -2,7 +2,9 @@
 //! lifetimes or packing and shares no code with them: a value that is read must still be there, unharmed.
 
 use memfit_ir::{Graph, Op, ValueId};
+use memfit_transform::Group;
 
+use crate::target::Target;
 use crate::types::{Place, Plan, Program, Segment};
 
 /// What lies in memory, by its writer.
@@ -12,8 +14,8 @@ struct Written {
 }
 
 /// Checks that a program only reads what is there, stays inside its segments, and leaves every state updated.
-pub fn validate(plan: &Plan, program: &Program, alignment: u64) -> Result<(), String> {
-    let graph = &program.graph;
+pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), String> {
+    let (graph, alignment) = (&program.graph, target.alignment());
     let mut memory: Vec<Written> = Vec::new();
     for v in (0..graph.values().len() as u32).map(ValueId) {
         if let Some(place) = program.place(v) {
@@ -25,13 +27,11 @@ pub fn validate(plan: &Plan, program: &Program, alignment: u64) -> Result<(), St
     }
     let mut done = vec![false; graph.nodes().len()];
     for (number, step) in program.steps.iter().enumerate() {
-        let inside = |v: ValueId| step.group.nodes.contains(&graph.producer(v));
+        let reads = operands(graph, &step.group);
+        for &v in &reads {
+            read(program, &memory, v).map_err(|e| format!("step {number}: {e}"))?;
+        }
         for id in &step.group.nodes {
-            for &v in &graph.node(*id).inputs {
-                if !inside(v) {
-                    read(program, &memory, v).map_err(|e| format!("step {number}: {e}"))?;
-                }
-            }
             if std::mem::replace(&mut done[id.index()], true) {
                 return Err(format!("node {} runs twice", id.0));
             }
@@ -40,8 +40,7 @@ pub fn validate(plan: &Plan, program: &Program, alignment: u64) -> Result<(), St
             let problem = |e| format!("step {number}: the scratch {e}");
             bounds(plan, scratch, alignment).map_err(problem)?;
             // Scratch and results must not overlap each other or anything that is read in this step.
-            let reads = step.group.nodes.iter().flat_map(|id| &graph.node(*id).inputs);
-            for v in reads.chain(&step.group.writes) {
+            for v in reads.iter().chain(&step.group.writes) {
                 if program.place(*v).is_some_and(|p| overlap(p, scratch)) {
                     return Err(format!("step {number}: the scratch overlaps %{}", v.0));
                 }
@@ -54,7 +53,7 @@ pub fn validate(plan: &Plan, program: &Program, alignment: u64) -> Result<(), St
             if others.iter().any(|o| program.place(*o).is_some_and(|p| overlap(p, place))) {
                 return Err(format!("step {number}: two results overlap at %{}", v.0));
             }
-            in_place_is_a_donation(program, number, v, place)?;
+            check_in_place(program, number, v, place, target)?;
             write(program, &mut memory, v)?;
         }
     }
@@ -70,23 +69,33 @@ pub fn validate(plan: &Plan, program: &Program, alignment: u64) -> Result<(), St
     Ok(())
 }
 
-/// A result may overlap something read by the same kernel only where it takes over that very state.
-fn in_place_is_a_donation(program: &Program, number: usize, v: ValueId, place: Place) -> Result<(), String> {
+/// A result may overlap something read by the same kernel only where it lies exactly there and the target can do that.
+fn check_in_place(
+    program: &Program,
+    number: usize,
+    v: ValueId,
+    place: Place,
+    target: &dyn Target,
+) -> Result<(), String> {
     let graph = &program.graph;
-    for id in &program.steps[number].group.nodes {
-        for &r in &graph.node(*id).inputs {
-            let inside = program.steps[number].group.nodes.contains(&graph.producer(r));
-            let mut source = r;
-            while let Op::Reshape(_) = graph.producer_op(source) {
-                source = graph.node(graph.producer(source)).inputs[0];
-            }
-            let donated = graph.donations.iter().any(|d| d.old == source && d.new == v);
-            if !inside && !donated && program.place(r).is_some_and(|p| overlap(p, place)) {
-                return Err(format!("step {number}: %{} overwrites %{}, which it reads", v.0, r.0));
-            }
+    let group = &program.steps[number].group;
+    for r in operands(graph, group) {
+        let Some(read) = program.place(r).filter(|p| overlap(*p, place)) else { continue };
+        if read != place || !target.can_run_in_place(graph, group, r, v) {
+            return Err(format!("step {number}: %{} overwrites %{}, which it reads", v.0, r.0));
         }
     }
     Ok(())
+}
+
+/// What the nodes of a group read from outside of it. A constant that the group does not ask memory for is held by the
+/// kernel itself.
+fn operands(graph: &Graph, group: &Group) -> Vec<ValueId> {
+    let outside = |v: &ValueId| {
+        let held = matches!(graph.producer_op(*v), Op::Fill(_)) && !group.reads.contains(v);
+        !held && !group.nodes.contains(&graph.producer(*v))
+    };
+    group.nodes.iter().flat_map(|id| graph.node(*id).inputs.iter().copied()).filter(outside).collect()
 }
 
 fn overlap(a: Place, b: Place) -> bool {
@@ -111,8 +120,6 @@ fn read(program: &Program, memory: &[Written], v: ValueId) -> Result<(), String>
     let node = graph.node(graph.producer(v));
     match &node.op {
         Op::Reshape(_) if program.place(v) == program.place(node.inputs[0]) => read(program, memory, node.inputs[0]),
-        // A constant without a place is held by the kernel itself.
-        Op::Fill(_) if program.place(v).is_none() => Ok(()),
         _ => Err(format!("%{} ({} in \"{}\") is read, but is not there any more", v.0, node.op.name(), node.scope)),
     }
 }

@@ -42,6 +42,8 @@ pub enum Error {
     Share { share: f32 },
     #[error("{op}{}: {problem}, so that the step cannot be split into micro-batches", at(.scope))]
     CannotSplit { op: &'static str, scope: String, problem: String },
+    #[error("{op}{}: {problem}, so that a step that overflows cannot be skipped; train in bf16 or f32", at(.scope))]
+    CannotSkip { op: &'static str, scope: String, problem: String },
 }
 
 impl Error {

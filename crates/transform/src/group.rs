@@ -6,7 +6,7 @@
 
 mod prologue;
 
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
 /// Nodes that one kernel runs, in a valid order: what is computed while a contraction reads its operands, then the root,
 /// then the chain behind it.
@@ -126,6 +126,7 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
     };
     let mut in_prologue = vec![false; graph.nodes().len()];
     before.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
+    let mut waiting = vec![false; graph.nodes().len()];
     for id in graph.node_ids() {
         let node = graph.node(id);
         if matches!(node.op, Op::Input(_) | Op::State(_)) {
@@ -143,8 +144,14 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
             // It goes with the contraction that reads it, and nobody else does.
             continue;
         }
+        if grouping == Grouping::Fused && waits(graph, &needed, id, &in_prologue) {
+            // It goes with its reader, and is ready when its source is.
+            of[id.index()] = of[graph.producer(node.inputs[0]).index()];
+            waiting[id.index()] = true;
+            continue;
+        }
         let joined = match grouping {
-            Grouping::Fused => joinable(graph, &groups, &of, id),
+            Grouping::Fused => joinable(graph, &groups, &of, &waiting, id),
             Grouping::Single => None,
         };
         let index = joined.unwrap_or_else(|| {
@@ -155,8 +162,10 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
             groups[index].before = before[id.index()].len();
             groups[index].nodes.clone_from(&before[id.index()]);
         }
-        groups[index].nodes.push(id);
-        of[id.index()] = Some(index);
+        for member in waiting_for(graph, &waiting, id).chain([id]) {
+            groups[index].nodes.push(member);
+            of[member.index()] = Some(index);
+        }
     }
     for g in &mut groups {
         g.finish(graph, &needed);
@@ -170,34 +179,70 @@ fn needs_memory(graph: &Graph, needed: &Needed, fill: NodeId) -> bool {
     needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !reads_immediates(&graph.node(*u).op))
 }
 
-fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeId) -> Option<usize> {
+/// Whether a node is a cast from 16 bits. It never joins the maker of its input, so that the 16 bits are what lies in memory
+/// until somebody reads them.
+fn widens(graph: &Graph, node: &memfit_ir::Node) -> bool {
+    node.op == Op::Cast(DType::F32) && matches!(graph.ty(node.inputs[0]).dtype, DType::F16 | DType::BF16)
+}
+
+/// Whether a node is such a cast, read by one elementwise node, element for element: it joins its reader, unless that goes with
+/// a contraction to which the cast does not belong.
+fn waits(graph: &Graph, needed: &Needed, id: NodeId, in_prologue: &[bool]) -> bool {
     let node = graph.node(id);
-    if !node.op.is_elementwise() {
+    let v = node.outputs[0];
+    let [reader] = needed.users[v.index()][..] else { return false };
+    if in_prologue[reader.index()] {
+        return false;
+    }
+    let reader = graph.node(reader);
+    widens(graph, node)
+        && !needed.at_end[v.index()]
+        && reader.op.is_elementwise()
+        && graph.shape(reader.outputs[0]) == graph.shape(v)
+        && !vectors(&reader.op, &reader.inputs).any(|&vector| vector == v)
+}
+
+/// The casts that a node's inputs wait as, each once.
+fn waiting_for<'a>(graph: &'a Graph, waiting: &'a [bool], id: NodeId) -> impl Iterator<Item = NodeId> + 'a {
+    let inputs = &graph.node(id).inputs;
+    let first = |i: usize| !inputs[..i].contains(&inputs[i]);
+    (0..inputs.len()).filter(move |&i| first(i)).map(|i| graph.producer(inputs[i])).filter(|n| waiting[n.index()])
+}
+
+fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], waiting: &[bool], id: NodeId) -> Option<usize> {
+    let node = graph.node(id);
+    if !node.op.is_elementwise() || widens(graph, node) {
         return None;
     }
     let latest = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max()?;
     let group = &groups[latest];
     let root = graph.node(group.root());
-    let open = group.behind().len() + 1 < MAX_NODES && (root.op.is_elementwise() || is_contraction(&root.op));
+    let open = group.behind().len() + 1 + waiting_for(graph, waiting, id).count() < MAX_NODES
+        && (root.op.is_elementwise() || is_contraction(&root.op));
     let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
     // Everything that the node takes from the group must be inside it, element for element: not a view of it.
     let direct = node
         .inputs
         .iter()
         .filter(|&&v| of[graph.producer(v).index()] == Some(latest))
-        .all(|&v| group.contains(graph.producer(v)) && graph.shape(v) == graph.shape(node.outputs[0]));
+        .map(|&v| if waiting[graph.producer(v).index()] { graph.node(graph.producer(v)).inputs[0] } else { v })
+        .all(|v| group.contains(graph.producer(v)) && graph.shape(v) == graph.shape(node.outputs[0]));
     (open && same_shape && direct && elementwise_in(graph, node, group)).then_some(latest)
 }
 
 /// The vectors of the batch-norm family are read whole before the first element, so they must come from outside.
 fn elementwise_in(graph: &Graph, node: &memfit_ir::Node, group: &Group) -> bool {
-    let inside = |v: &ValueId| group.contains(graph.producer(*v));
-    match &node.op {
-        Op::BatchApply(_) => !node.inputs[1..].iter().any(inside),
-        Op::BatchGradInput(_) => !node.inputs.iter().enumerate().any(|(i, v)| i != 0 && i != 4 && inside(v)),
-        Op::Dropout(_) => !inside(&node.inputs[1]),
-        _ => true,
-    }
+    !vectors(&node.op, &node.inputs).any(|v| group.contains(graph.producer(*v)))
+}
+
+/// The inputs of an elementwise op that are not read element by element.
+fn vectors<'a>(op: &Op, inputs: &'a [ValueId]) -> impl Iterator<Item = &'a ValueId> {
+    let elements: &[usize] = match op {
+        Op::BatchApply(_) | Op::Dropout(_) => &[0],
+        Op::BatchGradInput(_) => &[0, 4],
+        _ => &[0, 1, 2],
+    };
+    inputs.iter().enumerate().filter(|(i, _)| !elements.contains(i)).map(|(_, v)| v)
 }
 
 /// Whether the output of an op may be finished by an elementwise chain while it is still in the cache.

@@ -1,4 +1,4 @@
-//! Graph → Graph: gradients, the training step, pruning; and grouping. [`passes`] lists what runs, in its order, and why.
+//! Graph → Graph: gradients, precision, the training step, pruning; and grouping. [`passes`] lists what runs, in its order, and why.
 //!
 //! Every transform reads one graph and writes another. None allocates device memory, looks at a budget or runs
 //! anything.
@@ -9,7 +9,10 @@ pub mod grad;
 pub mod group;
 pub mod masks;
 pub mod passes;
+pub mod precision;
 pub mod prune;
+pub mod recompute;
+pub mod samples;
 pub mod step;
 
 pub use copy_state::copy_state;
@@ -17,5 +20,7 @@ pub use error::{Error, Result};
 pub use grad::{Cotangent, Gradients, gradients};
 pub use group::{Group, Grouping, Needed};
 pub use masks::{save_masks, save_masks_before};
+pub use precision::{Half, Precision, forward_in};
 pub use prune::prune;
+pub use recompute::{Fate, Recomputed, end_of_forward, recompute};
 pub use step::{Clip, Split, Training, split_step, step};

@@ -4,12 +4,13 @@
 use memfit_ir::{Donation, Graph, Node, NodeId, Op, ValueId};
 
 use crate::group::Needed;
+use crate::recompute::end_of_forward;
 
 /// A training step, or the graph of one micro-batch, in which the masks of such activations are saved. A graph without a
 /// loss stays as it is.
 pub fn save_masks(graph: &Graph) -> Graph {
-    match loss_of(graph) {
-        Some(loss) => save_masks_before(graph, loss),
+    match end_of_forward(graph) {
+        Some(loss) => save_masks_before(graph, graph.node(loss).outputs[0]),
         None => graph.clone(),
     }
 }
@@ -42,15 +43,6 @@ pub fn save_masks_before(graph: &Graph, end: ValueId) -> Graph {
     out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), at(*v))).collect();
     out.donations = graph.donations.iter().map(|d| Donation { old: at(d.old), new: at(d.new) }).collect();
     out
-}
-
-/// The loss of a step, or the sum that a micro-batch adds its loss to.
-fn loss_of(graph: &Graph) -> Option<ValueId> {
-    let sum = || {
-        let old = graph.state("accumulate/loss")?;
-        graph.donations.iter().find(|d| d.old == old).map(|d| d.new)
-    };
-    graph.output("loss").or_else(sum)
 }
 
 fn push(out: &mut Graph, op: Op, inputs: &[ValueId], like: &Node) -> NodeId {

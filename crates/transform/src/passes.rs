@@ -1,6 +1,7 @@
 //! The passes, in the order they run, with the reason for each. [`crate::step()`] runs these lists and nothing besides.
 
 use crate::error::Result;
+use crate::precision::{self, scale};
 use crate::prune::prune;
 use crate::step::{Job, accumulate, clip, differentiate, update};
 
@@ -13,16 +14,43 @@ pub struct Pass {
 }
 
 /// The whole step, from a forward graph.
-pub const STEP: &[Pass] = &[DIFFERENTIATE, CLIP, UPDATE, PRUNE, VERIFY];
+pub const STEP: &[Pass] =
+    &[ROUND, DIFFERENTIATE, ROUND_GRADIENTS, UNSCALE, CLIP, UPDATE, RESCALE, WIDEN, PRUNE, VERIFY];
 /// One micro-batch of a step, from a forward graph.
-pub const ACCUMULATE: &[Pass] = &[DIFFERENTIATE, ADD_UP, PRUNE, VERIFY];
+pub const ACCUMULATE: &[Pass] = &[ROUND, DIFFERENTIATE, ROUND_GRADIENTS, ADD_UP, WIDEN, PRUNE, VERIFY];
 /// The end of a step in micro-batches, from the graph of its accumulators.
-pub const APPLY: &[Pass] = &[CLIP, UPDATE, PRUNE, VERIFY];
+pub const APPLY: &[Pass] = &[UNSCALE, CLIP, UPDATE, RESCALE, PRUNE, VERIFY];
+
+const ROUND: Pass = Pass {
+    name: "round",
+    reason: "stores activations in 16 bits; before gradients, so that these are taken of the numbers that are used",
+    run: precision::round,
+};
 
 const DIFFERENTIATE: Pass = Pass {
     name: "differentiate",
     reason: "everything below reads the gradients of the trained parameters",
     run: differentiate,
+};
+const ROUND_GRADIENTS: Pass = Pass {
+    name: "round gradients",
+    reason: "stores what else is an activation's gradient in 16 bits; while it is known which values are",
+    run: precision::round_gradients,
+};
+const UNSCALE: Pass = Pass {
+    name: "unscale",
+    reason: "with f16 the gradients carry the loss's scale, of which neither clip nor optimizer may know",
+    run: scale::unscale,
+};
+const RESCALE: Pass = Pass {
+    name: "rescale",
+    reason: "the next step's scale follows from whether this one overflowed",
+    run: scale::rescale,
+};
+const WIDEN: Pass = Pass {
+    name: "widen",
+    reason: "casts back to f32 stand directly before each reader, so it follows everything that adds readers",
+    run: precision::widen,
 };
 const CLIP: Pass = Pass {
     name: "clip",

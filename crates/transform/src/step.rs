@@ -15,10 +15,12 @@ use memfit_ir::{Graph, Op, TensorType, ValueId};
 use crate::error::{Error, Result};
 use crate::grad::{Cotangent, gradients};
 use crate::passes;
+use crate::precision::Precision;
+use crate::precision::scale::{self, Scaling};
 
 pub(crate) use split::accumulate;
 pub use split::{Split, split_step};
-pub(crate) use update::{clip, update};
+pub(crate) use update::{SCOPE, clip, scalar, sum_of_squares, update};
 
 /// How the parameters of a model are trained.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +29,7 @@ pub struct Training {
     pub clip: Clip,
     /// The names of the parameters that stay as they are.
     pub frozen: HashSet<String>,
+    pub precision: Precision,
 }
 
 /// A limit on the gradients; positive and finite.
@@ -50,7 +53,9 @@ impl Clip {
 }
 
 /// The name of the output that is the loss.
-const LOSS: &str = "loss";
+pub(crate) const LOSS: &str = "loss";
+/// What the names of the sums over micro-batches begin with.
+pub(crate) const ACCUMULATE: &str = "accumulate/";
 
 /// The whole training step. It keeps the outputs and donations of `forward`, gives the loss as "loss", and updates
 /// every parameter that is not frozen from the inputs `lr` and `clock`.
@@ -74,6 +79,16 @@ pub(crate) struct Job<'a> {
     pub(crate) params: Vec<ValueId>,
     /// One for each parameter, once they are known.
     pub(crate) grads: Vec<ValueId>,
+    /// Of mixed precision: an activation, and what its readers read instead.
+    pub(crate) stored: Vec<(ValueId, ValueId)>,
+    /// A forward value and what flowed into it.
+    pub(crate) arrivals: Vec<(ValueId, ValueId)>,
+    /// Where the loss is scaled: one over the scale, once there are gradients.
+    pub(crate) unscale: Option<ValueId>,
+    /// Where the loss is scaled, once the gradients are not any more.
+    pub(crate) scaling: Option<Scaling>,
+    /// The sum of the squares of all gradients, once somebody asked for it.
+    pub(crate) squares: Option<ValueId>,
 }
 
 impl<'a> Job<'a> {
@@ -81,7 +96,13 @@ impl<'a> Job<'a> {
         training.clip.check()?;
         check_loss(forward, loss)?;
         let params = trained(forward, &training.frozen)?;
-        Ok(Job { graph: forward.clone(), training, loss, share, params, grads: Vec::new() })
+        Ok(Job::at(forward.clone(), training, loss, share, params))
+    }
+
+    fn at(graph: Graph, training: &'a Training, loss: ValueId, share: f32, params: Vec<ValueId>) -> Job<'a> {
+        let (grads, stored, arrivals) = (Vec::new(), Vec::new(), Vec::new());
+        let (unscale, scaling, squares) = (None, None, None);
+        Job { graph, training, loss, share, params, grads, stored, arrivals, unscale, scaling, squares }
     }
 }
 
@@ -105,30 +126,32 @@ fn trained(forward: &Graph, frozen: &HashSet<String>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn differentiate(job: &mut Job) -> Result<()> {
-    let found = gradients(&job.graph, &[(job.loss, Cotangent::Constant(job.share))], &job.params)?;
+    let seed = scale::seed(job)?.map_or(Cotangent::Constant(job.share), Cotangent::Value);
+    let found = gradients(&job.graph, &[(job.loss, seed)], &job.params)?;
     let given =
         job.params.iter().zip(&found.of).map(|(&param, grad)| {
             grad.ok_or_else(|| Error::Unreached { param: state_of(&job.graph, param).name.clone() })
         });
     job.grads = given.collect::<Result<_>>()?;
+    job.arrivals = found.arrivals;
     job.graph = found.graph;
     Ok(())
 }
 
 /// The state that a value is; for values known to be one.
-fn state_of(graph: &Graph, v: ValueId) -> &State {
+pub(crate) fn state_of(graph: &Graph, v: ValueId) -> &State {
     match graph.producer_op(v) {
         Op::State(s) => s,
         other => unreachable!("%{} is a state, not the output of {}", v.0, other.name()),
     }
 }
 
-fn scope_of(graph: &Graph, v: ValueId) -> String {
+pub(crate) fn scope_of(graph: &Graph, v: ValueId) -> String {
     graph.node(graph.producer(v)).scope.clone()
 }
 
 /// Appends a node and gives its first output.
-fn push(graph: &mut Graph, op: Op, inputs: &[ValueId], scope: &str) -> Result<ValueId> {
+pub(crate) fn push(graph: &mut Graph, op: Op, inputs: &[ValueId], scope: &str) -> Result<ValueId> {
     let node = graph.push(op, inputs, scope)?;
     Ok(graph.node(node).outputs[0])
 }

@@ -6,7 +6,8 @@ use memfit_transform::{save_masks, save_masks_before};
 
 /// The graph of a text, with masks, as text; the forward pass ends with the output `loss`.
 fn masked(text: &str) -> String {
-    let graph = save_masks(&parse(text).unwrap());
+    let graph = parse(text).unwrap();
+    let graph = save_masks_before(&graph, graph.output("loss").unwrap());
     memfit_ir::verify(&graph).unwrap();
     print(&graph)
 }

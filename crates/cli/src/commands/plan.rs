@@ -28,7 +28,7 @@ pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
     if run.json {
         let event = json!({
             "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
-            "accumulate": plan.accumulate(), "precision": "f32", "device": "cpu",
+            "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "device": "cpu",
             "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
             "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": input,
             "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
@@ -41,7 +41,7 @@ pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
     }
     let budget = run.request.budget.map_or("no budget given".into(), |b| format!("budget {}", Bytes(b)));
     say!(
-        "{}, batch {}{}, f32, cpu with {} threads; {budget}",
+        "{}, batch {}{}, {}, cpu with {} threads; {budget}",
         run.name,
         plan.batch,
         if plan.micro_batch < plan.batch {
@@ -49,6 +49,7 @@ pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
         } else {
             String::new()
         },
+        run.training.precision.name(),
         run.threads,
     );
     let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));

@@ -1,6 +1,5 @@
 //! `memfit train`: trains on the built-in digits under the plan.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -14,7 +13,7 @@ use serde_json::json;
 
 use crate::digits::{self, Digits};
 use crate::failure::{diverged, usage};
-use crate::run::Run;
+use crate::run::{Run, check_writable};
 use crate::say::say;
 
 const SHAPE: [usize; 3] = [8, 8, 1];
@@ -76,13 +75,7 @@ fn check(run: &Run, data: &Digits) -> Result<()> {
         return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
     }
     if let Some(path) = &run.out {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if path.is_dir() || !folder.is_dir() {
-            return Err(usage(format!(
-                "--out {} cannot be written: name a file in a folder that exists",
-                path.display()
-            )));
-        }
+        check_writable(path)?;
     }
     Ok(())
 }
@@ -104,10 +97,10 @@ impl<'a> Trainer<'a> {
         let batch = run.request.batch;
         Trainer {
             run,
-            engine,
             images: vec![0.0; batch * 64],
             labels: vec![0; batch],
-            logits: vec![0.0; run.request.micro_batch * 10],
+            logits: vec![0.0; engine.plan().micro_batch * 10],
+            engine,
             step: 0,
             losses: (0.0, 0),
             started: Instant::now(),
@@ -166,7 +159,7 @@ impl<'a> Trainer<'a> {
     /// The share of a set that the model gets right. A last batch that is not full is filled up with its first sample.
     fn accuracy(&mut self, data: &Digits) -> Result<f64> {
         // Evaluation runs a micro-batch at a time.
-        let batch = self.run.request.micro_batch;
+        let batch = self.engine.plan().micro_batch;
         let mut right = 0;
         let all: Vec<usize> = (0..data.len()).collect();
         for picked in all.chunks(batch) {

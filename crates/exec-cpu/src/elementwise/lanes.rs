@@ -11,10 +11,11 @@ use crate::math::*;
 /// Elements computed at once.
 pub(super) const W: usize = 16;
 
-/// A lane: f32 or i32.
+/// A lane: f32 or i32; or 16 bits on their way to one.
 pub trait Lane: Copy + Default {}
 impl Lane for f32 {}
 impl Lane for i32 {}
+impl Lane for u16 {}
 
 #[inline(always)]
 pub(super) unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
@@ -60,6 +61,8 @@ macro_rules! map1 {
         }
     }};
 }
+
+pub(super) use map1;
 
 /// As [`map1`], with two inputs.
 macro_rules! map2 {

@@ -5,6 +5,7 @@
 
 mod bits;
 mod lanes;
+mod narrow;
 mod operand;
 mod tape;
 

@@ -2,7 +2,8 @@
 
 use memfit_ir::DType;
 
-use super::TILE;
+use super::{TILE, narrow};
+use crate::isa::Isa;
 
 /// A broadcast operand as axes of the chain's shape: extent, and distance in elements (0 where it is repeated). Neighbouring
 /// axes that step alike are one.
@@ -47,7 +48,7 @@ impl Strides {
     ///
     /// # Safety
     /// `from` holds the whole operand, `to` has room for n lanes.
-    pub unsafe fn gather(&self, from: *const u8, dtype: DType, e0: usize, n: usize, to: *mut f32) {
+    pub unsafe fn gather(&self, isa: Isa, from: *const u8, dtype: DType, e0: usize, n: usize, to: *mut f32) {
         let (inner, step) = self.0[self.0.len() - 1];
         let outer = &self.0[..self.0.len() - 1];
         let mut done = 0;
@@ -67,15 +68,15 @@ impl Strides {
                 match step {
                     0 => {
                         let mut lane = 0.0;
-                        load_lanes(source, dtype, 1, &mut lane);
+                        load_lanes(isa, source, dtype, 1, &mut lane);
                         for i in 0..run {
                             *to.add(i) = lane;
                         }
                     }
-                    1 => load_lanes(source, dtype, run, to),
+                    1 => load_lanes(isa, source, dtype, run, to),
                     _ => {
                         for i in 0..run {
-                            load_lanes(source.add(dtype.bytes(i * step)), dtype, 1, to.add(i));
+                            load_lanes(isa, source.add(dtype.bytes(i * step)), dtype, 1, to.add(i));
                         }
                     }
                 }
@@ -103,13 +104,13 @@ pub unsafe fn repeat(lanes: *mut f32, period: usize) {
 ///
 /// # Safety
 /// `from` holds n elements of the type, `to` has room for n lanes.
-pub unsafe fn load_lanes(from: *const u8, dtype: DType, n: usize, to: *mut f32) {
+pub unsafe fn load_lanes(isa: Isa, from: *const u8, dtype: DType, n: usize, to: *mut f32) {
     // SAFETY: by the caller's promise.
     unsafe {
         match dtype {
             DType::F32 | DType::I32 => std::ptr::copy_nonoverlapping(from.cast(), to, n),
-            DType::F16 => (0..n).for_each(|i| *to.add(i) = from.cast::<half::f16>().add(i).read().to_f32()),
-            DType::BF16 => (0..n).for_each(|i| *to.add(i) = from.cast::<half::bf16>().add(i).read().to_f32()),
+            DType::F16 => narrow::widen_f16(isa, from.cast(), to, n),
+            DType::BF16 => narrow::widen_bf16(isa, from.cast(), to, n),
             DType::U8 => (0..n).for_each(|i| *to.cast::<i32>().add(i) = *from.add(i) as i32),
             DType::Bit => unreachable!("bits are read where they lie"),
         }
@@ -120,13 +121,13 @@ pub unsafe fn load_lanes(from: *const u8, dtype: DType, n: usize, to: *mut f32) 
 ///
 /// # Safety
 /// `from` holds n lanes, `to` has room for n elements of the type.
-pub unsafe fn store_lanes(from: *const f32, dtype: DType, n: usize, to: *mut u8) {
+pub unsafe fn store_lanes(isa: Isa, from: *const f32, dtype: DType, n: usize, to: *mut u8) {
     // SAFETY: by the caller's promise.
     unsafe {
         match dtype {
             DType::F32 | DType::I32 => std::ptr::copy_nonoverlapping(from, to.cast(), n),
-            DType::F16 => (0..n).for_each(|i| *to.cast::<half::f16>().add(i) = half::f16::from_f32(*from.add(i))),
-            DType::BF16 => (0..n).for_each(|i| *to.cast::<half::bf16>().add(i) = half::bf16::from_f32(*from.add(i))),
+            DType::F16 => narrow::narrow_f16(isa, from, to.cast(), n),
+            DType::BF16 => narrow::narrow_bf16(isa, from, to.cast(), n),
             DType::U8 => (0..n).for_each(|i| *to.add(i) = *from.cast::<i32>().add(i) as u8),
             // A register of bits holds them as memory does.
             DType::Bit => std::ptr::copy_nonoverlapping(from.cast(), to, n.div_ceil(8)),
@@ -138,14 +139,11 @@ pub unsafe fn store_lanes(from: *const f32, dtype: DType, n: usize, to: *mut u8)
 ///
 /// # Safety
 /// `lanes` holds n lanes.
-pub unsafe fn round_lanes(lanes: *mut f32, dtype: DType, n: usize) {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        match dtype {
-            DType::F32 | DType::I32 | DType::U8 | DType::Bit => {}
-            DType::F16 => (0..n).for_each(|i| *lanes.add(i) = half::f16::from_f32(*lanes.add(i)).to_f32()),
-            DType::BF16 => (0..n).for_each(|i| *lanes.add(i) = half::bf16::from_f32(*lanes.add(i)).to_f32()),
-        }
+pub unsafe fn round_lanes(isa: Isa, lanes: *mut f32, dtype: DType, n: usize) {
+    match dtype {
+        DType::F32 | DType::I32 | DType::U8 | DType::Bit => {}
+        DType::F16 => narrow::round_f16(isa, lanes, n),
+        DType::BF16 => narrow::round_bf16(isa, lanes, n),
     }
 }
 
@@ -174,7 +172,7 @@ mod tests {
         let strides = Strides::new(&[2, 1, 4], &[2, 3, 4]);
         let mut got = [0f32; 10];
         // SAFETY: the operand has 8 elements, the tile room for 10.
-        unsafe { strides.gather(from.as_ptr().cast(), DType::F32, 7, 10, got.as_mut_ptr()) };
+        unsafe { strides.gather(Isa::Portable, from.as_ptr().cast(), DType::F32, 7, 10, got.as_mut_ptr()) };
         assert_eq!(got, [3., 0., 1., 2., 3., 4., 5., 6., 7., 4.]);
     }
 }

@@ -378,12 +378,12 @@ impl Bound {
                         (0..tile).for_each(|i| *scratch.add(at + i) = f32::from_bits(bits));
                     }
                     Prologue::Scalar { dtype, at, .. } => {
-                        load_lanes(from(0), dtype, 1, scratch.add(at));
+                        load_lanes(Isa::Portable, from(0), dtype, 1, scratch.add(at));
                         let lane = *scratch.add(at);
                         (0..tile).for_each(|i| *scratch.add(at + i) = lane);
                     }
                     Prologue::Vector { dtype, period, at, .. } => {
-                        load_lanes(from(0), dtype, period, scratch.add(at));
+                        load_lanes(Isa::Portable, from(0), dtype, period, scratch.add(at));
                         repeat(scratch.add(at), period);
                     }
                     Prologue::Factor { eps, period, at, .. } => {
@@ -442,7 +442,7 @@ impl Bound {
             // SAFETY: slots of this thread follow the shared part.
             unsafe {
                 let slots = scratch.add(self.tape.shared + thread * self.tape.slots * tile);
-                self.locate(memory, scratch, slots, e0, n, pointers);
+                self.locate(isa, memory, [scratch, slots], e0..e0 + n, pointers);
                 if let (Some(to), Some(i)) = (last, self.tape.instructions.last()) {
                     pointers[i.output] = to.add(e0 - range.start);
                 }
@@ -455,23 +455,23 @@ impl Bound {
                 for (instruction, result) in self.tape.instructions.iter().zip(&self.results) {
                     if let Written::Late(p) = *result {
                         let to = memory.at(p).add(instruction.dtype.bytes(e0));
-                        store_lanes(pointers[instruction.output], instruction.dtype, n, to);
+                        store_lanes(isa, pointers[instruction.output], instruction.dtype, n, to);
                     }
                 }
             }
         }
     }
 
-    /// Points every register to its lanes for the tile of `n` elements from `e0`.
+    /// Points every register to its lanes for a tile of elements.
     unsafe fn locate(
         &self,
+        isa: Isa,
         memory: &Memory,
-        scratch: *mut f32,
-        slots: *mut f32,
-        e0: usize,
-        n: usize,
+        [scratch, slots]: [*mut f32; 2],
+        elements: Range<usize>,
         pointers: &mut [*mut f32],
     ) {
+        let (e0, n) = (elements.start, elements.len());
         let tile = self.tape.tile();
         // Most vectors have the same period, and a division takes as long as some loops.
         let mut within = (0, 0);
@@ -482,11 +482,11 @@ impl Bound {
                 pointers[i] = match *register {
                     Register::Memory { dtype, .. } => from.add(dtype.bytes(e0)).cast(),
                     Register::Narrow { dtype, slot, .. } => {
-                        load_lanes(from.add(dtype.bytes(e0)), dtype, n, slots.add(slot * tile));
+                        load_lanes(isa, from.add(dtype.bytes(e0)), dtype, n, slots.add(slot * tile));
                         slots.add(slot * tile)
                     }
                     Register::Strided { dtype, ref strides, slot, .. } => {
-                        strides.gather(from, dtype, e0, n, slots.add(slot * tile));
+                        strides.gather(isa, from, dtype, e0, n, slots.add(slot * tile));
                         slots.add(slot * tile)
                     }
                     Register::Constant { at } => scratch.add(at),
@@ -544,7 +544,7 @@ impl Bound {
             },
         }
         // SAFETY: the output holds n lanes.
-        unsafe { round_lanes(y, instruction.dtype, n) };
+        unsafe { round_lanes(isa, y, instruction.dtype, n) };
     }
 }
 

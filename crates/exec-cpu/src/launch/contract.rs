@@ -68,7 +68,7 @@ pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
 
 /// The value in whose place the raw output is summed up: itself if it leaves the group, else the last result of its type
 /// that does not take over a state (whose old content the chain may still read).
-fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
+pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
     let raw = graph.node(group.root()).outputs[0];
     if group.writes.contains(&raw) {
         return Some(raw);

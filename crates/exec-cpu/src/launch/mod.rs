@@ -1,7 +1,7 @@
 //! From a planned group to something that can be launched: shapes and places are read once, and a closure remembers them.
 //! [`scratch_len`] and [`compile`] stand side by side and must agree on the scratch of every op.
 
-mod contract;
+pub mod contract;
 mod feed;
 mod nodes;
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
-use memfit_transform::{Clip, Training, step};
+use memfit_transform::{Clip, Precision, Training, step};
 
 use super::Example;
 use super::draws::Draws;
@@ -59,13 +59,17 @@ impl Recipe {
             _ => Update::Adam { beta1: 0.9, beta2: 0.99, eps: 0.1, weight_decay, decoupled: draws.flip() },
         };
         let clip = draws.pick(&[Clip::None, Clip::None, Clip::Value(0.05), Clip::GlobalNorm(0.5)]);
-        Training { update, clip, frozen: HashSet::new() }
+        Training { update, clip, frozen: HashSet::new(), precision: Precision::F32 }
     }
 
     /// One training step on a batch.
     pub fn example(&self, batch: usize) -> Result<Example> {
+        self.example_in(batch, Precision::F32)
+    }
+
+    pub fn example_in(&self, batch: usize, precision: Precision) -> Result<Example> {
         let (forward, loss) = self.forward(batch)?;
-        let graph = step(&forward, loss, &self.training())?;
+        let graph = step(&forward, loss, &Training { precision, ..self.training() })?;
         let states = initial_states(&graph, 5);
         let inputs = self.feeds(&graph);
         Ok(Example { graph, inputs, states, seeds: 0, differentiated: Vec::new() })

@@ -1,7 +1,7 @@
 //! What changes states: optimizers and running statistics. They have no gradient.
 
 use memfit_ir::op::{BatchUpdate, CLOCK, LEARNING_RATE, StateClass, Update};
-use memfit_ir::{DType, Op, TensorType};
+use memfit_ir::{DType, Op, Result as Built, TensorType, ValueId};
 
 use super::maker::{Made, Maker, Numbers, Outputs};
 use crate::tensor::Tensor;
@@ -21,7 +21,9 @@ pub fn update(m: &mut Maker) -> Made {
     let mut clock = Tensor::zeros(&TensorType::i32([4]));
     clock.data[0] = m.draws.pick(&[0.0, 1.0, 999.0, 1e5]);
     let clock = m.given(CLOCK, clock)?;
-    let new = m.b.op_outputs(Op::Update(rule), &[&[old[0], gradient], &old[1..], &[lr, clock]].concat())?;
+    let mut inputs = [&[old[0], gradient], &old[1..], &[lr, clock]].concat();
+    inputs.extend(gate(m)?);
+    let new = m.b.op_outputs(Op::Update(rule), &inputs)?;
     for (old, new) in old.into_iter().zip(new) {
         m.b.donate(old, new);
     }
@@ -49,8 +51,17 @@ pub fn batch_update(m: &mut Maker) -> Made {
     let mean = m.fixed(DType::F32, &[channels], Numbers::Normal)?;
     let var = m.fixed(DType::F32, &[channels], Numbers::Positive)?;
     let momentum = m.draws.pick(&[0.9, 0.0, 1.0, 0.99]);
-    let new = m.b.op_outputs(Op::BatchUpdate(BatchUpdate { momentum }), &[running_mean, running_var, mean, var])?;
+    let mut inputs = vec![running_mean, running_var, mean, var];
+    inputs.extend(gate(m)?);
+    let new = m.b.op_outputs(Op::BatchUpdate(BatchUpdate { momentum }), &inputs)?;
     m.b.donate(running_mean, new[0]);
     m.b.donate(running_var, new[1]);
     Ok(Outputs { all: vec![], seeds: 0 })
+}
+
+/// What may hold an update back: open, shut, or not there.
+fn gate(m: &mut Maker) -> Built<Option<ValueId>> {
+    let given = m.draws.pick(&[None, Some(1.0), Some(0.0)]);
+    let tensor = |value| Tensor::filled(&TensorType::new(DType::U8, []), value);
+    given.map(|value| m.given("gate", tensor(value))).transpose()
 }

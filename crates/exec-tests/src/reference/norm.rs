@@ -92,7 +92,11 @@ pub fn batch_grad_input(b: &BatchGradInput, t: &[&Tensor], out: &TensorType) -> 
     })
 }
 
+/// All as it was where a gate is given and 0.
 pub fn batch_update(u: &BatchUpdate, t: &[&Tensor], out: &[&TensorType]) -> Vec<Tensor> {
+    if t.get(4).is_some_and(|gate| gate.data[0] == 0.0) {
+        return vec![t[0].clone(), t[1].clone()];
+    }
     let momentum = f64::from(u.momentum);
     let mixed = |running: &Tensor, batch: &Tensor, ty: &TensorType| {
         each(ty, |i| momentum * running.data[i] + (1.0 - momentum) * batch.data[i])

@@ -4,10 +4,13 @@ use memfit_ir::op::Update;
 
 use crate::tensor::Tensor;
 
-/// `(w, g, slots.., lr, clock) -> (w, slots..)`
+/// `(w, g, slots.., lr, clock) -> (w, slots..)`; all as it was where a gate is given and 0.
 pub fn update(u: Update, x: &[&Tensor]) -> Vec<Tensor> {
     let slot_count = u.slots().len();
     let (w, g, slots) = (x[0], x[1], &x[2..2 + slot_count]);
+    if x.get(4 + slot_count).is_some_and(|gate| gate.data[0] == 0.0) {
+        return [&[w], slots].concat().into_iter().cloned().collect();
+    }
     let lr = x[2 + slot_count].data[0];
     // Bias correction counts steps from 1, the clock from 0.
     let t = x[3 + slot_count].data[0] + 1.0;

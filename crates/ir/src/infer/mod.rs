@@ -90,7 +90,7 @@ fn rules(op: &Op, inputs: &[&TensorType]) -> Types {
     }
 }
 
-/// How many inputs an op takes; `None` for "one or more".
+/// How many inputs an op takes besides the gate of an update; `None` for "one or more".
 fn expected_inputs(op: &Op) -> Option<usize> {
     Some(match op {
         Op::Input(_) | Op::State(_) | Op::Fill(_) => 0,
@@ -135,8 +135,14 @@ fn expected_inputs(op: &Op) -> Option<usize> {
     })
 }
 
+/// Whether an op takes one more input than it needs: a `u8[]` that may hold it back.
+fn may_be_gated(op: &Op) -> bool {
+    matches!(op, Op::Update(_) | Op::BatchUpdate(_))
+}
+
 fn arity(op: &Op, given: usize) -> Result<(), Rule> {
     match expected_inputs(op) {
+        Some(n) if may_be_gated(op) && given == n + 1 => Ok(()),
         Some(n) if n != given => rule!("takes {n} inputs, but was given {given}"),
         None if given == 0 => rule!("needs at least one input"),
         Some(_) | None => Ok(()),
@@ -178,17 +184,18 @@ fn check_update(u: Update) -> Result<(), Rule> {
 fn update(u: Update, inputs: &[&TensorType]) -> Types {
     check_update(u)?;
     let w = inputs[0];
-    let last = inputs.len() - 1;
-    for (what, t) in ["gradient", "slot", "slot"].iter().zip(&inputs[1..last - 1]) {
+    let (state, rest) = inputs.split_at(2 + u.slots().len());
+    for (what, t) in ["gradient", "slot", "slot"].iter().zip(&state[1..]) {
         if *t != w {
             rule!("the {what} is {t}, but the parameter is {w}");
         }
     }
     needs_f32("the parameter", w)?;
-    if *inputs[last - 1] != TensorType::f32([]) {
-        rule!("the learning rate must be f32[], but is {}", inputs[last - 1]);
+    if *rest[0] != TensorType::f32([]) {
+        rule!("the learning rate must be f32[], but is {}", rest[0]);
     }
-    clock(inputs[last])?;
+    clock(rest[1])?;
+    gate(&rest[2..])?;
     Ok(vec![w.clone(); 1 + u.slots().len()])
 }
 
@@ -219,6 +226,11 @@ fn needs_type(what: &str, given: &TensorType, expected: &TensorType) -> Result<(
         rule!("{what} must be {expected}, but is {given}");
     }
     Ok(())
+}
+
+/// What may hold an update back, where it is given.
+fn gate(given: &[&TensorType]) -> Result<(), Rule> {
+    given.iter().try_for_each(|t| needs_type("the gate", t, &TensorType::new(DType::U8, [])))
 }
 
 fn clock(t: &TensorType) -> Result<(), Rule> {

@@ -1,6 +1,6 @@
 //! Rules of the norms, softmax and cross-entropy.
 
-use super::{Types, f32_of, needs_f32, needs_rank, needs_type, one};
+use super::{Types, f32_of, gate, needs_f32, needs_rank, needs_type, one};
 use crate::dtype::{DType, TensorType};
 use crate::error::Rule;
 use crate::op::{CrossEntropy, GroupNorm};
@@ -62,8 +62,9 @@ pub fn batch_update(momentum: f32, t: &[&TensorType]) -> Types {
     if !(0.0..=1.0).contains(&momentum) {
         rule!("the momentum must be between 0 and 1, but is {momentum}");
     }
-    vectors(t[0], &["running var", "mean", "var"], &t[1..])?;
+    vectors(t[0], &["running var", "mean", "var"], &t[1..4])?;
     needs_rank("the running mean", t[0], 1)?;
+    gate(&t[4..])?;
     Ok(vec![t[0].clone(), t[1].clone()])
 }
 

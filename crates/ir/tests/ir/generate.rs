@@ -431,7 +431,9 @@ impl Generator {
             33 => {
                 let running = [self.state(vector.clone()), self.state(vector)];
                 let op = Op::BatchUpdate(BatchUpdate { momentum: self.fraction() });
-                let made = self.push(op, &[running[0], running[1], mean, var]);
+                let mut inputs = vec![running[0], running[1], mean, var];
+                inputs.extend(self.gate());
+                let made = self.push(op, &inputs);
                 self.donate(&running, &made);
             }
             _ => {}
@@ -503,9 +505,15 @@ impl Generator {
         let mut inputs = vec![self.state(ty.clone()), self.of(ty.clone())];
         inputs.extend(u.slots().iter().map(|_| self.state(ty.clone())));
         inputs.extend([self.of(f32s(&[])), self.clock()]);
+        inputs.extend(self.gate());
         let made = self.push(Op::Update(u), &inputs);
         inputs.remove(1);
         self.donate(&inputs, &made);
+    }
+
+    /// What may hold an update back.
+    fn gate(&mut self) -> Option<ValueId> {
+        self.flip().then(|| self.of(TensorType::new(DType::U8, [])))
     }
 
     fn donate(&mut self, old: &[ValueId], new: &[ValueId]) {

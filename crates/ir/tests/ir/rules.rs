@@ -397,6 +397,21 @@ fn updates() {
         &["f32[2]", "f32[2]", "f32[2]", "f32[1]", "i32[4]"],
         "adagrad in layer \"net/1\": the learning rate must be f32[], but is f32[1]",
     );
+    check(
+        Op::Update(Update::Adagrad { eps: 1e-8 }),
+        &["f32[2]", "f32[2]", "f32[2]", "f32[]", "i32[4]", "f32[]"],
+        "adagrad in layer \"net/1\": the gate must be u8[], but is f32[]",
+    );
+    check(
+        Op::Update(Update::Adagrad { eps: 1e-8 }),
+        &["f32[2]", "f32[2]", "f32[2]", "f32[]", "i32[4]", "u8[]", "u8[]"],
+        "adagrad in layer \"net/1\": takes 5 inputs, but was given 7",
+    );
+    check(
+        Op::BatchUpdate(BatchUpdate { momentum: 0.9 }),
+        &["f32[3]", "f32[3]", "f32[3]", "f32[3]", "u8[3]"],
+        "batch_update in layer \"net/1\": the gate must be u8[], but is u8[3]",
+    );
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub struct Gradients {
     pub graph: Graph,
     /// One for each value asked for; `None` where no seed depends on it.
     pub of: Vec<Option<ValueId>>,
+    /// A value of the given graph and what flowed into it, one by one, with the sums in between.
+    pub arrivals: Vec<(ValueId, ValueId)>,
 }
 
 /// Appends the gradients of Σ seed · cotangent by each value of `wrt`.
@@ -46,7 +48,7 @@ pub fn gradients(graph: &Graph, seeds: &[(ValueId, Cotangent)], wrt: &[ValueId])
         walk.visit(id)?;
     }
     let of = wrt.iter().map(|v| walk.gradient[v.index()]).collect();
-    Ok(Gradients { graph: walk.graph, of })
+    Ok(Gradients { graph: walk.graph, of, arrivals: walk.arrivals })
 }
 
 fn check_differentiable(graph: &Graph, v: ValueId) -> Result<()> {
@@ -66,6 +68,7 @@ struct Walk {
     active: Vec<bool>,
     /// Of each forward value: the sum of what has arrived so far.
     gradient: Vec<Option<ValueId>>,
+    arrivals: Vec<(ValueId, ValueId)>,
 }
 
 impl Walk {
@@ -83,7 +86,7 @@ impl Walk {
                 }
             }
         }
-        Walk { graph: graph.clone(), gradient: vec![None; asked.len()], asked, active }
+        Walk { graph: graph.clone(), gradient: vec![None; asked.len()], arrivals: Vec::new(), asked, active }
     }
 
     fn seed(&mut self, value: ValueId, cotangent: Cotangent) -> Result<()> {
@@ -128,12 +131,15 @@ impl Walk {
     /// Adds at once, so that no more than the sum and one contribution need to live together.
     fn contribute(&mut self, value: ValueId, dx: ValueId) -> Result<()> {
         assert_eq!(self.graph.ty(dx), self.graph.ty(value), "a gradient has the type of its value");
+        self.arrivals.push((value, dx));
         let sum = match self.gradient[value.index()] {
             None => dx,
             Some(before) => {
                 let scope = self.scope_of(value);
                 let node = self.graph.push(Op::Binary(Binary::Add), &[before, dx], &scope)?;
-                self.graph.node(node).outputs[0]
+                let sum = self.graph.node(node).outputs[0];
+                self.arrivals.push((value, sum));
+                sum
             }
         };
         self.gradient[value.index()] = Some(sum);

@@ -7,7 +7,7 @@
 use memfit_ir::op::{Binary, Fill, Init, State, StateClass};
 use memfit_ir::{DType, Donation, Graph, Node, Op, TensorType, ValueId};
 
-use super::{Job, LOSS, Training, push, scope_of, state_of};
+use super::{ACCUMULATE, Job, LOSS, Training, push, scope_of, state_of};
 use crate::error::{Error, Result};
 use crate::passes;
 
@@ -73,7 +73,7 @@ fn add_to(graph: &mut Graph, name: &str, part: ValueId, scope: &str) -> Result<(
 
 /// The sum over the micro-batches of what belongs to the state, or the loss, of this name.
 fn accumulator(graph: &mut Graph, name: &str, ty: TensorType, scope: &str) -> Result<ValueId> {
-    let (name, class, init) = (format!("accumulate/{name}"), StateClass::Accumulator, Init::Constant(0.0));
+    let (name, class, init) = (format!("{ACCUMULATE}{name}"), StateClass::Accumulator, Init::Constant(0.0));
     push(graph, Op::State(State { name, class, dtype: ty.dtype, shape: ty.shape, init }), &[], scope)
 }
 
@@ -150,7 +150,7 @@ fn whole_batch<'a>(forward: &Graph, job: &Job<'a>) -> Result<Job<'a>> {
         graph.outputs.push((LOSS.into(), loss));
     }
     update_statistics(&mut graph, forward)?;
-    Ok(Job { graph, training: job.training, loss, share: 1.0, params, grads })
+    Ok(Job { grads, ..Job::at(graph, job.training, loss, 1.0, params) })
 }
 
 /// Every batch update of the model, on the sums of what it reads.

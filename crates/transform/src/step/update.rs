@@ -8,9 +8,10 @@ use memfit_ir::{DType, Donation, Graph, Op, TensorType, ValueId};
 
 use super::{Clip, Job, push, scope_of, state_of};
 use crate::error::Result;
+use crate::precision::scale::Scaling;
 
 /// The scope of what belongs to no single layer.
-const SCOPE: &str = "optimizer";
+pub(crate) const SCOPE: &str = "optimizer";
 
 pub(crate) fn clip(job: &mut Job) -> Result<()> {
     job.grads = match job.training.clip {
@@ -48,8 +49,16 @@ fn clip_norm(job: &mut Job, limit: f32) -> Result<Vec<ValueId>> {
     Ok(clipped)
 }
 
-/// Summed in the order of the parameters: the order is part of the result.
 fn global_norm(job: &mut Job) -> Result<ValueId> {
+    let total = sum_of_squares(job)?;
+    push(&mut job.graph, Op::Unary(Unary::Sqrt), &[total], SCOPE)
+}
+
+/// Of all gradients, summed in the order of the parameters: the order is part of the result.
+pub(crate) fn sum_of_squares(job: &mut Job) -> Result<ValueId> {
+    if let Some(known) = job.squares {
+        return Ok(known);
+    }
     let graph = &mut job.graph;
     let mut total = None;
     for (&param, &grad) in job.params.iter().zip(&job.grads) {
@@ -62,21 +71,33 @@ fn global_norm(job: &mut Job) -> Result<ValueId> {
             Some(sum) => push(graph, Op::Binary(Binary::Add), &[sum, squares], SCOPE)?,
         });
     }
-    let total = total.expect("there is at least one parameter to train");
-    push(graph, Op::Unary(Unary::Sqrt), &[total], SCOPE)
+    job.squares = total;
+    Ok(total.expect("there is at least one parameter to train"))
 }
 
 pub(crate) fn update(job: &mut Job) -> Result<()> {
     let lr = input(&mut job.graph, LEARNING_RATE, TensorType::f32([]))?;
     let clock = input(&mut job.graph, CLOCK, TensorType::i32([4]))?;
+    // A skipped step has not happened: the optimizer's clock stands still, and nothing is updated.
+    let (clock, gate) = match job.scaling {
+        None => (clock, None),
+        Some(Scaling { skipped, gate, .. }) => {
+            (push(&mut job.graph, Op::Binary(Binary::Sub), &[clock, skipped], SCOPE)?, Some(gate))
+        }
+    };
     for (&param, &grad) in job.params.iter().zip(&job.grads) {
-        update_param(&mut job.graph, job.training.update, [param, grad, lr, clock])?;
+        update_param(&mut job.graph, job.training.update, [param, grad, lr, clock], gate)?;
     }
     Ok(())
 }
 
 /// One optimizer node in the layer of its parameter, with its slots; parameter and slots take the new values.
-fn update_param(graph: &mut Graph, rule: Update, [param, grad, lr, clock]: [ValueId; 4]) -> Result<()> {
+fn update_param(
+    graph: &mut Graph,
+    rule: Update,
+    [param, grad, lr, clock]: [ValueId; 4],
+    gate: Option<ValueId>,
+) -> Result<()> {
     let scope = scope_of(graph, param);
     let mut old = vec![param];
     for slot in rule.slots() {
@@ -85,7 +106,7 @@ fn update_param(graph: &mut Graph, rule: Update, [param, grad, lr, clock]: [Valu
         let state = State { name, class: StateClass::Slot, dtype, shape, init: Init::Constant(0.0) };
         old.push(push(graph, Op::State(state), &[], &scope)?);
     }
-    let inputs = [&[param, grad], &old[1..], &[lr, clock]].concat();
+    let inputs = [&[param, grad], &old[1..], &[lr, clock], gate.as_slice()].concat();
     let node = graph.push(Op::Update(rule), &inputs, &scope)?;
     let new = graph.node(node).outputs.clone();
     graph.donations.extend(old.into_iter().zip(new).map(|(old, new)| Donation { old, new }));
@@ -100,6 +121,6 @@ fn input(graph: &mut Graph, name: &str, ty: TensorType) -> Result<ValueId> {
     }
 }
 
-fn scalar(graph: &mut Graph, value: f32) -> Result<ValueId> {
+pub(crate) fn scalar(graph: &mut Graph, value: f32) -> Result<ValueId> {
     push(graph, Op::Fill(Fill { value, dtype: DType::F32, shape: [].into() }), &[], SCOPE)
 }

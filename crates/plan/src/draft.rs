@@ -1,0 +1,116 @@
+//! A program on its way to a plan: grouped, ordered, its lifetimes and its time known, nothing placed yet.
+
+use memfit_ir::Graph;
+use memfit_ir::op::StateClass;
+use memfit_transform::group::{Grouping, group};
+use memfit_transform::{Group, Needed, copy_state};
+
+use crate::error::PlanError;
+use crate::flow::{Flow, not_in_place, read_too_late};
+use crate::lifetime::{Buffer, buffers, live_bytes};
+use crate::order::{Effort, order};
+use crate::profile::Profile;
+use crate::target::Target;
+use crate::types::Phase;
+
+/// What every draft of a plan is made with.
+#[derive(Clone, Copy)]
+pub struct Workshop<'a> {
+    pub target: &'a dyn Target,
+    pub grouping: Grouping,
+    pub profile: &'a Profile,
+    pub tools: Tools,
+}
+
+/// The tools that cost no time, or next to none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tools {
+    /// Kernels write over what they read for the last time.
+    pub in_place: bool,
+    /// Bits instead of activations where only their sign is wanted.
+    pub masks: bool,
+    /// Another order than that of the graph.
+    pub order: bool,
+}
+
+impl Tools {
+    pub const ALL: Tools = Tools { in_place: true, masks: true, order: true };
+    pub const NONE: Tools = Tools { in_place: false, masks: false, order: false };
+}
+
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub phase: Phase,
+    pub graph: Graph,
+    /// In the order they run.
+    pub groups: Vec<Group>,
+    pub buffers: Vec<Buffer>,
+    /// Live bytes of the transient segment at every step, without accumulators.
+    pub live: Vec<u64>,
+    /// Predicted, of every step.
+    pub seconds: Vec<f64>,
+}
+
+impl Draft {
+    /// Where a state would be overwritten while somebody needs it, it is copied first.
+    pub fn new(phase: Phase, mut graph: Graph, shop: &Workshop, effort: Effort) -> Result<Draft, PlanError> {
+        let mut copies = graph.donations.len();
+        loop {
+            let groups = group(&graph, shop.grouping);
+            let flow = Flow::new(&graph, &groups, &Needed::new(&graph), shop);
+            let found = order(&flow, if shop.tools.order { effort } else { Effort::None });
+            let state = match &found {
+                None => Some(read_too_late(&graph, &groups)),
+                Some(_) => not_in_place(&graph, &groups, shop.target),
+            };
+            match (found, state) {
+                (Some(order), None) => return Ok(Draft::finish(phase, graph, groups, &flow, &order, shop)),
+                (_, Some(state)) if copies > 0 => {
+                    let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
+                    graph = copy_state(&graph, state).map_err(problem)?;
+                    copies -= 1;
+                }
+                (_, state) => {
+                    let state = state.map_or(0, |s| s.0);
+                    let problem = format!("the state %{state} is overwritten while it is still needed");
+                    return Err(PlanError::Graph { phase, problem });
+                }
+            }
+        }
+    }
+
+    fn finish(phase: Phase, graph: Graph, groups: Vec<Group>, flow: &Flow, order: &[u32], shop: &Workshop) -> Draft {
+        let buffers = buffers(flow, order);
+        let live = live_bytes(&buffers, order.len());
+        let groups: Vec<Group> = order.iter().map(|&i| groups[i as usize].clone()).collect();
+        let seconds = groups.iter().map(|g| shop.target.seconds(&graph, g, shop.profile)).collect();
+        Draft { phase, graph, groups, buffers, live, seconds }
+    }
+
+    /// The most live bytes of the transient segment, without accumulators.
+    pub fn peak(&self) -> u64 {
+        self.live.iter().copied().max().unwrap_or(0)
+    }
+
+    pub fn total_seconds(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    pub fn has_accumulators(&self) -> bool {
+        self.graph.states().any(|(s, _)| s.class == StateClass::Accumulator)
+    }
+
+    pub fn accumulator_bytes(&self) -> u64 {
+        accumulator_bytes(&self.graph)
+    }
+
+    /// The most live bytes of the transient segment.
+    pub fn peak_with_accumulators(&self) -> u64 {
+        self.peak() + self.accumulator_bytes()
+    }
+}
+
+pub fn accumulator_bytes(graph: &Graph) -> u64 {
+    let accumulators = graph.states().filter(|(s, _)| s.class == StateClass::Accumulator);
+    accumulators.map(|(_, v)| graph.ty(v).bytes()).sum()
+}

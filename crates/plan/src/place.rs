@@ -1,0 +1,78 @@
+//! From a draft and a packing to a program: every value gets its place.
+
+use std::collections::HashMap;
+
+use memfit_ir::{NodeId, ValueId};
+use memfit_transform::group::is_view;
+
+use crate::draft::Draft;
+use crate::flow::storage;
+use crate::lifetime::Owner;
+use crate::pack::Packing;
+use crate::types::{Place, Program, Segment, Step};
+
+/// The buffers lie above the `pinned` bytes of the transient segment.
+pub fn program(
+    draft: &Draft,
+    states: &HashMap<&str, Place>,
+    pinned: u64,
+    packing: &Packing,
+    clones: Vec<NodeId>,
+) -> Program {
+    let steps = draft.groups.len();
+    let mut places = vec![None; draft.graph.values().len()];
+    let mut scratch = vec![None; steps];
+    let mut dies = vec![Vec::new(); steps];
+    let kept = at_end(draft);
+    for (b, offset) in draft.buffers.iter().zip(&packing.offsets) {
+        let place = Some(Place { segment: Segment::Transient, offset: pinned + offset, size: b.size });
+        match &b.owner {
+            Owner::Values(values) => {
+                for v in values {
+                    places[v.index()] = place;
+                }
+                let Some(&last) = values.last() else { continue };
+                // An input that only views read dies with no step.
+                if let (false, Some(dead)) = (kept[last.index()], dies.get_mut(b.upper - 1)) {
+                    dead.push(last);
+                }
+            }
+            Owner::Scratch(step) => scratch[*step] = place,
+        }
+    }
+    place_states_and_views(draft, states, &mut places);
+    let accumulators = draft.accumulator_bytes();
+    let step = |i: usize| Step {
+        group: draft.groups[i].clone(),
+        scratch: scratch[i],
+        dies: std::mem::take(&mut dies[i]),
+        live_bytes: draft.live[i] + accumulators,
+        seconds: draft.seconds[i],
+    };
+    let steps = (0..steps).map(step).collect();
+    Program { phase: draft.phase, graph: draft.graph.clone(), steps, places, clones }
+}
+
+/// By value: whether its bytes are wanted when the run ends, also as what an output views.
+fn at_end(draft: &Draft) -> Vec<bool> {
+    let mut kept = vec![false; draft.graph.values().len()];
+    for (_, v) in &draft.graph.outputs {
+        kept[storage(&draft.graph, *v).index()] = true;
+    }
+    kept
+}
+
+fn place_states_and_views(draft: &Draft, states: &HashMap<&str, Place>, places: &mut [Option<Place>]) {
+    let graph = &draft.graph;
+    for (state, v) in graph.states() {
+        places[v.index()] = states.get(state.name.as_str()).copied();
+    }
+    for d in &graph.donations {
+        places[d.new.index()] = places[d.old.index()];
+    }
+    for id in graph.node_ids().filter(|&id| is_view(graph, id)) {
+        let v: ValueId = graph.node(id).outputs[0];
+        // A view may be of a narrower type's bytes, never of other bytes.
+        places[v.index()] = places[storage(graph, v).index()];
+    }
+}

@@ -1,0 +1,252 @@
+//! What to keep after the forward pass and what to make again: candidates for every amount of memory, found without
+//! looking at a budget.
+//!
+//! The forward pass is cut into blocks at its narrow places. For a block, or a run of blocks, there are a few choices
+//! (see [`Choice`]). Each choice is first tried on all blocks at once and measured: what a block then keeps, how much it
+//! works with in the backward pass, and how long its clones take. From that, [`combine`] puts together the fastest
+//! mixture for each of a range of peaks, and every mixture is drafted and measured for what it really takes.
+
+mod combine;
+mod fates;
+mod forward;
+
+use std::collections::HashSet;
+
+use memfit_ir::{Graph, NodeId};
+use memfit_transform::group::group;
+use memfit_transform::{Fate, Recomputed, end_of_forward, recompute};
+
+pub use fates::{Again, Choice};
+
+use crate::draft::{Draft, Workshop};
+use crate::error::PlanError;
+use crate::order::Effort;
+use crate::types::Phase;
+use combine::{Measure, combine};
+use fates::fates;
+use forward::Forward;
+
+/// A draft, and what it makes again.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub draft: Draft,
+    /// Clones among the nodes.
+    pub recomputed: usize,
+    pub clones: Vec<NodeId>,
+}
+
+/// How many candidates to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    Full,
+    /// A few: enough where another size of micro-batch is the main tool.
+    Sketch,
+}
+
+/// Peaks for which a mixture is put together.
+const LEVELS: usize = 40;
+/// Shares of the saved bytes that are made again, cheapest first.
+const SHARES: [f64; 7] = [0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.995];
+/// Runs of blocks that are made again as one.
+const RUNS: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
+
+/// Drafts of a program, from keeping all that the backward pass reads to keeping next to nothing. The first keeps all.
+pub fn candidates(phase: Phase, graph: Graph, shop: &Workshop, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
+    let groups = group(&graph, shop.grouping);
+    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, shop.profile)).collect();
+    let all = Draft::new(phase, graph.clone(), shop, Effort::Full)?;
+    let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
+    let Some(end) = end_of_forward(&graph) else { return Ok(vec![free]) };
+    let forward = Forward::new(&graph, end, &groups, &seconds);
+    let mut search = Search { phase, graph: &graph, forward: &forward, shop, seen: HashSet::new(), found: vec![free] };
+    search.run(depth)?;
+    Ok(search.found)
+}
+
+struct Search<'a> {
+    phase: Phase,
+    graph: &'a Graph,
+    forward: &'a Forward,
+    shop: &'a Workshop<'a>,
+    seen: HashSet<Vec<Fate>>,
+    found: Vec<Candidate>,
+}
+
+impl Search<'_> {
+    fn run(&mut self, depth: Depth) -> Result<(), PlanError> {
+        let blocks = self.forward.blocks.len();
+        if blocks == 0 {
+            return Ok(());
+        }
+        let mut measures = Vec::new();
+        for choice in self.choices(depth) {
+            let uniform = vec![choice; blocks.div_ceil(choice.blocks)];
+            measures.extend(self.try_choices(&uniform)?.into_iter().flatten());
+        }
+        if depth == Depth::Sketch {
+            return Ok(());
+        }
+        let top = self.found[0].draft.peak();
+        let low = self.found.iter().map(|c| c.draft.peak()).min().unwrap_or(top);
+        for level in 0..LEVELS {
+            let share = (level as f64 + 0.5) / LEVELS as f64;
+            // Below the smallest draft so far too: a mixture may be smaller than each of its parts.
+            let limit = 0.8 * low as f64 + share * (top as f64 - 0.8 * low as f64);
+            if let Some(choices) = combine(&measures, blocks, limit as u64) {
+                self.try_choices(&choices)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The choices worth trying on every block.
+    fn choices(&self, depth: Depth) -> Vec<Choice> {
+        let prices = self.prices();
+        let mut choices = vec![Choice::KEEP];
+        for (&price, share) in prices.iter().zip(SHARES) {
+            choices.push(Choice { blocks: 1, price, again: Again::Held });
+            if share > 0.5 {
+                choices.push(Choice { blocks: 1, price, again: Again::Light });
+            }
+        }
+        let blocks = self.forward.blocks.len();
+        for run in RUNS.into_iter().filter(|&r| r < blocks) {
+            for again in [Again::Held, Again::Light, Again::Deep] {
+                choices.push(Choice { blocks: run, price: prices[SHARES.len() - 1], again });
+            }
+        }
+        if depth == Depth::Sketch {
+            choices.retain(|c| c.again == Again::Light || c.blocks == 1);
+        }
+        choices
+    }
+
+    /// The highest price at which each of [`SHARES`] of the saved bytes is made again.
+    fn prices(&self) -> Vec<f64> {
+        let forward = self.forward;
+        let saved = (0..forward.size.len() as u32).map(memfit_ir::ValueId).filter(|v| forward.is_saved[v.index()]);
+        let mut saved: Vec<(f64, u64)> = saved.map(|v| (forward.price(v), forward.size[v.index()])).collect();
+        saved.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let total: u64 = saved.iter().map(|s| s.1).sum();
+        let price = |share: f64| {
+            let mut sum = 0;
+            let reached = |s: &&(f64, u64)| {
+                sum += s.1;
+                sum as f64 >= share * total as f64
+            };
+            saved.iter().find(reached).map_or(0.0, |s| s.0)
+        };
+        SHARES.into_iter().map(price).collect()
+    }
+
+    /// Drafts what the choices say; none if that draft exists already. Returns what each choice takes.
+    fn try_choices(&mut self, choices: &[Choice]) -> Result<Option<Vec<Measure>>, PlanError> {
+        let fate = fates(self.forward, choices);
+        if self.seen.contains(&fate) {
+            return Ok(None);
+        }
+        let problem = |e: memfit_ir::Error| PlanError::Graph { phase: self.phase, problem: e.to_string() };
+        let made = recompute(self.graph, self.forward.end, &fate).map_err(problem)?;
+        let recomputed = made.is_clone.iter().filter(|c| **c).count();
+        let draft = Draft::new(self.phase, made.graph.clone(), self.shop, Effort::Quick)?;
+        let measures = self.measure(&draft, &made, &fate, choices);
+        self.seen.insert(fate);
+        let clones = clones(&draft, &made);
+        self.found.push(Candidate { draft, recomputed, clones });
+        Ok(Some(measures))
+    }
+
+    /// What each choice takes in a draft. A copied state shifts the nodes of a draft; then there is nothing to learn.
+    fn measure(&self, draft: &Draft, made: &Recomputed, fate: &[Fate], choices: &[Choice]) -> Vec<Measure> {
+        if draft.graph.nodes().len() != made.origin.len() {
+            return Vec::new();
+        }
+        let forward = self.forward;
+        let mut measures: Vec<Measure> = Vec::new();
+        let mut of_block = Vec::new();
+        for (i, choice) in choices.iter().enumerate() {
+            let first = of_block.len();
+            let blocks = choice.blocks.min(forward.blocks.len() - first);
+            of_block.extend(std::iter::repeat_n(i, blocks));
+            measures.push(Measure { first, choice: Choice { blocks, ..*choice }, kept: 0, work: 0, seconds: 0.0 });
+        }
+        for (block, units) in forward.blocks.iter().enumerate() {
+            let made = forward.units[units.clone()].iter().flat_map(|u| &u.makes);
+            let kept = made.filter(|v| fate[v.index()] == Fate::Keep && forward.is_saved[v.index()]);
+            measures[of_block[block]].kept += kept.map(|v| forward.size[v.index()]).sum::<u64>();
+        }
+        let before: Vec<u64> = measures
+            .iter()
+            .scan(0, |sum, m| {
+                *sum += m.kept;
+                Some(*sum - m.kept)
+            })
+            .collect();
+        for (step, block) in self.blocks_of_steps(draft, made).into_iter().enumerate() {
+            let Some(block) = block else { continue };
+            let i = of_block[block];
+            measures[i].work = measures[i].work.max(draft.live[step].saturating_sub(before[i]));
+        }
+        self.share_seconds(draft, made, &of_block, &mut measures);
+        measures
+    }
+
+    /// The block whose backward pass each step belongs to: that of the latest forward value it reads; a step that reads
+    /// none goes with the one after it. None in the forward pass.
+    fn blocks_of_steps(&self, draft: &Draft, made: &Recomputed) -> Vec<Option<usize>> {
+        let block_of = self.block_of_unit();
+        let latest = |id: &NodeId| {
+            let origin = made.origin[id.index()];
+            let inputs = &self.graph.node(origin).inputs;
+            let units = inputs.iter().filter_map(|v| self.forward.unit_of[self.forward.storage[v.index()].index()]);
+            units.map(|u| block_of[u as usize]).max()
+        };
+        let is_backward = |id: &&NodeId| made.origin[id.index()] > self.forward.end;
+        let mut blocks = vec![None; draft.groups.len()];
+        let mut next = Some(0);
+        for (step, g) in draft.groups.iter().enumerate().rev() {
+            let backward = g.nodes.iter().any(|id| is_backward(&id));
+            let clone = g.nodes.iter().any(|id| made.is_clone[id.index()]);
+            if backward {
+                next = g.nodes.iter().filter(is_backward).filter_map(latest).max().or(next);
+            }
+            blocks[step] = next.filter(|_| backward || clone);
+        }
+        blocks
+    }
+
+    fn block_of_unit(&self) -> Vec<usize> {
+        let blocks = self.forward.blocks.iter().enumerate();
+        blocks.flat_map(|(b, units)| std::iter::repeat_n(b, units.len())).collect()
+    }
+
+    /// The time that the clones add, shared out by what their units took the first time.
+    fn share_seconds(&self, draft: &Draft, made: &Recomputed, of_block: &[usize], measures: &mut [Measure]) {
+        let block_of = self.block_of_unit();
+        let mut weight = vec![0.0; measures.len()];
+        for (id, origin) in made.origin.iter().enumerate().filter(|(id, _)| made.is_clone[*id]) {
+            let _ = id;
+            let v = self.graph.node(*origin).outputs[0];
+            if let Some(u) = self.forward.unit_of[v.index()] {
+                let unit = &self.forward.units[u as usize];
+                // Of the nodes of a unit, one stands for all.
+                if unit.makes.last() == Some(&v) || unit.makes.len() == 1 {
+                    weight[of_block[block_of[u as usize]]] += unit.seconds;
+                }
+            }
+        }
+        let total: f64 = weight.iter().sum();
+        let extra = (draft.total_seconds() - self.found[0].draft.total_seconds()).max(0.0);
+        for (m, w) in measures.iter_mut().zip(weight) {
+            m.seconds = if total > 0.0 { extra * w / total } else { 0.0 };
+        }
+    }
+}
+
+/// The clones among the nodes of a draft; unknown where copied states shift its nodes.
+fn clones(draft: &Draft, made: &Recomputed) -> Vec<NodeId> {
+    if draft.graph.nodes().len() != made.is_clone.len() {
+        return Vec::new();
+    }
+    draft.graph.node_ids().filter(|id| made.is_clone[id.index()]).collect()
+}

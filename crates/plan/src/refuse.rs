@@ -1,0 +1,52 @@
+//! A refusal from the smallest plan that was found: the instant at which it is fullest, and what is there then.
+
+use memfit_ir::{Op, TensorType, ValueId};
+
+use crate::bound::Bound;
+use crate::error::{Refusal, Resident};
+use crate::report::{live_at, peak_step};
+use crate::types::{Plan, Program};
+
+/// Tensors that a refusal names.
+const NAMED: usize = 10;
+
+pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
+    let mut instant = "the start".to_string();
+    let mut largest = Vec::new();
+    if let Some((program, step)) = peak_step(smallest) {
+        let root = program.graph.node(program.steps[step].group.root());
+        instant = format!(
+            "{} in layer \"{}\" (kernel {} of {} of the {} program)",
+            root.op.name(),
+            root.scope,
+            step + 1,
+            program.steps.len(),
+            program.phase.name()
+        );
+        largest =
+            live_at(program, step).into_iter().map(|l| resident(program, l.value, l.class.name(), l.bytes)).collect();
+        if let Some(scratch) = program.steps[step].scratch {
+            let ty = TensorType::new(memfit_ir::DType::U8, [scratch.size as usize]);
+            let layer = root.scope.clone();
+            largest.push(Resident { layer, op: "scratch", ty, bytes: scratch.size, class: "scratch" });
+        }
+        largest.sort_by_key(|r| std::cmp::Reverse(r.bytes));
+        largest.truncate(NAMED);
+    }
+    Refusal {
+        budget,
+        needed: smallest.arena_bytes(),
+        state_bytes: smallest.state_bytes,
+        lower_bound: bound.bytes,
+        bound_reason: bound.reason.clone(),
+        instant,
+        largest,
+        fixes: Vec::new(),
+    }
+}
+
+fn resident(program: &Program, v: ValueId, class: &'static str, bytes: u64) -> Resident {
+    let node = program.graph.node(program.graph.producer(v));
+    let op = if let Op::Input(_) = node.op { "input" } else { node.op.name() };
+    Resident { layer: node.scope.clone(), op, ty: program.graph.ty(v).clone(), bytes, class }
+}

@@ -1,0 +1,203 @@
+//! What a plan holds at which instant, by class: for tables, charts and refusals. Read off the plan alone.
+
+use memfit_ir::op::StateClass;
+use memfit_ir::{Op, ValueId};
+use memfit_transform::end_of_forward;
+
+use crate::types::{Place, Plan, Program, Segment};
+
+/// What bytes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    Parameters,
+    Optimizer,
+    Statistics,
+    /// The staged batch.
+    Input,
+    /// Values of the forward pass, kept or made again.
+    Activations,
+    /// Gradients of activations, on their way back.
+    ActivationGradients,
+    /// Gradients of parameters.
+    Gradients,
+    /// Sums over micro-batches.
+    Accumulators,
+    Scratch,
+}
+
+impl Class {
+    pub const ALL: [Class; 9] = [
+        Class::Parameters,
+        Class::Optimizer,
+        Class::Statistics,
+        Class::Input,
+        Class::Activations,
+        Class::ActivationGradients,
+        Class::Gradients,
+        Class::Accumulators,
+        Class::Scratch,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Parameters => "parameters",
+            Class::Optimizer => "optimizer",
+            Class::Statistics => "statistics",
+            Class::Input => "input",
+            Class::Activations => "activations",
+            Class::ActivationGradients => "activation gradients",
+            Class::Gradients => "gradients",
+            Class::Accumulators => "accumulators",
+            Class::Scratch => "scratch",
+        }
+    }
+
+    pub fn of_state(class: StateClass) -> Class {
+        match class {
+            StateClass::Param => Class::Parameters,
+            StateClass::Slot => Class::Optimizer,
+            StateClass::Statistic => Class::Statistics,
+            StateClass::Accumulator => Class::Accumulators,
+        }
+    }
+}
+
+/// A value of the transient segment that is live at an instant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Live {
+    pub value: ValueId,
+    pub class: Class,
+    pub bytes: u64,
+}
+
+/// The program and the step at which the most bytes are live; none for a plan without steps.
+pub fn peak_step(plan: &Plan) -> Option<(&Program, usize)> {
+    let steps = plan.programs.iter().flat_map(|p| p.steps.iter().enumerate().map(move |(i, s)| (s.live_bytes, p, i)));
+    // The first of equals.
+    steps
+        .fold(None, |best: Option<(u64, &Program, usize)>, s| match best {
+            Some(b) if b.0 >= s.0 => Some(b),
+            _ => Some(s),
+        })
+        .map(|(_, p, i)| (p, i))
+}
+
+/// Bytes by class at the fullest instant, states included; classes without bytes are left out.
+pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
+    let mut sums = vec![0; Class::ALL.len()];
+    let mut add = |class: Class, bytes: u64| sums[class as usize] += bytes;
+    for s in plan.states.iter().filter(|s| s.place.segment == Segment::State) {
+        add(Class::of_state(s.class), s.place.size);
+    }
+    if let Some((program, step)) = peak_step(plan) {
+        for live in live_at(program, step) {
+            add(live.class, live.bytes);
+        }
+        for (s, v) in program.graph.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
+            add(Class::of_state(s.class), program.graph.ty(v).bytes());
+        }
+        add(Class::Scratch, program.steps[step].scratch.map_or(0, |p| p.size));
+    }
+    Class::ALL.into_iter().zip(sums).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// The values that are live during a step: made or staged before its end, and read in it or later. Where a result takes
+/// over the place of an operand, only the result is named.
+pub fn live_at(program: &Program, step: usize) -> Vec<Live> {
+    let graph = &program.graph;
+    let storage: Vec<ValueId> = (0..graph.values().len() as u32).map(|v| viewed(program, ValueId(v))).collect();
+    let mut made = vec![usize::MAX; storage.len()];
+    let mut read = vec![None; storage.len()];
+    for (_, v) in graph.inputs() {
+        made[v.index()] = 0;
+        // Staged before the first step.
+        read[v.index()] = Some(0);
+    }
+    for (i, s) in program.steps.iter().enumerate() {
+        for v in &s.group.writes {
+            made[v.index()] = i;
+            read[v.index()] = Some(i);
+        }
+        for v in &s.group.reads {
+            read[storage[v.index()].index()] = Some(i);
+        }
+    }
+    for (_, v) in &graph.outputs {
+        read[storage[v.index()].index()] = Some(usize::MAX);
+    }
+    let classes = Classes::new(program);
+    let mut live: Vec<(Place, Live)> = Vec::new();
+    for (i, value) in graph.values().iter().enumerate() {
+        let v = ValueId(i as u32);
+        let Some(place) = program.place(v).filter(|p| p.segment == Segment::Transient) else { continue };
+        if made[i] > step || read[i].is_none_or(|r| r < step) || classes.is_state(v) {
+            continue;
+        }
+        // A later value in the same place has taken it over.
+        live.retain(|(p, l)| !(p.offset == place.offset && made[l.value.index()] < made[i]));
+        if !live.iter().any(|(p, _)| p.offset == place.offset && p.size > 0) {
+            live.push((place, Live { value: v, class: classes.of(v), bytes: value.ty.bytes() }));
+        }
+    }
+    live.into_iter().map(|(_, l)| l).collect()
+}
+
+fn viewed(program: &Program, mut v: ValueId) -> ValueId {
+    let graph = &program.graph;
+    while let Op::Reshape(_) = graph.producer_op(v) {
+        let source = graph.node(graph.producer(v)).inputs[0];
+        if program.place(source) != program.place(v) {
+            break;
+        }
+        v = source;
+    }
+    v
+}
+
+/// The class of every value of a program.
+pub struct Classes<'a> {
+    program: &'a Program,
+    is_state: Vec<bool>,
+    is_gradient: Vec<bool>,
+    is_clone: Vec<bool>,
+    end: Option<memfit_ir::NodeId>,
+}
+
+impl<'a> Classes<'a> {
+    pub fn new(program: &'a Program) -> Classes<'a> {
+        let graph = &program.graph;
+        let mut is_state = vec![false; graph.values().len()];
+        let mut is_gradient = is_state.clone();
+        let mut is_clone = vec![false; graph.nodes().len()];
+        for (_, v) in graph.states() {
+            is_state[v.index()] = true;
+        }
+        for d in &graph.donations {
+            is_state[d.new.index()] = true;
+            let writer = graph.node(graph.producer(d.new));
+            for v in writer.inputs.iter().filter(|v| graph.shape(**v) == graph.shape(d.old)) {
+                is_gradient[v.index()] = true;
+            }
+        }
+        for id in &program.clones {
+            is_clone[id.index()] = true;
+        }
+        Classes { program, is_state, is_gradient, is_clone, end: end_of_forward(graph) }
+    }
+
+    fn is_state(&self, v: ValueId) -> bool {
+        self.is_state[v.index()]
+    }
+
+    pub fn of(&self, v: ValueId) -> Class {
+        let graph = &self.program.graph;
+        let id = graph.producer(v);
+        match &graph.node(id).op {
+            Op::Input(_) => Class::Input,
+            Op::State(s) => Class::of_state(s.class),
+            _ if self.is_gradient[v.index()] => Class::Gradients,
+            _ if self.is_clone[id.index()] || self.end.is_none_or(|end| id <= end) => Class::Activations,
+            _ => Class::ActivationGradients,
+        }
+    }
+}

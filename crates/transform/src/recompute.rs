@@ -1,0 +1,162 @@
+//! Recompute: forward values that are not kept are made again, from what is kept, just before the backward pass reads
+//! them. Which values to keep is the planner's choice; this only carries it out.
+//!
+//! A clone runs the same op on the same bits, so it gives the same bits. Only pure ops are cloned, and a clone reads the
+//! states themselves: no state may be overwritten before it has run, which the order of execution sees to.
+
+use memfit_ir::{Donation, Graph, NodeId, Op, ValueId};
+
+/// What becomes of each forward value after the forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// Stays in memory until its last reader.
+    Keep,
+    /// Is made again once, and then stays until its last reader.
+    Again,
+    /// Is made again for each node of the backward pass that reads it, and never held.
+    Fleeting,
+    /// Is made again for the backward pass, and held; and besides, without being held, on the way to a value that is made
+    /// [`Fate::Again`].
+    Passing,
+}
+
+/// A graph with clones.
+#[derive(Clone, Debug)]
+pub struct Recomputed {
+    pub graph: Graph,
+    /// For every node of the new graph, the node it came from.
+    pub origin: Vec<NodeId>,
+    /// For every node of the new graph, whether it is a clone.
+    pub is_clone: Vec<bool>,
+}
+
+/// The node that makes the loss: all nodes up to it are the forward pass, all after it the backward pass. None where a
+/// graph has no loss of its own, as evaluation or the end of a step in micro-batches.
+pub fn end_of_forward(graph: &Graph) -> Option<NodeId> {
+    if graph.donations.is_empty() {
+        return None;
+    }
+    let loss = graph.output(crate::step::LOSS).map(|v| graph.producer(v));
+    let node = loss.or_else(|| accumulated_loss(graph))?;
+    (!matches!(graph.node(node).op, Op::State(_))).then_some(node)
+}
+
+/// Where the loss is only added to a sum: what is added.
+fn accumulated_loss(graph: &Graph) -> Option<NodeId> {
+    let sum = graph.state(&format!("{}{}", crate::step::ACCUMULATE, crate::step::LOSS))?;
+    let new = graph.donations.iter().find(|d| d.old == sum)?.new;
+    let part = *graph.node(graph.producer(new)).inputs.iter().find(|&&v| v != sum)?;
+    let mut node = graph.producer(part);
+    // Its share of the batch's loss.
+    if let Op::Binary(_) = graph.node(node).op {
+        node = graph.producer(graph.node(node).inputs[0]);
+    }
+    Some(node)
+}
+
+/// Rewrites a training step so that the backward pass reads clones of all forward values but the kept ones. `fate` is by
+/// value; sources (inputs, states, constants) and results of impure ops are always kept.
+pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result<Recomputed> {
+    let mut writer = Writer {
+        from: graph,
+        end,
+        fate,
+        out: Recomputed { graph: Graph::new(), origin: Vec::new(), is_clone: Vec::new() },
+        first: vec![None; graph.values().len()],
+        again: vec![None; graph.values().len()],
+        lately: vec![None; graph.values().len()],
+    };
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for &v in &node.inputs {
+            inputs.push(if id > end { writer.wanted(v, id)? } else { writer.original(v) });
+        }
+        let made = writer.push(id, &inputs, false)?;
+        for (old, new) in node.outputs.iter().zip(made) {
+            writer.first[old.index()] = Some(new);
+        }
+    }
+    let at = |v: ValueId| writer.original(v);
+    let outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), at(*v))).collect();
+    let donations = graph.donations.iter().map(|d| Donation { old: at(d.old), new: at(d.new) }).collect();
+    let mut out = writer.out;
+    (out.graph.outputs, out.graph.donations) = (outputs, donations);
+    Ok(out)
+}
+
+struct Writer<'a> {
+    from: &'a Graph,
+    end: NodeId,
+    fate: &'a [Fate],
+    out: Recomputed,
+    /// By old value: the value of the forward pass, or of the backward pass.
+    first: Vec<Option<ValueId>>,
+    /// By old value: its clone, if that is held.
+    again: Vec<Option<ValueId>>,
+    /// By old value: the last clone that was not held, and the backward node that it was made for.
+    lately: Vec<Option<(NodeId, ValueId)>>,
+}
+
+impl Writer<'_> {
+    fn original(&self, v: ValueId) -> ValueId {
+        self.first[v.index()].expect("a value is made before it is read")
+    }
+
+    fn push(&mut self, id: NodeId, inputs: &[ValueId], is_clone: bool) -> memfit_ir::Result<Vec<ValueId>> {
+        let node = self.from.node(id);
+        let made = self.out.graph.push(node.op.clone(), inputs, &node.scope)?;
+        self.out.origin.push(id);
+        self.out.is_clone.push(is_clone);
+        Ok(self.out.graph.node(made).outputs.clone())
+    }
+
+    fn is_kept(&self, v: ValueId) -> bool {
+        let id = self.from.producer(v);
+        let op = &self.from.node(id).op;
+        id > self.end
+            || matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_))
+            || !op.is_pure()
+            || self.fate[v.index()] == Fate::Keep
+    }
+
+    /// A value as a node of the backward pass reads it.
+    fn wanted(&mut self, v: ValueId, by: NodeId) -> memfit_ir::Result<ValueId> {
+        self.get(v, self.fate[v.index()] != Fate::Fleeting, false, by)
+    }
+
+    /// A value, made again if it is not there. `hold`: for all who want it later; `on_the_way`: to a value that is held, so
+    /// that what is passed need not be; `by`: the backward node that all this is for.
+    fn get(&mut self, v: ValueId, hold: bool, on_the_way: bool, by: NodeId) -> memfit_ir::Result<ValueId> {
+        if self.is_kept(v) {
+            return Ok(self.original(v));
+        }
+        let lately = self.lately[v.index()].filter(|(node, _)| *node == by).map(|(_, clone)| clone);
+        if let Some(clone) = self.again[v.index()].or(lately) {
+            if hold {
+                self.again[v.index()] = Some(clone);
+            }
+            return Ok(clone);
+        }
+        let on_the_way = on_the_way || self.fate[v.index()] == Fate::Again;
+        let id = self.from.producer(v);
+        let node = self.from.node(id);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for &input in &node.inputs {
+            let hold = match self.fate[input.index()] {
+                Fate::Keep | Fate::Again => true,
+                Fate::Fleeting => false,
+                Fate::Passing => !on_the_way,
+            };
+            inputs.push(self.get(input, hold, on_the_way, by)?);
+        }
+        let made = self.push(id, &inputs, true)?;
+        for (old, new) in node.outputs.iter().zip(&made) {
+            match hold {
+                true => self.again[old.index()] = Some(*new),
+                false => self.lately[old.index()] = Some((by, *new)),
+            }
+        }
+        Ok(made[self.from.values()[v.index()].output])
+    }
+}
