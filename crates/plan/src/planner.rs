@@ -7,9 +7,9 @@ use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{Graph, verify};
-use memfit_transform::end_of_forward;
 use memfit_transform::group::Grouping;
 use memfit_transform::samples::mixes_samples;
+use memfit_transform::{end_of_forward, save_masks};
 
 use crate::bound::{Bound, lower_bound};
 use crate::draft::{Draft, Tools, Workshop};
@@ -149,7 +149,8 @@ fn savings(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<Vec<Saving>, Pl
     let Some((phase, graph)) = graphs.iter().find(|(p, _)| p.is_training()) else { return Ok(Vec::new()) };
     let peak = |tools: Tools, grouping: Grouping| {
         let shop = Workshop { tools, grouping, ..*shop };
-        Draft::new(*phase, graph.clone(), &shop, Effort::Quick).map(|d| d.peak())
+        let graph = if tools.masks { save_masks(graph) } else { graph.clone() };
+        Draft::new(*phase, graph, &shop, Effort::Quick).map(|d| d.peak())
     };
     let mut before = peak(Tools::NONE, Grouping::Single)?;
     let stages = [
@@ -216,6 +217,7 @@ pub struct Point {
 
 impl Micro {
     fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
+        let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
         let bound = lower_bound(&graphs, state_bytes, shop);
         let (mut training, mut others) = (Vec::new(), Vec::new());
