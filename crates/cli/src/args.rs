@@ -1,5 +1,7 @@
 //! What can be typed. Nothing is checked here beyond its form: see `run.rs`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
 /// Deep-learning training in the memory you have.
@@ -22,12 +24,23 @@ const EXAMPLES: &str = "Examples:
   memfit plan --model gpt --batch 8 --budget 400MiB
   memfit models                                     what can be named";
 
+const TRAIN_EXAMPLES: &str = "Examples:
+  memfit train --epochs 5 --budget 4MiB
+  memfit train --batch 64 --micro-batch 16          gradients summed over micro-batches
+  memfit train --out digits.safetensors             weights by name";
+
+const PLAN_EXAMPLES: &str = "Examples:
+  memfit plan --model resnet50 --batch 16                     where each byte of a training step goes
+  memfit plan --model resnet50 --batch 16 --budget 700MiB     the fastest plan that fits, or what would";
+
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Train a model
-    Train(Overrides),
+    #[command(after_help = TRAIN_EXAMPLES)]
+    Train(TrainArgs),
     /// Plan a model without running it: the peak, and where each byte goes
-    Plan(Overrides),
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
     /// List the models
     Models,
     /// Show what this machine computes on
@@ -36,10 +49,11 @@ pub enum Command {
 
 impl Default for Command {
     fn default() -> Self {
-        Command::Train(Overrides::default())
+        Command::Train(TrainArgs::default())
     }
 }
 
+/// What a plan depends on.
 #[derive(Args, Debug, Default, Clone)]
 #[command(allow_negative_numbers = true)]
 pub struct Overrides {
@@ -59,12 +73,6 @@ pub struct Overrides {
     /// divisor of the batch, or allow (also where batch statistics then come from fewer samples)
     #[arg(long, value_name = "auto|off|N|allow")]
     pub micro_batch: Option<String>,
-    /// Times through the data
-    #[arg(long)]
-    pub epochs: Option<usize>,
-    /// Stop after this many steps
-    #[arg(long)]
-    pub steps: Option<usize>,
     /// sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad
     #[arg(long)]
     pub optimizer: Option<String>,
@@ -83,10 +91,28 @@ pub struct Overrides {
     /// Seed of everything random
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct TrainArgs {
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Times through the data
+    #[arg(long)]
+    pub epochs: Option<usize>,
+    /// Stop after this many steps
+    #[arg(long)]
+    pub steps: Option<usize>,
     /// Write the trained weights to this file (safetensors)
     #[arg(long, value_name = "FILE")]
-    pub out: Option<std::path::PathBuf>,
+    pub out: Option<PathBuf>,
     /// Start from the weights of this file (safetensors)
     #[arg(long, value_name = "FILE")]
-    pub weights: Option<std::path::PathBuf>,
+    pub weights: Option<PathBuf>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub overrides: Overrides,
 }

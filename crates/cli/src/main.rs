@@ -4,6 +4,8 @@ mod args;
 mod commands;
 mod digits;
 mod failure;
+mod planning;
+mod progress;
 mod run;
 mod say;
 
@@ -17,8 +19,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
-        Command::Train(overrides) => run::Run::new(overrides, json).and_then(|r| commands::train::train(&r)),
-        Command::Plan(overrides) => run::Run::new(overrides, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Train(args) => run::TrainRun::new(args, json).and_then(|r| commands::train::train(&r)),
+        Command::Plan(args) => run::Run::new(args.overrides, json).and_then(|r| commands::plan::plan(&r)),
         Command::Models => commands::models::models(json),
         Command::Devices => commands::devices::devices(json),
     };

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::MicroBatch;
+use memfit::plan::Target;
 use memfit::plan::bytes;
-use memfit::{Clip, Model, Precision, Request, Training};
+use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
-use crate::args::Overrides;
+use crate::args::{Overrides, TrainArgs};
 use crate::failure::usage;
 
 pub struct Run {
@@ -17,13 +18,30 @@ pub struct Run {
     pub training: Training,
     pub request: Request,
     pub learning_rate: f32,
-    pub epochs: usize,
-    pub steps: Option<usize>,
     pub threads: usize,
     pub seed: u64,
+    pub json: bool,
+}
+
+/// What a training needs besides.
+pub struct TrainRun {
+    pub run: Run,
+    pub epochs: usize,
+    pub steps: Option<usize>,
     pub out: Option<PathBuf>,
     pub weights: Option<PathBuf>,
-    pub json: bool,
+}
+
+impl TrainRun {
+    pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
+        Ok(TrainRun {
+            run: Run::new(args.overrides, json)?,
+            epochs: args.epochs.unwrap_or(20),
+            steps: args.steps,
+            out: args.out,
+            weights: args.weights,
+        })
+    }
 }
 
 impl Run {
@@ -65,14 +83,17 @@ impl Run {
             training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
             request,
             learning_rate,
-            epochs: o.epochs.unwrap_or(20),
-            steps: o.steps,
             threads,
             seed: o.seed.unwrap_or(1),
-            out: o.out,
-            weights: o.weights,
             json,
         })
+    }
+}
+
+impl Run {
+    /// What the planner is asked about.
+    pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
+        Subject { name: &self.name, model: &self.model, training: &self.training, target, request: &self.request }
     }
 }
 

@@ -1,22 +1,20 @@
 //! `memfit plan`: the plan of a model, and where each byte goes.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use memfit::exec::Executor;
 use memfit::ir::op::StateClass;
 use memfit::plan::bytes::Bytes;
-use memfit::{CpuExecutor, Phase, Plan, plan_model};
+use memfit::{CpuExecutor, Phase, Plan};
 use serde_json::json;
 
+use crate::planning;
 use crate::run::Run;
 use crate::say::say;
 
 pub fn plan(run: &Run) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
-    let start = Instant::now();
-    let plan = plan_model(&run.model, &run.training, executor.target(), &run.request)?;
-    print(run, &plan, start.elapsed().as_secs_f64() * 1e3);
+    let planned = planning::plan(run, executor.target())?;
+    print(run, &planned.plan, planned.planning_ms);
     Ok(())
 }
 

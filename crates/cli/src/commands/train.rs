@@ -9,17 +9,19 @@ use memfit::exec::weights::Match;
 use memfit::ir::op::StateClass;
 use memfit::ir::philox;
 use memfit::plan::bytes::Bytes;
-use memfit::{Clock, CpuExecutor, Engine, Model, Options, Phase, TensorView, plan_model};
+use memfit::{Clock, CpuExecutor, Engine, Model, Options, Phase, TensorView};
 use serde_json::json;
 
 use crate::digits::{self, Digits};
 use crate::failure::{diverged, usage};
-use crate::run::Run;
+use crate::planning;
+use crate::run::{Run, TrainRun};
 use crate::say::say;
 
 const SHAPE: [usize; 3] = [8, 8, 1];
 
-pub fn train(run: &Run) -> Result<()> {
+pub fn train(training: &TrainRun) -> Result<()> {
+    let run = &training.run;
     if run.name != "digits" {
         return Err(usage(format!(
             "there is no data to train {} on yet: training uses the built-in digits; `memfit plan --model {}` plans it",
@@ -27,18 +29,17 @@ pub fn train(run: &Run) -> Result<()> {
         )));
     }
     let (train_set, test_set) = digits::load();
-    check(run, &train_set)?;
+    check(training, &train_set)?;
     let executor = CpuExecutor::new(run.threads)?;
-    let start = Instant::now();
-    let plan = plan_model(&run.model, &run.training, executor.target(), &run.request)?;
-    super::plan::print(run, &plan, start.elapsed().as_secs_f64() * 1e3);
-    let mut engine = Engine::new(executor, plan, Options::default())?;
+    let planned = planning::plan(run, executor.target())?;
+    super::plan::print(run, &planned.plan, planned.planning_ms);
+    let mut engine = Engine::new(executor, planned.plan, Options::default())?;
     engine.init(run.seed)?;
-    if let Some(path) = &run.weights {
+    if let Some(path) = &training.weights {
         engine.load(path, Match::Exact, |s| s.class != StateClass::Slot)?;
     }
-    let mut trainer = Trainer::new(run, engine);
-    for epoch in 0..run.epochs {
+    let mut trainer = Trainer::new(training, engine);
+    for epoch in 0..training.epochs {
         if !trainer.epoch(&train_set, epoch)? {
             break;
         }
@@ -46,7 +47,7 @@ pub fn train(run: &Run) -> Result<()> {
     }
     let accuracy = trainer.accuracy(&test_set)?;
     let arena = trainer.engine.plan().arena_bytes();
-    if let Some(path) = &run.out {
+    if let Some(path) = &training.out {
         trainer.engine.save(path, |s| s.class != StateClass::Slot)?;
     }
     if run.json {
@@ -60,7 +61,7 @@ pub fn train(run: &Run) -> Result<()> {
             test_set.len(),
             Bytes(arena)
         );
-        if let Some(path) = &run.out {
+        if let Some(path) = &training.out {
             say!("weights: {}", path.display());
         }
     }
@@ -68,14 +69,15 @@ pub fn train(run: &Run) -> Result<()> {
 }
 
 /// What would only come out after the memory is taken, or after the training.
-fn check(run: &Run, data: &Digits) -> Result<()> {
+fn check(training: &TrainRun, data: &Digits) -> Result<()> {
+    let run = &training.run;
     if run.request.batch > data.len() {
         return Err(usage(format!("--batch {} is larger than the {} digits", run.request.batch, data.len())));
     }
     if run.model != Model::from_name("digits")? {
         return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
     }
-    if let Some(path) = &run.out {
+    if let Some(path) = &training.out {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if path.is_dir() || !folder.is_dir() {
             return Err(usage(format!(
@@ -89,6 +91,8 @@ fn check(run: &Run, data: &Digits) -> Result<()> {
 
 struct Trainer<'a> {
     run: &'a Run,
+    /// Stop after so many.
+    steps: Option<usize>,
     engine: Engine<CpuExecutor>,
     images: Vec<f32>,
     labels: Vec<i32>,
@@ -100,10 +104,12 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    fn new(run: &'a Run, engine: Engine<CpuExecutor>) -> Self {
+    fn new(training: &'a TrainRun, engine: Engine<CpuExecutor>) -> Self {
+        let run = &training.run;
         let batch = run.request.batch;
         Trainer {
             run,
+            steps: training.steps,
             images: vec![0.0; batch * 64],
             labels: vec![0; batch],
             logits: vec![0.0; engine.plan().micro_batch * 10],
@@ -121,7 +127,7 @@ impl<'a> Trainer<'a> {
         order.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(a.cmp(&b)));
         self.losses = (0.0, 0);
         for picked in order.chunks_exact(self.run.request.batch) {
-            if self.run.steps.is_some_and(|limit| self.step as usize >= limit) {
+            if self.steps.is_some_and(|limit| self.step as usize >= limit) {
                 return Ok(false);
             }
             data.batch(picked, &mut self.images, &mut self.labels);
