@@ -22,7 +22,8 @@ const EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB             the same, in at most 4 MiB
   memfit plan --model resnet50 --batch 16           where each byte of a training step goes
   memfit plan --model gpt --batch 8 --budget 400MiB
-  memfit models                                     what can be named";
+  memfit models                                     what can be named
+  memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin";
 
 const TRAIN_EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB
@@ -41,10 +42,29 @@ pub enum Command {
     /// Plan a model without running it: the peak, and where each byte goes
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// Give offsets to buffers with lifetimes, so that they take least memory
+    Pack(Pack),
     /// List the models
     Models,
     /// Show what this machine computes on
     Devices,
+}
+
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct Pack {
+    /// A table with the columns id, lower, upper, size: a buffer lives for the steps lower ≤ t < upper
+    #[arg(value_name = "FILE.csv")]
+    pub file: std::path::PathBuf,
+    /// Bytes that all must fit into, such as 512MiB, 2GB, 1.5G; without it, as few as can be found
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<String>,
+    /// Search for at most this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub timeout: f64,
+    /// Write the table with the column offset to this file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<std::path::PathBuf>,
 }
 
 impl Default for Command {

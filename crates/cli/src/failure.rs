@@ -36,6 +36,38 @@ pub fn diverged(problem: String) -> anyhow::Error {
     Diverged(problem).into()
 }
 
+/// What the user gave cannot be read, or what was made of it cannot be written.
+#[derive(Debug)]
+struct BadData(String);
+
+impl std::fmt::Display for BadData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadData {}
+
+pub fn bad_data(problem: impl ToString) -> anyhow::Error {
+    BadData(problem.to_string()).into()
+}
+
+/// Buffers that do not fit into a capacity, or of which no packing was found that does.
+#[derive(Debug)]
+pub struct NoRoom {
+    pub message: String,
+    /// What a machine reads of it.
+    pub certificate: serde_json::Value,
+}
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
 /// The error and its causes, each said once: many messages already hold their cause.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -58,6 +90,9 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
         let mut event = json!({ "event": "error", "kind": kind, "message": message(error) });
         if let Some(PlanError::Refused(refusal)) = error.downcast_ref::<PlanError>() {
             event["certificate"] = certificate(refusal);
+        }
+        if let Some(no_room) = error.downcast_ref::<NoRoom>() {
+            event["certificate"] = no_room.certificate.clone();
         }
         say!("{event}");
     } else {
@@ -105,7 +140,10 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
         None => {}
     }
-    if error.is::<WeightsError>() || error.is::<Diverged>() {
+    if error.is::<NoRoom>() {
+        return ("refused", 3);
+    }
+    if error.is::<WeightsError>() || error.is::<Diverged>() || error.is::<BadData>() {
         return ("data", 4);
     }
     match error.downcast_ref::<ExecError>() {

@@ -8,6 +8,7 @@ mod planning;
 mod progress;
 mod run;
 mod say;
+mod table;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let result = match cli.command.unwrap_or_default() {
         Command::Train(args) => run::TrainRun::new(args, json).and_then(|r| commands::train::train(&r)),
         Command::Plan(args) => run::Run::new(args.overrides, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),
         Command::Devices => commands::devices::devices(json),
     };

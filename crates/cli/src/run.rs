@@ -1,6 +1,7 @@
 //! A validated run: every name known, every number in range.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use memfit::nn::optim::Optimizer;
@@ -9,7 +10,7 @@ use memfit::plan::Target;
 use memfit::plan::bytes;
 use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
-use crate::args::{Overrides, TrainArgs};
+use crate::args::{Overrides, Pack, TrainArgs};
 use crate::failure::usage;
 
 pub struct Run {
@@ -95,6 +96,44 @@ impl Run {
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
         Subject { name: &self.name, model: &self.model, training: &self.training, target, request: &self.request }
     }
+}
+
+/// A validated packing.
+pub struct PackRun {
+    pub file: PathBuf,
+    /// Bytes.
+    pub capacity: Option<u64>,
+    pub timeout: Duration,
+    pub out: Option<PathBuf>,
+    pub json: bool,
+}
+
+impl PackRun {
+    pub fn new(args: Pack, json: bool) -> Result<PackRun> {
+        let capacity = args.capacity.as_deref().map(parse_size).transpose();
+        let timeout = Duration::try_from_secs_f64(args.timeout)
+            .map_err(|_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {}", args.timeout)))?;
+        if let Some(path) = &args.out {
+            check_writable("--out", path)?;
+        }
+        let capacity = capacity.map_err(usage).context("--capacity")?;
+        Ok(PackRun { file: args.file, capacity, timeout, out: args.out, json })
+    }
+}
+
+/// Bytes as people write them; whole numbers exactly.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    text.trim().parse().or_else(|_| bytes::parse(text).map(|b| b.0))
+}
+
+/// Whether a file can be written there, as far as that can be known before it is.
+pub fn check_writable(option: &str, path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() || !folder.is_dir() {
+        let problem = format!("{option} {} cannot be written: name a file in a folder that exists", path.display());
+        return Err(usage(problem));
+    }
+    Ok(())
 }
 
 fn parse_input(text: &str) -> Result<Vec<usize>> {

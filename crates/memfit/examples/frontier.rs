@@ -55,5 +55,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("smallest / bound {:.2}", smallest as f64 / survey.lower_bound_bytes() as f64);
     let plan = survey.plan(Some(smallest))?;
     println!("arena / peak {:.4}", plan.arena_bytes() as f64 / plan.peak_bytes as f64);
+    if let Some((program, step)) = memfit::plan::report::peak_step(&plan) {
+        let names: Vec<_> = program.steps[step].group.nodes.iter().map(|&n| program.graph.node(n).op.name()).collect();
+        let scope = &program.graph.node(program.steps[step].group.root()).scope;
+        println!("fullest at step {step} of {}: {} in {scope}", program.steps.len(), names.join("+"));
+        let mut live = memfit::plan::report::live_at(program, step);
+        live.sort_by_key(|l| std::cmp::Reverse(l.bytes));
+        for l in live.iter().take(16) {
+            let node = program.graph.node(program.graph.producer(l.value));
+            println!("  {:7.1} {} {} {}", mib(l.bytes), node.scope, node.op.name(), l.class.name());
+        }
+        println!("  scratch {:.1}", mib(program.steps[step].scratch.map_or(0, |p| p.size)));
+    }
     Ok(())
 }

@@ -243,7 +243,9 @@ impl Micro {
             Phase::Eval | Phase::Checkpoint => 0.0,
         };
         let of = |d: &Draft| times(d.phase) * d.total_seconds();
-        of(candidate) + self.others.iter().map(of).sum::<f64>()
+        let seconds = of(candidate) + self.others.iter().map(of).sum::<f64>();
+        // To the nanosecond: the order of a sum must not make one plan faster than another.
+        (seconds * 1e9).round() / 1e9
     }
 }
 

@@ -13,8 +13,11 @@ pub enum Fate {
     Keep,
     /// Is made again once, and then stays until its last reader.
     Again,
-    /// Is made again wherever it is wanted: for a backward node, and once more for each chain of clones that passes it.
+    /// Is made again for each node of the backward pass that reads it, and never held.
     Fleeting,
+    /// Is made again for the backward pass, and held; and besides, without being held, on the way to a value that is made
+    /// [`Fate::Again`].
+    Passing,
 }
 
 /// A graph with clones.
@@ -61,12 +64,13 @@ pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result
         out: Recomputed { graph: Graph::new(), origin: Vec::new(), is_clone: Vec::new() },
         first: vec![None; graph.values().len()],
         again: vec![None; graph.values().len()],
+        lately: vec![None; graph.values().len()],
     };
     for id in graph.node_ids() {
         let node = graph.node(id);
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for &v in &node.inputs {
-            inputs.push(if id > end { writer.wanted(v)? } else { writer.original(v) });
+            inputs.push(if id > end { writer.wanted(v, id)? } else { writer.original(v) });
         }
         let made = writer.push(id, &inputs, false)?;
         for (old, new) in node.outputs.iter().zip(made) {
@@ -88,8 +92,10 @@ struct Writer<'a> {
     out: Recomputed,
     /// By old value: the value of the forward pass, or of the backward pass.
     first: Vec<Option<ValueId>>,
-    /// By old value: its clone.
+    /// By old value: its clone, if that is held.
     again: Vec<Option<ValueId>>,
+    /// By old value: the last clone that was not held, and the backward node that it was made for.
+    lately: Vec<Option<(NodeId, ValueId)>>,
 }
 
 impl Writer<'_> {
@@ -114,43 +120,41 @@ impl Writer<'_> {
             || self.fate[v.index()] == Fate::Keep
     }
 
-    /// A value as the backward pass reads it.
-    fn wanted(&mut self, v: ValueId) -> memfit_ir::Result<ValueId> {
+    /// A value as a node of the backward pass reads it.
+    fn wanted(&mut self, v: ValueId, by: NodeId) -> memfit_ir::Result<ValueId> {
+        self.get(v, self.fate[v.index()] != Fate::Fleeting, false, by)
+    }
+
+    /// A value, made again if it is not there. `hold`: for all who want it later; `on_the_way`: to a value that is held, so
+    /// that what is passed need not be; `by`: the backward node that all this is for.
+    fn get(&mut self, v: ValueId, hold: bool, on_the_way: bool, by: NodeId) -> memfit_ir::Result<ValueId> {
         if self.is_kept(v) {
             return Ok(self.original(v));
         }
-        match self.again[v.index()] {
-            Some(clone) => Ok(clone),
-            None => self.clone(v, false),
+        let lately = self.lately[v.index()].filter(|(node, _)| *node == by).map(|(_, clone)| clone);
+        if let Some(clone) = self.again[v.index()].or(lately) {
+            if hold {
+                self.again[v.index()] = Some(clone);
+            }
+            return Ok(clone);
         }
-    }
-
-    /// A value as a clone reads it.
-    fn passed(&mut self, v: ValueId, through: bool) -> memfit_ir::Result<ValueId> {
-        if self.is_kept(v) {
-            return Ok(self.original(v));
-        }
-        match (self.again[v.index()], self.fate[v.index()]) {
-            (Some(clone), _) => Ok(clone),
-            (None, Fate::Fleeting) => self.clone(v, through),
-            (None, Fate::Again | Fate::Keep) => self.clone(v, false),
-        }
-    }
-
-    /// Makes a value again. `fleeting` clones are not remembered: the next who wants the value makes it anew.
-    fn clone(&mut self, v: ValueId, fleeting: bool) -> memfit_ir::Result<ValueId> {
+        let on_the_way = on_the_way || self.fate[v.index()] == Fate::Again;
         let id = self.from.producer(v);
         let node = self.from.node(id);
-        // What a heavy node only passes through need not be held; what a fleeting one reads belongs to its own reader.
-        let through = fleeting || self.fate[v.index()] == Fate::Again;
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for &input in &node.inputs {
-            inputs.push(self.passed(input, through)?);
+            let hold = match self.fate[input.index()] {
+                Fate::Keep | Fate::Again => true,
+                Fate::Fleeting => false,
+                Fate::Passing => !on_the_way,
+            };
+            inputs.push(self.get(input, hold, on_the_way, by)?);
         }
         let made = self.push(id, &inputs, true)?;
-        if !fleeting {
-            for (old, new) in node.outputs.iter().zip(&made) {
-                self.again[old.index()] = Some(*new);
+        for (old, new) in node.outputs.iter().zip(&made) {
+            match hold {
+                true => self.again[old.index()] = Some(*new),
+                false => self.lately[old.index()] = Some((by, *new)),
             }
         }
         Ok(made[self.from.values()[v.index()].output])

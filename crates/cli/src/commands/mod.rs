@@ -2,5 +2,6 @@
 
 pub mod devices;
 pub mod models;
+pub mod pack;
 pub mod plan;
 pub mod train;

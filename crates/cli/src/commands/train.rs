@@ -1,6 +1,5 @@
 //! `memfit train`: trains on the built-in digits under the plan.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -15,7 +14,7 @@ use serde_json::json;
 use crate::digits::{self, Digits};
 use crate::failure::{diverged, usage};
 use crate::planning;
-use crate::run::{Run, TrainRun};
+use crate::run::{Run, TrainRun, check_writable};
 use crate::say::say;
 
 const SHAPE: [usize; 3] = [8, 8, 1];
@@ -78,13 +77,7 @@ fn check(training: &TrainRun, data: &Digits) -> Result<()> {
         return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
     }
     if let Some(path) = &training.out {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if path.is_dir() || !folder.is_dir() {
-            return Err(usage(format!(
-                "--out {} cannot be written: name a file in a folder that exists",
-                path.display()
-            )));
-        }
+        check_writable("--out", path)?;
     }
     Ok(())
 }

@@ -11,49 +11,91 @@ pub struct Choice {
     pub blocks: usize,
     /// Values are made again where that takes at most so many seconds for each byte that is saved.
     pub price: f64,
-    /// Whether light values are made again each time rather than held.
-    pub fleeting: bool,
+    pub again: Again,
+}
+
+/// How values are made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Again {
+    /// Once, and then held until their last reader.
+    Held,
+    /// Light ones anew for every reader.
+    Light,
+    /// A run of blocks is first run through for what crosses between its blocks, then each block again for its own
+    /// backward pass: twice the time, but no more than one block is there at once.
+    Deep,
 }
 
 impl Choice {
-    pub const KEEP: Choice = Choice { blocks: 1, price: -1.0, fleeting: false };
+    pub const KEEP: Choice = Choice { blocks: 1, price: -1.0, again: Again::Held };
 }
 
 /// The fate of each value, for choices that cover all blocks one after the other.
 pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
-    let mut fate = vec![Fate::Again; forward.size.len()];
-    let mut crosses = vec![false; forward.size.len()];
+    let mut maker = Maker {
+        forward,
+        fate: vec![Fate::Again; forward.size.len()],
+        crosses: vec![false; forward.size.len()],
+        crosses_inside: vec![false; forward.size.len()],
+    };
+    let mut ends = Vec::new();
     let mut block = 0;
     for choice in choices {
-        block += choice.blocks;
+        block = (block + choice.blocks).min(forward.blocks.len());
+        ends.push(block);
         for v in forward.crossing.get(block - 1).into_iter().flatten() {
-            crosses[v.index()] = true;
+            maker.crosses[v.index()] = true;
         }
     }
-    let mut block = 0;
-    for choice in choices {
-        let end = (block + choice.blocks).min(forward.blocks.len());
-        for units in &forward.blocks[block..end] {
-            for u in units.clone() {
-                decide(forward, u, choice, &crosses, &mut fate);
-            }
-        }
-        block = end;
+    for v in forward.crossing.iter().flatten() {
+        maker.crosses_inside[v.index()] = true;
     }
+    let mut first = 0;
+    for (choice, end) in choices.iter().zip(ends) {
+        for u in forward.blocks[first..end].iter().cloned().flatten() {
+            maker.decide(u, choice);
+        }
+        first = end;
+    }
+    let mut fate = maker.fate;
     for v in 0..fate.len() {
         fate[v] = fate[forward.storage[v].index()];
     }
     fate
 }
 
-fn decide(forward: &Forward, u: usize, choice: &Choice, crosses: &[bool], fate: &mut [Fate]) {
-    let unit = &forward.units[u];
-    for &v in &unit.makes {
-        let kept = crosses[v.index()] || forward.is_saved[v.index()] && forward.price(v) > choice.price;
-        fate[v.index()] = match (kept, unit.is_light && choice.fleeting) {
-            (true, _) => Fate::Keep,
-            (false, true) => Fate::Fleeting,
-            (false, false) => Fate::Again,
-        };
+struct Maker<'a> {
+    forward: &'a Forward,
+    fate: Vec<Fate>,
+    /// By value: whether it crosses out of a choice's blocks.
+    crosses: Vec<bool>,
+    /// By value: whether it crosses between any two blocks.
+    crosses_inside: Vec<bool>,
+}
+
+impl Maker<'_> {
+    /// Decides for what a unit makes; those before it are decided.
+    fn decide(&mut self, u: usize, choice: &Choice) {
+        let forward = self.forward;
+        let unit = &forward.units[u];
+        for &v in &unit.makes {
+            let cheap = forward.price(v) <= choice.price;
+            let kept = if self.crosses[v.index()] {
+                // What crosses is where chains of clones end; unless it is but a step from what is kept anyway.
+                let from_kept = unit.reads.iter().all(|r| self.fate[r.index()] == Fate::Keep);
+                !(cheap && unit.is_light && from_kept)
+            } else {
+                forward.is_saved[v.index()] && !cheap
+            };
+            self.fate[v.index()] = match choice.again {
+                _ if kept => Fate::Keep,
+                Again::Held => Fate::Again,
+                Again::Light if unit.is_light => Fate::Fleeting,
+                Again::Light => Fate::Again,
+                Again::Deep if self.crosses_inside[v.index()] => Fate::Again,
+                Again::Deep if unit.is_light => Fate::Fleeting,
+                Again::Deep => Fate::Passing,
+            };
+        }
     }
 }

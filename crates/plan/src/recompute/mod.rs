@@ -16,7 +16,7 @@ use memfit_ir::{Graph, NodeId};
 use memfit_transform::group::group;
 use memfit_transform::{Fate, Recomputed, end_of_forward, recompute};
 
-pub use fates::Choice;
+pub use fates::{Again, Choice};
 
 use crate::draft::{Draft, Workshop};
 use crate::error::PlanError;
@@ -104,19 +104,19 @@ impl Search<'_> {
         let prices = self.prices();
         let mut choices = vec![Choice::KEEP];
         for (&price, share) in prices.iter().zip(SHARES) {
-            choices.push(Choice { blocks: 1, price, fleeting: false });
+            choices.push(Choice { blocks: 1, price, again: Again::Held });
             if share > 0.5 {
-                choices.push(Choice { blocks: 1, price, fleeting: true });
+                choices.push(Choice { blocks: 1, price, again: Again::Light });
             }
         }
         let blocks = self.forward.blocks.len();
         for run in RUNS.into_iter().filter(|&r| r < blocks) {
-            for fleeting in [false, true] {
-                choices.push(Choice { blocks: run, price: prices[SHARES.len() - 1], fleeting });
+            for again in [Again::Held, Again::Light, Again::Deep] {
+                choices.push(Choice { blocks: run, price: prices[SHARES.len() - 1], again });
             }
         }
         if depth == Depth::Sketch {
-            choices.retain(|c| c.fleeting || c.blocks == 1);
+            choices.retain(|c| c.again == Again::Light || c.blocks == 1);
         }
         choices
     }

@@ -1,0 +1,154 @@
+//! `memfit pack`: the packer alone, on a table of buffers.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use memfit::plan::bytes::Bytes;
+use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_quick, pack_within, solve};
+use serde_json::json;
+
+use crate::failure::{NoRoom, bad_data};
+use crate::run::PackRun;
+use crate::say::say;
+use crate::table::Table;
+
+pub fn pack(run: &PackRun) -> Result<()> {
+    let table = Table::read(&run.file)?;
+    let live = fullest(&table.items);
+    let start = Instant::now();
+    // A deadline beyond all time is none.
+    let limits = Limits { nodes: None, deadline: start.checked_add(run.timeout) };
+    let packing = match run.capacity {
+        None => pack_within(&table.items, 1, limits),
+        Some(capacity) => match solve(&table.items, 1, capacity, limits) {
+            Outcome::Packed(packing) => packing,
+            Outcome::Infeasible => return Err(no_room(run, &table.items, capacity, live, true)),
+            Outcome::GaveUp => return Err(no_room(run, &table.items, capacity, live, false)),
+        },
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    if let Some(path) = &run.out {
+        write(path, &table.with_offsets(&packing.offsets))?;
+    }
+    print(run, &table, live, &packing, seconds);
+    Ok(())
+}
+
+/// The most that lives at once, and when it first does.
+#[derive(Clone, Copy)]
+struct Live {
+    bytes: u64,
+    step: usize,
+}
+
+fn fullest(items: &[Item]) -> Live {
+    let mut births: Vec<(usize, u64)> = items.iter().map(|i| (i.lower, i.size)).collect();
+    let mut deaths: Vec<(usize, u64)> = items.iter().map(|i| (i.upper, i.size)).collect();
+    births.sort_unstable();
+    deaths.sort_unstable();
+    let mut dead = deaths.into_iter().peekable();
+    let (mut bytes, mut most) = (0, Live { bytes: 0, step: 0 });
+    for (step, size) in births {
+        while let Some((_, size)) = dead.next_if(|d| d.0 <= step) {
+            bytes -= size;
+        }
+        bytes += size;
+        if bytes > most.bytes {
+            most = Live { bytes, step };
+        }
+    }
+    most
+}
+
+/// Why there is no packing, as a person and as a machine reads it.
+fn no_room(run: &PackRun, items: &[Item], capacity: u64, live: Live, proved: bool) -> anyhow::Error {
+    let Live { bytes, step } = live;
+    let by_rules = pack_quick(items, 1).capacity;
+    let (file, asked) = (run.file.display(), exact(capacity));
+    let message = if bytes > capacity {
+        format!(
+            "{file} does not fit into {asked}, which is proved: at step {step}, {} live at once, {} too many; ask for \
+             at least that capacity",
+            exact(bytes),
+            exact(bytes - capacity)
+        )
+    } else if proved {
+        format!(
+            "{file} does not fit into {asked}, which is proved by search: no more than {} live at once, but they cannot \
+             be placed; {} are enough",
+            exact(bytes),
+            exact(by_rules)
+        )
+    } else {
+        format!(
+            "no packing of {file} into {asked} was found in {} s; there may be one, as no more than {} live at once; \
+             search longer with --timeout, or ask for {}, which are enough",
+            run.timeout.as_secs_f64(),
+            exact(bytes),
+            exact(by_rules)
+        )
+    };
+    let certificate = json!({
+        "capacity_bytes": capacity, "max_live_bytes": bytes, "step": step, "proved": proved,
+        "sufficient_bytes": by_rules,
+    });
+    NoRoom { message, certificate }.into()
+}
+
+fn print(run: &PackRun, table: &Table, live: Live, packing: &Packing, seconds: f64) {
+    let items = table.items.len();
+    if run.json {
+        let event = json!({
+            "event": "pack", "file": run.file.display().to_string(), "items": items, "max_live_bytes": live.bytes,
+            "capacity_bytes": packing.capacity, "asked_bytes": run.capacity, "optimal": packing.optimal,
+            "method": packing.method.to_string(), "ms": seconds * 1e3,
+            "out": run.out.as_ref().map(|p| p.display().to_string()),
+        });
+        say!("{event}");
+        return;
+    }
+    say!("{}, {items} buffers", run.file.display());
+    say!("  max live   {:>10}  {} bytes, first at step {}", Bytes(live.bytes).to_string(), live.bytes, live.step);
+    let grade = if packing.capacity == live.bytes {
+        "optimal: no more than live at once".into()
+    } else if packing.optimal {
+        "optimal: less was searched and is proved not to be enough".into()
+    } else {
+        let over = (packing.capacity - live.bytes) as f64 / live.bytes as f64;
+        format!("{:.2} % above what lives at once; not proved to be optimal", over * 100.0)
+    };
+    say!("  capacity   {:>10}  {} bytes; {grade}", Bytes(packing.capacity).to_string(), packing.capacity);
+    if let Some(asked) = run.capacity {
+        say!(
+            "  asked for  {:>10}  {} bytes, {} of them free",
+            Bytes(asked).to_string(),
+            asked,
+            asked - packing.capacity
+        );
+    }
+    say!("  found in   {:>7.1} ms  by {}", seconds * 1e3, packing.method);
+    if let Some(path) = &run.out {
+        say!("  written to {}", path.display());
+    }
+}
+
+/// Bytes to the last one, and as people read them.
+fn exact(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        _ => format!("{bytes} bytes ({})", Bytes(bytes)),
+    }
+}
+
+/// Writes beside and renames, so that a file that was there, even the table itself, is replaced whole or not at all.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|e| {
+        // What was left of it, if anything, is of no use.
+        let _ = std::fs::remove_file(&beside);
+        bad_data(format!("{} cannot be written: {e}", path.display()))
+    })
+}

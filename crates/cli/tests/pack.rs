@@ -1,0 +1,127 @@
+//! `memfit pack` as a person meets it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn memfit(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memfit")).args(args).output().expect("the binary starts")
+}
+
+/// A public instance of the packer's own tests.
+fn instance(name: &str) -> String {
+    format!("{}/../plan/tests/pack/{name}.csv", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file that is gone when the test is over.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str, text: &str) -> Temporary {
+        let path = std::env::temp_dir().join(format!("memfit-pack-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        Temporary(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a plain name")
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn check_error(args: &[&str], code: i32, expected: &[&str]) {
+    let output = memfit(args);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+    assert!(!message.contains("panicked"), "{args:?}: {message}");
+    for part in expected {
+        assert!(message.contains(part), "{args:?} does not say {part:?}: {message}");
+    }
+}
+
+fn check_event(args: &[&str]) -> Value {
+    let output = memfit(&[args, &["--json"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"))
+}
+
+#[test]
+fn a_public_instance_is_packed_and_written() {
+    let out = Temporary::new("out.csv", "");
+    let file = instance("A.1048576");
+    let event = check_event(&["pack", &file, "--capacity", "1MiB", "--timeout", "600", "--out", out.path()]);
+    assert_eq!((&event["event"], &event["items"]), (&"pack".into(), &154.into()));
+    assert_eq!((&event["max_live_bytes"], &event["capacity_bytes"]), (&(1 << 20).into(), &(1 << 20).into()));
+    assert_eq!((&event["optimal"], &event["method"]), (&true.into(), &"exact search".into()));
+    let text = std::fs::read_to_string(out.path()).expect("it was written");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("id,lower,upper,size,offset"));
+    let rows: Vec<Vec<u64>> = lines.map(|l| l.split(',').map(|n| n.parse().expect("a number")).collect()).collect();
+    assert_eq!(rows.len(), 154);
+    for (i, a) in rows.iter().enumerate() {
+        assert!(a[4] + a[3] <= 1 << 20, "{a:?}");
+        for b in &rows[..i] {
+            let together = a[1] < b[2] && b[1] < a[2];
+            let overlap = a[4] < b[4] + b[3] && b[4] < a[4] + a[3];
+            assert!(!(together && overlap), "{a:?} and {b:?}");
+        }
+    }
+    // What was written can be read, and gets the same offsets, in place.
+    assert!(memfit(&["pack", out.path(), "--capacity", "1048576", "--out", out.path()]).status.success());
+    assert_eq!(std::fs::read_to_string(out.path()).expect("it was written"), text);
+}
+
+#[test]
+fn without_a_capacity_the_best_is_found() {
+    let event = check_event(&["pack", &instance("resnet50.somas"), "--timeout", "600"]);
+    assert_eq!(event["capacity_bytes"], event["max_live_bytes"]);
+    let file = Temporary::new("best.csv", "id,lower,upper,size\na,0,2,1KiB\nb,1,3,64\n");
+    let output = memfit(&["pack", file.path()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["2 buffers", "1088 bytes, first at step 1", "optimal", "greedy", "ms"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told_and_whether_that_is_proved() {
+    let a = instance("A.1048576");
+    check_error(&["pack", &a, "--capacity", "1000000"], 3, &["proved", "1048576 bytes", "step 966656", "48576 bytes"]);
+    let certificate = &check_event(&["pack", &a, "--capacity", "1000000"])["certificate"];
+    assert_eq!((&certificate["proved"], &certificate["capacity_bytes"]), (&true.into(), &1_000_000.into()));
+    check_error(&["pack", &a, "--capacity", "1MiB", "--timeout", "0"], 3, &["found in 0 s", "--timeout", "enough"]);
+    let event = check_event(&["pack", &a, "--capacity", "1MiB", "--timeout", "0"]);
+    assert_eq!((&event["kind"], &event["certificate"]["proved"]), (&"refused".into(), &false.into()));
+    // No more than 6 live at once, but 7 are needed.
+    let rows = "0,0,2,4\n1,0,1,2\n2,1,4,1\n3,1,5,1\n4,2,5,3\n5,4,6,2\n6,5,6,4\n";
+    let file = Temporary::new("seven.csv", &format!("id,lower,upper,size\n{rows}"));
+    check_error(&["pack", file.path(), "--capacity", "6"], 3, &["proved by search", "6 bytes"]);
+    let event = check_event(&["pack", file.path()]);
+    assert_eq!((&event["capacity_bytes"], &event["optimal"]), (&7.into(), &true.into()));
+}
+
+#[test]
+fn bad_tables_are_told_with_file_line_column_and_cure() {
+    let file = Temporary::new("bad.csv", "id,lower,upper,size\n0,0,4,8\n1,2,x,8\n");
+    check_error(&["pack", file.path()], 4, &[file.path(), "line 3", "\"upper\"", "\"x\"", "whole number"]);
+    let file = Temporary::new("header.csv", "id,start,upper,size\n0,0,4,8\n");
+    check_error(&["pack", file.path()], 4, &[file.path(), "line 1", "\"lower\"", "id,lower,upper,size"]);
+    check_error(&["pack", "/nowhere/buffers.csv"], 4, &["/nowhere/buffers.csv"]);
+}
+
+#[test]
+fn wrong_use_is_told_with_the_cure() {
+    let file = instance("A.1048576");
+    check_error(&["pack"], 2, &["FILE.csv"]);
+    check_error(&["pack", &file, "--capacity", "much"], 2, &["--capacity", "much", "512MiB"]);
+    check_error(&["pack", &file, "--timeout", "-1"], 2, &["--timeout", "-1"]);
+    check_error(&["pack", &file, "--timeout", "nan"], 2, &["--timeout"]);
+    check_error(&["pack", &file, "--out", "/nowhere/out.csv"], 2, &["/nowhere/out.csv", "folder"]);
+}
