@@ -23,7 +23,8 @@ const EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --batch 16           where each byte of a training step goes
   memfit plan --model gpt --batch 8 --budget 400MiB
   memfit models                                     what can be named
-  memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin";
+  memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin
+  memfit devices --calibrate                        measure this machine, for better predictions";
 
 const TRAIN_EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB
@@ -33,6 +34,11 @@ const TRAIN_EXAMPLES: &str = "Examples:
 const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --batch 16                     where each byte of a training step goes
   memfit plan --model resnet50 --batch 16 --budget 700MiB     the fastest plan that fits, or what would";
+
+const DEVICES_EXAMPLES: &str = "Examples:
+  memfit devices                                    processor, memory, and the profile that plans use
+  memfit devices --calibrate                        measure, and use it from now on
+  memfit devices --calibrate --out quiet.toml       measure into a file, for --profile";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -46,8 +52,9 @@ pub enum Command {
     Pack(Pack),
     /// List the models
     Models,
-    /// Show what this machine computes on
-    Devices,
+    /// Show what this machine computes on, or measure it
+    #[command(after_help = DEVICES_EXAMPLES)]
+    Devices(DevicesArgs),
 }
 
 #[derive(Args, Debug)]
@@ -55,7 +62,7 @@ pub enum Command {
 pub struct Pack {
     /// A table with the columns id, lower, upper, size: a buffer lives for the steps lower ≤ t < upper
     #[arg(value_name = "FILE.csv")]
-    pub file: std::path::PathBuf,
+    pub file: PathBuf,
     /// Bytes that all must fit into, such as 512MiB, 2GB, 1.5G; without it, as few as can be found
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
@@ -64,7 +71,7 @@ pub struct Pack {
     pub timeout: f64,
     /// Write the table with the column offset to this file
     #[arg(long, value_name = "FILE")]
-    pub out: Option<std::path::PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 impl Default for Command {
@@ -108,6 +115,9 @@ pub struct Overrides {
     /// Threads; all cores if not given
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Constants of this machine, from which times are predicted; see `memfit devices --calibrate`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Seed of everything random
     #[arg(long)]
     pub seed: Option<u64>,
@@ -135,4 +145,18 @@ pub struct TrainArgs {
 pub struct PlanArgs {
     #[command(flatten)]
     pub overrides: Overrides,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+#[command(allow_negative_numbers = true)]
+pub struct DevicesArgs {
+    /// Measure this machine, and write a profile that plans use from then on
+    #[arg(long)]
+    pub calibrate: bool,
+    /// Write the profile to this file instead, for --profile
+    #[arg(long, value_name = "FILE", requires = "calibrate")]
+    pub out: Option<PathBuf>,
+    /// Threads to measure with; all cores if not given
+    #[arg(long, requires = "calibrate")]
+    pub threads: Option<usize>,
 }

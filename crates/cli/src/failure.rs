@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::say::say;
+use memfit::calibrate::CalibrateError;
 use memfit::exec::weights::WeightsError;
 use memfit::plan::{Fix, Refusal, Resident};
 use memfit::{ExecError, PlanError};
@@ -130,6 +131,9 @@ fn certificate(r: &Refusal) -> Value {
 }
 
 fn kind(error: &anyhow::Error) -> (&'static str, u8) {
+    if error.is::<CalibrateError>() {
+        return ("device", 5);
+    }
     if error.chain().any(|e| e.is::<Usage>()) {
         return ("usage", 2);
     }

@@ -5,6 +5,7 @@ mod commands;
 mod digits;
 mod failure;
 mod planning;
+mod profile;
 mod progress;
 mod run;
 mod say;
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => run::Run::new(args.overrides, json).and_then(|r| commands::plan::plan(&r)),
         Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),
-        Command::Devices => commands::devices::devices(json),
+        Command::Devices(args) => commands::devices::devices(&args, json),
     };
     match result {
         Ok(()) if say::all_printed() => ExitCode::SUCCESS,

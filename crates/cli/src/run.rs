@@ -12,12 +12,15 @@ use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
 use crate::args::{Overrides, Pack, TrainArgs};
 use crate::failure::usage;
+use crate::profile;
 
 pub struct Run {
     pub name: String,
     pub model: Model,
     pub training: Training,
     pub request: Request,
+    /// Where the profile is from; none for the one that ships with memfit.
+    pub profile_file: Option<PathBuf>,
     pub learning_rate: f32,
     pub threads: usize,
     pub seed: u64,
@@ -71,18 +74,17 @@ impl Run {
         }
         request.micro_batch = o.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
         if let Some(budget) = &o.budget {
-            request.budget = Some(bytes::parse(budget).map_err(usage).context("--budget")?.0);
+            request.budget = Some(parse_size(budget).map_err(usage).context("--budget")?);
         }
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads = o.threads.unwrap_or(cores);
-        if !(1..=1024).contains(&threads) {
-            return Err(usage(format!("--threads must be between 1 and 1024, but is {threads}")));
-        }
+        let (profile, profile_file) = profile::in_use(o.profile.as_deref())?;
+        request.profile = profile;
+        let threads = threads(o.threads)?;
         Ok(Run {
             name,
             model,
             training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
             request,
+            profile_file,
             learning_rate,
             threads,
             seed: o.seed.unwrap_or(1),
@@ -95,6 +97,15 @@ impl Run {
     /// What the planner is asked about.
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
         Subject { name: &self.name, model: &self.model, training: &self.training, target, request: &self.request }
+    }
+}
+
+/// As many as asked for, or one a core.
+pub fn threads(asked: Option<usize>) -> Result<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    match asked.unwrap_or(cores) {
+        n @ 1..=1024 => Ok(n),
+        n => Err(usage(format!("--threads must be between 1 and 1024, but is {n}"))),
     }
 }
 

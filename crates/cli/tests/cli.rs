@@ -108,7 +108,6 @@ fn threads_do_not_change_the_weights() {
 fn models_and_devices_are_listed() {
     let models = stdout(&memfit(&["models"]));
     assert!(models.lines().any(|l| l.starts_with("resnet50 ") && l.contains("25557032")), "{models}");
-    assert!(stdout(&memfit(&["devices"])).contains("cpu"));
     for args in [&["--help"][..], &["train", "--help"], &["plan", "--help"]] {
         assert!(stdout(&memfit(args)).contains("--budget"), "{args:?}");
     }

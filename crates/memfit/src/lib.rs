@@ -3,6 +3,7 @@
 //! A model, a batch and a budget in bytes become one graph for the whole training step, every byte of which is planned
 //! before the first step. This crate is the front door: it names the parts and joins a model to the planner.
 
+pub mod calibrate;
 pub mod fixes;
 pub mod search;
 mod subject;

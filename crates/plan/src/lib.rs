@@ -26,6 +26,6 @@ pub mod validate;
 
 pub use error::{Fix, PlanError, Refusal, Resident};
 pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
-pub use profile::Profile;
+pub use profile::{CONSTANTS, Constant, Profile};
 pub use target::Target;
 pub use types::{Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step};

@@ -7,6 +7,7 @@ use memfit::plan::bytes::Bytes;
 use memfit::{CpuExecutor, Phase, Plan};
 use serde_json::json;
 
+use crate::commands::devices::describe;
 use crate::planning;
 use crate::run::Run;
 use crate::say::say;
@@ -32,7 +33,7 @@ pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
             "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
             "accumulator_bytes": accumulators,
             "predicted_step_ms": plan.predicted_step_seconds * 1e3, "planning_ms": planning_ms,
-            "profile": format!("{:016x}", plan.profile_hash),
+            "profile": describe(&run.request.profile, run.profile_file.as_deref()),
         });
         say!("{event}");
         return;
