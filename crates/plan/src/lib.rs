@@ -4,10 +4,11 @@
 //! The stages, one file each: [`flow`] (a program as memory sees it), [`order`], [`lifetime`], [`draft`] (these three, for
 //! one graph), [`recompute`] (many drafts: what to keep and what to make again), [`pack`], [`place`]; and beside them
 //! [`validate`], which shares no code with them and checks what they made, [`bound`], which proves what no plan can go
-//! below, and [`report`], which reads a plan.
+//! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 pub mod bound;
 pub mod bytes;
+pub mod compare;
 pub mod draft;
 mod error;
 pub mod flow;
@@ -20,6 +21,7 @@ mod profile;
 pub mod recompute;
 mod refuse;
 pub mod report;
+pub mod save;
 mod target;
 mod types;
 pub mod validate;
