@@ -29,11 +29,16 @@ const EXAMPLES: &str = "Examples:
 const TRAIN_EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB
   memfit train --batch 64 --micro-batch 16          gradients summed over micro-batches
-  memfit train --out digits.safetensors             weights by name";
+  memfit train --out digits.safetensors             weights by name
+  memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
 
 const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --batch 16                     where each byte of a training step goes
-  memfit plan --model resnet50 --batch 16 --budget 700MiB     the fastest plan that fits, or what would";
+  memfit plan --model resnet50 --batch 16 --budget 700MiB     the fastest plan that fits, or what would
+  memfit plan --model resnet50 --frontier --svg frontier.svg  step time against budget
+  memfit plan --model resnet50 --max-batch --budget 2GiB      the largest batch that fits
+  memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
+  memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
 const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices                                    processor, memory, and the profile that plans use
@@ -139,12 +144,31 @@ pub struct TrainArgs {
     /// Start from the weights of this file (safetensors)
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
+    /// Train with exactly the plan of this file, which `memfit plan --save` wrote for the same run
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
 }
 
 #[derive(Args, Debug, Default, Clone)]
 pub struct PlanArgs {
     #[command(flatten)]
     pub overrides: Overrides,
+    /// Step time against budget: every plan that no other beats in both
+    #[arg(long)]
+    pub frontier: bool,
+    /// Draw the frontier into this file
+    #[arg(long, value_name = "FILE", requires = "frontier")]
+    pub svg: Option<PathBuf>,
+    /// Find the largest batch that fits into the budget, in one piece
+    #[arg(long, requires = "budget", conflicts_with_all = ["batch", "frontier"])]
+    pub max_batch: bool,
+    /// Write the plan to this file, for `memfit train --plan` and `memfit plan --diff`
+    #[arg(long, value_name = "FILE", conflicts_with = "frontier")]
+    pub save: Option<PathBuf>,
+    /// Say what changed between two saved plans
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"],
+          conflicts_with_all = ["Overrides", "frontier", "svg", "max_batch", "save"])]
+    pub diff: Option<Vec<PathBuf>>,
 }
 
 #[derive(Args, Debug, Default, Clone)]

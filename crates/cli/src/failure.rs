@@ -69,6 +69,13 @@ impl std::fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
+pub fn no_room(message: String, budget: u64, needed: u64) -> anyhow::Error {
+    let certificate = json!({
+        "budget_bytes": budget, "needed_bytes": needed, "exceeded_by_bytes": needed.saturating_sub(budget),
+    });
+    NoRoom { message, certificate }.into()
+}
+
 /// The error and its causes, each said once: many messages already hold their cause.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();

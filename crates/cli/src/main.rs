@@ -9,6 +9,7 @@ mod profile;
 mod progress;
 mod run;
 mod say;
+mod show;
 mod table;
 
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
         Command::Train(args) => run::TrainRun::new(args, json).and_then(|r| commands::train::train(&r)),
-        Command::Plan(args) => run::Run::new(args.overrides, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Plan(args) => run::PlanRun::new(args, json).and_then(|r| commands::plan::plan(&r)),
         Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),
         Command::Devices(args) => commands::devices::devices(&args, json),

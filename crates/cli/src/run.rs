@@ -10,10 +10,11 @@ use memfit::plan::Target;
 use memfit::plan::bytes;
 use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
-use crate::args::{Overrides, Pack, TrainArgs};
+use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
 use crate::failure::usage;
 use crate::profile;
 
+#[derive(Clone)]
 pub struct Run {
     pub name: String,
     pub model: Model,
@@ -21,6 +22,7 @@ pub struct Run {
     pub request: Request,
     /// Where the profile is from; none for the one that ships with memfit.
     pub profile_file: Option<PathBuf>,
+    pub optimizer: String,
     pub learning_rate: f32,
     pub threads: usize,
     pub seed: u64,
@@ -34,6 +36,8 @@ pub struct TrainRun {
     pub steps: Option<usize>,
     pub out: Option<PathBuf>,
     pub weights: Option<PathBuf>,
+    /// Of a plan that was made before.
+    pub plan: Option<PathBuf>,
 }
 
 impl TrainRun {
@@ -44,6 +48,7 @@ impl TrainRun {
             steps: args.steps,
             out: args.out,
             weights: args.weights,
+            plan: args.plan,
         })
     }
 }
@@ -58,7 +63,8 @@ impl Run {
         if let Some(classes) = o.classes {
             model = model.with_classes(classes).map_err(usage)?;
         }
-        let optimizer = Optimizer::from_name(o.optimizer.as_deref().unwrap_or("adam")).map_err(usage)?;
+        let optimizer_name = o.optimizer.unwrap_or_else(|| "adam".into());
+        let optimizer = Optimizer::from_name(&optimizer_name).map_err(usage)?;
         let learning_rate = o.lr.unwrap_or(optimizer.learning_rate);
         if !(learning_rate.is_finite() && learning_rate > 0.0) {
             return Err(usage(format!("--lr must be a positive number, but is {learning_rate}")));
@@ -85,6 +91,7 @@ impl Run {
             training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
             request,
             profile_file,
+            optimizer: optimizer_name,
             learning_rate,
             threads,
             seed: o.seed.unwrap_or(1),
@@ -97,6 +104,44 @@ impl Run {
     /// What the planner is asked about.
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
         Subject { name: &self.name, model: &self.model, training: &self.training, target, request: &self.request }
+    }
+}
+
+/// What `memfit plan` is asked.
+pub enum PlanRun {
+    Model { run: Box<Run>, wanted: Wanted },
+    Diff { files: [PathBuf; 2], json: bool },
+}
+
+pub enum Wanted {
+    Plan { save: Option<PathBuf> },
+    Frontier { svg: Option<PathBuf> },
+    MaxBatch { budget: u64, save: Option<PathBuf> },
+}
+
+impl PlanRun {
+    pub fn new(args: PlanArgs, json: bool) -> Result<PlanRun> {
+        if let Some(files) = args.diff {
+            let files = files.try_into().map_err(|_| usage("--diff takes two files: before and after"))?;
+            return Ok(PlanRun::Diff { files, json });
+        }
+        for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
+            path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
+        }
+        let mut run = Run::new(args.overrides, json)?;
+        let wanted = match (args.max_batch, args.frontier, run.request.budget) {
+            (true, _, Some(budget)) => {
+                if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {
+                    return Err(usage("--max-batch looks for a batch in one piece; leave out --micro-batch"));
+                }
+                run.request.micro_batch = MicroBatch::Off;
+                Wanted::MaxBatch { budget, save: args.save }
+            }
+            (true, _, None) => return Err(usage("--max-batch needs a --budget")),
+            (false, true, _) => Wanted::Frontier { svg: args.svg },
+            (false, false, _) => Wanted::Plan { save: args.save },
+        };
+        Ok(PlanRun::Model { run: Box::new(run), wanted })
     }
 }
 

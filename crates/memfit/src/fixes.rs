@@ -3,10 +3,8 @@
 use memfit_nn::zoo::Model;
 use memfit_plan::bytes;
 use memfit_plan::{Fix, MicroBatch, Plan, PlanError, Request, Survey};
-use memfit_transform::samples::mixes_samples;
-use memfit_transform::{Half, Precision, Training, end_of_forward};
+use memfit_transform::{Half, Precision, Training};
 
-use crate::programs;
 use crate::search::largest_batch;
 use crate::subject::Subject;
 
@@ -80,7 +78,7 @@ fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Opti
 /// The largest micro-batch that fits, where the planner was not free to take one.
 fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
     let batch = subject.request.batch;
-    let mixer = mixer(subject)?;
+    let mixer = subject.mixer().ok()?;
     let below = match subject.request.micro_batch {
         MicroBatch::Allow => return None,
         MicroBatch::Auto if mixer.is_none() => return None,
@@ -110,13 +108,6 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
         None => "only the rounding of the sum differs".into(),
     };
     Some(fix(format!("--micro-batch {n}"), note, &plan))
-}
-
-/// What makes a sample's result depend on the rest of its batch, in words.
-fn mixer(subject: &Subject) -> Option<Option<String>> {
-    // Two samples, for one has no others.
-    let graphs = programs(subject.model, subject.training, 2, 2).ok()?;
-    Some(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?)))
 }
 
 fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {

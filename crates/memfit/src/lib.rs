@@ -20,7 +20,7 @@ pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::zoo::Model;
 pub use memfit_plan::{Phase, Plan, PlanError, Request};
 pub use memfit_transform::{Clip, Half, Precision, Training};
-pub use subject::Subject;
+pub use subject::{Subject, source_hash};
 
 use memfit_ir::Graph;
 use memfit_nn::Mode;

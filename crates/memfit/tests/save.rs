@@ -100,10 +100,8 @@ fn a_plan_that_does_not_hold_is_refused() {
     check_change("an unknown clone", |p| p.programs[0].clones = vec![memfit::ir::NodeId(1 << 30)], "no node");
     check_change("a place less", |p| p.programs[0].places.truncate(9), "places");
     let overlap = |p: &mut Plan| {
-        let places = &mut p.programs[0].places;
-        let transient = |p: &&mut Option<Place>| p.is_some_and(|p| p.segment == Segment::Transient);
-        let last = places.iter_mut().filter(transient).last().expect("a place");
-        last.as_mut().expect("a place").offset = 64;
+        let (_, input) = p.programs[0].graph.inputs().next().expect("an input");
+        p.programs[0].places[input.index()].as_mut().expect("a place").offset = 0;
     };
     check_change("a value over a sum", overlap, "memory of a state");
 }

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use memfit::exec::Executor;
 use memfit::exec::weights::Match;
 use memfit::ir::op::StateClass;
 use memfit::ir::philox;
@@ -30,8 +29,11 @@ pub fn train(training: &TrainRun) -> Result<()> {
     let (train_set, test_set) = digits::load();
     check(training, &train_set)?;
     let executor = CpuExecutor::new(run.threads)?;
-    let planned = planning::plan(run, executor.target())?;
-    super::plan::print(run, &planned.plan, planned.planning_ms);
+    let planned = match &training.plan {
+        Some(path) => planning::load(run, &executor, path)?,
+        None => planning::plan(run, &executor)?,
+    };
+    super::plan::print(run, &planned);
     let mut engine = Engine::new(executor, planned.plan, Options::default())?;
     engine.init(run.seed)?;
     if let Some(path) = &training.weights {
