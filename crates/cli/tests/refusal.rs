@@ -78,11 +78,11 @@ fn a_micro_batch_is_offered_where_it_was_forbidden() {
 
 #[test]
 fn a_certificate_says_where_and_why() {
-    let args = vec![("--model", "resnet50"), ("--batch", "16"), ("--budget", "450MiB")];
-    let text = ["450 MiB", "too much", "lower bound", "is fullest at", "in layer \"layer1", "activations", "--budget "];
+    let args = vec![("--model", "resnet50"), ("--batch", "16"), ("--budget", "256MiB")];
+    let text = ["256 MiB", "too much", "lower bound", "is fullest at", "in layer \"layer1", "activations", "--budget "];
     check_error(&flat(&args), 3, &text);
     let certificate = certificate(&args);
-    assert_eq!(certificate["budget_bytes"], 450u64 << 20);
+    assert_eq!(certificate["budget_bytes"], 256u64 << 20);
     let largest = certificate["largest"].as_array().expect("a list");
     assert_eq!(largest.len(), 10);
     for tensor in largest {

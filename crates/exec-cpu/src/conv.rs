@@ -3,7 +3,7 @@
 
 use memfit_ir::op::Conv;
 
-use crate::gemm::{A, B, Gemm, Micro, Patches, Rows, Taps, scratch_len};
+use crate::gemm::{A, B, Fed, Gemm, Micro, Patches, Rows, Taps, scratch_len};
 
 /// The sizes of `y = conv(x, w)`; the three products of a convolution share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +71,12 @@ impl ConvShape {
         }
     }
 
-    /// Elements of scratch for a product.
-    pub fn scratch_len(&self, micro: &Micro, product: Product, threads: usize) -> usize {
+    /// Elements of scratch for a product, whose left and right sides may be fed.
+    pub fn scratch_len(&self, micro: &Micro, product: Product, fed: Fed, threads: usize) -> usize {
         let none = std::ptr::null_mut();
         let mut most = 0;
         self.products(product, Tensors { x: none, w: none, y: none }, |g| {
-            most = most.max(scratch_len(micro, g.m, g.n, g.k, threads));
+            most = most.max(scratch_len(micro, g, fed, threads));
         });
         most
     }

@@ -69,14 +69,17 @@ impl Target for CpuExecutor {
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
         let root = graph.node(group.root());
         let same_size = graph.ty(input).elements() == graph.ty(output).elements()
-            && graph.ty(input).dtype.size() == graph.ty(output).dtype.size();
+            && graph.ty(input).dtype.bits() == graph.ty(output).dtype.bits();
         if root.op.is_elementwise() {
             return same_size;
         }
-        // The chain behind a contraction reads and writes element by element; the product itself does not.
+        // The chain behind a contraction reads and writes element by element; the product itself does not, nor do the
+        // chains before it.
         if is_contraction(&root.op) {
+            let before = &group.nodes[..=group.before];
+            let read = before.iter().any(|&n| graph.node(n).inputs.contains(&input));
             let summed_there = launch::contract::home(graph, group) == Some(output);
-            return same_size && !root.inputs.contains(&input) && !summed_there;
+            return same_size && !read && !summed_there;
         }
         match root.op {
             Op::Update(_) | Op::BatchUpdate(_) => {
@@ -86,6 +89,8 @@ impl Target for CpuExecutor {
                     root.inputs[from] == input
                 })
             }
+            // Row by row; the labels may not be overwritten, nor the sums.
+            Op::CrossEntropyGrad(_) => same_size && input == root.inputs[0] && root.inputs[1] != input,
             _ => false,
         }
     }

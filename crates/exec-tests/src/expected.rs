@@ -58,7 +58,7 @@ fn tolerance(dtype: DType) -> f64 {
         DType::F32 => 2e-5,
         DType::F16 => 2f64.powi(-10),
         DType::BF16 => 2f64.powi(-7),
-        DType::I32 | DType::U8 => 0.0,
+        DType::I32 | DType::U8 | DType::Bit => 0.0,
     }
 }
 

@@ -52,6 +52,10 @@ impl Tensor {
             DType::BF16 => each(bytes, |b| bf16::from_ne_bytes(b).to_f64()),
             DType::I32 => each(bytes, |b| f64::from(i32::from_ne_bytes(b))),
             DType::U8 => each(bytes, |[b]| f64::from(b)),
+            DType::Bit if bytes.len() as u64 == ty.bytes() => {
+                (0..ty.elements()).map(|i| f64::from(bytes[i / 8] >> (i % 8) & 1)).collect()
+            }
+            DType::Bit => Vec::new(),
         };
         Tensor::new(ty.clone(), data)
     }
@@ -66,6 +70,11 @@ impl Tensor {
             DType::BF16 => data.flat_map(|&x| bf16::from_f32(x as f32).to_ne_bytes()).collect(),
             DType::I32 => data.flat_map(|&x| (x as i32).to_ne_bytes()).collect(),
             DType::U8 => data.map(|&x| x as u8).collect(),
+            DType::Bit => {
+                let mut bytes = vec![0; self.ty.bytes() as usize];
+                data.enumerate().for_each(|(i, &x)| bytes[i / 8] |= u8::from(x != 0.0) << (i % 8));
+                bytes
+            }
         }
     }
 
@@ -114,7 +123,7 @@ pub fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> {
 }
 
 /// What is left of a number stored in a type: 16-bit floats round to nearest even, integers truncate and saturate.
-/// f32 keeps all of f64, because the reference is the yardstick for f32.
+/// A bit is set by all but 0. f32 keeps all of f64, because the reference is the yardstick for f32.
 pub fn round_to(dtype: DType, x: f64) -> f64 {
     match dtype {
         DType::F32 => x,
@@ -123,6 +132,7 @@ pub fn round_to(dtype: DType, x: f64) -> f64 {
         DType::BF16 => bf16::from_f32(x as f32).to_f64(),
         DType::I32 => f64::from(x as i32),
         DType::U8 => f64::from(x as u8),
+        DType::Bit => f64::from(u8::from(x != 0.0)),
     }
 }
 
@@ -147,7 +157,7 @@ mod tests {
             assert_eq!(bytes.len() as u64, ty.bytes());
             let back = Tensor::from_bytes(&ty, &bytes).unwrap();
             assert_eq!(back.data, numbers.map(|x| round_to(dtype, x)), "{dtype}");
-            assert!(Tensor::from_bytes(&ty, &bytes[..dtype.size()]).is_err(), "{dtype}: too few bytes");
+            assert!(Tensor::from_bytes(&ty, &bytes[..bytes.len() - 1]).is_err(), "{dtype}: too few bytes");
         }
     }
 

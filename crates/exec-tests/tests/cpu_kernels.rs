@@ -34,6 +34,7 @@ macro_rules! families {
 // How many examples of each.
 families! {
     unary: 60,
+    mask: 80,
     binary: 60,
     compare: 40,
     select: 30,
@@ -53,6 +54,7 @@ families! {
     depthwise: 40,
     conv_transpose: 40,
     conv_filter: 40,
+    prologue: 120,
     attention: 40,
     max_pool: 30,
     avg_pool: 30,

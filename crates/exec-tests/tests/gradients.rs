@@ -40,6 +40,8 @@ gradients! {
     Op::Fill(_) => None,
     Op::Unary(_) => Differences,
     Op::UnaryGrad(_) => Part,
+    Op::Mask(_) => None,
+    Op::MaskGrad(_) => Part,
     Op::Binary(_) => Differences,
     Op::Compare(_) => None,
     Op::Select => Differences,

@@ -304,8 +304,9 @@ fn check(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), Ex
 }
 
 fn check_length(name: &str, given: &TensorView) -> Result<(), ExecError> {
-    let elements = given.shape.iter().try_fold(given.dtype.size(), |n, &d| n.checked_mul(d));
-    if elements != Some(given.bytes.len()) {
+    // In bits, which is where a product of extents that no tensor has would overflow.
+    let bits = given.shape.iter().try_fold(given.dtype.bits(), |n, &d| n.checked_mul(d));
+    if bits.map(|n| n.div_ceil(8)) != Some(given.bytes.len()) {
         return Err(ExecError::InputLength { name: name.into(), ty: given.ty(), bytes: given.bytes.len() });
     }
     Ok(())

@@ -183,6 +183,7 @@ impl<E: Executor> View for StateView<'_, E> {
             DType::BF16 => Dtype::BF16,
             DType::I32 => Dtype::I32,
             DType::U8 => Dtype::U8,
+            DType::Bit => unreachable!("the type rules refuse a state of bits"),
         }
     }
 

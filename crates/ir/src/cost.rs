@@ -79,8 +79,8 @@ fn reads(op: &Op) -> Reads {
         Op::Input(_) | Op::State(_) | Op::Reshape(_) => Reads::View,
         Op::Slice(_) => Reads::Part,
         Op::Gather => Reads::Rows,
-        Op::Fill(_) | Op::Unary(_) | Op::UnaryGrad(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_)
-        | Op::Dropout(_) | Op::Reduce(_) | Op::Transpose(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_)
+        Op::Fill(_) | Op::Unary(_) | Op::UnaryGrad(_) | Op::Mask(_) | Op::MaskGrad(_) | Op::Binary(_) | Op::Compare(_)
+        | Op::Select | Op::Cast(_) | Op::Dropout(_) | Op::Reduce(_) | Op::Transpose(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_)
         | Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_) | Op::Attention(_)
         | Op::AttentionGrad(_) | Op::MaxPool(_) | Op::MaxPoolGrad(_) | Op::AvgPool(_) | Op::AvgPoolGrad(_)
         | Op::Upsample(_) | Op::UpsampleGrad(_) | Op::BatchStats | Op::BatchApply(_) | Op::BatchGradReduce(_)
@@ -109,7 +109,8 @@ fn flops(graph: &Graph, n: &Node) -> u128 {
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_) => 0,
         Op::Gather => 0,
         Op::Unary(u) => unary(*u) * output(),
-        Op::UnaryGrad(u) => unary_grad(*u) * output(),
+        Op::UnaryGrad(u) | Op::MaskGrad(u) => unary_grad(*u) * output(),
+        Op::Mask(_) => output(),
         Op::Binary(b) => binary(*b) * output(),
         Op::Compare(_) | Op::Select | Op::Cast(_) => output(),
         Op::Dropout(_) => DRAW * output(),

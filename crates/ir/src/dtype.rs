@@ -11,17 +11,32 @@ pub enum DType {
     BF16,
     I32,
     U8,
+    /// Yes or no, eight to a byte: element i is bit i mod 8 of byte i ÷ 8, and what is left of the last byte is 0. Made
+    /// and read as masks only.
+    Bit,
 }
 
 impl DType {
-    pub const ALL: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8];
+    pub const ALL: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8, DType::Bit];
+    /// Those that one can count with: all but bits.
+    pub const NUMBERS: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8];
 
-    /// Bytes of one element.
-    pub const fn size(self) -> usize {
+    /// Bits of one element.
+    pub const fn bits(self) -> usize {
         match self {
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::BF16 => 2,
-            DType::U8 => 1,
+            DType::F32 | DType::I32 => 32,
+            DType::F16 | DType::BF16 => 16,
+            DType::U8 => 8,
+            DType::Bit => 1,
+        }
+    }
+
+    /// Bytes of this many elements, which is also where the element of that number starts: of bits only every eighth
+    /// starts a byte.
+    pub const fn bytes(self, elements: usize) -> usize {
+        match self {
+            DType::Bit => elements.div_ceil(8),
+            DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U8 => elements * (self.bits() / 8),
         }
     }
 
@@ -36,6 +51,7 @@ impl DType {
             DType::BF16 => "bf16",
             DType::I32 => "i32",
             DType::U8 => "u8",
+            DType::Bit => "bit",
         }
     }
 
@@ -139,7 +155,7 @@ impl TensorType {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.shape.elements() as u64 * self.dtype.size() as u64
+        self.dtype.bytes(self.shape.elements()) as u64
     }
 }
 

@@ -23,6 +23,10 @@ pub enum Op {
     Unary(Unary),
     /// `(saved, dy) -> dx`, where `saved` is x or y as [`Unary::grad_reads`] says.
     UnaryGrad(Unary),
+    /// `y -> bit`: one bit of y, which is all that the gradient of such an op reads of it ([`Unary::masks`]).
+    Mask(Unary),
+    /// `(bit, dy) -> dx`: the bits of [`Op::UnaryGrad`] from the mask instead of from y.
+    MaskGrad(Unary),
     /// `(a, b) -> y`
     Binary(Binary),
     /// `(a, b) -> u8`, 1 where it holds.
@@ -234,6 +238,27 @@ impl Unary {
             | Unary::Silu
             | Unary::GeluTanh
             | Unary::GeluErf => Reads::Input,
+        }
+    }
+
+    /// Whether the gradient reads the output only to ask whether it lies inside an interval: one bit says it all.
+    pub fn masks(self) -> bool {
+        match self {
+            Unary::Relu | Unary::Relu6 | Unary::LeakyRelu(_) | Unary::HardSigmoid => true,
+            Unary::Neg
+            | Unary::Abs
+            | Unary::Exp
+            | Unary::Log
+            | Unary::Sqrt
+            | Unary::Rsqrt
+            | Unary::Tanh
+            | Unary::Sigmoid
+            | Unary::Elu(_)
+            | Unary::Softplus
+            | Unary::HardSwish
+            | Unary::Silu
+            | Unary::GeluTanh
+            | Unary::GeluErf => false,
         }
     }
 }

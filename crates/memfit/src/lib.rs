@@ -29,14 +29,16 @@ use memfit_nn::Mode;
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The programs of a zoo model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
-/// evaluation of a micro-batch, so that it never needs more memory than training. Both round their activations alike.
+/// evaluation of a micro-batch, so that it never needs more memory than training. Training gives the loss alone, so that
+/// nothing else has to be kept until its end; evaluation gives the logits too. Both round their activations alike.
 pub fn programs(
     model: &Model,
     training: &Training,
     batch: usize,
     micro_batch: usize,
 ) -> Result<Vec<(Phase, Graph)>, SourceError> {
-    let forward = model.build(micro_batch, Mode::Train)?;
+    let mut forward = model.build(micro_batch, Mode::Train)?;
+    forward.graph.outputs.retain(|(_, v)| *v == forward.loss);
     let eval = model.build(micro_batch, Mode::Eval)?;
     let mut programs = if micro_batch == batch {
         vec![(Phase::Step, transform::step(&forward.graph, forward.loss, training)?)]

@@ -2,14 +2,19 @@
 //! values need no memory, because they are made and used up inside one kernel.
 //!
 //! A group is either one node, a chain of elementwise nodes of one shape, or a contraction (matmul, convolution) followed
-//! by such a chain over its output.
+//! by such a chain over its output and preceded by one for each operand ([`prologue`]).
+
+mod prologue;
 
 use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
-/// Nodes that one kernel runs, in order. The first is the root: the contraction, or the start of the chain.
+/// Nodes that one kernel runs, in a valid order: what is computed while a contraction reads its operands, then the root,
+/// then the chain behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub nodes: Vec<NodeId>,
+    /// How many of the nodes stand before the root; none where the root is no contraction.
+    pub before: usize,
     /// The values that the kernel reads from memory, each once, in order of first use.
     pub reads: Vec<ValueId>,
     /// The values that leave the kernel, in order: read by other groups, given out, or taken over by a state. A node with
@@ -30,8 +35,19 @@ pub enum Grouping {
 const MAX_NODES: usize = 16;
 
 impl Group {
+    /// The contraction, the single node, or the start of the chain: what the group is named after.
     pub fn root(&self) -> NodeId {
-        self.nodes[0]
+        self.nodes[self.before]
+    }
+
+    /// The chain behind the root.
+    pub fn behind(&self) -> &[NodeId] {
+        &self.nodes[self.before + 1..]
+    }
+
+    /// The chain that computes an operand of the contraction, in order; empty where the operand is in memory.
+    pub fn feeding(&self, graph: &Graph, operand: ValueId) -> Vec<NodeId> {
+        prologue::feeding(graph, &self.nodes[..self.before], operand)
     }
 
     pub fn contains(&self, node: NodeId) -> bool {
@@ -104,6 +120,12 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
     // The group of each node. Groups are numbered by their first node, and a node joins a group only if all else that it
     // reads comes from groups with lower numbers: so the numbers stay a valid order.
     let mut of: Vec<Option<usize>> = vec![None; graph.nodes().len()];
+    let before = match grouping {
+        Grouping::Fused => prologue::prologues(graph, &needed),
+        Grouping::Single => vec![Vec::new(); graph.nodes().len()],
+    };
+    let mut in_prologue = vec![false; graph.nodes().len()];
+    before.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
     let mut waiting = vec![false; graph.nodes().len()];
     for id in graph.node_ids() {
         let node = graph.node(id);
@@ -118,7 +140,11 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
         if matches!(node.op, Op::Fill(_)) && !needs_memory(graph, &needed, id) {
             continue;
         }
-        if grouping == Grouping::Fused && waits(graph, &needed, id) {
+        if in_prologue[id.index()] {
+            // It goes with the contraction that reads it, and nobody else does.
+            continue;
+        }
+        if grouping == Grouping::Fused && waits(graph, &needed, id, &in_prologue) {
             // It goes with its reader, and is ready when its source is.
             of[id.index()] = of[graph.producer(node.inputs[0]).index()];
             waiting[id.index()] = true;
@@ -132,6 +158,10 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
             groups.push(Group::default());
             groups.len() - 1
         });
+        if !before[id.index()].is_empty() {
+            groups[index].before = before[id.index()].len();
+            groups[index].nodes.clone_from(&before[id.index()]);
+        }
         for member in waiting_for(graph, &waiting, id).chain([id]) {
             groups[index].nodes.push(member);
             of[member.index()] = Some(index);
@@ -155,11 +185,15 @@ fn widens(graph: &Graph, node: &memfit_ir::Node) -> bool {
     node.op == Op::Cast(DType::F32) && matches!(graph.ty(node.inputs[0]).dtype, DType::F16 | DType::BF16)
 }
 
-/// Whether a node is such a cast, read by one elementwise node, element for element: it joins its reader.
-fn waits(graph: &Graph, needed: &Needed, id: NodeId) -> bool {
+/// Whether a node is such a cast, read by one elementwise node, element for element: it joins its reader, unless that goes with
+/// a contraction to which the cast does not belong.
+fn waits(graph: &Graph, needed: &Needed, id: NodeId, in_prologue: &[bool]) -> bool {
     let node = graph.node(id);
     let v = node.outputs[0];
     let [reader] = needed.users[v.index()][..] else { return false };
+    if in_prologue[reader.index()] {
+        return false;
+    }
     let reader = graph.node(reader);
     widens(graph, node)
         && !needed.at_end[v.index()]
@@ -183,7 +217,7 @@ fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], waiting: &[bo
     let latest = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max()?;
     let group = &groups[latest];
     let root = graph.node(group.root());
-    let open = group.nodes.len() + waiting_for(graph, waiting, id).count() < MAX_NODES
+    let open = group.behind().len() + 1 + waiting_for(graph, waiting, id).count() < MAX_NODES
         && (root.op.is_elementwise() || is_contraction(&root.op));
     let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
     // Everything that the node takes from the group must be inside it, element for element: not a view of it.

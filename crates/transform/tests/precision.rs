@@ -196,7 +196,7 @@ output "loss" %32
 fn widened(graph: &Graph) -> Vec<(ValueId, usize)> {
     let users = graph.users();
     let casts =
-        graph.nodes().iter().filter(|n| n.op == Op::Cast(DType::F32) && graph.ty(n.inputs[0]).dtype.size() == 2);
+        graph.nodes().iter().filter(|n| n.op == Op::Cast(DType::F32) && graph.ty(n.inputs[0]).dtype.bits() == 16);
     casts.map(|n| (n.outputs[0], users[n.outputs[0].index()].len())).collect()
 }
 
@@ -221,7 +221,7 @@ fn parameters_their_gradients_and_slots_are_f32() {
     for precision in [BF16, F16] {
         let graph = step(&graph, loss, &training(precision, Clip::GlobalNorm(1.0))).unwrap();
         for node in graph.nodes().iter().filter(|n| matches!(n.op, Op::Update(_))) {
-            let narrow = |v: &ValueId| graph.ty(*v).dtype.size() == 2;
+            let narrow = |v: &ValueId| graph.ty(*v).dtype.bits() == 16;
             assert!(!node.inputs.iter().any(narrow));
             // Nor were they ever less: a gradient comes from a contraction or a reduction, not from a cast.
             let mut g = node.inputs[1];

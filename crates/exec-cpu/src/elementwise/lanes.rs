@@ -278,6 +278,7 @@ simd! {
             match (from_float, to) {
                 (true, DType::F32 | DType::F16 | DType::BF16) => map1!(x, y, n, |x| x),
                 (true, DType::I32) => map1!(x, y.cast::<i32>(), n, |x| x as i32),
+                (_, DType::Bit) => unreachable!("the type rules refuse a cast to bits"),
                 (true, DType::U8) => map1!(x, y.cast::<i32>(), n, |x| x as u8 as i32),
                 (false, DType::F32 | DType::F16 | DType::BF16) => map1!(x.cast::<i32>(), y, n, |x| x as f32),
                 (false, DType::I32) => map1!(x.cast::<i32>(), y.cast::<i32>(), n, |x| x),

@@ -3,6 +3,7 @@
 //!
 //! Every node is computed on its own, in its own type: a chain gives the same bits as its nodes one by one.
 
+mod bits;
 mod lanes;
 mod narrow;
 mod operand;

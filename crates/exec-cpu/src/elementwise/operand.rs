@@ -63,7 +63,7 @@ impl Strides {
             let run = (inner - within).min(n - done);
             // SAFETY: offsets are inside the operand; `done + run` stays within n.
             unsafe {
-                let source = from.add(offset * dtype.size());
+                let source = from.add(dtype.bytes(offset));
                 let to = to.add(done);
                 match step {
                     0 => {
@@ -76,7 +76,7 @@ impl Strides {
                     1 => load_lanes(isa, source, dtype, run, to),
                     _ => {
                         for i in 0..run {
-                            load_lanes(isa, source.add(i * step * dtype.size()), dtype, 1, to.add(i));
+                            load_lanes(isa, source.add(dtype.bytes(i * step)), dtype, 1, to.add(i));
                         }
                     }
                 }
@@ -112,6 +112,7 @@ pub unsafe fn load_lanes(isa: Isa, from: *const u8, dtype: DType, n: usize, to: 
             DType::F16 => narrow::widen_f16(isa, from.cast(), to, n),
             DType::BF16 => narrow::widen_bf16(isa, from.cast(), to, n),
             DType::U8 => (0..n).for_each(|i| *to.cast::<i32>().add(i) = *from.add(i) as i32),
+            DType::Bit => unreachable!("bits are read where they lie"),
         }
     }
 }
@@ -128,6 +129,8 @@ pub unsafe fn store_lanes(isa: Isa, from: *const f32, dtype: DType, n: usize, to
             DType::F16 => narrow::narrow_f16(isa, from, to.cast(), n),
             DType::BF16 => narrow::narrow_bf16(isa, from, to.cast(), n),
             DType::U8 => (0..n).for_each(|i| *to.add(i) = *from.cast::<i32>().add(i) as u8),
+            // A register of bits holds them as memory does.
+            DType::Bit => std::ptr::copy_nonoverlapping(from.cast(), to, n.div_ceil(8)),
         }
     }
 }
@@ -138,7 +141,7 @@ pub unsafe fn store_lanes(isa: Isa, from: *const f32, dtype: DType, n: usize, to
 /// `lanes` holds n lanes.
 pub unsafe fn round_lanes(isa: Isa, lanes: *mut f32, dtype: DType, n: usize) {
     match dtype {
-        DType::F32 | DType::I32 | DType::U8 => {}
+        DType::F32 | DType::I32 | DType::U8 | DType::Bit => {}
         DType::F16 => narrow::round_f16(isa, lanes, n),
         DType::BF16 => narrow::round_bf16(isa, lanes, n),
     }

@@ -1,5 +1,6 @@
 //! A chain as a tape: registers and instructions, made once, run for every tile.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use memfit_ir::op::{Op, Unary};
@@ -8,6 +9,7 @@ use memfit_plan::Place;
 use memfit_transform::group::is_immediate;
 
 use super::TILE;
+use super::bits;
 use super::lanes::{self, GradVectors, Mask};
 use super::operand::{Strides, load_lanes, repeat, round_lanes, store_lanes};
 use crate::isa::Isa;
@@ -32,8 +34,11 @@ pub struct Tape {
 /// Where the lanes of a register are for the tile at hand.
 #[derive(Clone, Debug)]
 enum Register {
-    /// 32-bit lanes in memory.
-    Memory(ValueId),
+    /// 32-bit lanes in memory, or bits.
+    Memory {
+        value: ValueId,
+        dtype: DType,
+    },
     /// Other elements of the chain's shape, converted into a slot.
     Narrow {
         value: ValueId,
@@ -134,14 +139,14 @@ impl Tape {
     pub fn bind(&self, place: impl Fn(ValueId) -> Place) -> Bound {
         let last_reads = |p: Place, after: usize| {
             self.instructions[after + 1..].iter().flat_map(|i| &i.inputs).any(|&r| {
-                matches!(self.registers[r], Register::Memory(v) | Register::Narrow { value: v, .. } if overlap(place(v), p))
+                matches!(self.registers[r], Register::Memory { value: v, .. } | Register::Narrow { value: v, .. } if overlap(place(v), p))
             })
         };
         let mut results = Vec::new();
         for (i, instruction) in self.instructions.iter().enumerate() {
             results.push(match (instruction.writes, instruction.dtype) {
                 (false, _) => Written::No,
-                (true, DType::F32 | DType::I32) => {
+                (true, DType::F32 | DType::I32 | DType::Bit) => {
                     let p = place(instruction.value);
                     // What a later instruction still reads must not be overwritten before.
                     if last_reads(p, i) { Written::Late(p) } else { Written::Directly(p) }
@@ -173,7 +178,9 @@ fn overlap(a: Place, b: Place) -> bool {
 
 fn value_of(r: &Register) -> Option<ValueId> {
     match r {
-        Register::Memory(v) | Register::Narrow { value: v, .. } | Register::Strided { value: v, .. } => Some(*v),
+        Register::Memory { value, .. } | Register::Narrow { value, .. } | Register::Strided { value, .. } => {
+            Some(*value)
+        }
         Register::Constant { .. } | Register::Periodic { .. } | Register::Slot(_) => None,
     }
 }
@@ -233,7 +240,7 @@ impl Maker<'_> {
             }
             op => {
                 // The kind of lane that decides: of the data, not of a condition.
-                let decides = if matches!(op, Op::Select) { 1 } else { 0 };
+                let decides = if matches!(op, Op::Select | Op::MaskGrad(_)) { 1 } else { 0 };
                 let code = Code::Op { op: op.clone(), float: float(self, decides) };
                 (code, (0..node.inputs.len()).map(|i| self.read(node, i)).collect())
             }
@@ -285,7 +292,7 @@ impl Maker<'_> {
             Register::Constant { at }
         } else if ty.elements() == self.tape.elements {
             match dtype {
-                DType::F32 | DType::I32 => Register::Memory(value),
+                DType::F32 | DType::I32 | DType::Bit => Register::Memory { value, dtype },
                 DType::F16 | DType::BF16 | DType::U8 => Register::Narrow { value, dtype, slot: self.slot() },
             }
         } else if let Some(period) = strides.period().filter(|&p| p <= LONGEST_PERIOD) {
@@ -306,6 +313,7 @@ impl Maker<'_> {
             DType::BF16 => half::bf16::from_f32(fill.value).to_f32().to_bits(),
             DType::I32 => fill.value as i32 as u32,
             DType::U8 => fill.value as u8 as u32,
+            DType::Bit => unreachable!("the type rules refuse a constant of bits"),
         };
         let at = self.share(TILE);
         self.tape.prologue.push(Prologue::Number { bits, at });
@@ -396,28 +404,57 @@ impl Bound {
         }
     }
 
+    /// Whether the chain reads or writes bits: then it must start at a multiple of eight elements, and end at one or at
+    /// the end, so that no two runs share a byte.
+    pub fn has_bits(&self) -> bool {
+        let read = |r: &Register| matches!(r, Register::Memory { dtype: DType::Bit, .. });
+        self.tape.registers.iter().any(read) || self.tape.instructions.iter().any(|i| i.dtype == DType::Bit)
+    }
+
     /// Runs elements `range` of the chain on thread `thread`.
     ///
     /// # Safety
-    /// As for [`Bound::prepare`], which has run; no other thread runs the same elements.
+    /// As for [`Bound::prepare`], which has run; no other thread runs the same elements, and with
+    /// [`Bound::has_bits`] none shares a byte of them.
     pub unsafe fn run(&self, isa: Isa, memory: &Memory, scratch: *mut f32, thread: usize, range: Range<usize>) {
+        // SAFETY: passed on.
+        unsafe { self.run_to(isa, memory, scratch, thread, range, None) }
+    }
+
+    /// The same; the result of the last instruction goes to `last`, if that is given, and not into memory.
+    ///
+    /// # Safety
+    /// As for [`Bound::run`]; there is room for the range.
+    pub unsafe fn run_to(
+        &self,
+        isa: Isa,
+        memory: &Memory,
+        scratch: *mut f32,
+        thread: usize,
+        range: Range<usize>,
+        last: Option<*mut f32>,
+    ) {
         let tile = self.tape.tile();
-        let mut pointers = [std::ptr::null_mut::<f32>(); MAX_REGISTERS];
+        let mut room = Pointers::new();
+        let pointers = room.first(self.tape.registers.len());
         for e0 in range.clone().step_by(tile) {
             let n = tile.min(range.end - e0);
             // SAFETY: slots of this thread follow the shared part.
             unsafe {
                 let slots = scratch.add(self.tape.shared + thread * self.tape.slots * tile);
-                self.locate(isa, memory, [scratch, slots], e0..e0 + n, &mut pointers);
+                self.locate(isa, memory, [scratch, slots], e0..e0 + n, pointers);
+                if let (Some(to), Some(i)) = (last, self.tape.instructions.last()) {
+                    pointers[i.output] = to.add(e0 - range.start);
+                }
                 for (i, instruction) in self.tape.instructions.iter().enumerate() {
                     if let Written::Directly(p) = self.results[i] {
-                        pointers[instruction.output] = memory.f32_at(p).add(e0);
+                        pointers[instruction.output] = memory.at(p).add(instruction.dtype.bytes(e0)).cast();
                     }
-                    self.execute(isa, memory, i, e0, n, &pointers);
+                    self.execute(isa, memory, i, e0, n, pointers);
                 }
                 for (instruction, result) in self.tape.instructions.iter().zip(&self.results) {
                     if let Written::Late(p) = *result {
-                        let to = memory.at(p).add(e0 * instruction.dtype.size());
+                        let to = memory.at(p).add(instruction.dtype.bytes(e0));
                         store_lanes(isa, pointers[instruction.output], instruction.dtype, n, to);
                     }
                 }
@@ -432,18 +469,20 @@ impl Bound {
         memory: &Memory,
         [scratch, slots]: [*mut f32; 2],
         elements: Range<usize>,
-        pointers: &mut [*mut f32; MAX_REGISTERS],
+        pointers: &mut [*mut f32],
     ) {
         let (e0, n) = (elements.start, elements.len());
         let tile = self.tape.tile();
+        // Most vectors have the same period, and a division takes as long as some loops.
+        let mut within = (0, 0);
         for (i, (register, place)) in self.tape.registers.iter().zip(&self.registers).enumerate() {
             let from = place.map_or(std::ptr::null_mut(), |p| memory.at(p));
             // SAFETY: passed on; every offset is inside its tensor or its part of the scratch.
             unsafe {
                 pointers[i] = match *register {
-                    Register::Memory(_) => from.cast::<f32>().add(e0),
+                    Register::Memory { dtype, .. } => from.add(dtype.bytes(e0)).cast(),
                     Register::Narrow { dtype, slot, .. } => {
-                        load_lanes(isa, from.add(e0 * dtype.size()), dtype, n, slots.add(slot * tile));
+                        load_lanes(isa, from.add(dtype.bytes(e0)), dtype, n, slots.add(slot * tile));
                         slots.add(slot * tile)
                     }
                     Register::Strided { dtype, ref strides, slot, .. } => {
@@ -451,7 +490,12 @@ impl Bound {
                         slots.add(slot * tile)
                     }
                     Register::Constant { at } => scratch.add(at),
-                    Register::Periodic { at, period } => scratch.add(at + e0 % period),
+                    Register::Periodic { at, period } => {
+                        if within.0 != period {
+                            within = (period, e0 % period);
+                        }
+                        scratch.add(at + within.1)
+                    }
                     Register::Slot(slot) => slots.add(slot * tile),
                 };
             }
@@ -482,6 +526,9 @@ impl Bound {
                 (Op::Unary(u), true) => lanes::unary(isa, *u, input(0), y, n),
                 (Op::Unary(u), false) => lanes::unary_int(isa, *u == Unary::Neg, int(0), y.cast(), n),
                 (Op::UnaryGrad(u), _) => lanes::unary_grad(isa, *u, input(0), input(1), y, n),
+                // SAFETY: both registers hold n elements.
+                (Op::Mask(u), _) => unsafe { bits::mask(isa, *u, input(0), y.cast(), n) },
+                (Op::MaskGrad(u), _) => bits::mask_grad(isa, *u, input(0).cast(), input(1), y, n),
                 (Op::Binary(b), true) => lanes::binary(isa, *b, input(0), input(1), y, n),
                 (Op::Binary(b), false) => lanes::binary_int(isa, *b, int(0), int(1), y.cast(), n),
                 (Op::Compare(c), true) => lanes::compare(isa, *c, input(0), input(1), y.cast(), n),
@@ -498,6 +545,24 @@ impl Bound {
         }
         // SAFETY: the output holds n lanes.
         unsafe { round_lanes(isa, y, instruction.dtype, n) };
+    }
+}
+
+/// Room for the pointers of a tile, of which only as many are set as there are registers: a chain may run for a few hundred
+/// elements, which take less time than clearing all of it.
+struct Pointers([MaybeUninit<*mut f32>; MAX_REGISTERS]);
+
+impl Pointers {
+    fn new() -> Pointers {
+        Pointers([const { MaybeUninit::uninit() }; MAX_REGISTERS])
+    }
+
+    fn first(&mut self, n: usize) -> &mut [*mut f32] {
+        self.0[..n].iter_mut().for_each(|p| {
+            p.write(std::ptr::null_mut());
+        });
+        // SAFETY: the first n have just been written.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), n) }
     }
 }
 

@@ -4,6 +4,7 @@
 //! A sum is split along the depth into blocks that depend on the depth alone: every schedule, and every number of threads,
 //! adds the same numbers in the same order.
 
+mod feed;
 mod micro;
 mod pack;
 mod vector;
@@ -12,6 +13,8 @@ use std::ops::Range;
 
 use crate::Cpu;
 use crate::pool::part;
+use feed::Packer;
+pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
 use micro::{PackedA, ROW_STRIDE, Tile};
 pub use pack::{A, B, Patches, Taps};
@@ -79,12 +82,20 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(micro: &Micro, m: usize, n: usize, k: usize) -> Shape {
+    fn new(micro: &Micro, g: &Gemm, fed: Fed) -> Shape {
+        let Gemm { m, n, k, .. } = *g;
         let blocks = k.div_ceil(KC).max(1);
         let kc = k.div_ceil(blocks);
         let nc = NC.min(n.next_multiple_of(micro.nr));
         let mc = (MC / micro.mr * micro.mr).min(m.next_multiple_of(micro.mr));
-        Shape { mc, nc, kc, whole_b: k * nc <= WHOLE_B }
+        let most = match g.a {
+            // A window over depths would start anew for every block of rows.
+            A::PatchColumns(_) if fed.a => 0,
+            // And one over rows for every block of depths.
+            A::Patches(_) if fed.a => 2 * WHOLE_B,
+            A::Rows { .. } | A::Columns { .. } | A::Patches(_) | A::PatchColumns(_) => WHOLE_B,
+        };
+        Shape { mc, nc, kc, whole_b: k * nc <= most }
     }
 
     fn a_len(&self) -> usize {
@@ -101,21 +112,28 @@ fn split_of(m: usize, n: usize) -> Split {
     if m >= n { Split::Rows } else { Split::Columns }
 }
 
-/// Elements of scratch for [`run`] on a number of threads.
-pub fn scratch_len(micro: &Micro, m: usize, n: usize, k: usize, threads: usize) -> usize {
-    let shape = Shape::new(micro, m, n, k);
-    (shape.a_len() + shape.b_len(k)) * threads
+/// Elements of scratch for [`run`] on a number of threads. The pointers of the product do not matter.
+pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
+    let shape = Shape::new(micro, g, fed);
+    (shape.a_len() + shape.b_len(g.k) + feed::strip_len(g, &shape, fed)) * threads
 }
 
 /// Runs a product on all threads. `finish(thread, rows, columns)` is called once for every block of C when it is complete and
 /// still in the cache.
 ///
 /// # Safety
-/// The pointers of `g` cover its sizes, C overlaps neither A nor B, and `scratch` has [`scratch_len`] elements.
-pub unsafe fn run(cpu: &Cpu, g: &Gemm, scratch: *mut f32, finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync)) {
+/// The pointers of `g` cover its sizes or start at null where the operand is fed, C overlaps neither A nor B, and `scratch` has
+/// [`scratch_len`] elements.
+pub unsafe fn run(
+    cpu: &Cpu,
+    g: &Gemm,
+    feeds: Feeds,
+    scratch: *mut f32,
+    finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+) {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
-    let each = scratch_len(&micro, g.m, g.n, g.k, 1);
+    let each = scratch_len(&micro, g, feeds.fed(), 1);
     let scratch = Scratch(scratch);
     cpu.pool.run(&|t| {
         let (rows, columns) = match split_of(g.m, g.n) {
@@ -123,8 +141,9 @@ pub unsafe fn run(cpu: &Cpu, g: &Gemm, scratch: *mut f32, finish: &(dyn Fn(usize
             Split::Columns => (0..g.m, part(g.n, micro.nr, threads, t)),
         };
         if !rows.is_empty() && !columns.is_empty() {
+            let one = Part { thread: t, rows, columns };
             // SAFETY: each thread has its own part of C and of the scratch.
-            unsafe { run_part(&micro, g, rows, columns, scratch.at(t * each), &|r, c| finish(t, r, c)) };
+            unsafe { run_part(&micro, g, feeds, one, scratch.at(t * each), &|r, c| finish(t, r, c)) };
         }
     });
 }
@@ -147,6 +166,14 @@ impl Scratch {
     }
 }
 
+/// What one thread computes of a product.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub thread: usize,
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+}
+
 /// Runs rows × columns of a product on the calling thread.
 ///
 /// # Safety
@@ -154,15 +181,17 @@ impl Scratch {
 pub unsafe fn run_part(
     micro: &Micro,
     g: &Gemm,
-    rows: Range<usize>,
-    columns: Range<usize>,
+    feeds: Feeds,
+    part: Part,
     scratch: *mut f32,
     finish: &dyn Fn(Range<usize>, Range<usize>),
 ) {
-    let s = Shape::new(micro, g.m, g.n, g.k);
-    // SAFETY: the scratch holds a block of A and then the block of B.
-    let (a, b) = unsafe { (scratch, scratch.add(s.a_len())) };
-    let block = Block { micro, g, a };
+    let s = Shape::new(micro, g, feeds.fed());
+    let Part { thread, rows, columns } = part;
+    // SAFETY: the scratch holds a block of A, then the block of B, then what feeds need.
+    let (a, b, strips) = unsafe { (scratch, scratch.add(s.a_len()), scratch.add(s.a_len() + s.b_len(g.k))) };
+    let packer = Packer::new(micro, g, &s, feeds, thread, strips);
+    let mut block = Block { micro, g, a, packer };
     for j0 in columns.clone().step_by(s.nc) {
         let columns = j0..columns.end.min(j0 + s.nc);
         let width = columns.len().next_multiple_of(micro.nr);
@@ -170,7 +199,7 @@ pub unsafe fn run_part(
         if s.whole_b {
             for depths in blocks(g.k, s.kc) {
                 // SAFETY: the packed block of these depths starts after those before it.
-                unsafe { g.b.pack(micro, columns.clone(), depths.clone(), b.add(depths.start * width)) };
+                unsafe { block.packer.b(columns.clone(), depths.clone(), b.add(depths.start * width)) };
             }
             for rows in row_blocks() {
                 for depths in blocks(g.k, s.kc) {
@@ -182,7 +211,7 @@ pub unsafe fn run_part(
         } else {
             for depths in blocks(g.k, s.kc) {
                 // SAFETY: a block of B fits its part of the scratch.
-                unsafe { g.b.pack(micro, columns.clone(), depths.clone(), b) };
+                unsafe { block.packer.b(columns.clone(), depths.clone(), b) };
                 for rows in row_blocks() {
                     // SAFETY: as packed above.
                     unsafe { block.multiply(&rows, &columns, &depths, b) };
@@ -204,11 +233,12 @@ struct Block<'a> {
     micro: &'a Micro,
     g: &'a Gemm,
     a: *mut f32,
+    packer: Packer<'a>,
 }
 
 impl Block<'_> {
     /// Packs a block of A and multiplies it with a packed block of B.
-    unsafe fn multiply(&self, rows: &Range<usize>, columns: &Range<usize>, depths: &Range<usize>, b: *const f32) {
+    unsafe fn multiply(&mut self, rows: &Range<usize>, columns: &Range<usize>, depths: &Range<usize>, b: *const f32) {
         let Micro { mr, nr, .. } = *self.micro;
         let (m, n, depth) = (rows.len(), columns.len(), depths.len());
         let packed = self.g.a.packed();
@@ -218,7 +248,7 @@ impl Block<'_> {
         }
         // SAFETY: the caller's promise for sizes; A's block has room for MC rows.
         unsafe {
-            self.g.a.pack(self.micro, rows.clone(), depths.clone(), self.a);
+            self.packer.a(rows.clone(), depths.clone(), self.a);
             for j in (0..n).step_by(nr) {
                 for i in (0..m).step_by(mr) {
                     let a = match packed {

@@ -46,7 +46,7 @@ impl Taps {
     /// A single tap.
     pub const ONE: Taps = Taps { across: 1, first: [0, 0], step: [0, 0], filter_width: 1, tap_stride: 0 };
 
-    fn offset(&self, t: usize) -> usize {
+    pub(super) fn offset(&self, t: usize) -> usize {
         let ky = self.first[0] as isize + self.step[0] * (t / self.across) as isize;
         let kx = self.first[1] as isize + self.step[1] * (t % self.across) as isize;
         (ky as usize * self.filter_width + kx as usize) * self.tap_stride
@@ -73,14 +73,14 @@ pub struct Patches {
 
 /// Where a pixel's patch starts, before any tap.
 #[derive(Clone, Copy)]
-struct Corner {
-    image: usize,
-    y: isize,
-    x: isize,
+pub(super) struct Corner {
+    pub image: usize,
+    pub y: isize,
+    pub x: isize,
 }
 
 impl Patches {
-    fn corner(&self, pixel: usize) -> Corner {
+    pub(super) fn corner(&self, pixel: usize) -> Corner {
         let (j, rest) = (pixel % self.grid[1], pixel / self.grid[1]);
         let (i, image) = (rest % self.grid[0], rest / self.grid[0]);
         Corner {
@@ -124,8 +124,11 @@ impl A {
                     }
                 }
                 A::Patches(ref p) => {
+                    let copy = |at: usize, n: usize, to: *mut f32| {
+                        std::ptr::copy_nonoverlapping(p.image.wrapping_add(at), to, n);
+                    };
                     for i in 0..m {
-                        pack_patch(p, i0 + i, p0, depth, to.add(i * ROW_STRIDE));
+                        pack_patch(p, i0 + i, p0, depth, to.add(i * ROW_STRIDE), copy);
                     }
                 }
                 A::Columns { start, stride } => {
@@ -139,8 +142,16 @@ impl A {
 }
 
 /// One row: the patch of a pixel at depths `p0..p0+depth`. Neighbouring taps are one copy where they are neighbours in
-/// the image too.
-unsafe fn pack_patch(p: &Patches, pixel: usize, p0: usize, depth: usize, to: *mut f32) {
+/// the image too. `copy(at, n, to)` copies n elements of the image.
+#[inline(always)]
+pub(super) unsafe fn pack_patch(
+    p: &Patches,
+    pixel: usize,
+    p0: usize,
+    depth: usize,
+    to: *mut f32,
+    copy: impl Fn(usize, usize, *mut f32),
+) {
     let corner = p.corner(pixel);
     let c = p.used_channels;
     let merged = p.dilation[1] == 1 && c == p.channels;
@@ -165,7 +176,9 @@ unsafe fn pack_patch(p: &Patches, pixel: usize, p0: usize, depth: usize, to: *mu
                 let b = b.max(a);
                 std::ptr::write_bytes(to.add(at - p0), 0, a - at);
                 let from = (row + corner.x) * c as isize + (a - ty * line) as isize;
-                std::ptr::copy_nonoverlapping(p.image.wrapping_offset(from), to.add(a - p0), b - a);
+                if b > a {
+                    copy(from as usize, b - a, to.add(a - p0));
+                }
                 std::ptr::write_bytes(to.add(b - p0), 0, stop - b);
                 at = stop;
             } else {
@@ -173,7 +186,7 @@ unsafe fn pack_patch(p: &Patches, pixel: usize, p0: usize, depth: usize, to: *mu
                 let channel = (at - ty * line) % c;
                 let n = (c - channel).min(stop - at);
                 match p.offset(corner, ty, tx) {
-                    Some(o) => std::ptr::copy_nonoverlapping(p.image.add(o + channel), to.add(at - p0), n),
+                    Some(o) => copy(o + channel, n, to.add(at - p0)),
                     None => std::ptr::write_bytes(to.add(at - p0), 0, n),
                 }
                 at += n;
@@ -183,7 +196,14 @@ unsafe fn pack_patch(p: &Patches, pixel: usize, p0: usize, depth: usize, to: *mu
 }
 
 /// Rows of a transposed matrix, `mr` at a time.
-unsafe fn pack_columns(micro: &Micro, from: *const f32, stride: usize, m: usize, depth: usize, to: *mut f32) {
+pub(super) unsafe fn pack_columns(
+    micro: &Micro,
+    from: *const f32,
+    stride: usize,
+    m: usize,
+    depth: usize,
+    to: *mut f32,
+) {
     let mr = micro.mr;
     for panel in 0..m.div_ceil(mr) {
         let rows = (m - panel * mr).min(mr);
@@ -322,7 +342,7 @@ impl B {
     }
 }
 
-unsafe fn pack_rows(nr: usize, from: *const f32, stride: usize, columns: usize, depth: usize, to: *mut f32) {
+pub(super) unsafe fn pack_rows(nr: usize, from: *const f32, stride: usize, columns: usize, depth: usize, to: *mut f32) {
     // SAFETY: passed on. The widths are constants, so that each copy is a few register moves.
     unsafe {
         match (columns == nr, nr) {
@@ -346,7 +366,14 @@ unsafe fn copy<const N: usize>(from: *const f32, to: *mut f32) {
 }
 
 /// Columns that are contiguous along the depth, turned in blocks that stay in the first-level cache.
-unsafe fn pack_turned(nr: usize, from: *const f32, stride: usize, columns: usize, depth: usize, to: *mut f32) {
+pub(super) unsafe fn pack_turned(
+    nr: usize,
+    from: *const f32,
+    stride: usize,
+    columns: usize,
+    depth: usize,
+    to: *mut f32,
+) {
     const BLOCK: usize = 16;
     // SAFETY: passed on.
     unsafe {

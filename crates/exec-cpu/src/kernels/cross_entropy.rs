@@ -58,17 +58,17 @@ pub fn cross_entropy(
     Ok(())
 }
 
-/// dlogits ← dloss·(softmax·Σq − q) of each row.
+/// dlogits ← dloss·(softmax·Σq − q) of each row. Without `logits`, they are what lies in `dlogits`.
 pub fn cross_entropy_grad(
     cpu: &Cpu,
     smoothing: f32,
-    logits: &[f32],
+    logits: Option<&[f32]>,
     labels: Labels,
     (lse, dloss): (&[f32], &[f32]),
     dlogits: &mut [f32],
 ) -> Result<(), BadIndex> {
     let rows = lse.len();
-    let classes = logits.len() / rows.max(1);
+    let classes = dlogits.len() / rows.max(1);
     labels.check(classes)?;
     let dlogits = Parts::new(dlogits);
     cpu.pool.split(rows, GRAIN.div_ceil(classes.max(1)), |r| {
@@ -76,7 +76,8 @@ pub fn cross_entropy_grad(
         // SAFETY: each row belongs to one thread.
         let dlogits = unsafe { dlogits.range(flat.clone()) };
         let (lse, dloss) = (&lse[r.clone()], &dloss[r.clone()]);
-        grad_rows(cpu.isa, smoothing, &logits[flat], labels.rows(r, classes), lse, dloss, dlogits);
+        let logits = logits.map(|l| &l[flat]);
+        grad_rows(cpu.isa, smoothing, logits, labels.rows(r, classes), lse, dloss, dlogits);
     });
     Ok(())
 }
@@ -108,25 +109,28 @@ simd! {
 
 simd! {
     fn grad_rows<FMA>(
-        isa, smoothing: f32, logits: &[f32], labels: Labels, lse: &[f32], dloss: &[f32], dlogits: &mut [f32],
+        isa, smoothing: f32, logits: Option<&[f32]>, labels: Labels, lse: &[f32], dloss: &[f32], dlogits: &mut [f32],
     ) {
-        let classes = logits.len() / lse.len();
+        let classes = dlogits.len() / lse.len();
         let spread = smoothing / classes as f32;
-        let rows = logits.chunks_exact(classes).zip(dlogits.chunks_exact_mut(classes)).zip(lse.iter().zip(dloss));
-        for (row, ((x, dx), (&lse, &dloss))) in rows.enumerate() {
+        let rows = dlogits.chunks_exact_mut(classes).zip(lse.iter().zip(dloss));
+        for (row, (dx, (&lse, &dloss))) in rows.enumerate() {
+            if let Some(logits) = logits {
+                dx.copy_from_slice(&logits[row * classes..(row + 1) * classes]);
+            }
             match labels {
                 Labels::Classes(labels) => {
-                    for (dx, &x) in dx.iter_mut().zip(x) {
-                        *dx = dloss * (math::exp::<FMA>(x - lse) - spread);
+                    for dx in dx.iter_mut() {
+                        *dx = dloss * (math::exp::<FMA>(*dx - lse) - spread);
                     }
                     dx[labels[row] as usize] -= dloss * (1.0 - smoothing);
                 }
                 Labels::Distributions(p) => {
                     let p = &p[row * classes..(row + 1) * classes];
                     let total = fma::<FMA>(1.0 - smoothing, lanes::sum1(p, |a, p| a + p), smoothing);
-                    for ((dx, &x), &p) in dx.iter_mut().zip(x).zip(p) {
+                    for (dx, &p) in dx.iter_mut().zip(p) {
                         let q = fma::<FMA>(1.0 - smoothing, p, spread);
-                        *dx = dloss * fma::<FMA>(math::exp::<FMA>(x - lse), total, -q);
+                        *dx = dloss * fma::<FMA>(math::exp::<FMA>(*dx - lse), total, -q);
                     }
                 }
             }
@@ -159,7 +163,10 @@ mod tests {
     fn run(cpu: &Cpu, smoothing: f32, logits: &[f32], labels: Labels, dloss: &[f32]) -> Vec<Vec<f32>> {
         let (mut loss, mut lse, mut dlogits) = (nans(dloss.len()), nans(dloss.len()), nans(logits.len()));
         cross_entropy(cpu, smoothing, logits, labels, &mut loss, &mut lse).unwrap();
-        cross_entropy_grad(cpu, smoothing, logits, labels, (&lse, dloss), &mut dlogits).unwrap();
+        cross_entropy_grad(cpu, smoothing, Some(logits), labels, (&lse, dloss), &mut dlogits).unwrap();
+        let mut over = logits.to_vec();
+        cross_entropy_grad(cpu, smoothing, None, labels, (&lse, dloss), &mut over).unwrap();
+        assert_eq!(over, dlogits, "in place");
         vec![loss, lse, dlogits]
     }
 

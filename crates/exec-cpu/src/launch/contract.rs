@@ -1,4 +1,5 @@
-//! Contractions with their ends: a product, and an elementwise chain over its output while that is in the cache.
+//! Contractions with their ends: a product, an elementwise chain over its output while that is in the cache, and chains that
+//! compute its operands while they are packed.
 
 use std::ops::Range;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
@@ -7,11 +8,12 @@ use memfit_ir::{DType, Graph, Node, Op, ValueId};
 use memfit_plan::{Place, Program, Step};
 use memfit_transform::Group;
 
+use super::feed::{ChainFeed, bound_of, tape_of};
 use super::{Launch, placed, run_chain};
 use crate::Cpu;
 use crate::conv::{ConvShape, Product, Tensors};
 use crate::elementwise::{Bound, Tape};
-use crate::gemm::{self, A, B, Gemm, Micro, Rows, Scratch, Taps};
+use crate::gemm::{self, A, B, Fed, Feed, Feeds, Gemm, Micro, Part, Rows, Scratch, Taps};
 use crate::kernels::Image;
 use crate::kernels::depthwise::{Depthwise, depthwise, depthwise_input_grad};
 use crate::kernels::depthwise_filter::{depthwise_filter_grad, depthwise_filter_grad_scratch};
@@ -25,28 +27,42 @@ pub struct Parts {
     product: usize,
     /// Of the chain behind it.
     chain: usize,
+    /// Of the chains that compute its operands.
+    feeds: [usize; 2],
     /// The output before the chain, where no result has a place for it.
     raw: usize,
 }
 
 impl Parts {
     pub fn total(&self) -> usize {
-        self.product + self.chain + self.raw
+        self.product + self.chain + self.feeds[0] + self.feeds[1] + self.raw
+    }
+
+    /// Where the scratch of the chain, of the feeds and of the raw output start.
+    fn starts(&self) -> [usize; 4] {
+        let chain = self.product;
+        let left = chain + self.chain;
+        let right = left + self.feeds[0];
+        [chain, left, right, right + self.feeds[1]]
     }
 }
 
 pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
     let root = graph.node(group.root());
     let raw = root.outputs[0];
-    let mut parts = Parts { product: product_scratch(cpu, graph, root), ..Parts::default() };
-    if group.nodes.len() > 1 {
-        parts.chain = Tape::new(graph, &group.nodes[1..], &group.writes).scratch_len(cpu.pool.threads());
+    let threads = cpu.pool.threads();
+    let tapes = [0, 1].map(|i| tape_of(graph, group, root.inputs[i]));
+    let fed = Fed { a: tapes[0].is_some(), b: tapes[1].is_some() };
+    let mut parts = Parts { product: product_scratch(cpu, graph, root, fed), ..Parts::default() };
+    if !group.behind().is_empty() {
+        parts.chain = Tape::new(graph, group.behind(), &group.writes).scratch_len(threads);
         if home(graph, group).is_none() {
             parts.raw = graph.ty(raw).elements();
         }
     }
     parts.product = parts.product.next_multiple_of(16);
     parts.chain = parts.chain.next_multiple_of(16);
+    parts.feeds = tapes.map(|t| t.map_or(0, |t| t.scratch_len(threads).next_multiple_of(16)));
     parts
 }
 
@@ -61,16 +77,19 @@ pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
     group.writes.iter().rev().find(fits).copied()
 }
 
-fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
+fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node, fed: Fed) -> usize {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
     match Contraction::new(graph, node) {
-        Contraction::MatMul(m) => gemm::scratch_len(&micro, m.m, m.n, m.k, threads),
+        Contraction::MatMul(s) => {
+            let none = std::ptr::null_mut();
+            gemm::scratch_len(&micro, &s.product(0, [none; 3]), fed, threads)
+        }
         Contraction::Conv(shape, Product::Filter) if shape.is_depthwise() => {
             depthwise_filter_grad_scratch(&depthwise_of(&shape), image_of(&shape))
         }
         Contraction::Conv(shape, _) if shape.is_depthwise() => 0,
-        Contraction::Conv(shape, product) => shape.scratch_len(&micro, product, threads),
+        Contraction::Conv(shape, product) => shape.scratch_len(&micro, product, fed, threads),
     }
 }
 
@@ -90,6 +109,27 @@ struct Sizes {
     k: usize,
     transpose_a: bool,
     transpose_b: bool,
+}
+
+impl Sizes {
+    /// One product of the batch, of operands and result that start here.
+    fn product(&self, i: usize, [a, b, c]: [*mut f32; 3]) -> Gemm {
+        let s = self;
+        let (a, b) = (a.wrapping_add(i * s.m * s.k), b.wrapping_add(i * s.k * s.n));
+        Gemm {
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            a: if s.transpose_a { A::Columns { start: a, stride: s.m } } else { A::Rows { start: a, stride: s.k } },
+            b: if s.transpose_b {
+                B::Taps { start: b, stride: s.k, per_tap: s.k.max(1), taps: Taps::ONE }
+            } else {
+                B::Rows { start: b, stride: s.n }
+            },
+            c: c.wrapping_add(i * s.m * s.n),
+            rows: Rows::plain(s.n),
+        }
+    }
 }
 
 impl Contraction {
@@ -137,24 +177,33 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
     let raw = root.outputs[0];
     let raw_place = match home(graph, group) {
         Some(v) => placed(program, v),
-        None => part_of(scratch, parts.product + parts.chain, parts.raw),
+        None => part_of(scratch, parts.starts()[3], parts.raw),
     };
-    let ends = (group.nodes.len() > 1).then(|| {
-        let tape = Tape::new(graph, &group.nodes[1..], &group.writes);
+    let ends = (!group.behind().is_empty()).then(|| {
+        let tape = Tape::new(graph, group.behind(), &group.writes);
         tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
     });
-    let places = [placed(program, root.inputs[0]), placed(program, root.inputs[1]), raw_place];
+    let fed = [0, 1].map(|i| bound_of(program, group, root.inputs[i]));
+    let operands = [0, 1].map(|i| fed[i].is_none().then(|| placed(program, root.inputs[i])));
     Box::new(move |cpu, memory| {
         let base = scratch.map_or(std::ptr::null_mut(), |p| memory.f32_at(p));
-        let chain_scratch = Scratch(base.wrapping_add(parts.product));
+        let [chain, left, right, _] = parts.starts().map(|at| Scratch(base.wrapping_add(at)));
         if let Some(bound) = &ends {
             // SAFETY: the chain's part of the scratch has the length that the tape asked for.
-            unsafe { bound.prepare(memory, chain_scratch.0) };
+            unsafe { bound.prepare(memory, chain.0) };
         }
-        let run = Running { cpu, memory, ends: ends.as_ref(), scratch: base, chain_scratch };
-        let [a, b, c] = places.map(|p| memory.f32_at(p));
+        // SAFETY: as above, each feed with its own part.
+        let fed = unsafe {
+            [ChainFeed::new(cpu, memory, fed[0].as_ref(), left), ChainFeed::new(cpu, memory, fed[1].as_ref(), right)]
+        };
+        let [a_feed, b_feed] = fed.each_ref().map(|f| f.as_ref().map(|f| f as &dyn Feed));
+        let feeds = Feeds { a: a_feed, b: b_feed };
+        let run = Running { cpu, memory, ends: ends.as_ref(), feeds, scratch: base, chain_scratch: chain };
+        // A fed operand starts at null.
+        let [a, b] = operands.map(|p| p.map_or(std::ptr::null_mut(), |p| memory.f32_at(p)));
+        let c = memory.f32_at(raw_place);
         let finished = match contraction {
-            Contraction::MatMul(sizes) => run.matmul(&sizes, a, b, c),
+            Contraction::MatMul(sizes) => run.matmul(&sizes, [a, b, c]),
             Contraction::Conv(shape, product) => {
                 let t = match product {
                     Product::Forward => Tensors { x: a, w: b, y: c },
@@ -165,7 +214,7 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
             }
         };
         if let (false, Some(bound)) = (finished, &ends) {
-            run_chain(cpu, memory, bound, chain_scratch);
+            run_chain(cpu, memory, bound, chain);
         }
         Ok(())
     })
@@ -184,6 +233,7 @@ struct Running<'a> {
     cpu: &'a Cpu,
     memory: &'a Memory,
     ends: Option<&'a Bound>,
+    feeds: Feeds<'a>,
     scratch: *mut f32,
     chain_scratch: Scratch,
 }
@@ -192,6 +242,12 @@ struct Running<'a> {
 unsafe impl Sync for Running<'_> {}
 
 impl Running<'_> {
+    /// Whether the chain may follow block by block over rows of `n` elements: blocks start and end at whole vectors, which
+    /// are whole bytes of bits where the rows are.
+    fn by_blocks(&self, n: usize) -> bool {
+        self.ends.is_none_or(|bound| !bound.has_bits() || n.is_multiple_of(8))
+    }
+
     /// Runs the chain over a finished block of rows of `n` elements, the first of them at `base`.
     fn finish(&self, thread: usize, base: usize, n: usize, rows: Range<usize>, columns: Range<usize>) {
         let Some(bound) = self.ends else { return };
@@ -206,45 +262,37 @@ impl Running<'_> {
     }
 
     /// Returns whether the chain has run.
-    fn matmul(&self, s: &Sizes, a: *mut f32, b: *mut f32, c: *mut f32) -> bool {
-        let product = |i: usize| {
-            let (a, b) = (a.wrapping_add(i * s.m * s.k), b.wrapping_add(i * s.k * s.n));
-            Gemm {
-                m: s.m,
-                n: s.n,
-                k: s.k,
-                a: if s.transpose_a { A::Columns { start: a, stride: s.m } } else { A::Rows { start: a, stride: s.k } },
-                b: if s.transpose_b {
-                    B::Taps { start: b, stride: s.k, per_tap: s.k.max(1), taps: Taps::ONE }
-                } else {
-                    B::Rows { start: b, stride: s.n }
-                },
-                c: c.wrapping_add(i * s.m * s.n),
-                rows: Rows::plain(s.n),
+    fn matmul(&self, s: &Sizes, tensors: [*mut f32; 3]) -> bool {
+        let product = |i: usize| s.product(i, tensors);
+        let by_blocks = self.by_blocks(s.n);
+        let finish = |t: usize, i: usize, rows, columns| {
+            if by_blocks {
+                self.finish(t, i * s.m * s.n, s.n, rows, columns);
             }
         };
         if s.batch < 2 * self.cpu.pool.threads() {
             for i in 0..s.batch {
-                let finish = |t: usize, rows, columns| self.finish(t, i * s.m * s.n, s.n, rows, columns);
+                let finish = |t: usize, rows, columns| finish(t, i, rows, columns);
                 // SAFETY: the plan placed the operands apart and the scratch with its length.
-                unsafe { gemm::run(self.cpu, &product(i), self.scratch, &finish) };
+                unsafe { gemm::run(self.cpu, &product(i), self.feeds, self.scratch, &finish) };
             }
-            return true;
+            return by_blocks;
         }
         let products = Products { at: &product };
         let micro = Micro::new(self.cpu.isa);
         let threads = self.cpu.pool.threads();
-        let each = gemm::scratch_len(&micro, s.m, s.n, s.k, 1);
+        let each = gemm::scratch_len(&micro, &product(0), self.feeds.fed(), 1);
         let scratch = Scratch(self.scratch);
         self.cpu.pool.run(&|t| {
             for i in part(s.batch, 1, threads, t) {
-                let finish = |rows, columns| self.finish(t, i * s.m * s.n, s.n, rows, columns);
+                let finish = |rows, columns| finish(t, i, rows, columns);
                 let g = products.get(i);
+                let whole = Part { thread: t, rows: 0..s.m, columns: 0..s.n };
                 // SAFETY: as above; each thread has its own products and its own scratch.
-                unsafe { gemm::run_part(&micro, &g, 0..s.m, 0..s.n, scratch.at(t * each), &finish) };
+                unsafe { gemm::run_part(&micro, &g, self.feeds, whole, scratch.at(t * each), &finish) };
             }
         });
-        true
+        by_blocks
     }
 
     /// Returns whether the chain has run.
@@ -258,7 +306,9 @@ impl Running<'_> {
             Product::Transposed => shape.channels_in,
         };
         // Rows come out in the order of memory, so that the chain can follow block by block.
-        let in_order = shape.conv.groups == 1 && (product != Product::Transposed || shape.conv.stride == [1, 1]);
+        let in_order = shape.conv.groups == 1
+            && (product != Product::Transposed || shape.conv.stride == [1, 1])
+            && self.by_blocks(n);
         shape.products(product, t, |g| {
             let finish = |thread: usize, rows, columns| {
                 if in_order {
@@ -266,7 +316,7 @@ impl Running<'_> {
                 }
             };
             // SAFETY: as above.
-            unsafe { gemm::run(self.cpu, g, self.scratch, &finish) };
+            unsafe { gemm::run(self.cpu, g, self.feeds, self.scratch, &finish) };
         });
         in_order
     }

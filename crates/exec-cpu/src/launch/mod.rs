@@ -2,6 +2,7 @@
 //! [`scratch_len`] and [`compile`] stand side by side and must agree on the scratch of every op.
 
 pub mod contract;
+mod feed;
 mod nodes;
 
 use memfit_exec::KernelError;

@@ -67,6 +67,8 @@ pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
         | Op::Fill(_)
         | Op::Unary(_)
         | Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
         | Op::Binary(_)
         | Op::Compare(_)
         | Op::Select
@@ -152,10 +154,11 @@ impl NodeKernel {
             | Op::Slice(_)
             | Op::Concat(_)
             | Op::Pad(_)
-            | Op::Broadcast(_) => match self.dtype.size() {
-                1 => self.layout::<u8>(cpu, memory),
-                2 => self.layout::<u16>(cpu, memory),
-                _ => self.layout::<u32>(cpu, memory),
+            | Op::Broadcast(_) => match self.dtype {
+                DType::U8 => self.layout::<u8>(cpu, memory),
+                DType::F16 | DType::BF16 => self.layout::<u16>(cpu, memory),
+                DType::F32 | DType::I32 => self.layout::<u32>(cpu, memory),
+                DType::Bit => unreachable!("the type rules keep bits out of {}", self.op.name()),
             },
             Op::Reduce(r) => reduce::reduce(cpu, r.kind, shape(0), &r.axes, x(0), y(0), scratch()),
             Op::MaxPool(w) => {
@@ -203,7 +206,8 @@ impl NodeKernel {
             }
             Op::CrossEntropyGrad(c) => {
                 let labels = self.labels(ids, x);
-                cross_entropy::cross_entropy_grad(cpu, c.smoothing, x(0), labels, (x(2), x(3)), y(0))?;
+                let logits = (self.inputs[0].0 != self.outputs[0].0).then(|| x(0));
+                cross_entropy::cross_entropy_grad(cpu, c.smoothing, logits, labels, (x(2), x(3)), y(0))?;
             }
             Op::Gather => gather::gather(cpu, last(0), x(0), ids(1), y(0))?,
             Op::GatherGrad(_) => gather::gather_grad(cpu, last(1), ids(0), x(1), y(0))?,
@@ -230,6 +234,8 @@ impl NodeKernel {
             | Op::State(_)
             | Op::Unary(_)
             | Op::UnaryGrad(_)
+            | Op::Mask(_)
+            | Op::MaskGrad(_)
             | Op::Binary(_)
             | Op::Compare(_)
             | Op::Select
@@ -292,6 +298,7 @@ fn bits(f: &Fill) -> u32 {
         DType::BF16 => half::bf16::from_f32(f.value).to_bits() as u32,
         DType::I32 => f.value as i32 as u32,
         DType::U8 => f.value as u8 as u32,
+        DType::Bit => unreachable!("the type rules refuse a constant of bits"),
     }
 }
 

@@ -28,7 +28,7 @@ pub fn matmul(m: &mut Maker) -> Made {
 
 /// A contraction with the ends that models put on it: bias, residual, activation. Sometimes the product itself is also
 /// given out.
-fn finished(m: &mut Maker, product: ValueId) -> Made {
+pub fn finished(m: &mut Maker, product: ValueId) -> Made {
     let shape = m.b.shape(product).to_vec();
     let mut y = product;
     for _ in 0..m.draws.draw(4) {
@@ -81,7 +81,7 @@ fn channels(m: &mut Maker, image: [usize; 3], window: [usize; 2]) -> [usize; 2] 
 }
 
 /// Geometry, image and filter of any convolution.
-fn convolution(m: &mut Maker) -> (Conv, [usize; 4], [usize; 4]) {
+pub fn convolution(m: &mut Maker) -> (Conv, [usize; 4], [usize; 4]) {
     let (mut conv, [n, h, w], window) = geometry(m);
     conv.groups = m.draws.pick(&[1, 1, 1, 2, 3]);
     let [c_in, c_out] = channels(m, [n * conv.groups, h, w], window);
@@ -106,17 +106,21 @@ pub fn depthwise(m: &mut Maker) -> Made {
     finished(m, y)
 }
 
+/// The shape that the convolution of this image by this filter gives.
+pub fn convolved_shape(
+    conv: Conv,
+    image: [usize; 4],
+    filter: [usize; 4],
+) -> std::result::Result<[usize; 4], memfit_ir::error::Rule> {
+    let (size, window) = ([image[1], image[2]], [filter[0], filter[1]]);
+    let [h, w] = memfit_ir::infer::conv_output(size, window, conv.stride, conv.pad, conv.dilation)?;
+    Ok([image[0], h, w, filter[3]])
+}
+
 /// An input of the shape that the convolution of this image by this filter gives.
 fn convolved(m: &mut Maker, conv: Conv, image: [usize; 4], filter: [usize; 4]) -> Built<ValueId> {
-    let size = memfit_ir::infer::conv_output(
-        [image[1], image[2]],
-        [filter[0], filter[1]],
-        conv.stride,
-        conv.pad,
-        conv.dilation,
-    );
-    match size {
-        Ok([h, w]) => m.f32(&[image[0], h, w, filter[3]], Numbers::Normal),
+    match convolved_shape(conv, image, filter) {
+        Ok(shape) => m.f32(&shape, Numbers::Normal),
         Err(e) => m.b.fail(format!("{e:?}")),
     }
 }

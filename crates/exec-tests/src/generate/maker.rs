@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use memfit_ir::op::{Fill, Init, StateClass};
 use memfit_ir::{Builder, DType, Op, Result as Built, TensorType, ValueId, philox};
-use memfit_transform::{Cotangent, gradients, prune};
+use memfit_transform::{Cotangent, gradients, prune, save_masks_before};
 
 use super::draws::Draws;
 use super::{Example, Purpose};
@@ -43,6 +43,8 @@ pub struct Maker {
     inputs: HashMap<String, Tensor>,
     states: HashMap<String, Tensor>,
     differentiated: Vec<(String, ValueId)>,
+    /// Whether the gradients read masks where they can.
+    pub masks: bool,
 }
 
 impl Maker {
@@ -50,7 +52,7 @@ impl Maker {
         let mut draws = Draws::new(draws);
         let seed = draws.draw(1 << 30) as u64;
         let (inputs, states) = (HashMap::new(), HashMap::new());
-        Maker { b: Builder::new(), draws, purpose, seed, inputs, states, differentiated: Vec::new() }
+        Maker { b: Builder::new(), draws, purpose, seed, inputs, states, differentiated: Vec::new(), masks: false }
     }
 
     pub fn for_kernels(&self) -> bool {
@@ -97,7 +99,7 @@ impl Maker {
     }
 
     pub fn any_type(&mut self) -> DType {
-        if self.for_kernels() { self.draws.pick(&DType::ALL) } else { DType::F32 }
+        if self.for_kernels() { self.draws.pick(&DType::NUMBERS) } else { DType::F32 }
     }
 
     // ---- sources -----------------------------------------------------------------------------------------------------
@@ -185,7 +187,10 @@ impl Maker {
                 differentiated.push(name);
             }
         }
-        let graph = prune(&found.graph);
+        let mut graph = prune(&found.graph);
+        if let (true, Some(end)) = (self.masks, graph.output("y0")) {
+            graph = save_masks_before(&graph, end);
+        }
         Ok(Example { graph, inputs: self.inputs, states: self.states, seeds: made.seeds, differentiated })
     }
 }

@@ -7,8 +7,10 @@ mod elementwise;
 mod layout;
 mod loss;
 mod maker;
+mod mask;
 mod model;
 mod norm;
+mod prologue;
 mod state;
 mod window;
 
@@ -68,8 +70,9 @@ const fn family(name: &'static str, make: fn(&mut Maker) -> Made) -> Family {
     Family { name, make }
 }
 
-pub const FAMILIES: [Family; 35] = [
+pub const FAMILIES: [Family; 37] = [
     family("unary", elementwise::unary),
+    family("mask", mask::mask),
     family("binary", elementwise::binary),
     family("compare", elementwise::compare),
     family("select", elementwise::select),
@@ -89,6 +92,7 @@ pub const FAMILIES: [Family; 35] = [
     family("depthwise", contract::depthwise),
     family("conv_transpose", contract::conv_transpose),
     family("conv_filter", contract::conv_filter),
+    family("prologue", prologue::prologue),
     family("attention", contract::attention),
     family("max_pool", window::max_pool),
     family("avg_pool", window::avg_pool),

@@ -17,6 +17,27 @@ pub fn unary_grad(u: Unary, saved: &Tensor, dy: &Tensor) -> Tensor {
     Tensor { ty: dy.ty.clone(), data }
 }
 
+pub fn mask(u: Unary, y: &Tensor, out: &TensorType) -> Tensor {
+    Tensor { ty: out.clone(), data: y.data.iter().map(|&y| f64::from(u8::from(inside(u, y)))).collect() }
+}
+
+/// The slope at any output inside the interval, or at any outside of it.
+pub fn mask_grad(u: Unary, bits: &Tensor, dy: &Tensor) -> Tensor {
+    let data =
+        bits.data.iter().zip(&dy.data).map(|(&b, &dy)| dy * slope(u, if b != 0.0 { 0.5 } else { 0.0 })).collect();
+    Tensor { ty: dy.ty.clone(), data }
+}
+
+/// Where the slope is that of the middle piece.
+fn inside(u: Unary, y: f64) -> bool {
+    match u {
+        Unary::Relu | Unary::LeakyRelu(_) => y > 0.0,
+        Unary::Relu6 => 0.0 < y && y < 6.0,
+        Unary::HardSigmoid => 0.0 < y && y < 1.0,
+        u => unreachable!("{} has no mask", u.name()),
+    }
+}
+
 fn value(u: Unary, x: f64) -> f64 {
     match u {
         Unary::Neg => -x,

@@ -131,6 +131,8 @@ fn compute(
         Op::Fill(f) => one(Tensor::filled(out[0], f64::from(f.value))),
         Op::Unary(u) => one(elementwise::unary(*u, x[0])),
         Op::UnaryGrad(u) => one(elementwise::unary_grad(*u, x[0], x[1])),
+        Op::Mask(u) => one(elementwise::mask(*u, x[0], out[0])),
+        Op::MaskGrad(u) => one(elementwise::mask_grad(*u, x[0], x[1])),
         Op::Binary(b) => one(elementwise::binary(*b, x[0], x[1], out[0])),
         Op::Compare(c) => one(elementwise::compare(*c, x[0], x[1], out[0])),
         Op::Select => one(elementwise::select(x[0], x[1], x[2], out[0])),

@@ -83,7 +83,8 @@ fn rounds(op: &Op) -> Rounds {
         Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Compare(_) | Op::Select | Op::Cast(_) => Rounds::Nowhere,
         Op::Unary(u) => of_unary(*u),
         Op::Binary(Binary::Min | Binary::Max) => Rounds::Nowhere,
-        Op::UnaryGrad(_) | Op::Binary(_) | Op::Dropout(_) => Rounds::Result,
+        Op::Mask(_) => Rounds::Nowhere,
+        Op::UnaryGrad(_) | Op::MaskGrad(_) | Op::Binary(_) | Op::Dropout(_) => Rounds::Result,
         Op::Reduce(r) if r.kind == ReduceKind::Max => Rounds::Nowhere,
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_) => {
             Rounds::Nowhere

@@ -3,7 +3,7 @@
 use super::{Types, clock, needs_f32, one};
 use crate::dtype::{DType, Shape, TensorType};
 use crate::error::Rule;
-use crate::op::{Binary, Dropout, Unary};
+use crate::op::{Binary, Dropout, Op, Unary};
 use crate::rule;
 
 /// The common shape of two, as numpy broadcasts: aligned at the last axis, extent 1 stretches.
@@ -44,6 +44,43 @@ pub fn unary_grad(u: Unary, saved: &TensorType, dy: &TensorType) -> Types {
         rule!("needs float tensors, but was given {dy}");
     }
     unary(u, saved)
+}
+
+pub fn mask(u: Unary, y: &TensorType) -> Types {
+    check_masks(u)?;
+    unary(u, y)?;
+    one(TensorType::new(DType::Bit, y.shape.clone()))
+}
+
+pub fn mask_grad(u: Unary, bits: &TensorType, dy: &TensorType) -> Types {
+    check_masks(u)?;
+    if bits.dtype != DType::Bit || bits.shape != dy.shape {
+        rule!("the mask must be bit{}, but is {bits}; mask makes one", dy.shape);
+    }
+    unary(u, dy)
+}
+
+fn check_masks(u: Unary) -> Result<(), Rule> {
+    if !u.masks() {
+        rule!("the gradient of {} reads more than one bit", u.name());
+    }
+    Ok(())
+}
+
+/// Bits come from masks and go into gradients; on the way they may get another shape, which leaves them where they are.
+/// Nothing else needs to know how eight of them share a byte.
+pub fn bits_are_masks(op: &Op, inputs: &[&TensorType], outputs: &[TensorType]) -> Result<(), Rule> {
+    let bits = |t: &&TensorType| t.dtype == DType::Bit;
+    if matches!(op, Op::Mask(_) | Op::MaskGrad(_) | Op::Reshape(_)) {
+        return Ok(());
+    }
+    if let Some(t) = inputs.iter().copied().find(bits) {
+        rule!("cannot read {t}; only mask_grad reads bits");
+    }
+    match outputs.iter().find(bits) {
+        Some(t) => rule!("cannot make {t}; only mask makes bits"),
+        None => Ok(()),
+    }
 }
 
 pub fn binary(b: Binary, x: &TensorType, y: &TensorType) -> Types {

@@ -22,6 +22,7 @@ type Types = Result<Vec<TensorType>, Rule>;
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Types {
     arity(op, inputs.len())?;
     let types = rules(op, inputs)?;
+    elementwise::bits_are_masks(op, inputs, &types)?;
     limit::types(&types)?;
     Ok(types)
 }
@@ -42,6 +43,8 @@ fn rules(op: &Op, inputs: &[&TensorType]) -> Types {
         Op::Fill(f) => one(TensorType::new(f.dtype, f.shape.clone())),
         Op::Unary(u) => elementwise::unary(*u, inputs[0]),
         Op::UnaryGrad(u) => elementwise::unary_grad(*u, inputs[0], inputs[1]),
+        Op::Mask(u) => elementwise::mask(*u, inputs[0]),
+        Op::MaskGrad(u) => elementwise::mask_grad(*u, inputs[0], inputs[1]),
         Op::Binary(b) => elementwise::binary(*b, inputs[0], inputs[1]),
         Op::Compare(_) => elementwise::compare(inputs[0], inputs[1]),
         Op::Select => elementwise::select(inputs[0], inputs[1], inputs[2]),
@@ -92,6 +95,7 @@ fn expected_inputs(op: &Op) -> Option<usize> {
     Some(match op {
         Op::Input(_) | Op::State(_) | Op::Fill(_) => 0,
         Op::Unary(_)
+        | Op::Mask(_)
         | Op::Cast(_)
         | Op::Reduce(_)
         | Op::Reshape(_)
@@ -107,6 +111,7 @@ fn expected_inputs(op: &Op) -> Option<usize> {
         | Op::BatchStats
         | Op::Softmax(_) => 1,
         Op::UnaryGrad(_)
+        | Op::MaskGrad(_)
         | Op::Binary(_)
         | Op::Compare(_)
         | Op::Dropout(_)

@@ -11,6 +11,8 @@ impl Op {
             Op::Fill(_) => "fill",
             Op::Unary(u) => u.name(),
             Op::UnaryGrad(u) => u.grad_name(),
+            Op::Mask(_) => "mask",
+            Op::MaskGrad(_) => "mask_grad",
             Op::Binary(b) => b.name(),
             Op::Compare(c) => c.name(),
             Op::Select => "select",
@@ -67,6 +69,8 @@ impl Op {
             self,
             Op::Unary(_)
                 | Op::UnaryGrad(_)
+                | Op::Mask(_)
+                | Op::MaskGrad(_)
                 | Op::Binary(_)
                 | Op::Compare(_)
                 | Op::Select

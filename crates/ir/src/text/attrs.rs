@@ -20,6 +20,7 @@ pub fn attrs(op: &Op) -> Vec<(&'static str, String)> {
         Op::State(s) => vec![("class", s.class.write()), ("init", s.init.write())],
         Op::Fill(f) => vec![("value", f.value.write())],
         Op::Unary(u) | Op::UnaryGrad(u) => unary_attrs(*u),
+        Op::Mask(u) | Op::MaskGrad(u) => [vec![("of", u.write())], unary_attrs(*u)].concat(),
         Op::Dropout(d) => vec![("rate", d.rate.write()), ("stream", d.stream.write())],
         Op::Reduce(r) => vec![("axes", r.axes.write()), ("keep", r.keep.write())],
         Op::Transpose(perm) => vec![("perm", perm.write())],

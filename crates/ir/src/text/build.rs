@@ -88,11 +88,17 @@ fn unary(u: Unary, f: &mut Fields) -> Result<Unary, String> {
     })
 }
 
+fn masked(f: &mut Fields) -> Result<Unary, String> {
+    unary(f.take("of")?, f)
+}
+
 /// Every other op by its name. A table and not a `match`, so that the nearest name can be looked for in it.
 const SINGLE: &[(&str, Read)] = &[
     ("input", |f| f.ty().and_then(|t| Ok(Op::Input(Input { name: f.label()?, dtype: t.dtype, shape: t.shape })))),
     ("state", state),
     ("fill", |f| f.ty().and_then(|t| Ok(Op::Fill(Fill { value: f.take("value")?, dtype: t.dtype, shape: t.shape })))),
+    ("mask", |f| Ok(Op::Mask(masked(f)?))),
+    ("mask_grad", |f| Ok(Op::MaskGrad(masked(f)?))),
     ("select", |_| Ok(Op::Select)),
     ("cast", |f| Ok(Op::Cast(f.ty()?.dtype))),
     ("dropout", |f| Ok(Op::Dropout(Dropout { rate: f.take("rate")?, stream: f.take("stream")? }))),
@@ -233,6 +239,7 @@ mod tests {
                             "class" => "param",
                             "init" => "normal(1)",
                             "mode" => "nearest",
+                            "of" => "relu",
                             "causal" | "transpose_a" | "transpose_b" | "nesterov" | "batch_stats" => "true",
                             "perm" | "start" | "stop" => "[0]",
                             "stride" | "dilation" | "window" | "size" | "factor" => "[1,1]",

@@ -14,7 +14,7 @@
 //!
 //! values    = value { "," value }                value = "%" integer
 //! types     = type { "," type }                  type  = dtype "[" [ integer { "," integer } ] "]"
-//! dtype     = "f32" | "f16" | "bf16" | "i32" | "u8"
+//! dtype     = "f32" | "f16" | "bf16" | "i32" | "u8" | "bit"
 //! attrs     = attr { "," attr }                  attr  = word "=" setting
 //! setting   = integer | float | "true" | "false" | word | word "(" float ")" | "[" integers "]"
 //! string    = '"' characters '"'                 with \" \\ \n \r \t and \u{hex}

@@ -1,6 +1,6 @@
 //! How one attribute is written and read: a [`Setting`] for each type that an attribute may have. It knows no op.
 
-use crate::op::{Init, Pad2, StateClass, UpsampleMode};
+use crate::op::{Init, Pad2, StateClass, Unary, UpsampleMode};
 
 /// A type of attribute. `read(write(x))` is `x`.
 pub trait Setting: Sized {
@@ -126,6 +126,17 @@ impl Setting for UpsampleMode {
     }
     fn read(text: &str) -> Option<Self> {
         UpsampleMode::ALL.into_iter().find(|m| m.name() == text)
+    }
+}
+
+/// The name alone; a parameter stands beside it as a setting of its own.
+impl Setting for Unary {
+    const EXPECTED: &'static str = "an op such as relu";
+    fn write(&self) -> String {
+        self.name().to_string()
+    }
+    fn read(text: &str) -> Option<Self> {
+        Unary::ALL.into_iter().find(|u| u.name() == text)
     }
 }
 

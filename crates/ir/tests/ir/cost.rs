@@ -74,6 +74,9 @@ fn attention_counts_pairs_of_positions() {
 fn elementwise_ops_have_a_number_for_each_element() {
     let x = "%0 = input \"x\" : f32[2,3]\n";
     check(&format!("{x}%1 = relu(%0) : f32[2,3]"), 6, 24, 24);
+    let mask = format!("{x}%1 = mask(%0) {{of=relu}} : bit[2,3]");
+    check(&mask, 6, 24, 1);
+    check(&format!("{mask}\n%2 = mask_grad(%1, %0) {{of=relu}} : f32[2,3]"), 6, 25, 24);
     check(&format!("{x}%1 = exp(%0) : f32[2,3]"), 8 * 6, 24, 24);
     check(&format!("{x}%1 = mul(%0, %0) : f32[2,3]"), 6, 24, 24);
     check(&format!("{x}%1 = cast(%0) : f16[2,3]"), 6, 24, 12);

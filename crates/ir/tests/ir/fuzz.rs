@@ -1,8 +1,8 @@
 //! Reading never panics, whatever the text; and what it accepts keeps every promise of a graph.
 
-use memfit_ir::op::Input;
+use memfit_ir::op::{Input, Unary};
 use memfit_ir::text::{parse, print};
-use memfit_ir::{Error, Graph, NodeId, Op, graph_cost, verify};
+use memfit_ir::{DType, Error, Graph, NodeId, Op, graph_cost, verify};
 use proptest::prelude::*;
 
 use crate::generate::{graphs, one_of_each};
@@ -74,8 +74,14 @@ fn alone(graph: &Graph, id: NodeId) -> String {
     let mut inputs = Vec::new();
     for (i, &v) in node.inputs.iter().enumerate() {
         let ty = graph.ty(v).clone();
-        let source = Op::Input(Input { name: i.to_string(), dtype: ty.dtype, shape: ty.shape });
-        let made = small.push(source, &[], "").unwrap();
+        // Bits are never given: they are the mask of something that is.
+        let bits = ty.dtype == DType::Bit;
+        let dtype = if bits { DType::F32 } else { ty.dtype };
+        let source = Op::Input(Input { name: i.to_string(), dtype, shape: ty.shape });
+        let mut made = small.push(source, &[], "").unwrap();
+        if bits {
+            made = small.push(Op::Mask(Unary::Relu), &[small.node(made).outputs[0]], "").unwrap();
+        }
         inputs.push(small.node(made).outputs[0]);
     }
     small.push(node.op.clone(), &inputs, "").unwrap();

@@ -53,7 +53,7 @@ kinds! {
     Op::BatchGradInput(_) => 32, Op::BatchUpdate(_) => 33, Op::LayerNorm(_) => 34, Op::LayerNormGrad => 35,
     Op::RmsNorm(_) => 36, Op::RmsNormGrad => 37, Op::GroupNorm(_) => 38, Op::GroupNormGrad(_) => 39,
     Op::Softmax(_) => 40, Op::SoftmaxGrad(_) => 41, Op::CrossEntropy(_) => 42, Op::CrossEntropyGrad(_) => 43,
-    Op::Gather => 44, Op::GatherGrad(_) => 45, Op::Update(_) => 46,
+    Op::Gather => 44, Op::GatherGrad(_) => 45, Op::Update(_) => 46, Op::Mask(_) => 47, Op::MaskGrad(_) => 48,
 }
 
 fn graph(kinds: &[usize], draws: Vec<u32>) -> Graph {
@@ -220,12 +220,13 @@ impl Generator {
                 let u = self.pick(&updates(momentum));
                 self.update(u);
             }
+            47 | 48 => self.mask(kind),
             _ => panic!("kind {kind} has no generator"),
         }
     }
 
     fn source(&mut self, kind: usize) {
-        let dtype = self.pick(&DType::ALL);
+        let dtype = self.pick(&DType::NUMBERS);
         let dims: Vec<usize> = (0..self.draw(5)).map(|_| self.draw(4)).collect();
         let shape = memfit_ir::Shape::new(dims);
         let op = match kind {
@@ -263,7 +264,7 @@ impl Generator {
                 self.push(Op::Select, &[condition, x, alike])
             }
             8 => {
-                let to = self.pick(&DType::ALL);
+                let to = self.pick(&DType::NUMBERS);
                 self.push(Op::Cast(to), &[x])
             }
             _ => {
@@ -271,6 +272,20 @@ impl Generator {
                 self.push(Op::Dropout(Dropout { rate, stream }), &[x, clock])
             }
         };
+    }
+
+    /// A mask, and the gradient that reads it, maybe in another shape.
+    fn mask(&mut self, kind: usize) {
+        let (y, shape) = self.any();
+        let slope = self.fraction();
+        let u = self.pick(&[Unary::Relu, Unary::Relu6, Unary::LeakyRelu(slope), Unary::HardSigmoid]);
+        let mut bits = self.push(Op::Mask(u), &[y])[0];
+        if kind == 48 {
+            let flat = memfit_ir::Shape::new([shape.iter().product()]);
+            let dy = self.of(f32s(&flat));
+            bits = self.push(Op::Reshape(flat), &[bits])[0];
+            self.push(Op::MaskGrad(u), &[bits, dy]);
+        }
     }
 
     fn layout(&mut self, kind: usize) {

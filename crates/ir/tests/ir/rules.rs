@@ -98,6 +98,43 @@ fn elementwise() {
 }
 
 #[test]
+fn bits_are_masks_and_nothing_else() {
+    let types = |texts: &[&str]| -> Vec<TensorType> {
+        let line = |t: &&str| format!("%0 = input \"x\" : f32{}", &t[t.find('[').unwrap()..]);
+        let shape = |t: &&str| memfit_ir::text::parse(&line(t)).unwrap().ty(memfit_ir::ValueId(0)).shape.clone();
+        texts
+            .iter()
+            .map(|t| TensorType::new(DType::from_name(t.split('[').next().unwrap()).unwrap(), shape(t)))
+            .collect()
+    };
+    let rule = |op: Op, given: &[&str]| {
+        let given = types(given);
+        memfit_ir::infer::infer(&op, &given.iter().collect::<Vec<_>>()).map_err(|e| e.0)
+    };
+    let relu = Unary::Relu;
+    assert_eq!(rule(Op::Mask(relu), &["bf16[3,5]"]), Ok(types(&["bit[3,5]"])));
+    assert_eq!(rule(Op::MaskGrad(relu), &["bit[3,5]", "f16[3,5]"]), Ok(types(&["f16[3,5]"])));
+    assert_eq!(rule(Op::Reshape([15].into()), &["bit[3,5]"]), Ok(types(&["bit[15]"])));
+    let refused = |op: Op, given: &[&str], why: &str| assert_eq!(rule(op, given), Err(why.to_string()));
+    refused(Op::Mask(Unary::Tanh), &["f32[2]"], "the gradient of tanh reads more than one bit");
+    refused(Op::MaskGrad(relu), &["u8[2]", "f32[2]"], "the mask must be bit[2], but is u8[2]; mask makes one");
+    refused(Op::MaskGrad(relu), &["bit[1]", "f32[2]"], "the mask must be bit[2], but is bit[1]; mask makes one");
+    refused(Op::Cast(DType::F32), &["bit[2]"], "cannot read bit[2]; only mask_grad reads bits");
+    refused(Op::Transpose(vec![1, 0]), &["bit[2,3]"], "cannot read bit[2,3]; only mask_grad reads bits");
+    refused(Op::Binary(Binary::Add), &["bit[2]", "bit[2]"], "cannot read bit[2]; only mask_grad reads bits");
+    refused(Op::Cast(DType::Bit), &["f32[2]"], "cannot make bit[2]; only mask makes bits");
+    let input = Op::Input(Input { name: "x".into(), dtype: DType::Bit, shape: [2].into() });
+    refused(input, &[], "cannot make bit[2]; only mask makes bits");
+}
+
+#[test]
+fn a_byte_holds_eight_bits() {
+    for (elements, bytes) in [(0, 0), (1, 1), (8, 1), (9, 2), (64, 8), (65, 9)] {
+        assert_eq!(TensorType::new(DType::Bit, [elements]).bytes(), bytes, "{elements} bits");
+    }
+}
+
+#[test]
 fn reduce_and_layout() {
     let sum = |axes: &[usize]| Op::Reduce(Reduce { kind: ReduceKind::Sum, axes: axes.to_vec(), keep: false });
     check(

@@ -32,12 +32,8 @@ impl Choice {
 
 /// The fate of each value, for choices that cover all blocks one after the other.
 pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
-    let mut maker = Maker {
-        forward,
-        fate: vec![Fate::Again; forward.size.len()],
-        crosses: vec![false; forward.size.len()],
-        crosses_inside: vec![false; forward.size.len()],
-    };
+    let mut maker =
+        Maker { forward, fate: vec![Fate::Again; forward.size.len()], crosses: vec![false; forward.size.len()] };
     let mut ends = Vec::new();
     let mut block = 0;
     for choice in choices {
@@ -46,9 +42,6 @@ pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
         for v in forward.crossing.get(block - 1).into_iter().flatten() {
             maker.crosses[v.index()] = true;
         }
-    }
-    for v in forward.crossing.iter().flatten() {
-        maker.crosses_inside[v.index()] = true;
     }
     let mut first = 0;
     for (choice, end) in choices.iter().zip(ends) {
@@ -69,8 +62,6 @@ struct Maker<'a> {
     fate: Vec<Fate>,
     /// By value: whether it crosses out of a choice's blocks.
     crosses: Vec<bool>,
-    /// By value: whether it crosses between any two blocks.
-    crosses_inside: Vec<bool>,
 }
 
 impl Maker<'_> {
@@ -89,10 +80,12 @@ impl Maker<'_> {
             };
             self.fate[v.index()] = match choice.again {
                 _ if kept => Fate::Keep,
+                // Its readers lie far apart.
+                _ if forward.crosses[v.index()] > 2 => Fate::Fleeting,
                 Again::Held => Fate::Again,
                 Again::Light if unit.is_light => Fate::Fleeting,
                 Again::Light => Fate::Again,
-                Again::Deep if self.crosses_inside[v.index()] => Fate::Again,
+                Again::Deep if forward.crosses[v.index()] > 0 => Fate::Again,
                 Again::Deep if unit.is_light => Fate::Fleeting,
                 Again::Deep => Fate::Passing,
             };

@@ -34,6 +34,8 @@ pub struct Forward {
     pub blocks: Vec<std::ops::Range<usize>>,
     /// For each block but the last, the values that cross from it and from blocks before into later ones.
     pub crossing: Vec<Vec<ValueId>>,
+    /// By value: over how many ends of blocks it crosses.
+    pub crosses: Vec<u32>,
 }
 
 impl Forward {
@@ -64,9 +66,21 @@ impl Forward {
                 is_saved[v.index()] |= unit_of[v.index()].is_some() && graph.producer_op(v).is_pure();
             }
         }
-        let mut forward =
-            Forward { end, units, unit_of, storage, is_saved, size, blocks: Vec::new(), crossing: Vec::new() };
+        let mut forward = Forward {
+            end,
+            units,
+            unit_of,
+            storage,
+            is_saved,
+            size,
+            blocks: Vec::new(),
+            crossing: Vec::new(),
+            crosses: vec![0; n],
+        };
         forward.cut();
+        for v in forward.crossing.iter().flatten() {
+            forward.crosses[v.index()] += 1;
+        }
         forward
     }
 
@@ -81,7 +95,7 @@ impl Forward {
             seen.push(u);
             let unit = &self.units[u as usize];
             seconds += unit.seconds;
-            open.extend(unit.reads.iter().filter(|r| !self.is_saved[r.index()]));
+            open.extend(unit.reads.iter().filter(|r| !self.is_saved[r.index()] && self.crosses[r.index()] == 0));
         }
         seconds / self.size[v.index()].max(1) as f64
     }

@@ -45,6 +45,8 @@ pub enum Depth {
 
 /// Peaks for which a mixture is put together.
 const LEVELS: usize = 40;
+/// And once more below the smallest of them.
+const LOW_LEVELS: usize = 12;
 /// Shares of the saved bytes that are made again, cheapest first.
 const SHARES: [f64; 7] = [0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.995];
 /// Runs of blocks that are made again as one.
@@ -87,15 +89,30 @@ impl Search<'_> {
             return Ok(());
         }
         let top = self.found[0].draft.peak();
-        let low = self.found.iter().map(|c| c.draft.peak()).min().unwrap_or(top);
-        for level in 0..LEVELS {
-            let share = (level as f64 + 0.5) / LEVELS as f64;
-            // Below the smallest draft so far too: a mixture may be smaller than each of its parts.
-            let limit = 0.8 * low as f64 + share * (top as f64 - 0.8 * low as f64);
-            if let Some(choices) = combine(&measures, blocks, limit as u64) {
-                self.try_choices(&choices)?;
+        self.mix(&mut measures, top, LEVELS)?;
+        // What was learned from mixtures makes smaller ones.
+        let low = self.smallest();
+        self.mix(&mut measures, low, LOW_LEVELS)
+    }
+
+    fn smallest(&self) -> u64 {
+        self.found.iter().map(|c| c.draft.peak()).min().unwrap_or(0)
+    }
+
+    /// Tries the best mixtures for so many peaks below `top`; and adds what is learned from them to the measures.
+    fn mix(&mut self, measures: &mut Vec<Measure>, top: u64, levels: usize) -> Result<(), PlanError> {
+        let blocks = self.forward.blocks.len();
+        // Below the smallest draft so far too: a mixture may be smaller than each of its parts.
+        let low = 0.7 * self.smallest() as f64;
+        let mut learned = Vec::new();
+        for level in 0..levels {
+            let share = (level as f64 + 0.5) / levels as f64;
+            let limit = low + share * (top as f64 - low);
+            if let Some(choices) = combine(measures, blocks, limit as u64) {
+                learned.extend(self.try_choices(&choices)?.into_iter().flatten());
             }
         }
+        measures.extend(learned);
         Ok(())
     }
 
@@ -103,10 +120,9 @@ impl Search<'_> {
     fn choices(&self, depth: Depth) -> Vec<Choice> {
         let prices = self.prices();
         let mut choices = vec![Choice::KEEP];
-        for (&price, share) in prices.iter().zip(SHARES) {
-            choices.push(Choice { blocks: 1, price, again: Again::Held });
-            if share > 0.5 {
-                choices.push(Choice { blocks: 1, price, again: Again::Light });
+        for &price in &prices {
+            for again in [Again::Held, Again::Light] {
+                choices.push(Choice { blocks: 1, price, again });
             }
         }
         let blocks = self.forward.blocks.len();

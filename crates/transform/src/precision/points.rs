@@ -140,9 +140,14 @@ pub fn kind(op: &Op) -> Kind {
         Op::Binary(b) => Kind::Elementwise(saved_by_binary(*b)),
         // Besides its input, vectors.
         Op::BatchApply(_) => Kind::Elementwise(Saves::Inputs),
-        Op::UnaryGrad(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Dropout(_) | Op::BatchGradInput(_) => {
-            Kind::Elementwise(Saves::Nothing)
-        }
+        Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast(_)
+        | Op::Dropout(_)
+        | Op::BatchGradInput(_) => Kind::Elementwise(Saves::Nothing),
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_) => {
             Kind::Layout
         }

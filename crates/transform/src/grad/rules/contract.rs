@@ -11,10 +11,7 @@ use crate::grad::ctx::{Ctx, Grads};
 /// all the turning.
 pub(super) fn matmul(ctx: &mut Ctx, m: MatMul) -> Grads {
     let (a, b, dy) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
-    let da = ctx.when(0, |ctx| match m.transpose_a {
-        false => product(ctx, dy, false, b, !m.transpose_b),
-        true => product(ctx, b, m.transpose_b, dy, true),
-    })?;
+    // The weight's gradient first: then the operand that it reads can die before the other gradient needs memory.
     let db = ctx.when(1, |ctx| {
         let (a, dy) = match ctx.graph.shape(a).len() > ctx.graph.shape(b).len() {
             // One right side for the whole batch: the batch axes are more rows.
@@ -25,6 +22,10 @@ pub(super) fn matmul(ctx: &mut Ctx, m: MatMul) -> Grads {
             false => product(ctx, a, !m.transpose_a, dy, false),
             true => product(ctx, dy, true, a, m.transpose_a),
         }
+    })?;
+    let da = ctx.when(0, |ctx| match m.transpose_a {
+        false => product(ctx, dy, false, b, !m.transpose_b),
+        true => product(ctx, b, m.transpose_b, dy, true),
     })?;
     Ok(vec![da, db])
 }
@@ -42,16 +43,16 @@ fn rows(ctx: &mut Ctx, x: ValueId) -> Result<ValueId> {
 
 pub(super) fn conv(ctx: &mut Ctx, c: Conv) -> Grads {
     let (x, w, dy) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
-    let dx = ctx.when(0, |ctx| transposed(ctx, c, dy, w, x))?;
     let dw = ctx.when(1, |ctx| filter(ctx, c, x, dy, w))?;
+    let dx = ctx.when(0, |ctx| transposed(ctx, c, dy, w, x))?;
     Ok(vec![dx, dw])
 }
 
 /// Of x = transpose(y, w): dy = conv(dx, w), dw = filter(dx, y).
 pub(super) fn conv_transpose(ctx: &mut Ctx, c: Conv) -> Grads {
     let (y, w, dx) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
-    let dy = ctx.when(0, |ctx| ctx.op(Op::Conv(c), &[dx, w]))?;
     let dw = ctx.when(1, |ctx| filter(ctx, c, dx, y, w))?;
+    let dy = ctx.when(0, |ctx| ctx.op(Op::Conv(c), &[dx, w]))?;
     Ok(vec![dy, dw])
 }
 

@@ -17,8 +17,10 @@ use crate::error::Error;
 /// The gradient of each input of the node, from those of its outputs.
 pub(super) fn rule(ctx: &mut Ctx) -> Grads {
     match &ctx.node.op {
-        // Nothing comes in, or nothing but integers goes out.
-        Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Compare(_) => Ok(vec![None; ctx.node.inputs.len()]),
+        // Nothing comes in, or nothing but integers and bits goes out.
+        Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Compare(_) | Op::Mask(_) => {
+            Ok(vec![None; ctx.node.inputs.len()])
+        }
 
         Op::Unary(u) => elementwise::unary(ctx, *u),
         Op::Binary(b) => elementwise::binary(ctx, *b),
@@ -55,6 +57,7 @@ pub(super) fn rule(ctx: &mut Ctx) -> Grads {
         Op::Gather => loss::gather(ctx),
 
         Op::UnaryGrad(_)
+        | Op::MaskGrad(_)
         | Op::AttentionGrad(_)
         | Op::MaxPoolGrad(_)
         | Op::AvgPoolGrad(_)

@@ -1,0 +1,122 @@
+//! Prologues: elementwise chains that are computed while a contraction reads its operand, so that the operand has no memory.
+//!
+//! A chain is taken only if the contraction is the one reader of its result and if that spares memory: the values that it
+//! reads would be there anyway, or are smaller than its result.
+
+use memfit_ir::op::{Binary, Conv};
+use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
+
+use super::{MAX_NODES, Needed, is_contraction};
+
+/// A kernel may read its left operand again for every thousand columns of the result or so: beyond this many, computing it
+/// each time costs more than keeping it.
+const MAX_COLUMNS: usize = 2048;
+/// A filter of more elements than this is not held whole, and a pixel may then be computed once for each tap that reads it.
+/// That pays only where each reading serves many columns (measured: 4 to 7 % of the time at 512, 10 % at 256).
+const LARGE_FILTER: usize = 1 << 20;
+const MANY_COLUMNS: usize = 512;
+
+/// For each node, the chains before it, in order; empty for all but contractions.
+pub fn prologues(graph: &Graph, needed: &Needed) -> Vec<Vec<NodeId>> {
+    let find = |id: NodeId| {
+        let mut found: Vec<NodeId> = operands(graph, id).flat_map(|v| chain(graph, needed, id, v)).collect();
+        found.sort_unstable();
+        found
+    };
+    graph.node_ids().map(find).collect()
+}
+
+/// The nodes among `nodes` that an operand is computed from, in order.
+pub fn feeding(graph: &Graph, nodes: &[NodeId], operand: ValueId) -> Vec<NodeId> {
+    let mut found: Vec<NodeId> = Vec::new();
+    for &id in nodes.iter().rev() {
+        let made = graph.node(id).outputs[0];
+        if made == operand || found.iter().any(|&f| graph.node(f).inputs.contains(&made)) {
+            found.push(id);
+        }
+    }
+    found.reverse();
+    found
+}
+
+/// The operands of a contraction that a kernel can compute itself while it reads them, about once for each element.
+fn operands(graph: &Graph, id: NodeId) -> impl Iterator<Item = ValueId> {
+    let node = graph.node(id);
+    // In groups of channels, each group would compute all channels.
+    let whole = |c: &Conv| c.groups == 1;
+    let width = graph.shape(node.outputs[0]).last().copied().unwrap_or(0);
+    let columns = || width <= MAX_COLUMNS;
+    let taps = || {
+        let filter = graph.shape(node.inputs[1]);
+        columns()
+            && (filter[..2] == [1, 1] || graph.ty(node.inputs[1]).elements() <= LARGE_FILTER || width >= MANY_COLUMNS)
+    };
+    let [left, right] = match &node.op {
+        Op::MatMul(_) => [columns(), true],
+        Op::Conv(c) => [whole(c) && taps(), whole(c)],
+        // With a stride, the image is read once for each phase.
+        Op::ConvTranspose(c) => [whole(&c.conv) && c.conv.stride == [1, 1] && taps(), whole(&c.conv)],
+        Op::ConvFilter(c) => [whole(&c.conv) && columns(), whole(&c.conv)],
+        _ => [false, false],
+    };
+    debug_assert!(is_contraction(&node.op) || !(left || right));
+    let twice = node.inputs.len() == 2 && node.inputs[0] == node.inputs[1];
+    let fits = [left, right].into_iter().map(move |fits| fits && !twice);
+    node.inputs.iter().copied().zip(fits).filter(|&(_, fits)| fits).map(|(v, _)| v)
+}
+
+/// The chain that makes `operand` for its reader: of all that end there, the one that reads the fewest bytes which would
+/// not be kept without it, and of these the shortest. Empty where none reads fewer than the operand has.
+fn chain(graph: &Graph, needed: &Needed, reader: NodeId, operand: ValueId) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = Vec::new();
+    let (mut best, mut least) = (0, graph.ty(operand).bytes());
+    while nodes.len() < MAX_NODES {
+        let inside = |n: NodeId| n == reader || nodes.contains(&n);
+        let read = nodes.iter().flat_map(|&n| &graph.node(n).inputs).chain([&operand]);
+        let next = read
+            .map(|&v| graph.producer(v))
+            .filter(|&n| !inside(n) && can_feed(graph, n, operand))
+            .filter(|&n| only_inside(needed, graph.node(n).outputs[0], inside))
+            .max();
+        let Some(next) = next else { break };
+        nodes.push(next);
+        let extra = extra_bytes(graph, needed, &nodes);
+        if extra < least {
+            (best, least) = (nodes.len(), extra);
+        }
+    }
+    nodes.truncate(best);
+    nodes
+}
+
+/// Whether a node may be part of the chain of an operand: cheap, element for element, and free of bits, which a kernel
+/// cannot start in the middle of a byte.
+fn can_feed(graph: &Graph, id: NodeId, operand: ValueId) -> bool {
+    let node = graph.node(id);
+    let cheap = match node.op {
+        Op::Dropout(_) | Op::Mask(_) | Op::MaskGrad(_) | Op::Binary(Binary::Pow) => false,
+        _ => node.op.is_elementwise(),
+    };
+    cheap && graph.ty(node.outputs[0]).dtype != DType::Bit && graph.shape(node.outputs[0]) == graph.shape(operand)
+}
+
+/// Whether a value is needed by those inside and by nobody else.
+fn only_inside(needed: &Needed, v: ValueId, inside: impl Fn(NodeId) -> bool) -> bool {
+    !needed.at_end[v.index()] && needed.users[v.index()].iter().all(|&u| inside(u))
+}
+
+/// Bytes that a chain reads and that would need no memory without it: its first nodes would be computed where those values
+/// are made.
+fn extra_bytes(graph: &Graph, needed: &Needed, nodes: &[NodeId]) -> u64 {
+    let mut read: Vec<ValueId> = nodes.iter().flat_map(|&n| graph.node(n).inputs.clone()).collect();
+    read.sort_unstable();
+    read.dedup();
+    let spared = |v: &ValueId| {
+        let producer = graph.producer(*v);
+        let op = &graph.node(producer).op;
+        !nodes.contains(&producer)
+            && (op.is_elementwise() || is_contraction(op))
+            && only_inside(needed, *v, |u| nodes.contains(&u))
+    };
+    read.iter().filter(|v| spared(v)).map(|&v| graph.ty(v).bytes()).sum()
+}
