@@ -1,5 +1,7 @@
 //! What can be typed. Nothing is checked here beyond its form: see `run.rs`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
 /// Deep-learning training in the memory you have.
@@ -21,20 +23,43 @@ const EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --batch 16           where each byte of a training step goes
   memfit plan --model gpt --batch 8 --budget 400MiB
   memfit models                                     what can be named
-  memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin";
+  memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin
+  memfit devices --calibrate                        measure this machine, for better predictions";
+
+const TRAIN_EXAMPLES: &str = "Examples:
+  memfit train --epochs 5 --budget 4MiB
+  memfit train --batch 64 --micro-batch 16          gradients summed over micro-batches
+  memfit train --out digits.safetensors             weights by name
+  memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
+
+const PLAN_EXAMPLES: &str = "Examples:
+  memfit plan --model resnet50 --batch 16                     where each byte of a training step goes
+  memfit plan --model resnet50 --batch 16 --budget 700MiB     the fastest plan that fits, or what would
+  memfit plan --model resnet50 --frontier --svg frontier.svg  step time against budget
+  memfit plan --model resnet50 --max-batch --budget 2GiB      the largest batch that fits
+  memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
+  memfit plan --diff before.json after.json                   what changed, as for a pull request";
+
+const DEVICES_EXAMPLES: &str = "Examples:
+  memfit devices                                    processor, memory, and the profile that plans use
+  memfit devices --calibrate                        measure, and use it from now on
+  memfit devices --calibrate --out quiet.toml       measure into a file, for --profile";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Train a model
-    Train(Overrides),
+    #[command(after_help = TRAIN_EXAMPLES)]
+    Train(TrainArgs),
     /// Plan a model without running it: the peak, and where each byte goes
-    Plan(Overrides),
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanArgs),
     /// Give offsets to buffers with lifetimes, so that they take least memory
     Pack(Pack),
     /// List the models
     Models,
-    /// Show what this machine computes on
-    Devices,
+    /// Show what this machine computes on, or measure it
+    #[command(after_help = DEVICES_EXAMPLES)]
+    Devices(DevicesArgs),
 }
 
 #[derive(Args, Debug)]
@@ -42,7 +67,7 @@ pub enum Command {
 pub struct Pack {
     /// A table with the columns id, lower, upper, size: a buffer lives for the steps lower ≤ t < upper
     #[arg(value_name = "FILE.csv")]
-    pub file: std::path::PathBuf,
+    pub file: PathBuf,
     /// Bytes that all must fit into, such as 512MiB, 2GB, 1.5G; without it, as few as can be found
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
@@ -51,15 +76,16 @@ pub struct Pack {
     pub timeout: f64,
     /// Write the table with the column offset to this file
     #[arg(long, value_name = "FILE")]
-    pub out: Option<std::path::PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 impl Default for Command {
     fn default() -> Self {
-        Command::Train(Overrides::default())
+        Command::Train(TrainArgs::default())
     }
 }
 
+/// What a plan depends on.
 #[derive(Args, Debug, Default, Clone)]
 #[command(allow_negative_numbers = true)]
 pub struct Overrides {
@@ -79,12 +105,6 @@ pub struct Overrides {
     /// divisor of the batch, or allow (also where batch statistics then come from fewer samples)
     #[arg(long, value_name = "auto|off|N|allow")]
     pub micro_batch: Option<String>,
-    /// Times through the data
-    #[arg(long)]
-    pub epochs: Option<usize>,
-    /// Stop after this many steps
-    #[arg(long)]
-    pub steps: Option<usize>,
     /// sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad
     #[arg(long)]
     pub optimizer: Option<String>,
@@ -100,13 +120,67 @@ pub struct Overrides {
     /// Threads; all cores if not given
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Constants of this machine, from which times are predicted; see `memfit devices --calibrate`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Seed of everything random
     #[arg(long)]
     pub seed: Option<u64>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct TrainArgs {
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Times through the data
+    #[arg(long)]
+    pub epochs: Option<usize>,
+    /// Stop after this many steps
+    #[arg(long)]
+    pub steps: Option<usize>,
     /// Write the trained weights to this file (safetensors)
     #[arg(long, value_name = "FILE")]
-    pub out: Option<std::path::PathBuf>,
+    pub out: Option<PathBuf>,
     /// Start from the weights of this file (safetensors)
     #[arg(long, value_name = "FILE")]
-    pub weights: Option<std::path::PathBuf>,
+    pub weights: Option<PathBuf>,
+    /// Train with exactly the plan of this file, which `memfit plan --save` wrote for the same run
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Step time against budget: every plan that no other beats in both
+    #[arg(long)]
+    pub frontier: bool,
+    /// Draw the frontier into this file
+    #[arg(long, value_name = "FILE", requires = "frontier")]
+    pub svg: Option<PathBuf>,
+    /// Find the largest batch that fits into the budget, in one piece
+    #[arg(long, requires = "budget", conflicts_with_all = ["batch", "frontier"])]
+    pub max_batch: bool,
+    /// Write the plan to this file, for `memfit train --plan` and `memfit plan --diff`
+    #[arg(long, value_name = "FILE", conflicts_with = "frontier")]
+    pub save: Option<PathBuf>,
+    /// Say what changed between two saved plans
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"],
+          conflicts_with_all = ["Overrides", "frontier", "svg", "max_batch", "save"])]
+    pub diff: Option<Vec<PathBuf>>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+#[command(allow_negative_numbers = true)]
+pub struct DevicesArgs {
+    /// Measure this machine, and write a profile that plans use from then on
+    #[arg(long)]
+    pub calibrate: bool,
+    /// Write the profile to this file instead, for --profile
+    #[arg(long, value_name = "FILE", requires = "calibrate")]
+    pub out: Option<PathBuf>,
+    /// Threads to measure with; all cores if not given
+    #[arg(long, requires = "calibrate")]
+    pub threads: Option<usize>,
 }

@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use crate::say::say;
+use memfit::calibrate::CalibrateError;
 use memfit::exec::weights::WeightsError;
+use memfit::plan::{Fix, Refusal, Resident};
 use memfit::{ExecError, PlanError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Wrong use: an unknown name, a number out of range.
 #[derive(Debug)]
@@ -67,6 +69,13 @@ impl std::fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
+pub fn no_room(message: String, budget: u64, needed: u64) -> anyhow::Error {
+    let certificate = json!({
+        "budget_bytes": budget, "needed_bytes": needed, "exceeded_by_bytes": needed.saturating_sub(budget),
+    });
+    NoRoom { message, certificate }.into()
+}
+
 /// The error and its causes, each said once: many messages already hold their cause.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -87,18 +96,8 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     let (kind, code) = kind(error);
     if json {
         let mut event = json!({ "event": "error", "kind": kind, "message": message(error) });
-        if let Some(PlanError::Refused(r)) = error.downcast_ref::<PlanError>() {
-            event["certificate"] = json!({
-                "budget_bytes": r.budget,
-                "needed_bytes": r.needed,
-                "exceeded_by_bytes": r.needed - r.budget,
-                "state_bytes": r.state_bytes,
-                "lower_bound_bytes": r.lower_bound,
-                "instant": r.instant,
-                "largest": r.largest.iter().map(|t| json!({
-                    "layer": t.layer, "op": t.op, "type": t.ty.to_string(), "bytes": t.bytes,
-                })).collect::<Vec<_>>(),
-            });
+        if let Some(PlanError::Refused(refusal)) = error.downcast_ref::<PlanError>() {
+            event["certificate"] = certificate(refusal);
         }
         if let Some(no_room) = error.downcast_ref::<NoRoom>() {
             event["certificate"] = no_room.certificate.clone();
@@ -110,7 +109,38 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// A refusal as data.
+fn certificate(r: &Refusal) -> Value {
+    let largest = |t: &Resident| {
+        json!({
+            "layer": t.layer, "op": t.op, "type": t.ty.to_string(), "shape": t.ty.shape.to_vec(),
+            "dtype": t.ty.dtype.to_string(), "bytes": t.bytes, "class": t.class,
+        })
+    };
+    let fix = |f: &Fix| {
+        json!({
+            "change": f.change, "note": f.note, "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
+            "predicted_sample_ms": f.seconds_per_sample * 1e3,
+        })
+    };
+    json!({
+        "budget_bytes": r.budget,
+        "needed_bytes": r.needed,
+        "exceeded_by_bytes": r.needed - r.budget,
+        "state_bytes": r.state_bytes,
+        "lower_bound_bytes": r.lower_bound,
+        "lower_bound_reason": r.bound_reason,
+        "proved": r.is_proved(),
+        "instant": r.instant,
+        "largest": r.largest.iter().map(largest).collect::<Vec<_>>(),
+        "fixes": r.fixes.iter().map(fix).collect::<Vec<_>>(),
+    })
+}
+
 fn kind(error: &anyhow::Error) -> (&'static str, u8) {
+    if error.is::<CalibrateError>() {
+        return ("device", 5);
+    }
     if error.chain().any(|e| e.is::<Usage>()) {
         return ("usage", 2);
     }

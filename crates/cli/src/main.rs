@@ -4,8 +4,12 @@ mod args;
 mod commands;
 mod digits;
 mod failure;
+mod planning;
+mod profile;
+mod progress;
 mod run;
 mod say;
+mod show;
 mod table;
 
 use std::process::ExitCode;
@@ -18,11 +22,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
-        Command::Train(overrides) => run::Run::new(overrides, json).and_then(|r| commands::train::train(&r)),
-        Command::Plan(overrides) => run::Run::new(overrides, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Train(args) => run::TrainRun::new(args, json).and_then(|r| commands::train::train(&r)),
+        Command::Plan(args) => run::PlanRun::new(args, json).and_then(|r| commands::plan::plan(&r)),
         Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),
-        Command::Devices => commands::devices::devices(json),
+        Command::Devices(args) => commands::devices::devices(&args, json),
     };
     match result {
         Ok(()) if say::all_printed() => ExitCode::SUCCESS,

@@ -6,25 +6,51 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::MicroBatch;
+use memfit::plan::Target;
 use memfit::plan::bytes;
-use memfit::{Clip, Model, Precision, Request, Training};
+use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
-use crate::args::{Overrides, Pack};
+use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
 use crate::failure::usage;
+use crate::profile;
 
+#[derive(Clone)]
 pub struct Run {
     pub name: String,
     pub model: Model,
     pub training: Training,
     pub request: Request,
+    /// Where the profile is from; none for the one that ships with memfit.
+    pub profile_file: Option<PathBuf>,
+    pub optimizer: String,
     pub learning_rate: f32,
-    pub epochs: usize,
-    pub steps: Option<usize>,
     pub threads: usize,
     pub seed: u64,
+    pub json: bool,
+}
+
+/// What a training needs besides.
+pub struct TrainRun {
+    pub run: Run,
+    pub epochs: usize,
+    pub steps: Option<usize>,
     pub out: Option<PathBuf>,
     pub weights: Option<PathBuf>,
-    pub json: bool,
+    /// Of a plan that was made before.
+    pub plan: Option<PathBuf>,
+}
+
+impl TrainRun {
+    pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
+        Ok(TrainRun {
+            run: Run::new(args.overrides, json)?,
+            epochs: args.epochs.unwrap_or(20),
+            steps: args.steps,
+            out: args.out,
+            weights: args.weights,
+            plan: args.plan,
+        })
+    }
 }
 
 impl Run {
@@ -37,7 +63,8 @@ impl Run {
         if let Some(classes) = o.classes {
             model = model.with_classes(classes).map_err(usage)?;
         }
-        let optimizer = Optimizer::from_name(o.optimizer.as_deref().unwrap_or("adam")).map_err(usage)?;
+        let optimizer_name = o.optimizer.unwrap_or_else(|| "adam".into());
+        let optimizer = Optimizer::from_name(&optimizer_name).map_err(usage)?;
         let learning_rate = o.lr.unwrap_or(optimizer.learning_rate);
         if !(learning_rate.is_finite() && learning_rate > 0.0) {
             return Err(usage(format!("--lr must be a positive number, but is {learning_rate}")));
@@ -53,27 +80,77 @@ impl Run {
         }
         request.micro_batch = o.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
         if let Some(budget) = &o.budget {
-            request.budget = Some(bytes::parse(budget).map_err(usage).context("--budget")?.0);
+            request.budget = Some(parse_size(budget).map_err(usage).context("--budget")?);
         }
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads = o.threads.unwrap_or(cores);
-        if !(1..=1024).contains(&threads) {
-            return Err(usage(format!("--threads must be between 1 and 1024, but is {threads}")));
-        }
+        let (profile, profile_file) = profile::in_use(o.profile.as_deref())?;
+        request.profile = profile;
+        let threads = threads(o.threads)?;
         Ok(Run {
             name,
             model,
             training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
             request,
+            profile_file,
+            optimizer: optimizer_name,
             learning_rate,
-            epochs: o.epochs.unwrap_or(20),
-            steps: o.steps,
             threads,
             seed: o.seed.unwrap_or(1),
-            out: o.out,
-            weights: o.weights,
             json,
         })
+    }
+}
+
+impl Run {
+    /// What the planner is asked about.
+    pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
+        Subject { name: &self.name, model: &self.model, training: &self.training, target, request: &self.request }
+    }
+}
+
+/// What `memfit plan` is asked.
+pub enum PlanRun {
+    Model { run: Box<Run>, wanted: Wanted },
+    Diff { files: [PathBuf; 2], json: bool },
+}
+
+pub enum Wanted {
+    Plan { save: Option<PathBuf> },
+    Frontier { svg: Option<PathBuf> },
+    MaxBatch { budget: u64, save: Option<PathBuf> },
+}
+
+impl PlanRun {
+    pub fn new(args: PlanArgs, json: bool) -> Result<PlanRun> {
+        if let Some(files) = args.diff {
+            let files = files.try_into().map_err(|_| usage("--diff takes two files: before and after"))?;
+            return Ok(PlanRun::Diff { files, json });
+        }
+        for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
+            path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
+        }
+        let mut run = Run::new(args.overrides, json)?;
+        let wanted = match (args.max_batch, args.frontier, run.request.budget) {
+            (true, _, Some(budget)) => {
+                if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {
+                    return Err(usage("--max-batch looks for a batch in one piece; leave out --micro-batch"));
+                }
+                run.request.micro_batch = MicroBatch::Off;
+                Wanted::MaxBatch { budget, save: args.save }
+            }
+            (true, _, None) => return Err(usage("--max-batch needs a --budget")),
+            (false, true, _) => Wanted::Frontier { svg: args.svg },
+            (false, false, _) => Wanted::Plan { save: args.save },
+        };
+        Ok(PlanRun::Model { run: Box::new(run), wanted })
+    }
+}
+
+/// As many as asked for, or one a core.
+pub fn threads(asked: Option<usize>) -> Result<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    match asked.unwrap_or(cores) {
+        n @ 1..=1024 => Ok(n),
+        n => Err(usage(format!("--threads must be between 1 and 1024, but is {n}"))),
     }
 }
 
@@ -93,7 +170,7 @@ impl PackRun {
         let timeout = Duration::try_from_secs_f64(args.timeout)
             .map_err(|_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {}", args.timeout)))?;
         if let Some(path) = &args.out {
-            check_writable(path)?;
+            check_writable("--out", path)?;
         }
         let capacity = capacity.map_err(usage).context("--capacity")?;
         Ok(PackRun { file: args.file, capacity, timeout, out: args.out, json })
@@ -106,10 +183,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Whether a file can be written there, as far as that can be known before it is.
-pub fn check_writable(path: &Path) -> Result<()> {
+pub fn check_writable(option: &str, path: &Path) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() || !folder.is_dir() {
-        let problem = format!("--out {} cannot be written: name a file in a folder that exists", path.display());
+        let problem = format!("{option} {} cannot be written: name a file in a folder that exists", path.display());
         return Err(usage(problem));
     }
     Ok(())

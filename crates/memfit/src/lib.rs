@@ -3,6 +3,11 @@
 //! A model, a batch and a budget in bytes become one graph for the whole training step, every byte of which is planned
 //! before the first step. This crate is the front door: it names the parts and joins a model to the planner.
 
+pub mod calibrate;
+pub mod fixes;
+pub mod search;
+mod subject;
+
 pub use memfit_exec as exec;
 pub use memfit_exec_cpu as cpu;
 pub use memfit_ir as ir;
@@ -15,6 +20,7 @@ pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::zoo::Model;
 pub use memfit_plan::{Phase, Plan, PlanError, Request};
 pub use memfit_transform::{Clip, Half, Precision, Training};
+pub use subject::{Subject, source_hash};
 
 use memfit_ir::Graph;
 use memfit_nn::Mode;
@@ -45,6 +51,16 @@ pub fn programs(
     Ok(programs)
 }
 
+/// Looks for plans of every size and speed of a zoo model on a device.
+pub fn survey_model<'a>(
+    model: &Model,
+    training: &Training,
+    target: &'a dyn plan::Target,
+    request: &Request,
+) -> Result<plan::Survey<'a>, PlanError> {
+    plan::survey(&|micro_batch| programs(model, training, request.batch, micro_batch), target, request)
+}
+
 /// Plans a zoo model for a device.
 pub fn plan_model(
     model: &Model,
@@ -52,7 +68,7 @@ pub fn plan_model(
     target: &dyn plan::Target,
     request: &Request,
 ) -> Result<Plan, PlanError> {
-    plan::plan(&|micro_batch| programs(model, training, request.batch, micro_batch), target, request)
+    survey_model(model, training, target, request)?.plan(request.budget)
 }
 
 /// The example of the README, kept true by the compiler.

@@ -24,6 +24,26 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// The smallest size of three digits that is not less, as a person types it: `1.43GiB`. [`parse`] reads it back.
+pub fn rounded_up(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+    let Some((unit, size)) = UNITS.into_iter().rev().find(|(_, size)| bytes >= *size) else {
+        return bytes.to_string();
+    };
+    let parts: u64 = match bytes / size {
+        0..10 => 100,
+        10..100 => 10,
+        _ => 1,
+    };
+    // In hundredths, tenths or ones of the unit; exact, so that no rounding can go down.
+    let count = (bytes as u128 * parts as u128).div_ceil(size as u128) as u64;
+    match parts {
+        100 => format!("{}.{:02}{unit}", count / 100, count % 100),
+        10 => format!("{}.{}{unit}", count / 10, count % 10),
+        _ => format!("{count}{unit}"),
+    }
+}
+
 /// Reads `512MiB`, `2GB`, `1.5G`, `64 kB`; a bare number is bytes. `K`, `M`, `G`, `T` alone are powers of 1024.
 pub fn parse(text: &str) -> Result<Bytes, String> {
     let trimmed = text.trim();
@@ -69,6 +89,21 @@ mod tests {
         }
         for bad in ["", "12 parsecs", "-1G", "GiB", "1e3", "1.2.3M", "999999999T"] {
             assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_size_rounded_up_is_read_back_as_enough_and_not_much_more() {
+        for (bytes, want) in [(0, "0"), (1023, "1023"), (1024, "1.00KiB"), (1025, "1.01KiB"), (10_300, "10.1KiB")] {
+            assert_eq!(rounded_up(bytes), want);
+        }
+        let mut n: u64 = 1;
+        while n < 1 << 50 {
+            for bytes in [n - 1, n, n + 1, n + n / 7, n + n / 3 + 1, 2 * n - 1] {
+                let read = parse(&rounded_up(bytes)).expect("a size").0;
+                assert!(read >= bytes && read as f64 <= bytes as f64 * 1.011 + 1.0, "{bytes}: {}", rounded_up(bytes));
+            }
+            n *= 2;
         }
     }
 

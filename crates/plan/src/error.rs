@@ -104,14 +104,15 @@ impl fmt::Display for Refusal {
         if self.fixes.is_empty() {
             return write!(f, "  a budget of {} ({} bytes) fits", Bytes(self.needed), self.needed);
         }
-        write!(f, "  what would fit, fastest for a sample first:")?;
+        write!(f, "  what would fit, each planned, fastest for a sample first:")?;
+        let width = self.fixes.iter().map(|fix| fix.change.len()).max().unwrap_or(0);
         for fix in &self.fixes {
-            let note = if fix.note.is_empty() { String::new() } else { format!(" ({})", fix.note) };
+            let note = if fix.note.is_empty() { String::new() } else { format!("  ({})", fix.note) };
             write!(
                 f,
-                "\n    {}{note}: {}, {:.1} ms a step, {:.2} ms a sample",
+                "\n    {:<width$}  {:>8}  {:>8.1} ms a step  {:>7.2} ms a sample{note}",
                 fix.change,
-                Bytes(fix.arena_bytes),
+                Bytes(fix.arena_bytes).to_string(),
                 fix.seconds * 1e3,
                 fix.seconds_per_sample * 1e3
             )?;

@@ -4,10 +4,11 @@
 //! The stages, one file each: [`flow`] (a program as memory sees it), [`order`], [`lifetime`], [`draft`] (these three, for
 //! one graph), [`recompute`] (many drafts: what to keep and what to make again), [`pack`], [`place`]; and beside them
 //! [`validate`], which shares no code with them and checks what they made, [`bound`], which proves what no plan can go
-//! below, and [`report`], which reads a plan.
+//! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 pub mod bound;
 pub mod bytes;
+pub mod compare;
 pub mod draft;
 mod error;
 pub mod flow;
@@ -20,12 +21,13 @@ mod profile;
 pub mod recompute;
 mod refuse;
 pub mod report;
+pub mod save;
 mod target;
 mod types;
 pub mod validate;
 
 pub use error::{Fix, PlanError, Refusal, Resident};
 pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
-pub use profile::Profile;
+pub use profile::{CONSTANTS, Constant, Profile};
 pub use target::Target;
 pub use types::{Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step};

@@ -1,4 +1,7 @@
-//! The cost profile: a few rounded constants of a device. Defaults ship with memfit, so that planning is reproducible.
+//! The cost profile: a few rounded constants of a device. Defaults ship with memfit, so that planning is reproducible;
+//! a measured profile is a small TOML file, which this module reads and writes as text.
+
+use std::fmt::Write;
 
 /// Constants from which step times are predicted.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +15,26 @@ pub struct Profile {
     pub launch_us: f64,
 }
 
+/// One constant as the file knows it.
+pub struct Constant {
+    pub key: &'static str,
+    pub meaning: &'static str,
+    field: fn(&mut Profile) -> &mut f64,
+}
+
+/// Every constant; reading, writing and hashing follow this table.
+pub const CONSTANTS: [Constant; 3] = [
+    Constant { key: "gflops", meaning: "10⁹ operations a second in contractions", field: |p| &mut p.gflops },
+    Constant { key: "gbytes", meaning: "10⁹ bytes a second from and to memory", field: |p| &mut p.gbytes },
+    Constant { key: "launch_us", meaning: "microseconds to start a kernel", field: |p| &mut p.launch_us },
+];
+
+impl Constant {
+    pub fn of(&self, profile: &Profile) -> f64 {
+        *(self.field)(&mut profile.clone())
+    }
+}
+
 impl Default for Profile {
     /// Two AVX-512 cores with 18 GB/s of memory bandwidth.
     fn default() -> Self {
@@ -22,7 +45,98 @@ impl Default for Profile {
 impl Profile {
     /// FNV-1a of the constants; part of the plan.
     pub fn hash(&self) -> u64 {
-        let text = format!("{} {} {} {}", self.name, self.gflops, self.gbytes, self.launch_us);
+        let mut text = self.name.clone();
+        for constant in &CONSTANTS {
+            // Writing to a string cannot fail.
+            let _ = write!(text, " {}", constant.of(self));
+        }
         memfit_ir::philox::name_key(&text)
+    }
+
+    /// Constants in two digits, so that measuring again gives the same profile more often than not.
+    pub fn rounded(mut self) -> Profile {
+        for constant in &CONSTANTS {
+            let value = (constant.field)(&mut self);
+            *value = format!("{value:.1e}").parse().unwrap_or(*value);
+        }
+        self
+    }
+
+    pub fn to_toml(&self) -> String {
+        let mut text = String::from("# Constants of a device, from which memfit predicts how long a step takes.\n");
+        text += &format!("name = {}\n", toml::Value::from(self.name.as_str()));
+        for constant in &CONSTANTS {
+            text += &format!("{} = {:?}  # {}\n", constant.key, constant.of(self), constant.meaning);
+        }
+        text
+    }
+
+    /// Reads what [`Profile::to_toml`] writes. A constant that is left out has its default: a file of an older version
+    /// stays good.
+    pub fn from_toml(text: &str) -> Result<Profile, String> {
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
+        let mut profile = Profile { name: "unnamed".into(), ..Profile::default() };
+        for (key, value) in &table {
+            if key == "name" {
+                let name = value.as_str().ok_or_else(|| format!("name must be a text, but is {value}"))?;
+                profile.name = name.to_string();
+                continue;
+            }
+            let Some(constant) = CONSTANTS.iter().find(|c| c.key == key) else {
+                let known: Vec<&str> = CONSTANTS.iter().map(|c| c.key).collect();
+                return Err(format!("there is no constant \"{key}\"; there are name, {}", known.join(", ")));
+            };
+            let number = value.as_float().or(value.as_integer().map(|n| n as f64));
+            match number.filter(|n| n.is_finite() && *n > 0.0) {
+                Some(number) => *(constant.field)(&mut profile) = number,
+                None => return Err(format!("{key} must be a positive number, but is {value}")),
+            }
+        }
+        Ok(profile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_read_back_as_it_was_written() {
+        let odd = Profile { name: "a \"cpu\"\n# not a comment".into(), gflops: 1e-7, gbytes: 1e19, launch_us: 0.3 };
+        for profile in [Profile::default(), odd] {
+            assert_eq!(Profile::from_toml(&profile.to_toml()), Ok(profile));
+        }
+    }
+
+    #[test]
+    fn every_constant_is_in_the_hash_and_in_the_file() {
+        for constant in &CONSTANTS {
+            let mut other = Profile::default();
+            *(constant.field)(&mut other) *= 2.0;
+            assert_ne!(other.hash(), Profile::default().hash(), "{}", constant.key);
+            assert_eq!(Profile::from_toml(&other.to_toml()).map(|p| p.hash()), Ok(other.hash()));
+        }
+    }
+
+    #[test]
+    fn constants_are_rounded_to_two_digits() {
+        let profile = Profile { name: "x".into(), gflops: 147.3, gbytes: 17.96, launch_us: 0.4449 }.rounded();
+        assert_eq!((profile.gflops, profile.gbytes, profile.launch_us), (150.0, 18.0, 0.44));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, expected) in [
+            ("gflops = 0", "gflops must be a positive number, but is 0"),
+            ("gbytes = \"fast\"", "gbytes must be a positive number, but is \"fast\""),
+            ("launch_us = nan", "launch_us"),
+            ("gigaflops = 3", "there is no constant \"gigaflops\"; there are name, gflops"),
+            ("name = 3", "name must be a text"),
+            ("gflops =", "line 1"),
+        ] {
+            let problem = Profile::from_toml(text).expect_err(text);
+            assert!(problem.contains(expected), "{text}: {problem}");
+        }
+        assert_eq!(Profile::from_toml("gbytes = 30").map(|p| (p.gflops, p.gbytes)), Ok((150.0, 30.0)));
     }
 }

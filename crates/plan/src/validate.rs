@@ -114,13 +114,19 @@ fn write(program: &Program, memory: &mut Vec<Written>, v: ValueId) -> Result<(),
 /// A value is there if it was written and nothing was written over it since; a reshape is there if its source is.
 fn read(program: &Program, memory: &[Written], v: ValueId) -> Result<(), String> {
     let graph = &program.graph;
-    if memory.iter().any(|w| w.value == v) {
-        return Ok(());
-    }
-    let node = graph.node(graph.producer(v));
-    match &node.op {
-        Op::Reshape(_) if program.place(v) == program.place(node.inputs[0]) => read(program, memory, node.inputs[0]),
-        _ => Err(format!("%{} ({} in \"{}\") is read, but is not there any more", v.0, node.op.name(), node.scope)),
+    let mut viewed = v;
+    loop {
+        if memory.iter().any(|w| w.value == viewed) {
+            return Ok(());
+        }
+        let node = graph.node(graph.producer(viewed));
+        match &node.op {
+            Op::Reshape(_) if program.place(viewed) == program.place(node.inputs[0]) => viewed = node.inputs[0],
+            _ => {
+                let (op, layer) = (node.op.name(), &node.scope);
+                return Err(format!("%{} ({op} in \"{layer}\") is read, but is not there any more", viewed.0));
+            }
+        }
     }
 }
 

@@ -1,17 +1,110 @@
-//! `memfit devices`: what this machine computes on.
+//! `memfit devices`: what this machine computes on, and how fast.
 
-use crate::say::say;
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use memfit::CpuExecutor;
+use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
-use serde_json::json;
+use memfit::plan::bytes::Bytes;
+use memfit::plan::{CONSTANTS, Profile};
+use serde_json::{Value, json};
 
-pub fn devices(as_json: bool) -> Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+use crate::args::DevicesArgs;
+use crate::failure::{bad_data, usage};
+use crate::profile::{in_use, measured_file};
+use crate::progress::Progress;
+use crate::run::{check_writable, threads};
+use crate::say::say;
+
+pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
+    if args.calibrate { measure(args, as_json) } else { show(as_json) }
+}
+
+fn show(as_json: bool) -> Result<()> {
+    let (profile, file) = in_use(None)?;
+    let cores = threads(None)?;
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
+    let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
+    let (total, available) = (meminfo("MemTotal"), meminfo("MemAvailable"));
     if as_json {
-        say!("{}", json!({ "device": "cpu", "threads": cores, "instructions": sets }));
+        let event = json!({
+            "event": "device", "device": "cpu", "name": cpu, "threads": cores, "instructions": sets,
+            "memory_bytes": total, "available_bytes": available, "profile": describe(&profile, file.as_deref()),
+        });
+        say!("{event}");
+        return Ok(());
+    }
+    say!("cpu      {cpu}: {cores} threads, instructions: {} (of {})", sets[0], sets.join(", "));
+    if let (Some(total), Some(available)) = (total, available) {
+        say!("memory   {}, of which {} are available", Bytes(total), Bytes(available));
+    }
+    match file {
+        Some(file) => say!("profile  \"{}\", from {}", profile.name, file.display()),
+        None => say!("profile  \"{}\", which ships with memfit; --calibrate measures this machine", profile.name),
+    }
+    print_constants(&profile);
+    Ok(())
+}
+
+fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
+    let path = match &args.out {
+        Some(path) => {
+            check_writable("--out", path)?;
+            path.clone()
+        }
+        None => measured_file().ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?,
+    };
+    let threads = threads(args.threads)?;
+    let name = format!("cpu, {}, {threads} threads", Isa::detect().name());
+    let mut progress = Progress::new("measuring");
+    let profile = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
+    drop(progress);
+    write(&path, &profile).map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))?;
+    if as_json {
+        say!("{}", json!({ "event": "profile", "profile": describe(&profile, Some(&path)) }));
     } else {
-        say!("cpu  {cores} threads, instructions: {} (of {})", sets[0], sets.join(", "));
+        say!("profile  \"{}\", written to {}", profile.name, path.display());
+        print_constants(&profile);
     }
     Ok(())
+}
+
+/// Beside it first, then renamed, so that a half-written file is never met.
+fn write(path: &Path, profile: &Profile) -> Result<()> {
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).context("its folder")?;
+    }
+    let beside = path.with_extension("part");
+    std::fs::write(&beside, profile.to_toml())?;
+    Ok(std::fs::rename(beside, path)?)
+}
+
+fn print_constants(profile: &Profile) {
+    for constant in &CONSTANTS {
+        say!("  {:<10} {:>8}  {}", constant.key, constant.of(profile), constant.meaning);
+    }
+}
+
+/// A profile as data.
+pub fn describe(profile: &Profile, file: Option<&Path>) -> Value {
+    let mut value = json!({ "name": profile.name, "hash": format!("{:016x}", profile.hash()) });
+    value["file"] = file.map(|f| f.display().to_string()).into();
+    for constant in &CONSTANTS {
+        value[constant.key] = constant.of(profile).into();
+    }
+    value
+}
+
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("model name"))?;
+    Some(line.trim_start_matches([' ', '\t', ':']).to_string())
+}
+
+/// Bytes, where the system says so.
+fn meminfo(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -1,76 +1,120 @@
-//! `memfit plan`: the plan of a model, and where each byte goes.
+//! `memfit plan`: the plan of a model and where each byte goes; the frontier; the largest batch; two plans compared.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
 use memfit::exec::Executor;
-use memfit::ir::op::StateClass;
+use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
-use memfit::{CpuExecutor, Phase, Plan, plan_model};
+use memfit::search::{LIMIT, Largest, largest_batch};
+use memfit::{CpuExecutor, Request};
 use serde_json::json;
 
-use crate::run::Run;
+use crate::failure::bad_data;
+use crate::planning::{self, Planned};
+use crate::progress::Progress;
+use crate::run::{PlanRun, Run, Wanted};
 use crate::say::say;
+use crate::show::svg::{Picture, svg};
+use crate::show::{brief, columns, diff, event, frontier, summary};
 
-pub fn plan(run: &Run) -> Result<()> {
+pub fn plan(run: &PlanRun) -> Result<()> {
+    match run {
+        PlanRun::Diff { files, json } => compare([&files[0], &files[1]], *json),
+        PlanRun::Model { run, wanted: Wanted::Plan { save } } => one(run, save.as_deref()),
+        PlanRun::Model { run, wanted: Wanted::Frontier { svg } } => draw(run, svg.as_deref()),
+        PlanRun::Model { run, wanted: Wanted::MaxBatch { budget, save } } => max_batch(run, *budget, save.as_deref()),
+    }
+}
+
+/// A plan before a training: a few lines, or one event.
+pub fn print(run: &Run, planned: &Planned) {
+    if run.json { say!("{}", event::plan(run, planned)) } else { brief::print(run, planned) }
+}
+
+fn one(run: &Run, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
-    let start = Instant::now();
-    let plan = plan_model(&run.model, &run.training, executor.target(), &run.request)?;
-    print(run, &plan, start.elapsed().as_secs_f64() * 1e3);
+    let planned = planning::plan(run, &executor)?;
+    if run.json {
+        say!("{}", event::plan(run, &planned))
+    } else {
+        summary::print(run, &planned, columns())
+    }
+    keep(run, &executor, &planned, save)
+}
+
+fn keep(run: &Run, executor: &CpuExecutor, planned: &Planned, save: Option<&Path>) -> Result<()> {
+    let Some(path) = save else { return Ok(()) };
+    planning::write(run, executor, &planned.plan, path)?;
+    if !run.json {
+        say!("");
+        say!("  saved to {}", path.display());
+    }
     Ok(())
 }
 
-/// The plan as a few lines, or as one event.
-pub fn print(run: &Run, plan: &Plan, planning_ms: f64) {
-    let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
-    let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
-    let input = input_bytes(plan);
+fn draw(run: &Run, file: Option<&Path>) -> Result<()> {
+    let executor = CpuExecutor::new(run.threads)?;
+    let start = Instant::now();
+    let survey = run.subject(executor.target()).survey()?;
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    if let Some(path) = file {
+        let title = format!("{}, batch {}, {}", run.name, run.request.batch, run.training.precision.name());
+        let (points, lower_bound) = (survey.frontier(), survey.lower_bound_bytes());
+        let picture = Picture { title: &title, points: &points, lower_bound, budget: run.request.budget };
+        std::fs::write(path, svg(&picture))
+            .map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))?;
+    }
     if run.json {
-        let event = json!({
-            "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
-            "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "device": "cpu",
-            "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
-            "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": input,
-            "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
-            "accumulator_bytes": accumulators,
-            "predicted_step_ms": plan.predicted_step_seconds * 1e3, "planning_ms": planning_ms,
-            "profile": format!("{:016x}", plan.profile_hash),
-        });
-        say!("{event}");
-        return;
+        say!("{}", frontier::event(run, &survey, ms))
+    } else {
+        frontier::print(run, &survey, ms)
     }
-    let budget = run.request.budget.map_or("no budget given".into(), |b| format!("budget {}", Bytes(b)));
-    say!(
-        "{}, batch {}{}, {}, cpu with {} threads; {budget}",
-        run.name,
-        plan.batch,
-        if plan.micro_batch < plan.batch {
-            format!(" in micro-batches of {}", plan.micro_batch)
-        } else {
-            String::new()
-        },
-        run.training.precision.name(),
-        run.threads,
-    );
-    let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));
-    if statistics > 0 {
-        state += &format!(", statistics {}", Bytes(statistics));
-    }
-    say!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
-    say!("  transient  {:>10}  of it input {}", Bytes(plan.transient_bytes).to_string(), Bytes(input));
-    say!(
-        "  arena      {:>10}  taken before the first step; at most {} are live at once",
-        Bytes(plan.arena_bytes()).to_string(),
-        Bytes(plan.peak_bytes)
-    );
-    let kernels: usize = plan.programs.iter().filter(|p| p.phase != Phase::Eval).map(|p| p.steps.len()).sum();
-    say!(
-        "  predicted  {:>7.1} ms  a step of {kernels} kernels; planned in {planning_ms:.0} ms",
-        plan.predicted_step_seconds * 1e3
-    );
+    Ok(())
 }
 
-fn input_bytes(plan: &Plan) -> u64 {
-    let of = |p: &memfit::plan::Program| p.graph.inputs().map(|(_, v)| p.graph.ty(v).bytes()).sum::<u64>();
-    plan.programs.iter().filter(|p| p.phase != Phase::Eval).map(of).max().unwrap_or(0)
+/// The largest batch in one piece; in micro-batches any batch would fit that fits at all.
+fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
+    let executor = CpuExecutor::new(run.threads)?;
+    let start = Instant::now();
+    let mut progress = Progress::new("trying");
+    let Largest { plan, tried } =
+        largest_batch(&run.subject(executor.target()), budget, None, &mut |what| progress.show(what))?;
+    drop(progress);
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    let batch = plan.map_or(1, |p| p.batch);
+    let run = Run { request: Request { batch, micro_batch: MicroBatch::Off, ..run.request.clone() }, ..run.clone() };
+    // Where not even one sample fits, this is the refusal that says so.
+    let planned = planning::plan(&run, &executor)?;
+    if run.json {
+        let tried: Vec<_> =
+            tried.iter().map(|t| json!({ "batch": t.batch, "needed_bytes": t.needed, "fits": t.fits })).collect();
+        say!(
+            "{}",
+            json!({ "event": "max_batch", "model": run.name, "budget_bytes": budget, "batch": batch,
+                    "is_limit": batch == LIMIT, "tried": tried, "search_ms": ms, "plan": event::plan(&run, &planned) })
+        );
+        return keep(&run, &executor, &planned, save);
+    }
+    for t in &tried {
+        let needed = t.needed.map_or("more than can be counted".into(), |n| Bytes(n).to_string());
+        say!("  batch {:>7}  {needed:>10}  {}", t.batch, if t.fits { "fits" } else { "does not fit" });
+    }
+    let more = if batch == LIMIT { "; larger ones were not tried" } else { "" };
+    say!("the largest batch in {} is {batch}{more}; {} were planned in {ms:.0} ms", Bytes(budget), tried.len());
+    say!("");
+    summary::print(&run, &planned, columns());
+    keep(&run, &executor, &planned, save)
+}
+
+fn compare(files: [&Path; 2], as_json: bool) -> Result<()> {
+    let (a, b) = (planning::read(files[0])?, planning::read(files[1])?);
+    if as_json {
+        say!("{}", diff::event(&a, &b));
+    } else {
+        let names = files.map(|f| f.display().to_string());
+        say!("{}", diff::markdown([&names[0], &names[1]], &a, &b).trim_end());
+    }
+    Ok(())
 }

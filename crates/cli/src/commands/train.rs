@@ -3,22 +3,23 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use memfit::exec::Executor;
 use memfit::exec::weights::Match;
 use memfit::ir::op::StateClass;
 use memfit::ir::philox;
 use memfit::plan::bytes::Bytes;
-use memfit::{Clock, CpuExecutor, Engine, Model, Options, Phase, TensorView, plan_model};
+use memfit::{Clock, CpuExecutor, Engine, Model, Options, Phase, TensorView};
 use serde_json::json;
 
 use crate::digits::{self, Digits};
 use crate::failure::{diverged, usage};
-use crate::run::{Run, check_writable};
+use crate::planning;
+use crate::run::{Run, TrainRun, check_writable};
 use crate::say::say;
 
 const SHAPE: [usize; 3] = [8, 8, 1];
 
-pub fn train(run: &Run) -> Result<()> {
+pub fn train(training: &TrainRun) -> Result<()> {
+    let run = &training.run;
     if run.name != "digits" {
         return Err(usage(format!(
             "there is no data to train {} on yet: training uses the built-in digits; `memfit plan --model {}` plans it",
@@ -26,18 +27,20 @@ pub fn train(run: &Run) -> Result<()> {
         )));
     }
     let (train_set, test_set) = digits::load();
-    check(run, &train_set)?;
+    check(training, &train_set)?;
     let executor = CpuExecutor::new(run.threads)?;
-    let start = Instant::now();
-    let plan = plan_model(&run.model, &run.training, executor.target(), &run.request)?;
-    super::plan::print(run, &plan, start.elapsed().as_secs_f64() * 1e3);
-    let mut engine = Engine::new(executor, plan, Options::default())?;
+    let planned = match &training.plan {
+        Some(path) => planning::load(run, &executor, path)?,
+        None => planning::plan(run, &executor)?,
+    };
+    super::plan::print(run, &planned);
+    let mut engine = Engine::new(executor, planned.plan, Options::default())?;
     engine.init(run.seed)?;
-    if let Some(path) = &run.weights {
+    if let Some(path) = &training.weights {
         engine.load(path, Match::Exact, |s| s.class != StateClass::Slot)?;
     }
-    let mut trainer = Trainer::new(run, engine);
-    for epoch in 0..run.epochs {
+    let mut trainer = Trainer::new(training, engine);
+    for epoch in 0..training.epochs {
         if !trainer.epoch(&train_set, epoch)? {
             break;
         }
@@ -45,7 +48,7 @@ pub fn train(run: &Run) -> Result<()> {
     }
     let accuracy = trainer.accuracy(&test_set)?;
     let arena = trainer.engine.plan().arena_bytes();
-    if let Some(path) = &run.out {
+    if let Some(path) = &training.out {
         trainer.engine.save(path, |s| s.class != StateClass::Slot)?;
     }
     if run.json {
@@ -59,7 +62,7 @@ pub fn train(run: &Run) -> Result<()> {
             test_set.len(),
             Bytes(arena)
         );
-        if let Some(path) = &run.out {
+        if let Some(path) = &training.out {
             say!("weights: {}", path.display());
         }
     }
@@ -67,21 +70,24 @@ pub fn train(run: &Run) -> Result<()> {
 }
 
 /// What would only come out after the memory is taken, or after the training.
-fn check(run: &Run, data: &Digits) -> Result<()> {
+fn check(training: &TrainRun, data: &Digits) -> Result<()> {
+    let run = &training.run;
     if run.request.batch > data.len() {
         return Err(usage(format!("--batch {} is larger than the {} digits", run.request.batch, data.len())));
     }
     if run.model != Model::from_name("digits")? {
         return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
     }
-    if let Some(path) = &run.out {
-        check_writable(path)?;
+    if let Some(path) = &training.out {
+        check_writable("--out", path)?;
     }
     Ok(())
 }
 
 struct Trainer<'a> {
     run: &'a Run,
+    /// Stop after so many.
+    steps: Option<usize>,
     engine: Engine<CpuExecutor>,
     images: Vec<f32>,
     labels: Vec<i32>,
@@ -93,10 +99,12 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    fn new(run: &'a Run, engine: Engine<CpuExecutor>) -> Self {
+    fn new(training: &'a TrainRun, engine: Engine<CpuExecutor>) -> Self {
+        let run = &training.run;
         let batch = run.request.batch;
         Trainer {
             run,
+            steps: training.steps,
             images: vec![0.0; batch * 64],
             labels: vec![0; batch],
             logits: vec![0.0; engine.plan().micro_batch * 10],
@@ -114,7 +122,7 @@ impl<'a> Trainer<'a> {
         order.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(a.cmp(&b)));
         self.losses = (0.0, 0);
         for picked in order.chunks_exact(self.run.request.batch) {
-            if self.run.steps.is_some_and(|limit| self.step as usize >= limit) {
+            if self.steps.is_some_and(|limit| self.step as usize >= limit) {
                 return Ok(false);
             }
             data.batch(picked, &mut self.images, &mut self.labels);

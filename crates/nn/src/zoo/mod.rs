@@ -58,6 +58,10 @@ pub struct Forward {
 
 type Entry = (&'static str, fn() -> Model);
 
+/// Models of one family, smallest first.
+const FAMILIES: [&[&str]; 2] =
+    [&["resnet18", "resnet34", "resnet50", "resnet101"], &["mobilenet_v3_small", "mobilenet_v3_large"]];
+
 /// Every model, in the order in which they are listed to a person.
 const ZOO: [Entry; 13] = [
     ("mlp", || Model::Mlp(Mlp::default())),
@@ -86,6 +90,23 @@ impl Model {
             Some((_, make)) => Ok(make()),
             None => Err(Error::Unknown { what: "model", given: name.to_string(), known: Model::names().collect() }),
         }
+    }
+
+    /// The next smaller model of the family of `name`, with the same input and classes.
+    pub fn smaller(&self, name: &str) -> Option<(&'static str, Model)> {
+        let family = FAMILIES.iter().find(|f| f.contains(&name))?;
+        let at = family.iter().position(|n| *n == name)?;
+        let smaller = family[at.checked_sub(1)?];
+        let model = match (self, Model::from_name(smaller).ok()?) {
+            (Model::Resnet(m), Model::Resnet(s)) => {
+                Model::Resnet(Resnet { stem: m.stem, input: m.input, classes: m.classes, ..s })
+            }
+            (Model::MobileNetV3(m), Model::MobileNetV3(s)) => {
+                Model::MobileNetV3(MobileNetV3 { input: m.input, classes: m.classes, dropout: m.dropout, ..s })
+            }
+            (_, _) => return None,
+        };
+        Some((smaller, model))
     }
 
     /// The forward graph for batches of this size.

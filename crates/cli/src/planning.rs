@@ -1,0 +1,148 @@
+//! From a run to its plan: what `plan` and `train` share. A plan is made, or read from a file.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use memfit::exec::Executor;
+use memfit::fixes::plan_or_fixes;
+use memfit::plan::bytes::Bytes;
+use memfit::plan::save::{self, Labels, Saved};
+use memfit::plan::{MicroBatch, Survey};
+use memfit::{CpuExecutor, Phase, Plan, PlanError};
+
+use crate::failure::{bad_data, no_room, usage};
+use crate::progress::Progress;
+use crate::run::Run;
+
+/// A plan, and what is told with it.
+pub struct Planned {
+    pub plan: Plan,
+    /// The rest is known only of a plan that was made just now.
+    pub planning_ms: Option<f64>,
+    /// What keeping everything takes with the tools that cost no time.
+    pub free_tools_bytes: Option<u64>,
+    /// What makes a sample's result depend on the rest of its batch, in words.
+    pub mixer: Option<String>,
+    pub file: Option<String>,
+}
+
+/// The fastest plan that fits, or a refusal that says what would.
+pub fn plan(run: &Run, executor: &CpuExecutor) -> Result<Planned, PlanError> {
+    let start = Instant::now();
+    let survey = run.subject(executor.target()).survey()?;
+    pick(run, executor, &survey, start)
+}
+
+/// The same of a survey that was made since `start`.
+pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) -> Result<Planned, PlanError> {
+    let subject = run.subject(executor.target());
+    let mut progress = Progress::new("looking for what would fit");
+    let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |what| progress.show(what))?;
+    Ok(Planned {
+        plan,
+        planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
+        free_tools_bytes: Some(survey.free_tools_bytes()),
+        mixer: subject.mixer()?,
+        file: None,
+    })
+}
+
+/// What a plan is made for, each with the option that sets it.
+const OPTIONS: [(&str, &str); 8] = [
+    ("model", "--model "),
+    ("input", "--input "),
+    ("classes", "--classes "),
+    ("batch", "--batch "),
+    ("precision", "--precision "),
+    ("optimizer", "--optimizer "),
+    ("threads", "--threads "),
+    ("instructions", ""),
+];
+
+/// What a plan with this micro-batch is made for.
+pub fn labels(run: &Run, executor: &CpuExecutor, micro_batch: usize) -> Result<Labels> {
+    let subject = run.subject(executor.target());
+    let programs = subject.programs(micro_batch)?;
+    let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, graph)| graph);
+    let shape = |v| eval.map(|g| g.shape(v).to_vec()).unwrap_or_default();
+    let input = eval.and_then(|g| g.input("x")).map(shape).unwrap_or_default();
+    let classes = eval.and_then(|g| g.output("logits")).map(shape).unwrap_or_default();
+    let sizes: Vec<String> = input.iter().skip(1).map(usize::to_string).collect();
+    let values = [
+        run.name.clone(),
+        sizes.join("x"),
+        classes.last().map_or(String::new(), usize::to_string),
+        run.request.batch.to_string(),
+        run.training.precision.name().to_string(),
+        run.optimizer.clone(),
+        run.threads.to_string(),
+        executor.isa().name().to_string(),
+    ];
+    let mut labels: Labels = OPTIONS.iter().map(|(key, _)| key.to_string()).zip(values).collect();
+    labels.insert("source".into(), format!("{:016x}", memfit::source_hash(&programs)));
+    Ok(labels)
+}
+
+/// Writes a plan beside its file first, then renames, so that a half-written file is never met.
+pub fn write(run: &Run, executor: &CpuExecutor, plan: &Plan, path: &Path) -> Result<()> {
+    let text = save::save(plan, &labels(run, executor, plan.micro_batch)?);
+    let beside = path.with_extension("part");
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(beside, path))
+        .map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))
+}
+
+/// A saved plan, sound but not yet known to be of any use here.
+pub fn read(path: &Path) -> Result<Saved> {
+    let name = || path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(bad_data).with_context(name)?;
+    save::load(&text).map_err(bad_data).with_context(name)
+}
+
+/// Exactly the plan of a file, if it is one of this run on this device.
+pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
+    let saved = read(path)?;
+    let name = path.display();
+    let own = labels(run, executor, saved.plan.micro_batch)?;
+    let differs = differences(run, &saved, &own);
+    if !differs.is_empty() {
+        return Err(usage(format!("the plan {name} is of another run: {}", differs.join("; "))));
+    }
+    if saved.labels.get("source") != own.get("source") {
+        return Err(usage(format!(
+            "the plan {name} is of another version of the model (it was made by memfit {}); plan anew",
+            saved.version
+        )));
+    }
+    let plan = saved.for_target(executor.target()).map_err(bad_data).with_context(|| name.to_string())?;
+    if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
+        let message =
+            format!("the plan {name} takes {}, more than --budget {}", Bytes(plan.arena_bytes()), Bytes(budget));
+        return Err(no_room(message, budget, plan.arena_bytes()));
+    }
+    let mixer = run.subject(executor.target()).mixer()?;
+    Ok(Planned { plan, planning_ms: None, free_tools_bytes: None, mixer, file: Some(name.to_string()) })
+}
+
+/// In what the plan is not that of the run, each with its cure.
+fn differences(run: &Run, saved: &Saved, own: &Labels) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, option) in OPTIONS {
+        let (theirs, ours) = (saved.labels.get(key).map_or("", |v| v), own.get(key).map_or("", |v| v));
+        if theirs != ours {
+            let cure = if option.is_empty() { "plan for this device".into() } else { format!("use {option}{theirs}") };
+            found.push(format!("its {key} is {theirs}, here it is {ours} ({cure})"));
+        }
+    }
+    let micro = saved.plan.micro_batch;
+    let wanted = match run.request.micro_batch {
+        MicroBatch::Exactly(n) => n,
+        MicroBatch::Off => run.request.batch,
+        MicroBatch::Auto | MicroBatch::Allow => micro,
+    };
+    if found.is_empty() && wanted != micro {
+        found.push(format!("its micro-batch is {micro}, here it is {wanted} (use --micro-batch {micro})"));
+    }
+    found
+}

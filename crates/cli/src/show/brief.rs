@@ -1,0 +1,59 @@
+//! A plan in five lines, as it stands before a training.
+
+use memfit::ir::op::StateClass;
+use memfit::plan::bytes::Bytes;
+use memfit::{Phase, Plan};
+
+use crate::planning::Planned;
+use crate::run::Run;
+use crate::say::say;
+
+pub fn print(run: &Run, planned: &Planned) {
+    let plan = &planned.plan;
+    say!("{}", head(run, plan));
+    let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
+    let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
+    let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));
+    if statistics > 0 {
+        state += &format!(", statistics {}", Bytes(statistics));
+    }
+    say!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
+    let mut transient = format!("of it input {}", Bytes(plan.input_bytes()));
+    if accumulators > 0 {
+        transient += &format!(", sums of gradients {}", Bytes(accumulators));
+    }
+    say!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
+    say!(
+        "  arena      {:>10}  taken before the first step; at most {} are live at once",
+        Bytes(plan.arena_bytes()).to_string(),
+        Bytes(plan.peak_bytes)
+    );
+    let made = match planned.planning_ms {
+        Some(ms) => format!("planned in {ms:.0} ms"),
+        None => "planned before".into(),
+    };
+    let again =
+        if plan.recomputed_ops > 0 { format!(", {} ops made again", plan.recomputed_ops) } else { String::new() };
+    say!(
+        "  predicted  {:>7.1} ms  a step of {} kernels{again}; {made}",
+        plan.predicted_step_seconds * 1e3,
+        kernels(plan)
+    );
+}
+
+/// Of all programs that a step runs.
+pub fn kernels(plan: &Plan) -> usize {
+    let of_step = |phase: Phase| matches!(phase, Phase::Step | Phase::Accumulate | Phase::Apply);
+    plan.programs.iter().filter(|p| of_step(p.phase)).map(|p| p.steps.len()).sum()
+}
+
+/// What was planned, in one line.
+pub fn head(run: &Run, plan: &Plan) -> String {
+    let budget = run.request.budget.map_or("no budget given".into(), |b| format!("budget {}", Bytes(b)));
+    let micro = match plan.accumulate() {
+        1 => String::new(),
+        _ => format!(" in micro-batches of {}", plan.micro_batch),
+    };
+    let precision = run.training.precision.name();
+    format!("{}, batch {}{micro}, {precision}, cpu with {} threads; {budget}", run.name, plan.batch, run.threads)
+}

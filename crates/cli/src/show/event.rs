@@ -1,0 +1,40 @@
+//! A plan as one JSON object.
+
+use memfit::ir::op::StateClass;
+use memfit::plan::report::classes_at_peak;
+use serde_json::{Map, Value, json};
+
+use crate::commands::devices::describe;
+use crate::planning::Planned;
+use crate::run::Run;
+use crate::show::brief::kernels;
+
+pub fn plan(run: &Run, planned: &Planned) -> Value {
+    let plan = &planned.plan;
+    let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
+    let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
+    let classes: Map<String, Value> =
+        classes_at_peak(plan).into_iter().map(|(c, bytes)| (c.name().replace(' ', "_"), bytes.into())).collect();
+    let tools: Vec<Value> = plan.savings.iter().map(|s| json!({ "tool": s.tool, "saved_bytes": s.bytes })).collect();
+    json!({
+        "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
+        "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "optimizer": run.optimizer,
+        "device": "cpu", "threads": run.threads,
+        "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
+        "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": plan.input_bytes(),
+        "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
+        "accumulator_bytes": accumulators, "classes": classes,
+        "keep_all_bytes": plan.keep_all_bytes, "free_tools_bytes": planned.free_tools_bytes,
+        "lower_bound_bytes": plan.lower_bound_bytes, "packing_optimal": is_packed_best(planned),
+        "predicted_step_ms": plan.predicted_step_seconds * 1e3, "fastest_step_ms": plan.fastest_step_seconds * 1e3,
+        "planning_ms": planned.planning_ms, "kernels": kernels(plan), "recomputed_ops": plan.recomputed_ops,
+        "tools": tools, "batch_dependence": planned.mixer,
+        "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+        "plan_file": planned.file,
+    })
+}
+
+/// Whether no packing of these lifetimes takes less: the segments are as large as what is live at once.
+pub fn is_packed_best(planned: &Planned) -> bool {
+    planned.plan.arena_bytes() == planned.plan.peak_bytes
+}

@@ -1,0 +1,77 @@
+//! Step time against budget, as a table and as JSON.
+
+use memfit::plan::bytes::{self, Bytes};
+use memfit::plan::{Point, Survey};
+use serde_json::{Value, json};
+
+use crate::commands::devices::describe;
+use crate::run::Run;
+use crate::say::say;
+
+/// Lines that a person reads.
+const LINES: usize = 24;
+
+pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
+    let point = |p: &Point| {
+        json!({
+            "arena_bytes": p.arena_bytes, "transient_bytes": p.transient_bytes, "predicted_step_ms": p.seconds * 1e3,
+            "micro_batch": p.micro_batch, "recomputed_ops": p.recomputed_ops,
+        })
+    };
+    json!({
+        "event": "frontier", "model": run.name, "batch": run.request.batch,
+        "precision": run.training.precision.name(), "device": "cpu", "budget_bytes": run.request.budget,
+        "free_tools_bytes": survey.free_tools_bytes(), "lower_bound_bytes": survey.lower_bound_bytes(),
+        "points": survey.frontier().iter().map(point).collect::<Vec<_>>(), "planning_ms": planning_ms,
+        "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+    })
+}
+
+pub fn print(run: &Run, survey: &Survey, planning_ms: f64) {
+    let points = survey.frontier();
+    let precision = run.training.precision.name();
+    say!("{}, batch {}, {precision}, cpu with {} threads", run.name, run.request.batch, run.threads);
+    say!("");
+    say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "made again");
+    let fastest = points.first().map_or(1.0, |p| p.seconds);
+    let fits = run.request.budget.and_then(|b| points.iter().find(|p| p.arena_bytes <= b).copied());
+    let shown = thinned(&points, fits);
+    for p in &shown {
+        let micro = if p.micro_batch < run.request.batch { p.micro_batch.to_string() } else { "-".into() };
+        let mark = if Some(*p) == fits { "  fits the budget" } else { "" };
+        say!(
+            "  {:>10}  {:>12.1}  {:>5.2}×  {micro:>11}  {:>10}{mark}",
+            bytes::rounded_up(p.arena_bytes),
+            p.seconds * 1e3,
+            p.seconds / fastest,
+            p.recomputed_ops,
+        );
+    }
+    say!("");
+    say!("  lower bound {}: no plan can take less", Bytes(survey.lower_bound_bytes()));
+    let left = points.len() - shown.len();
+    if run.request.budget.is_some() && fits.is_none() {
+        say!("  none of them fits the budget; leave out --frontier to see what would");
+    }
+    let left = if left > 0 { format!(", {left} of them left out here (--json has all)") } else { String::new() };
+    say!("  {} plans{left}; planned in {planning_ms:.0} ms", points.len());
+}
+
+/// So many points as can be read, spread evenly over the bytes; the first, the last and the wanted one always.
+fn thinned(points: &[Point], wanted: Option<Point>) -> Vec<Point> {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
+    if points.len() <= LINES {
+        return points.to_vec();
+    }
+    let gap = (first.arena_bytes - last.arena_bytes) / LINES as u64;
+    let mut shown: Vec<Point> = vec![*first];
+    for p in &points[1..points.len() - 1] {
+        let previous = shown[shown.len() - 1].arena_bytes;
+        let apart = previous - p.arena_bytes >= gap && p.arena_bytes - last.arena_bytes >= gap / 2;
+        if apart || Some(*p) == wanted {
+            shown.push(*p);
+        }
+    }
+    shown.push(*last);
+    shown
+}

@@ -1,0 +1,123 @@
+//! A plan as a page: what it takes against what it could take, where the bytes are at the peak, what it cost, and the
+//! live bytes over the step.
+
+use memfit::Plan;
+use memfit::plan::bytes::Bytes;
+use memfit::plan::report::classes_at_peak;
+
+use crate::planning::Planned;
+use crate::run::Run;
+use crate::say::say;
+use crate::show::brief::{head, kernels};
+use crate::show::chart::chart;
+use crate::show::event::is_packed_best;
+
+/// Columns of the largest bar.
+const BAR: u64 = 24;
+
+pub fn print(run: &Run, planned: &Planned, columns: usize) {
+    let plan = &planned.plan;
+    say!("{}", head(run, plan));
+    say!("");
+    sizes(run, planned);
+    say!("");
+    classes(plan);
+    say!("");
+    costs(run, planned);
+    let lines = chart(plan, run.request.budget, columns);
+    if !lines.is_empty() {
+        say!("");
+        say!("  live bytes over the {} kernels of a step; ░ is the state", kernels(plan));
+        lines.iter().for_each(|line| say!("{line}"));
+    }
+}
+
+fn row(what: &str, size: impl ToString, note: &str) {
+    say!("{}", format!("  {what:<22}{:>10}  {note}", size.to_string()).trim_end());
+}
+
+/// This plan between what a framework without a planner takes and what none can go below.
+fn sizes(run: &Run, planned: &Planned) {
+    let plan = &planned.plan;
+    let spare = match run.request.budget {
+        Some(budget) => format!("; {} of the budget are left", Bytes(budget.saturating_sub(plan.arena_bytes()))),
+        None => String::new(),
+    };
+    row("keep everything", Bytes(plan.keep_all_bytes), "what a framework without a planner holds");
+    if let Some(bytes) = planned.free_tools_bytes {
+        row("free tools", Bytes(bytes), "nothing made again, one batch in one piece");
+    }
+    row("this plan", Bytes(plan.arena_bytes()), &format!("taken before the first step{spare}"));
+    row("lower bound", Bytes(plan.lower_bound_bytes), "proved: no plan can take less");
+}
+
+/// Bytes at the peak.
+fn classes(plan: &Plan) {
+    let classes = classes_at_peak(plan);
+    let most = classes.iter().map(|c| c.1).max().unwrap_or(1).max(1);
+    for (class, bytes) in &classes {
+        row(class.name(), Bytes(*bytes), &bar(*bytes, most));
+    }
+    row("live at the peak", Bytes(plan.peak_bytes), "");
+}
+
+/// A bar of full cells and a last one in eighths.
+fn bar(bytes: u64, most: u64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (bytes as u128 * 8 * BAR as u128).div_ceil(most as u128) as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+fn costs(run: &Run, planned: &Planned) {
+    let plan = &planned.plan;
+    let packing = match is_packed_best(planned) {
+        true => "optimal: the arena is what is live at the peak".into(),
+        false => {
+            let over = plan.arena_bytes() - plan.peak_bytes;
+            let share = over as f64 / plan.peak_bytes as f64 * 100.0;
+            format!("the arena is {} ({share:.2} %) more than what is live at the peak", Bytes(over))
+        }
+    };
+    line("packing", &packing);
+    let slower = plan.predicted_step_seconds / plan.fastest_step_seconds;
+    let against = match slower > 1.0005 {
+        true => format!("{slower:.2} × the {:.1} ms of the fastest plan", plan.fastest_step_seconds * 1e3),
+        false => "the fastest plan there is".into(),
+    };
+    line("step", &format!("{:.1} ms predicted, {against}", plan.predicted_step_seconds * 1e3));
+    line("tools", &tools(plan));
+    if plan.accumulate() > 1 {
+        let effect = match &planned.mixer {
+            Some(m) if m.starts_with("batch_stats") => {
+                format!("batch statistics come from {} samples", plan.micro_batch)
+            }
+            Some(mixer) => format!("the result may change: {mixer}"),
+            None => "only the rounding of the sum differs".into(),
+        };
+        line("micro-batches", &format!("{} of {} samples; {effect}", plan.accumulate(), plan.micro_batch));
+    }
+    let from = run.profile_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
+    let made = planned.planning_ms.map_or(String::new(), |ms| format!("; planned in {ms:.0} ms"));
+    line("profile", &format!("\"{}\", {from}{made}", run.request.profile.name));
+}
+
+fn line(what: &str, text: &str) {
+    say!("  {what:<15}{text}");
+}
+
+/// What each tool saved at the peak.
+fn tools(plan: &Plan) -> String {
+    let one = |s: &memfit::plan::Saving| {
+        let bytes = Bytes(s.bytes.unsigned_abs());
+        let again = match s.tool {
+            "recompute" => format!(" ({} ops made again)", plan.recomputed_ops),
+            _ => String::new(),
+        };
+        match s.bytes {
+            0.. => format!("{} saved {bytes}{again}", s.tool),
+            _ => format!("{} cost {bytes}{again}", s.tool),
+        }
+    };
+    let all: Vec<String> = plan.savings.iter().map(one).collect();
+    if all.is_empty() { "none was needed".into() } else { all.join(", ") }
+}

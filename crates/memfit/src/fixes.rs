@@ -1,0 +1,141 @@
+//! What would make a refused run fit. Every fix is planned before it is named, so that doing what it says works.
+
+use memfit_nn::zoo::Model;
+use memfit_plan::bytes;
+use memfit_plan::{Fix, MicroBatch, Plan, PlanError, Request, Survey};
+use memfit_transform::{Half, Precision, Training};
+
+use crate::search::largest_batch;
+use crate::subject::Subject;
+
+/// Plans, and where that is refused, adds what would fit to the refusal. `progress` is told of each fix that is tried.
+pub fn plan_or_fixes(
+    subject: &Subject,
+    survey: &Survey,
+    budget: Option<u64>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Plan, PlanError> {
+    match (survey.plan(budget), budget) {
+        (Err(PlanError::Refused(mut refusal)), Some(budget)) => {
+            refusal.fixes = fixes(subject, survey, refusal.state_bytes, budget, progress);
+            Err(PlanError::Refused(refusal))
+        }
+        (result, _) => result,
+    }
+}
+
+/// What would fit, fastest for a sample first. A fix that cannot be planned is none.
+fn fixes(
+    subject: &Subject,
+    survey: &Survey,
+    state_bytes: u64,
+    budget: u64,
+    progress: &mut dyn FnMut(&str),
+) -> Vec<Fix> {
+    let mut found: Vec<Fix> = Vec::new();
+    found.extend(larger_budget(survey));
+    found.extend(sibling(subject, budget, progress));
+    // What changes only activations cannot help where the states alone are too large.
+    if state_bytes < budget {
+        found.extend(mixed(subject, budget, progress));
+        found.extend(smaller_micro_batch(subject, budget, progress));
+        found.extend(smaller_batch(subject, survey, budget, progress));
+    }
+    found.sort_by(|a, b| a.seconds_per_sample.total_cmp(&b.seconds_per_sample));
+    found
+}
+
+fn fix(change: String, note: String, plan: &Plan) -> Fix {
+    Fix {
+        change,
+        note,
+        arena_bytes: plan.arena_bytes(),
+        seconds: plan.predicted_step_seconds,
+        seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
+    }
+}
+
+/// The smallest budget that can be typed in three digits.
+fn larger_budget(survey: &Survey) -> Option<Fix> {
+    let needed = survey.frontier().last()?.arena_bytes;
+    let typed = bytes::rounded_up(needed);
+    let plan = survey.plan(Some(bytes::parse(&typed).ok()?.0)).ok()?;
+    Some(fix(format!("--budget {typed}"), String::new(), &plan))
+}
+
+fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+    if subject.training.precision != Precision::F32 {
+        return None;
+    }
+    let precision = Precision::Mixed(Half::Bf16);
+    let change = format!("--precision {}", precision.name());
+    progress(&change);
+    let training = Training { precision, ..subject.training.clone() };
+    let plan = Subject { training: &training, ..*subject }.survey().ok()?.plan(Some(budget)).ok()?;
+    Some(fix(change, "activations are stored in bf16".into(), &plan))
+}
+
+/// The largest micro-batch that fits, where the planner was not free to take one.
+fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+    let batch = subject.request.batch;
+    let mixer = subject.mixer().ok()?;
+    let below = match subject.request.micro_batch {
+        MicroBatch::Allow => return None,
+        MicroBatch::Auto if mixer.is_none() => return None,
+        MicroBatch::Auto | MicroBatch::Off => batch,
+        MicroBatch::Exactly(n) => n,
+    };
+    let sizes: Vec<usize> = (1..below).rev().filter(|n| batch.is_multiple_of(*n)).collect();
+    let plan_with = |n: usize| {
+        let request = Request { micro_batch: MicroBatch::Exactly(n), ..subject.request.clone() };
+        Subject { request: &request, ..*subject }.survey().ok()?.plan(Some(budget)).ok()
+    };
+    // The first size that fits, by bisection: smaller ones take less.
+    let (mut low, mut high, mut best) = (0, sizes.len(), None);
+    while low < high {
+        let middle = low.midpoint(high);
+        progress(&format!("--micro-batch {}", sizes[middle]));
+        match plan_with(sizes[middle]) {
+            Some(plan) => (high, best) = (middle, Some(plan)),
+            None => low = middle + 1,
+        }
+    }
+    let plan = best?;
+    let n = plan.micro_batch;
+    let note = match mixer {
+        Some(mixer) if mixer.starts_with("batch_stats") => format!("batch statistics then come from {n} samples"),
+        Some(mixer) => format!("may change the result: {mixer}"),
+        None => "only the rounding of the sum differs".into(),
+    };
+    Some(fix(format!("--micro-batch {n}"), note, &plan))
+}
+
+fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+    let Request { batch, micro_batch, .. } = *subject.request;
+    // Where the micro-batch is given, the batch takes no memory.
+    if matches!(micro_batch, MicroBatch::Exactly(n) if n < batch) {
+        return None;
+    }
+    let off = Request { micro_batch: MicroBatch::Off, ..subject.request.clone() };
+    let whole = Subject { request: &off, ..*subject };
+    let subject = if matches!(micro_batch, MicroBatch::Exactly(_)) { &whole } else { subject };
+    let needed = survey.frontier().last()?.arena_bytes;
+    let plan = largest_batch(subject, budget, Some((batch, needed)), progress).ok()?.plan?;
+    Some(fix(format!("--batch {}", plan.batch), String::new(), &plan))
+}
+
+/// The largest of the smaller models of the family that fits, with the same batch, input and classes.
+fn sibling(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+    let mut model: Model = subject.model.clone();
+    let mut name = subject.name;
+    while let Some((smaller, next)) = model.smaller(name) {
+        (name, model) = (smaller, next);
+        let change = format!("--model {name}");
+        progress(&change);
+        let plan = Subject { name, model: &model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
+        if let Ok(plan) = plan {
+            return Some(fix(change, "a smaller model".into(), &plan));
+        }
+    }
+    None
+}

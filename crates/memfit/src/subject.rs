@@ -1,0 +1,44 @@
+//! What is to be planned: a zoo model by its name, how it is trained, on what, and what is asked.
+
+use memfit_ir::{Graph, philox, text};
+use memfit_nn::zoo::Model;
+use memfit_plan::{Phase, PlanError, Request, Survey, Target};
+use memfit_transform::samples::mixes_samples;
+use memfit_transform::{Training, end_of_forward};
+
+use crate::{programs, survey_model};
+
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The model's name in the zoo, by which its smaller siblings are found.
+    pub name: &'a str,
+    pub model: &'a Model,
+    pub training: &'a Training,
+    pub target: &'a dyn Target,
+    pub request: &'a Request,
+}
+
+impl<'a> Subject<'a> {
+    pub fn survey(&self) -> Result<Survey<'a>, PlanError> {
+        survey_model(self.model, self.training, self.target, self.request)
+    }
+
+    /// The programs that are planned, for a micro-batch.
+    pub fn programs(&self, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
+        programs(self.model, self.training, self.request.batch, micro_batch).map_err(PlanError::Source)
+    }
+
+    /// What makes a sample's result depend on the rest of its batch, in words; none where nothing does.
+    pub fn mixer(&self) -> Result<Option<String>, PlanError> {
+        // Two samples, for one has no others.
+        let graphs = programs(self.model, self.training, 2, 2).map_err(PlanError::Source)?;
+        Ok(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?)))
+    }
+}
+
+/// FNV-1a of programs: the same for the same model, trained the same way, in the same version.
+pub fn source_hash(programs: &[(Phase, Graph)]) -> u64 {
+    let texts: Vec<String> =
+        programs.iter().map(|(phase, g)| format!("{}\n{}", phase.name(), text::print(g))).collect();
+    philox::name_key(&texts.join("\n"))
+}

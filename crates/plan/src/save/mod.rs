@@ -1,0 +1,72 @@
+//! Plans as files: a plan is written as JSON of plain data, read back to the identical plan, and checked as if it came
+//! from a stranger. Strings only, never files.
+//!
+//! The form is made to be read and compared line by line. Graphs and states are in the text form of `memfit_ir`, a step
+//! is the nodes that one kernel runs, a place is `[segment, offset, size]`. What a kernel reads and writes is not in the
+//! file: it follows from the graph. `run` says what the plan was made for, in words that the planner does not interpret.
+
+mod check;
+mod read;
+mod write;
+
+use std::collections::BTreeMap;
+
+use memfit_ir::philox::name_key;
+
+use crate::target::Target;
+use crate::types::Plan;
+use crate::validate::validate;
+
+/// Changes with every change of the form.
+pub const FORMAT: u32 = 1;
+
+/// What a plan was made for: "batch" → "32".
+pub type Labels = BTreeMap<String, String>;
+
+/// A plan from a file. It is sound by itself; whether a device can run it is for [`Saved::for_target`] to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    /// The version of memfit that wrote it.
+    pub version: String,
+    pub labels: Labels,
+    pub plan: Plan,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SaveError {
+    #[error("this is not a plan that `memfit plan --save` wrote: {0}")]
+    NotAPlan(String),
+    #[error("this plan has format {found}, but this memfit reads format {FORMAT}; plan anew")]
+    Format { found: u64 },
+    #[error("this plan was changed since it was written; plan anew")]
+    Changed,
+    #[error("this plan does not hold: {0}; plan anew")]
+    Broken(String),
+}
+
+pub fn save(plan: &Plan, labels: &Labels) -> String {
+    let body = write::body(plan, labels);
+    let head = format!("{{\n\"memfit\":\"{}\",\n\"format\":{FORMAT},\n", env!("CARGO_PKG_VERSION"));
+    format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", name_key(&body))
+}
+
+/// Reads a plan and checks all that can be checked without a device.
+pub fn load(text: &str) -> Result<Saved, SaveError> {
+    let (saved, checksum) = read::read(text)?;
+    if checksum != format!("{:016x}", name_key(&write::body(&saved.plan, &saved.labels))) {
+        return Err(SaveError::Changed);
+    }
+    check::check(&saved.plan).map_err(SaveError::Broken)?;
+    Ok(saved)
+}
+
+impl Saved {
+    /// The plan, if it holds on this device.
+    pub fn for_target(self, target: &dyn Target) -> Result<Plan, SaveError> {
+        for program in &self.plan.programs {
+            validate(&self.plan, program, target)
+                .map_err(|e| SaveError::Broken(format!("the {} program: {e}", program.phase.name())))?;
+        }
+        Ok(self.plan)
+    }
+}

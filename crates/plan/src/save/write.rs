@@ -1,0 +1,79 @@
+//! The form of a plan, one thing a line.
+
+use memfit_ir::op::State;
+use memfit_ir::{Graph, Op, text};
+use serde_json::{Value, json};
+
+use super::Labels;
+use crate::types::{Place, Plan, Program, Segment, StateSlot, Step};
+
+/// All of the file but its head; the checksum is of this.
+pub fn body(plan: &Plan, labels: &Labels) -> String {
+    let numbers = json!({
+        "batch": plan.batch,
+        "micro_batch": plan.micro_batch,
+        "state_bytes": plan.state_bytes,
+        "transient_bytes": plan.transient_bytes,
+        "peak_bytes": plan.peak_bytes,
+        "keep_all_bytes": plan.keep_all_bytes,
+        "lower_bound_bytes": plan.lower_bound_bytes,
+        "recomputed_ops": plan.recomputed_ops,
+        "savings": plan.savings.iter().map(|s| json!([s.tool, s.bytes])).collect::<Vec<_>>(),
+        "predicted_step_seconds": plan.predicted_step_seconds,
+        "fastest_step_seconds": plan.fastest_step_seconds,
+        "profile": format!("{:016x}", plan.profile_hash),
+    });
+    let mut parts = vec![format!("\"run\":{}", json!(labels)), format!("\"numbers\":{numbers}")];
+    parts.push(format!("\"states\":{}", list(states(&plan.states).lines().map(|l| json!(l)))));
+    parts.push(format!("\"state_places\":{}", list(plan.states.iter().map(|s| place(s.place)))));
+    parts.push(format!("\"programs\":[{}]", plan.programs.iter().map(program).collect::<Vec<_>>().join(",\n")));
+    parts.join(",\n")
+}
+
+fn program(program: &Program) -> String {
+    let graph = text::print(&program.graph);
+    let parts = [
+        format!("\"phase\":\"{}\"", program.phase.name()),
+        format!("\"graph\":{}", list(graph.lines().map(|l| json!(l)))),
+        format!("\"steps\":{}", list(program.steps.iter().map(step))),
+        format!("\"places\":{}", list(program.places.iter().map(|p| p.map_or(Value::Null, place)))),
+        format!("\"clones\":{}", json!(program.clones.iter().map(|id| id.0).collect::<Vec<_>>())),
+    ];
+    format!("{{\n{}\n}}", parts.join(",\n"))
+}
+
+fn step(step: &Step) -> Value {
+    json!({
+        "nodes": step.group.nodes.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "scratch": step.scratch.map(place),
+        "dies": step.dies.iter().map(|v| v.0).collect::<Vec<_>>(),
+        "live_bytes": step.live_bytes,
+        "seconds": step.seconds,
+    })
+}
+
+/// The states as a graph of their own.
+fn states(slots: &[StateSlot]) -> String {
+    let mut graph = Graph::new();
+    for s in slots {
+        let state =
+            State { name: s.name.clone(), class: s.class, dtype: s.ty.dtype, shape: s.ty.shape.clone(), init: s.init };
+        // Types that stood in a graph stand in this one too.
+        let pushed = graph.push(Op::State(state), &[], "");
+        debug_assert!(pushed.is_ok(), "{pushed:?}");
+    }
+    text::print(&graph)
+}
+
+fn place(place: Place) -> Value {
+    let segment = match place.segment {
+        Segment::State => "state",
+        Segment::Transient => "transient",
+    };
+    json!([segment, place.offset, place.size])
+}
+
+fn list(items: impl Iterator<Item = Value>) -> String {
+    let lines: Vec<String> = items.map(|v| v.to_string()).collect();
+    if lines.is_empty() { "[]".into() } else { format!("[\n{}\n]", lines.join(",\n")) }
+}
