@@ -14,6 +14,7 @@ use memfit_transform::samples::mixes_samples;
 use crate::bound::{Bound, lower_bound};
 use crate::draft::{Draft, Tools, Workshop};
 use crate::error::PlanError;
+use crate::limit::{too_large_to_allocate, too_large_to_bind};
 use crate::order::Effort;
 use crate::pack::{Item, Packing, pack};
 use crate::place;
@@ -104,11 +105,10 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         options: Vec::new(),
     };
     survey.options = survey.efficient();
-    if survey.options.is_empty() {
-        let segment = survey.smallest_binding();
-        return Err(PlanError::Binding { segment, limit: target.largest_binding() });
+    match survey.options.is_empty() {
+        true => Err(survey.too_large()),
+        false => Ok(survey),
     }
-    Ok(survey)
 }
 
 fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
@@ -258,7 +258,13 @@ impl Survey<'_> {
         let alignment = self.target.alignment();
         let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
         for (b, micro) in self.batches.iter().enumerate() {
+            if micro.others.iter().any(|d| too_large_to_bind(d, self.target).is_some()) {
+                continue;
+            }
             for (c, candidate) in micro.training.iter().enumerate() {
+                if too_large_to_bind(&candidate.draft, self.target).is_some() {
+                    continue;
+                }
                 let peak = micro.pinned(&candidate.draft) + candidate.draft.peak();
                 all.push((micro.seconds(self.batch, &candidate.draft), micro.state_bytes + peak, b, c));
             }
@@ -277,8 +283,7 @@ impl Survey<'_> {
             let end = micro.pinned(&candidate.draft) + packing.capacity;
             let transient = end.max(others[b]).max(micro.pinned_bytes);
             let arena = micro.state_bytes + transient;
-            let fits = transient.max(micro.state_bytes) <= self.target.largest_binding();
-            if arena < best && fits {
+            if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
                 found.push(Choosable { batch: b, candidate: c, arena, transient, seconds, packing });
             }
         }
@@ -291,12 +296,20 @@ impl Survey<'_> {
         micro.others.iter().map(end).max().unwrap_or(0)
     }
 
-    fn smallest_binding(&self) -> u64 {
-        let of = |m: &Micro| {
-            let peak = m.training.iter().map(|c| m.pinned(&c.draft) + c.draft.peak()).min().unwrap_or(0);
-            peak.max(m.state_bytes)
-        };
-        self.batches.iter().map(of).min().unwrap_or(0)
+    /// Why the device can run no candidate, however large the budget: what the smallest asks of it.
+    fn too_large(&self) -> PlanError {
+        let Some(micro) = self.batches.last() else { return PlanError::TooLarge };
+        let drafts = || micro.training.iter().map(|c| &c.draft);
+        let unbound = |d: &Draft| too_large_to_bind(d, self.target);
+        let least = drafts().min_by_key(|d| micro.pinned(d) + d.peak());
+        let transient = least.map_or(0, |d| micro.pinned(d) + d.peak()).max(self.others_end(micro));
+        micro
+            .others
+            .iter()
+            .find_map(unbound)
+            .or_else(|| least.and_then(unbound))
+            .or_else(|| too_large_to_allocate(micro.state_bytes, transient, self.target))
+            .unwrap_or(PlanError::TooLarge)
     }
 
     /// Time against memory, fastest and largest first.
