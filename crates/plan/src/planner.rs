@@ -281,7 +281,7 @@ impl Survey<'_> {
             let (micro, candidate) = (&self.batches[b], &self.batches[b].training[c]);
             let packing = pack(&items(&candidate.draft), alignment);
             let end = micro.pinned(&candidate.draft) + packing.capacity;
-            let transient = end.max(others[b]).max(micro.pinned_bytes);
+            let transient = end.max(others[b]).max(micro.pinned_bytes).next_multiple_of(alignment);
             let arena = micro.state_bytes + transient;
             if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
                 found.push(Choosable { batch: b, candidate: c, arena, transient, seconds, packing });
@@ -328,8 +328,9 @@ impl Survey<'_> {
     pub fn free_tools_bytes(&self) -> u64 {
         let micro = &self.batches[0];
         let free = &micro.training[0].draft;
-        let end = micro.pinned(free) + pack(&items(free), self.target.alignment()).capacity;
-        micro.state_bytes + end.max(self.others_end(micro)).max(micro.pinned_bytes)
+        let alignment = self.target.alignment();
+        let end = micro.pinned(free) + pack(&items(free), alignment).capacity;
+        micro.state_bytes + end.max(self.others_end(micro)).max(micro.pinned_bytes).next_multiple_of(alignment)
     }
 
     /// No plan of this model can take less.
@@ -410,7 +411,8 @@ impl Survey<'_> {
 }
 
 /// Gives every state of every program one place: kept ones side by side in the state segment, accumulators at the start
-/// of the transient segment. Returns the slots and the bytes of both.
+/// of the transient segment. Returns the slots and the bytes of both, which are whole multiples of the alignment: so is
+/// what a device takes for a segment.
 fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateSlot>, u64, u64), PlanError> {
     let mut slots: Vec<StateSlot> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
@@ -437,5 +439,5 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
             slots.push(StateSlot { name: state.name.clone(), class: state.class, ty, init: state.init, place });
         }
     }
-    Ok((slots, state_end, pinned_end.next_multiple_of(alignment)))
+    Ok((slots, state_end.next_multiple_of(alignment), pinned_end.next_multiple_of(alignment)))
 }
