@@ -1,8 +1,11 @@
 //! Device memory for a plan: two allocations that no pool of the runtime may move, cut or reuse.
 
-use cubecl::prelude::Client;
+use std::sync::PoisonError;
+
+use cubecl::MemoryAllocationMode;
 use cubecl::server::Handle;
 use memfit_exec::ExecError;
+use memfit_plan::bytes::Bytes;
 use memfit_plan::{Place, Segment};
 
 use crate::device::Gpu;
@@ -24,10 +27,10 @@ impl GpuArena {
         };
         for bytes in [state_bytes, transient_bytes] {
             if bytes > gpu.limits.buffer {
-                return Err(out_of_memory(format!("{} gives at most {} at once", gpu.id, gpu.limits.buffer)));
+                return Err(out_of_memory(format!("{} gives at most {} at once", gpu.id, Bytes(gpu.limits.buffer))));
             }
         }
-        let arena = GpuArena { state: take(&gpu.client, state_bytes), transient: take(&gpu.client, transient_bytes) };
+        let arena = GpuArena { state: take(gpu, state_bytes), transient: take(gpu, transient_bytes) };
         let taken = arena.state.iter().chain(&arena.transient);
         gpu.client.check(taken).map_err(|e| out_of_memory(e.to_string()))?;
         Ok(arena)
@@ -51,7 +54,15 @@ impl GpuArena {
     }
 }
 
-fn take(client: &Client, bytes: u64) -> Option<Handle> {
-    let bytes = bytes.next_multiple_of(WORD) as usize;
-    (bytes > 0).then(|| client.memory_dedicated_allocation((), |()| client.empty(bytes)))
+fn take(gpu: &Gpu, bytes: u64) -> Option<Handle> {
+    if bytes == 0 {
+        return None;
+    }
+    let _alone = gpu.taking.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the mode is of the device's only queue, and nothing else is allocated there until it is set back.
+    unsafe { gpu.client.allocation_mode(MemoryAllocationMode::Dedicated) };
+    let taken = gpu.client.empty(bytes.next_multiple_of(WORD) as usize);
+    // SAFETY: as above.
+    unsafe { gpu.client.allocation_mode(MemoryAllocationMode::Auto) };
+    Some(taken)
 }

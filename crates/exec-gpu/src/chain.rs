@@ -168,12 +168,11 @@ impl Maker<'_> {
         if let Some(register) = self.registers.iter().position(|&r| r == v) {
             return register;
         }
-        match self.program.graph.producer_op(v) {
-            Op::Fill(f) if is_immediate(&self.program.graph, reader, v) => {
-                self.register(v, Value::Constant(f.value.to_bits()))
-            }
-            _ => self.load(v, placed(self.program, v)),
+        let graph = &self.program.graph;
+        if let (Op::Fill(f), true) = (graph.producer_op(v), is_immediate(graph, reader, v)) {
+            return self.register(v, Value::Constant(f.value.to_bits()));
         }
+        self.load(v, placed(self.program, v))
     }
 
     fn load(&mut self, v: ValueId, place: Place) -> usize {

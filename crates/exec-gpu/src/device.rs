@@ -3,17 +3,21 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cubecl::Device;
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::wgpu::wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
+use cubecl::{Device, MemoryScope};
 use memfit_exec::ExecError;
 
 /// An open device.
 pub struct Gpu {
+    /// On one queue, whichever thread uses it: the runtime would give each thread its own, and orders two of them by who
+    /// made a buffer, not by who wrote it.
     pub(crate) client: Client,
+    /// Held while a segment is taken.
+    pub(crate) taking: Mutex<()>,
     /// "gpu:0"
     pub id: String,
     /// As its driver calls it.
@@ -131,10 +135,19 @@ fn missing(found: usize) -> String {
     }
 }
 
+fn on_one_queue(mut client: Client) -> Client {
+    let report = client.memory_report(MemoryScope::CurrentStream);
+    if let Some(own) = report.streams.first() {
+        // SAFETY: all that reaches the device from here goes through this client, in the order in which it is sent.
+        unsafe { client.set_stream(own.stream) };
+    }
+    client
+}
+
 impl Gpu {
     fn new(index: usize, device: &WgpuDevice, setup: &WgpuSetup) -> Gpu {
         let (info, limits) = (setup.adapter.get_info(), setup.device.limits());
-        let client = Device::Wgpu(device.clone()).client();
+        let client = on_one_queue(Device::Wgpu(device.clone()).client());
         let properties = client.properties();
         let limits = Limits {
             alignment: properties.memory.alignment.max(limits.min_storage_buffer_offset_alignment.into()),
@@ -150,7 +163,7 @@ impl Gpu {
             DeviceType::Other => Kind::Other,
         };
         let (name, api) = (info.name, info.backend.to_string());
-        Gpu { client, id: format!("gpu:{index}"), name, api, kind, limits }
+        Gpu { client, taking: Mutex::new(()), id: format!("gpu:{index}"), name, api, kind, limits }
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

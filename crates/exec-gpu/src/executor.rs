@@ -92,11 +92,9 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        match root.op {
-            _ if root.op.is_elementwise() => same,
-            Op::MatMul(_) => same && !root.inputs.contains(&input) && home(graph, group) != Some(output),
-            _ => false,
-        }
+        // A product does not, and where it is summed up nothing of before is left.
+        let behind_product = || !root.inputs.contains(&input) && home(graph, group) != Some(output);
+        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && behind_product()))
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashMap;
 
 use common::{gpu, graph};
-use memfit_exec::{Engine, ExecError, Executor, Options};
+use memfit_exec::{Clock, Engine, ExecError, Executor, Options, TensorView};
 use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::{Planned, Reference, RunResult, Runner, Settings, Tensor, check_close, round_to};
 use memfit_ir::op::{Binary, Init, MatMul, ReduceKind, Unary};
@@ -267,6 +267,36 @@ fn what_has_no_kernel_is_refused_by_name_before_anything_runs() {
     });
     let said = refusal(GpuExecutor::new(0).unwrap(), &halved);
     assert!(said.contains("f16[4,5]") && said.contains("\"head\"") && said.contains("use f32"), "{said}");
+}
+
+/// Each thread has a queue of its own on the device: what one thread staged and launched, another has to find.
+#[test]
+fn an_engine_may_go_from_thread_to_thread() {
+    let Some(gpu) = gpu() else { return };
+    let g = graph(|b| {
+        let x = f32(b, "x", &[1000, 50])?;
+        let w = b.param("w", [50, 40], Init::Constant(0.5))?;
+        let sum = b.param("sum", [1000, 40], Init::Constant(0.0))?;
+        let y = b.matmul(x, w)?;
+        let new = b.add(sum, y)?;
+        b.donate(sum, new);
+        Ok(())
+    });
+    let plan = plan(&|_| Ok(vec![(Phase::Step, g.clone())]), gpu.target(), &Request::new(1)).unwrap();
+    let mut engine = Engine::new(gpu, plan, Options::default()).unwrap();
+    engine.init(1).unwrap();
+    let x = vec![1.0; 50_000];
+    for _ in 0..8 {
+        std::thread::scope(|s| {
+            let run = || {
+                let inputs = [("x", TensorView::f32(&[1000, 50], &x))];
+                engine.run(Phase::Step, &inputs, 0.0, Clock::default()).unwrap();
+            };
+            s.spawn(run);
+        });
+    }
+    let sum = engine.read_state("sum").unwrap();
+    assert!(sum.chunks_exact(4).all(|x| x == 200f32.to_ne_bytes()), "8 · 50 · 0.5 is not everywhere");
 }
 
 #[test]

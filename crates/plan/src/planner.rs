@@ -299,17 +299,15 @@ impl Survey<'_> {
     /// Why the device can run no candidate, however large the budget: what the smallest asks of it.
     fn too_large(&self) -> PlanError {
         let Some(micro) = self.batches.last() else { return PlanError::TooLarge };
-        let drafts = || micro.training.iter().map(|c| &c.draft);
         let unbound = |d: &Draft| too_large_to_bind(d, self.target);
-        let least = drafts().min_by_key(|d| micro.pinned(d) + d.peak());
-        let transient = least.map_or(0, |d| micro.pinned(d) + d.peak()).max(self.others_end(micro));
-        micro
-            .others
-            .iter()
-            .find_map(unbound)
-            .or_else(|| least.and_then(unbound))
-            .or_else(|| too_large_to_allocate(micro.state_bytes, transient, self.target))
-            .unwrap_or(PlanError::TooLarge)
+        let drafts = micro.training.iter().map(|c| &c.draft);
+        let Some(least) = drafts.min_by_key(|d| micro.pinned(d) + d.peak()) else { return PlanError::TooLarge };
+        let end = micro.pinned(least) + pack(&items(least), self.target.alignment()).capacity;
+        let bytes = end.max(self.others_end(micro));
+        let segment = || too_large_to_allocate(micro.state_bytes, bytes, self.target);
+        let limit = self.target.largest_segment();
+        let unbound = micro.others.iter().find_map(unbound).or_else(|| unbound(least));
+        unbound.or_else(segment).unwrap_or(PlanError::Segment { segment: Segment::Transient, bytes, limit })
     }
 
     /// Time against memory, fastest and largest first.
