@@ -66,6 +66,10 @@ impl Target for CpuExecutor {
         isize::MAX as u64
     }
 
+    fn largest_segment(&self) -> u64 {
+        isize::MAX as u64
+    }
+
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
         let root = graph.node(group.root());
         let same_size = graph.ty(input).elements() == graph.ty(output).elements()
@@ -140,11 +144,16 @@ impl Executor for CpuExecutor {
         arena.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) {
+    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
         bytes.copy_from_slice(&arena.bytes(place)[..bytes.len()]);
+        Ok(())
     }
 
     fn fill(&self, arena: &mut HostArena, place: Place, byte: u8) {
         arena.bytes_mut(place).fill(byte);
+    }
+
+    fn wait(&self) -> Result<(), ExecError> {
+        Ok(())
     }
 }
