@@ -33,7 +33,7 @@ fn check(what: &str, graph: &Graph, tolerance: f64) {
         graph.states().map(|(s, v)| (s.name.clone(), drawn(&s.name, graph.ty(v)))).collect();
     let expected = Reference.run(graph, &inputs, &states).unwrap();
     for (grouping, poison) in [(Grouping::Fused, false), (Grouping::Fused, true), (Grouping::Single, true)] {
-        let mut runner = Planned::new(|| GpuExecutor::new(0), Settings { grouping, poison });
+        let mut runner = Planned::new(|| GpuExecutor::new(0), Settings { grouping, poison, squeeze: 0 });
         for round in 1..=2 {
             let what = format!("{what}, {grouping:?}, poison {poison}, round {round}");
             let given = runner.run(graph, &inputs, &states).unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use memfit_exec::{Clock, Engine, ExecError, Executor, Options, TensorView};
 use memfit_ir::{Graph, TensorType};
-use memfit_plan::{Phase, Plan, Request, plan};
+use memfit_plan::{Phase, Plan, Request, survey};
 use memfit_transform::Grouping;
 
 use crate::error::{Error, Result};
@@ -18,6 +18,8 @@ pub struct Settings {
     pub grouping: Grouping,
     /// As in [`Options::poison`].
     pub poison: bool,
+    /// Which plan of the frontier, in percent of the way from the fastest to the smallest.
+    pub squeeze: usize,
 }
 
 /// Runs graphs on the executors that `make` gives, a new one for each graph.
@@ -36,7 +38,7 @@ impl<E: Executor, F: Fn() -> Result<E, ExecError>> Planned<E, F> {
     fn engine(&mut self, graph: &Graph) -> Result<&mut Engine<E>> {
         if self.last.as_ref().is_none_or(|(known, _)| known != graph) {
             let executor = (self.make)()?;
-            let plan = plan_step(graph, &executor, self.settings.grouping)?;
+            let plan = plan_step(graph, &executor, self.settings)?;
             let options = Options { poison: self.settings.poison, ..Options::default() };
             self.last = Some((graph.clone(), Engine::new(executor, plan, options)?));
         }
@@ -44,10 +46,13 @@ impl<E: Executor, F: Fn() -> Result<E, ExecError>> Planned<E, F> {
     }
 }
 
-fn plan_step<E: Executor>(graph: &Graph, executor: &E, grouping: Grouping) -> Result<Plan> {
+fn plan_step<E: Executor>(graph: &Graph, executor: &E, settings: Settings) -> Result<Plan> {
     // A graph has one batch size already, so that there is nothing to divide.
-    let request = Request { grouping, ..Request::new(1) };
-    Ok(plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), executor.target(), &request)?)
+    let request = Request { grouping: settings.grouping, ..Request::new(1) };
+    let survey = survey(&|_| Ok(vec![(Phase::Step, graph.clone())]), executor.target(), &request)?;
+    let points = survey.frontier();
+    let point = points[(points.len() - 1) * settings.squeeze / 100];
+    Ok(survey.plan(Some(point.arena_bytes))?)
 }
 
 impl<E: Executor, F: Fn() -> Result<E, ExecError>> Runner for Planned<E, F> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use common::{check_everywhere, cpu};
 use memfit_exec_cpu::isa::Isa;
 use memfit_exec_tests::generate::example;
-use memfit_exec_tests::{Reference, Result, Runner, Tensor, round_to};
+use memfit_exec_tests::{Reference, Result, Runner, Settings, Tensor, round_to};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Op, TensorType, ValueId};
 use memfit_transform::Grouping;
@@ -29,7 +29,7 @@ fn run(op: &Op, inputs: &[Tensor], isa: Isa) -> Result<[Vec<Tensor>; 2]> {
         let result = runner.run(&graph, &feeds, &HashMap::new())?;
         Ok((0..y.len()).map(|i| result.outputs[&format!("y{i}")].clone()).collect())
     };
-    Ok([outputs(&mut Reference)?, outputs(&mut cpu(2, isa, Grouping::Fused, false))?])
+    Ok([outputs(&mut Reference)?, outputs(&mut cpu(2, isa, Settings::default()))?])
 }
 
 /// Each element of each output agrees as a number of its type, on every instruction set.
@@ -215,7 +215,7 @@ fn an_id_outside_of_its_table_names_op_layer_place_and_limit() {
         let y = b.scope("layer1/op", |b| b.op(op, &x)).unwrap();
         b.output("y", y);
         let feeds = inputs.iter().enumerate().map(|(i, t)| (format!("x{i}"), t.clone())).collect();
-        let mut runner = cpu(2, Isa::detect(), Grouping::Fused, false);
+        let mut runner = cpu(2, Isa::detect(), Settings::default());
         runner.run(&b.finish(), &feeds, &HashMap::new()).unwrap_err().to_string()
     };
     let outside = |op: &str, id: i32| {

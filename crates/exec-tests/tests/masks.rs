@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use common::{config, cpu, same, sgd};
 use memfit_exec_cpu::isa::Isa;
 use memfit_exec_tests::generate::{Recipe, Samples};
-use memfit_exec_tests::{Result, RunResult, Runner, Tensor, check_same, round_to};
+use memfit_exec_tests::{Result, RunResult, Runner, Settings, Tensor, check_same, round_to};
 use memfit_ir::op::{Conv, Init, LEARNING_RATE, Pad2, Unary, Window};
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
 use memfit_transform::{Grouping, Training, save_masks, split_step, step};
@@ -57,7 +57,11 @@ fn the_gradient_from_a_bit_is_the_gradient_from_the_output() {
             for (name, v) in [("bits", bits), ("masked", masked), ("plain", plain)] {
                 b.output(name, v);
             }
-            let result = cpu(2, isa, grouping, true).run(&b.finish(), &feeds, &HashMap::new())?;
+            let result = cpu(2, isa, Settings { grouping, poison: true, squeeze: 0 }).run(
+                &b.finish(),
+                &feeds,
+                &HashMap::new(),
+            )?;
             let what = format!("{} of {ty}, {}, {grouping:?}", u.name(), isa.name());
             check_same(&what, &result.outputs["plain"], &result.outputs["masked"])?;
         }
@@ -77,7 +81,7 @@ fn the_gradient_from_a_bit_is_the_gradient_from_the_output() {
 /// Steps with each graph from the same start: the same states and outputs, whatever the threads and the grouping.
 fn check_steps(what: &str, graphs: [&Graph; 2], feeds: impl Fn(u32) -> HashMap<String, Tensor>) -> Result<()> {
     let train = |graph: &Graph, threads, grouping| -> Result<RunResult> {
-        let mut runner = cpu(threads, Isa::detect(), grouping, true);
+        let mut runner = cpu(threads, Isa::detect(), Settings { grouping, poison: true, squeeze: 0 });
         let mut result =
             RunResult { outputs: HashMap::new(), states: memfit_exec_tests::reference::initial_states(graph, 5) };
         for step in 0..4 {

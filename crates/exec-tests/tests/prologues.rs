@@ -62,9 +62,11 @@ fn check_on(isas: &[Isa], what: &str, graph: &Graph) -> Result<()> {
     let found = group(graph, Grouping::Fused);
     assert_eq!(found.len(), 1, "{what}: all is one kernel");
     for &isa in isas {
-        let expected = cpu(1, isa, Grouping::Single, false).run(graph, &inputs, &states)?;
+        let expected =
+            cpu(1, isa, Settings { grouping: Grouping::Single, ..Settings::default() }).run(graph, &inputs, &states)?;
         for threads in [1, 2, 3] {
-            let given = cpu(threads, isa, Grouping::Fused, true).run(graph, &inputs, &states)?;
+            let given =
+                cpu(threads, isa, Settings { poison: true, ..Settings::default() }).run(graph, &inputs, &states)?;
             same(&format!("{what}, {threads} threads, {}", isa.name()), &expected, &given)?;
         }
         let mut watched = Planned::new(|| Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
@@ -159,6 +161,8 @@ fn without_depth_the_product_is_zero() {
     let y = b.op(op, &[x, w]).unwrap();
     b.output("y", y);
     let graph = b.finish();
-    let result = cpu(2, Isa::detect(), Grouping::Fused, true).run(&graph, &feeds(&graph), &HashMap::new()).unwrap();
+    let result = cpu(2, Isa::detect(), Settings { poison: true, ..Settings::default() })
+        .run(&graph, &feeds(&graph), &HashMap::new())
+        .unwrap();
     assert_eq!(result.outputs["y"].data, [0.0; 12]);
 }

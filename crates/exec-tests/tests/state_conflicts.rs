@@ -27,7 +27,7 @@ fn check(build: impl FnOnce(&mut Builder) -> memfit_ir::Result<()>) {
     for grouping in [Grouping::Fused, Grouping::Single] {
         for threads in [1, 3] {
             let executor = || CpuExecutor::new(threads);
-            let mut runner = Planned::new(executor, Settings { grouping, poison: true });
+            let mut runner = Planned::new(executor, Settings { grouping, poison: true, squeeze: 100 });
             let given = runner.run(&graph, &inputs, &states).unwrap();
             for (a, b) in [(&expected.outputs, &given.outputs), (&expected.states, &given.states)] {
                 for (name, t) in a {

@@ -25,32 +25,33 @@ pub fn config(cases: u32) -> Config {
 }
 
 /// What is the same bits for the same instruction set.
-const WAYS: [(usize, Grouping, bool); 4] = [
-    (2, Grouping::Fused, false),
-    (3, Grouping::Fused, true),
-    (1, Grouping::Single, true),
-    (2, Grouping::Single, false),
+const WAYS: [(usize, Settings); 5] = [
+    (2, Settings { grouping: Grouping::Fused, poison: false, squeeze: 50 }),
+    (3, Settings { grouping: Grouping::Fused, poison: true, squeeze: 0 }),
+    (2, Settings { grouping: Grouping::Fused, poison: true, squeeze: 100 }),
+    (1, Settings { grouping: Grouping::Single, poison: true, squeeze: 100 }),
+    (2, Settings { grouping: Grouping::Single, poison: false, squeeze: 0 }),
 ];
 
-pub fn cpu(threads: usize, isa: Isa, grouping: Grouping, poison: bool) -> impl Runner {
-    Planned::new(move || CpuExecutor::with_isa(threads, isa), Settings { grouping, poison })
+pub fn cpu(threads: usize, isa: Isa, settings: Settings) -> impl Runner {
+    Planned::new(move || CpuExecutor::with_isa(threads, isa), settings)
 }
 
 /// Close to the reference with every instruction set; the same bits again, on any number of threads, in groups or
-/// alone, with poison, and whatever lay where the results go. No kernel writes anywhere else.
+/// alone, with poison, in the memory of the fastest plan or of the smallest, and whatever lay where the results go. No kernel writes anywhere else.
 pub fn check_everywhere(example: &Example) -> Result<()> {
     let Example { graph, inputs, states, .. } = example;
     let expected = Expected::new(graph, inputs, states)?;
     for isa in Isa::available() {
-        let mut plain = cpu(1, isa, Grouping::Fused, false);
+        let mut plain = cpu(1, isa, Settings::default());
         let first = plain.run(graph, inputs, states)?;
         expected.check(&first)?;
         same("the second run", &first, &plain.run(graph, inputs, states)?)?;
         let mut watched = Planned::new(|| Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
         same("watched", &first, &watched.run(graph, inputs, states)?)?;
-        for (threads, grouping, poison) in WAYS {
-            let way = format!("{} threads, {grouping:?}, poison {poison}, {}", threads, isa.name());
-            same(&way, &first, &cpu(threads, isa, grouping, poison).run(graph, inputs, states)?)?;
+        for (threads, settings) in WAYS {
+            let way = format!("{} threads, {settings:?}, {}", threads, isa.name());
+            same(&way, &first, &cpu(threads, isa, settings).run(graph, inputs, states)?)?;
         }
     }
     Ok(())
