@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{output, run as run_command, shown};
-use crate::python;
+use crate::{python, vulkan};
 
 /// Runs every check, with a set of golden vectors for each seed.
 pub fn run(seeds: &[u32]) -> Result<()> {
@@ -23,7 +23,8 @@ pub fn run(seeds: &[u32]) -> Result<()> {
         let vectors = step(&format!("golden vectors of seed {seed}"), || oracle.vectors(seed))?;
         step(&format!("the CPU against seed {seed}"), || check_cpu(&vectors))?;
     }
-    Ok(())
+    let driver = step("Vulkan driver in software", vulkan::software_driver)?;
+    step("the GPU executor", || check_gpu(driver.as_deref()))
 }
 
 fn step<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -102,6 +103,20 @@ fn check_cpu(vectors: &Path) -> Result<()> {
         bail!("the CPU does not compute what the oracle says; again with: {}", shown(&golden));
     }
     Ok(())
+}
+
+/// With a driver, a missing GPU is a failure; without one, the tests run on what is there or say that they are skipped.
+fn check_gpu(driver: Option<&Path>) -> Result<()> {
+    // In one go: cargo would build what both need anew for each.
+    let mut test = cargo("test");
+    test.args(["--quiet", "--profile", "quick", "--package", "memfit-exec-gpu", "--package", "memfit-cli"]);
+    test.args(["--features", "gpu"]);
+    if let Some(driver) = driver {
+        test.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
+        // A layer of Mesa that looks for a screen and complains where there is none.
+        test.env("NODEVICE_SELECT", "1");
+    }
+    run_command(&mut test)
 }
 
 fn cargo(task: &str) -> Command {

@@ -1,9 +1,11 @@
 //! Chores of the repository that are no part of memfit: `cargo xtask ci-extern`. Reads arguments and hands over; what a
 //! chore does stands in its module.
 
+mod apt;
 mod command;
 mod extern_checks;
 mod python;
+mod vulkan;
 
 use std::process::ExitCode;
 
@@ -13,7 +15,8 @@ const HELP: &str = "\
 Usage: cargo xtask ci-extern [--seed N]...
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
-                write golden vectors and holds the CPU against them, and passes weights to Python and back
+                write golden vectors and holds the CPU against them, passes weights to Python and back, and
+                runs the GPU executor on a Vulkan driver in software
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
 The cache folder is $MEMFIT_CACHE, $XDG_CACHE_HOME/memfit or ~/.cache/memfit, the first that is set.

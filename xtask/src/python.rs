@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::apt;
 use crate::command::{run, succeeds};
 
 const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
@@ -63,16 +64,10 @@ pub fn oracle() -> PathBuf {
 }
 
 fn ensure_python() -> Result<()> {
-    if !can_make_environments() {
-        if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
-            bail!("python3 with venv is needed; install it with: apt-get install {PACKAGE}");
-        }
-        println!("installing {PACKAGE}");
-        let apt = |arguments: &[&str]| {
-            run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments))
-        };
-        apt(&["update"])?;
-        apt(&["install", "--yes", "--no-install-recommends", PACKAGE])?;
+    if !can_make_environments()
+        && let Err(reason) = apt::install(PACKAGE)?
+    {
+        bail!("python3 with venv is needed, and {reason}; install it with: apt-get install {PACKAGE}");
     }
     let recent = format!("import sys; sys.exit(sys.version_info < ({}))", OLDEST.replace('.', ","));
     if !succeeds(Command::new("python3").args(["-c", &recent])) {
@@ -84,8 +79,4 @@ fn ensure_python() -> Result<()> {
 fn can_make_environments() -> bool {
     // Debian ships the module venv without what it needs.
     succeeds(Command::new("python3").args(["-c", "import venv, ensurepip"]))
-}
-
-fn is_root() -> bool {
-    Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.trim_ascii() == b"0")
 }

@@ -147,20 +147,26 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     match error.downcast_ref::<PlanError>() {
         Some(PlanError::Refused(_)) => return ("refused", 3),
         Some(PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge) => return ("usage", 2),
-        Some(PlanError::Binding { .. }) => return ("device", 5),
+        Some(PlanError::Binding { .. } | PlanError::Segment { .. }) => return ("device", 5),
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
         None => {}
     }
     if error.is::<NoRoom>() {
         return ("refused", 3);
     }
+    if let Some(WeightsError::Device { .. }) = error.downcast_ref::<WeightsError>() {
+        return ("device", 5);
+    }
     if error.is::<WeightsError>() || error.is::<Diverged>() || error.is::<BadData>() {
         return ("data", 4);
     }
     match error.downcast_ref::<ExecError>() {
-        Some(ExecError::OutOfMemory { .. } | ExecError::Threads { .. } | ExecError::Unsupported { .. }) => {
-            ("device", 5)
-        }
+        Some(
+            ExecError::OutOfMemory { .. }
+            | ExecError::Threads { .. }
+            | ExecError::Unsupported { .. }
+            | ExecError::Device { .. },
+        ) => ("device", 5),
         Some(_) => ("data", 4),
         None => ("internal", 1),
     }

@@ -70,11 +70,15 @@ impl<E: Executor<Arena = HostArena>> Executor for Watched<E> {
         self.0.write(&mut arena.arena, place, offset, bytes);
     }
 
-    fn read(&self, arena: &Arena, place: Place, bytes: &mut [u8]) {
-        self.0.read(&arena.arena, place, bytes);
+    fn read(&self, arena: &Arena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        self.0.read(&arena.arena, place, bytes)
     }
 
     fn fill(&self, arena: &mut Arena, place: Place, byte: u8) {
         self.0.fill(&mut arena.arena, place, byte);
+    }
+
+    fn wait(&self) -> Result<(), ExecError> {
+        self.0.wait()
     }
 }

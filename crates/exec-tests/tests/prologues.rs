@@ -54,10 +54,14 @@ fn feeds(graph: &Graph) -> HashMap<String, Tensor> {
 
 /// Alone and in groups, on every instruction set and several numbers of threads.
 fn check(what: &str, graph: &Graph) -> Result<()> {
+    check_on(&Isa::available(), what, graph)
+}
+
+fn check_on(isas: &[Isa], what: &str, graph: &Graph) -> Result<()> {
     let (inputs, states) = (feeds(graph), HashMap::new());
     let found = group(graph, Grouping::Fused);
     assert_eq!(found.len(), 1, "{what}: all is one kernel");
-    for isa in Isa::available() {
+    for &isa in isas {
         let expected = cpu(1, isa, Grouping::Single, false).run(graph, &inputs, &states)?;
         for threads in [1, 2, 3] {
             let given = cpu(threads, isa, Grouping::Fused, true).run(graph, &inputs, &states)?;
@@ -137,4 +141,24 @@ fn convolutions_and_their_gradients() {
             }
         }
     }
+}
+
+/// A filter that is packed whole only because the image is larger still.
+#[test]
+fn a_large_image_and_a_large_filter() {
+    let graph = contraction(Op::Conv(PADDED), &[1, 64, 65, 300], &[3, 3, 300, 200], DType::F32);
+    check_on(&[Isa::detect()], "large", &graph).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn without_depth_the_product_is_zero() {
+    let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: false });
+    let mut b = Builder::new();
+    let (x, w) = (b.input("a", TensorType::f32([3, 0])).unwrap(), b.input("b", TensorType::f32([0, 4])).unwrap());
+    let (x, w) = (b.unary(Unary::Relu, x).unwrap(), b.unary(Unary::Relu, w).unwrap());
+    let y = b.op(op, &[x, w]).unwrap();
+    b.output("y", y);
+    let graph = b.finish();
+    let result = cpu(2, Isa::detect(), Grouping::Fused, true).run(&graph, &feeds(&graph), &HashMap::new()).unwrap();
+    assert_eq!(result.outputs["y"].data, [0.0; 12]);
 }

@@ -58,6 +58,9 @@ pub struct Engine<E: Executor> {
     options: Options,
 }
 
+/// Is told the time of each step.
+type Observer<'a> = &'a mut dyn FnMut(&Program, &Step, Duration);
+
 /// All ones: NaN in every float type.
 const POISON: u8 = 0xff;
 
@@ -137,7 +140,7 @@ impl<E: Executor> Engine<E> {
     pub fn read_state(&self, name: &str) -> Result<Vec<u8>, ExecError> {
         let place = self.state(name)?.place;
         let mut bytes = vec![0; place.size as usize];
-        self.executor.read(&self.arena, place, &mut bytes);
+        self.executor.read(&self.arena, place, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -164,7 +167,7 @@ impl<E: Executor> Engine<E> {
             }
         }
         for part in 0..self.plan.accumulate() {
-            self.run_part(Phase::Accumulate, inputs, lr, clock, part, |_, _, _| {})?;
+            self.run_part(Phase::Accumulate, inputs, lr, clock, part, None)?;
         }
         self.run(Phase::Apply, &[], lr, clock)
     }
@@ -181,21 +184,22 @@ impl<E: Executor> Engine<E> {
         Ok(loss[0])
     }
 
-    /// Runs one program once.
+    /// Runs one program once. On a device that works on its own it may still run when this returns; reading an output
+    /// waits for it.
     pub fn run(&mut self, phase: Phase, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
-        self.run_part(phase, inputs, lr, clock, 0, |_, _, _| {})
+        self.run_part(phase, inputs, lr, clock, 0, None)
     }
 
-    /// Runs one program once and tells the time of every step.
+    /// Runs one program once and tells the time of every step, each of which ends before the next one starts.
     pub fn run_observed(
         &mut self,
         phase: Phase,
         inputs: &[(&str, TensorView)],
         lr: f32,
         clock: Clock,
-        observe: impl FnMut(&Program, &Step, Duration),
+        mut observe: impl FnMut(&Program, &Step, Duration),
     ) -> Result<(), ExecError> {
-        self.run_part(phase, inputs, lr, clock, 0, observe)
+        self.run_part(phase, inputs, lr, clock, 0, Some(&mut observe))
     }
 
     fn run_part(
@@ -205,10 +209,14 @@ impl<E: Executor> Engine<E> {
         lr: f32,
         clock: Clock,
         part: usize,
-        mut observe: impl FnMut(&Program, &Step, Duration),
+        mut observe: Option<Observer>,
     ) -> Result<(), ExecError> {
         let index = self.index(phase)?;
         self.stage(index, inputs, lr, clock, part)?;
+        if observe.is_some() {
+            // What was staged is not the first step's time.
+            self.executor.wait()?;
+        }
         let program = &self.plan.programs[index];
         for (step, kernel) in program.steps.iter().zip(&self.kernels[index]) {
             let start = Instant::now();
@@ -216,7 +224,10 @@ impl<E: Executor> Engine<E> {
                 let root = program.graph.node(step.group.root());
                 ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
             })?;
-            observe(program, step, start.elapsed());
+            if let Some(observe) = &mut observe {
+                self.executor.wait()?;
+                observe(program, step, start.elapsed());
+            }
             if self.options.poison {
                 let dead = step.dies.iter().filter_map(|&v| program.place(v)).chain(step.scratch);
                 dead.for_each(|place| self.executor.fill(&mut self.arena, place, POISON));
@@ -284,14 +295,13 @@ impl<E: Executor> Engine<E> {
             let ty = program.graph.ty(v).clone();
             return Err(ExecError::OutputLength { name: name.into(), ty, bytes: bytes.len() });
         }
-        self.executor.read(&self.arena, place, bytes);
-        Ok(())
+        self.executor.read(&self.arena, place, bytes)
     }
 
     pub fn output(&self, phase: Phase, name: &str) -> Result<Vec<u8>, ExecError> {
         let (_, _, place) = self.output_place(phase, name)?;
         let mut bytes = vec![0; place.size as usize];
-        self.executor.read(&self.arena, place, &mut bytes);
+        self.executor.read(&self.arena, place, &mut bytes)?;
         Ok(bytes)
     }
 }

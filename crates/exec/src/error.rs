@@ -33,6 +33,9 @@ pub enum ExecError {
     Init { name: String, ty: TensorType },
     #[error("{op} in layer \"{layer}\" cannot run on this device: {problem}")]
     Unsupported { op: &'static str, layer: String, problem: String },
+    /// What the device itself says, and not about any data.
+    #[error("{device}: {problem}")]
+    Device { device: String, problem: String },
 }
 
 /// A kernel met data that it cannot work on. It is small and made without allocating.

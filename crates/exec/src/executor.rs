@@ -20,14 +20,20 @@ pub trait Executor {
     /// Makes the kernel of a step. May allocate; [`Executor::launch`] may not.
     fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError>;
 
+    /// Starts a kernel. What is started later, written, filled or read sees its results; but it may still run when this
+    /// returns, and what goes wrong then is told by [`Executor::read`] and [`Executor::wait`].
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Self::Arena) -> Result<(), KernelError>;
 
-    /// Copies bytes of the host to `offset` bytes into a place.
+    /// Copies bytes of the host to `offset` bytes into a place; the host may change them at once.
     fn write(&self, arena: &mut Self::Arena, place: Place, offset: u64, bytes: &[u8]);
 
-    /// Copies a place, from its start, to the host.
-    fn read(&self, arena: &Self::Arena, place: Place, bytes: &mut [u8]);
+    /// Copies a place, from its start, to the host, once everything started before has run.
+    fn read(&self, arena: &Self::Arena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError>;
 
-    /// Sets every byte of a place.
+    /// Sets every byte of a place. A device that writes words may also set the bytes up to the next multiple of four,
+    /// which belong to no place.
     fn fill(&self, arena: &mut Self::Arena, place: Place, byte: u8);
+
+    /// Waits until everything that was started has run.
+    fn wait(&self) -> Result<(), ExecError>;
 }

@@ -2,6 +2,7 @@
 //! held twice.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use memfit_plan::StateSlot;
 use safetensors::tensor::{Dtype, Metadata, View};
 
 use crate::engine::Engine;
+use crate::error::ExecError;
 use crate::executor::Executor;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,8 @@ pub enum WeightsError {
     /// Names that the model has and the file has not, or the other way round, or of another shape.
     #[error("{}: does not belong to this model: {}", path.display(), problems.join("; "))]
     Mismatch { path: PathBuf, problems: Vec<String> },
+    #[error("{}: nothing is written, because a weight cannot be read: {source}", path.display())]
+    Device { path: PathBuf, source: ExecError },
 }
 
 /// What is loaded.
@@ -43,12 +47,13 @@ impl<E: Executor> Engine<E> {
     /// Writes the chosen states to a file: beside it first, then renamed, so that a half-written file is never met.
     pub fn save(&self, path: &Path, chosen: impl Fn(&StateSlot) -> bool) -> Result<(), WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
+        let failed = RefCell::new(None);
         let views: Vec<(&str, StateView<E>)> = self
             .plan()
             .states
             .iter()
             .filter(|s| s.class.outlives_step() && chosen(s))
-            .map(|slot| (slot.name.as_str(), StateView { engine: self, slot }))
+            .map(|slot| (slot.name.as_str(), StateView { engine: self, slot, failed: &failed }))
             .collect();
         let mut beside = path.as_os_str().to_owned();
         beside.push(format!(".{}.tmp", std::process::id()));
@@ -58,7 +63,10 @@ impl<E: Executor> Engine<E> {
                 safetensors::SafeTensorError::IoError(source) => io(source),
                 other => WeightsError::Format { path: path.into(), problem: other.to_string() },
             })
-            .and_then(|()| settle(&beside, path).map_err(io));
+            .and_then(|()| match failed.take() {
+                Some(source) => Err(WeightsError::Device { path: path.into(), source }),
+                None => settle(&beside, path).map_err(io),
+            });
         if written.is_err() {
             // It may not even exist; the first error is the one that counts.
             let _ = std::fs::remove_file(&beside);
@@ -173,6 +181,8 @@ fn read_header(file: &mut BufReader<File>, path: &Path) -> Result<(u64, Metadata
 struct StateView<'a, E: Executor> {
     engine: &'a Engine<E>,
     slot: &'a StateSlot,
+    /// The view itself cannot fail: what went wrong waits here until the file is written.
+    failed: &'a RefCell<Option<ExecError>>,
 }
 
 impl<E: Executor> View for StateView<'_, E> {
@@ -193,7 +203,9 @@ impl<E: Executor> View for StateView<'_, E> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         let mut bytes = vec![0; self.slot.place.size as usize];
-        self.engine.executor.read(&self.engine.arena, self.slot.place, &mut bytes);
+        if let Err(e) = self.engine.executor.read(&self.engine.arena, self.slot.place, &mut bytes) {
+            self.failed.replace(Some(e));
+        }
         Cow::Owned(bytes)
     }
 

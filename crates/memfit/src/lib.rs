@@ -10,6 +10,8 @@ mod subject;
 
 pub use memfit_exec as exec;
 pub use memfit_exec_cpu as cpu;
+#[cfg(feature = "gpu")]
+pub use memfit_exec_gpu as gpu;
 pub use memfit_ir as ir;
 pub use memfit_nn as nn;
 pub use memfit_plan as plan;

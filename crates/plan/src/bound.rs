@@ -9,7 +9,6 @@ use memfit_transform::end_of_forward;
 use memfit_transform::group::is_contraction;
 
 use crate::draft::{Workshop, accumulator_bytes};
-use crate::flow::storage;
 use crate::types::Phase;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,39 +47,19 @@ fn needs(graph: &Graph) -> Vec<(u64, NodeId)> {
     for d in &graph.donations {
         in_state[d.new.index()] = true;
     }
-    let leaf = leaves(graph, &in_state);
-    let facts = Facts { graph, in_state, users: graph.users(), leaf };
+    let facts = Facts { graph, in_state, users: graph.users(), end: end_of_forward(graph) };
     let roots = graph.node_ids().filter(|&id| facts.runs_alone(id));
-    let mut own: Vec<(u64, NodeId)> = roots.map(|id| (facts.operands(id).iter().map(|o| o.1).sum(), id)).collect();
+    let mut own: Vec<(u64, NodeId)> = roots.map(|id| (facts.touched(id), id)).collect();
     own.sort_by_key(|&(bytes, id)| (std::cmp::Reverse(bytes), id));
     own.truncate(LOOKED_AT);
-    own.into_iter().map(|(bytes, id)| (bytes + facts.around(id), id)).collect()
+    own.into_iter().map(|(_, id)| (facts.needed(id), id)).collect()
 }
 
 struct Facts<'a> {
     graph: &'a Graph,
     in_state: Vec<bool>,
     users: Vec<Vec<NodeId>>,
-    /// By value: see [`leaves`].
-    leaf: Vec<ValueId>,
-}
-
-/// For every value, what must be in memory for a kernel that makes it on the fly: itself, or the widest of what the
-/// elementwise chain reads that makes it, whichever is less.
-fn leaves(graph: &Graph, in_state: &[bool]) -> Vec<ValueId> {
-    let mut leaf: Vec<ValueId> = Vec::with_capacity(graph.values().len());
-    for node in graph.nodes() {
-        for &v in &node.outputs {
-            let bytes = |u: &ValueId| if in_state[u.index()] { 0 } else { graph.ty(*u).bytes() };
-            let widest = node.inputs.iter().map(|u| leaf[u.index()]).max_by_key(|u| (bytes(u), std::cmp::Reverse(u.0)));
-            leaf.push(match (&node.op, widest) {
-                (Op::Reshape(_), Some(u)) => u,
-                (op, Some(u)) if op.is_elementwise() && bytes(&u) <= graph.ty(v).bytes() => u,
-                _ => v,
-            });
-        }
-    }
-    leaf
+    end: Option<NodeId>,
 }
 
 impl Facts<'_> {
@@ -91,24 +70,50 @@ impl Facts<'_> {
         !source && !op.is_elementwise()
     }
 
-    /// The transient values that must be in memory while a node runs, with their bytes. What an elementwise chain makes
-    /// could be made inside the kernel; but then the widest thing that the chain reads is there instead.
-    fn operands(&self, id: NodeId) -> Vec<(ValueId, u64)> {
+    /// Bytes of all that a node reads and writes: the order in which nodes are looked at.
+    fn touched(&self, id: NodeId) -> u64 {
         let node = self.graph.node(id);
-        let fused = is_contraction(&node.op);
-        let mut found: Vec<(ValueId, u64)> = Vec::new();
-        let mut add = |v: ValueId, bytes: u64| {
-            if !self.in_state[v.index()] && !found.iter().any(|f| f.0 == v) {
-                found.push((v, bytes));
-            }
-        };
+        node.inputs.iter().chain(&node.outputs).map(|&v| self.bytes(v)).sum()
+    }
+
+    fn bytes(&self, v: ValueId) -> u64 {
+        if self.in_state[v.index()] { 0 } else { self.graph.ty(v).bytes() }
+    }
+
+    /// Transient bytes that must be there while a node runs.
+    fn needed(&self, id: NodeId) -> u64 {
+        let node = self.graph.node(id);
+        let around = self.around(id);
+        let sources = self.sources(&around, is_contraction(&node.op));
+        let mut operands: Vec<(ValueId, u64)> = Vec::new();
         for &v in &node.inputs {
-            let v = if fused { self.leaf[v.index()] } else { storage(self.graph, v) };
-            add(v, self.graph.ty(v).bytes());
+            let (source, bytes) = sources[v.index()];
+            if !operands.iter().any(|o| o.0 == source) {
+                operands.push((source, bytes));
+            }
         }
-        for &v in &node.outputs {
-            if !self.in_place_possible(id, v) {
-                add(v, self.output_bytes(v, fused));
+        let results = node.outputs.iter().filter(|v| !self.in_place_possible(id, **v));
+        let results: u64 = results.map(|&v| self.output_bytes(v, is_contraction(&node.op))).sum();
+        let there: u64 =
+            (0..around.len() as u32).map(ValueId).filter(|v| around[v.index()]).map(|v| self.bytes(v)).sum();
+        there + operands.iter().map(|o| o.1).sum::<u64>() + results
+    }
+
+    /// For every value, the least that must be in memory for a kernel that reads it, and the value that this stands for:
+    /// itself, or, where the kernel can run the elementwise chain that makes it, the widest of what the chain reads,
+    /// whichever is less. What is there anyway takes nothing more.
+    fn sources(&self, around: &[bool], fused: bool) -> Vec<(ValueId, u64)> {
+        let mut found: Vec<(ValueId, u64)> = Vec::with_capacity(around.len());
+        for node in self.graph.nodes() {
+            for &v in &node.outputs {
+                let own = if around[v.index()] { 0 } else { self.bytes(v) };
+                let widest =
+                    node.inputs.iter().map(|u| found[u.index()]).max_by_key(|s| (s.1, std::cmp::Reverse(s.0.0)));
+                found.push(match (&node.op, widest) {
+                    (Op::Reshape(_), Some(source)) => source,
+                    (op, Some(source)) if fused && op.is_elementwise() && source.1 <= own => source,
+                    _ => (v, own),
+                });
             }
         }
         found
@@ -123,9 +128,7 @@ impl Facts<'_> {
             return ty.bytes();
         }
         let ends = users.iter().flat_map(|u| &self.graph.node(*u).outputs);
-        ends.map(|e| if self.in_state[e.index()] { 0 } else { self.graph.ty(*e).bytes().min(ty.bytes()) })
-            .min()
-            .unwrap_or(0)
+        ends.map(|&e| self.bytes(e).min(ty.bytes())).min().unwrap_or(0)
     }
 
     /// Kernels that may write over an operand: then the result takes no memory of its own.
@@ -134,26 +137,21 @@ impl Facts<'_> {
         !is_contraction(&node.op) && node.inputs.iter().any(|u| self.graph.ty(*u).bytes() == self.graph.ty(v).bytes())
     }
 
-    /// Bytes that are there while a node runs though it does not touch them.
-    fn around(&self, id: NodeId) -> u64 {
-        let end = end_of_forward(self.graph);
-        let needed_by = self.ancestors(id);
-        let needs_it = self.descendants(id);
-        let touched = self.operands(id);
-        let mut bytes = 0;
-        for (i, value) in self.graph.values().iter().enumerate() {
-            let v = ValueId(i as u32);
-            let given = matches!(self.graph.node(value.node).op, Op::Input(_));
-            let made = end.is_some_and(|end| value.node > end)
-                && needed_by[value.node.index()]
-                && !self.graph.node(value.node).op.is_elementwise()
-                && !matches!(self.graph.node(value.node).op, Op::Reshape(_) | Op::Fill(_));
+    /// By value: whether it is there while a node runs, wherever else it may be needed: it was given, or made on the way
+    /// to the node and is not made again, and somebody reads it who needs the node first.
+    fn around(&self, id: NodeId) -> Vec<bool> {
+        let (on_the_way, needs_it) = (self.ancestors(id), self.descendants(id));
+        let there = |v: ValueId| {
+            let producer = self.graph.producer(v);
+            let op = &self.graph.node(producer).op;
+            let given = matches!(op, Op::Input(_));
+            let made = self.end.is_some_and(|end| producer > end)
+                && on_the_way[producer.index()]
+                && !matches!(op, Op::Reshape(_) | Op::Fill(_));
             let later = || self.readers(v).iter().any(|u| needs_it[u.index()]);
-            if (given || made) && !self.in_state[i] && !touched.iter().any(|t| t.0 == v) && later() {
-                bytes += value.ty.bytes();
-            }
-        }
-        bytes
+            !self.in_state[v.index()] && (given || made) && later()
+        };
+        (0..self.graph.values().len() as u32).map(|v| there(ValueId(v))).collect()
     }
 
     /// Nodes that read a value, themselves or through views.

@@ -5,7 +5,7 @@ use std::fmt;
 use memfit_ir::TensorType;
 
 use crate::bytes::Bytes;
-use crate::types::Phase;
+use crate::types::{Phase, Segment};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -19,8 +19,22 @@ pub enum PlanError {
     /// A plan did not pass its own validator: a bug of the planner, never the user's.
     #[error("the {} plan does not hold: {problem} (this is a bug in memfit)", phase.name())]
     Invalid { phase: Phase, problem: String },
-    #[error("a segment of {} is more than the {} that this device can use at once", Bytes(*segment), Bytes(*limit))]
-    Binding { segment: u64, limit: u64 },
+    /// One value that no kernel of the device can be given, whatever the budget.
+    #[error(
+        "{what} takes {}, more than the {} that a kernel of this device can be given at once; use a smaller batch or \
+         layer, or another device",
+        Bytes(*bytes),
+        Bytes(*limit)
+    )]
+    Binding { what: String, bytes: u64, limit: u64 },
+    #[error(
+        "the {} segment takes {}, more than the {} that this device can give as one allocation; use a smaller batch or \
+         model, or another device",
+        segment.name(),
+        Bytes(*bytes),
+        Bytes(*limit)
+    )]
+    Segment { segment: Segment, bytes: u64, limit: u64 },
     #[error("the tensors of this model have more bytes than can be counted; use smaller sizes")]
     TooLarge,
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]

@@ -13,6 +13,7 @@ pub mod draft;
 mod error;
 pub mod flow;
 pub mod lifetime;
+mod limit;
 pub mod order;
 pub mod pack;
 pub mod place;

@@ -7,13 +7,14 @@ use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{Graph, verify};
-use memfit_transform::end_of_forward;
 use memfit_transform::group::Grouping;
 use memfit_transform::samples::mixes_samples;
+use memfit_transform::{end_of_forward, save_masks};
 
 use crate::bound::{Bound, lower_bound};
 use crate::draft::{Draft, Tools, Workshop};
 use crate::error::PlanError;
+use crate::limit::{too_large_to_allocate, too_large_to_bind};
 use crate::order::Effort;
 use crate::pack::{Item, Packing, pack};
 use crate::place;
@@ -104,11 +105,10 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         options: Vec::new(),
     };
     survey.options = survey.efficient();
-    if survey.options.is_empty() {
-        let segment = survey.smallest_binding();
-        return Err(PlanError::Binding { segment, limit: target.largest_binding() });
+    match survey.options.is_empty() {
+        true => Err(survey.too_large()),
+        false => Ok(survey),
     }
-    Ok(survey)
 }
 
 fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
@@ -149,7 +149,8 @@ fn savings(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<Vec<Saving>, Pl
     let Some((phase, graph)) = graphs.iter().find(|(p, _)| p.is_training()) else { return Ok(Vec::new()) };
     let peak = |tools: Tools, grouping: Grouping| {
         let shop = Workshop { tools, grouping, ..*shop };
-        Draft::new(*phase, graph.clone(), &shop, Effort::Quick).map(|d| d.peak())
+        let graph = if tools.masks { save_masks(graph) } else { graph.clone() };
+        Draft::new(*phase, graph, &shop, Effort::Quick).map(|d| d.peak())
     };
     let mut before = peak(Tools::NONE, Grouping::Single)?;
     let stages = [
@@ -216,6 +217,7 @@ pub struct Point {
 
 impl Micro {
     fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
+        let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
         let bound = lower_bound(&graphs, state_bytes, shop);
         let (mut training, mut others) = (Vec::new(), Vec::new());
@@ -260,7 +262,13 @@ impl Survey<'_> {
         let alignment = self.target.alignment();
         let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
         for (b, micro) in self.batches.iter().enumerate() {
+            if micro.others.iter().any(|d| too_large_to_bind(d, self.target).is_some()) {
+                continue;
+            }
             for (c, candidate) in micro.training.iter().enumerate() {
+                if too_large_to_bind(&candidate.draft, self.target).is_some() {
+                    continue;
+                }
                 let peak = micro.pinned(&candidate.draft) + candidate.draft.peak();
                 all.push((micro.seconds(self.batch, &candidate.draft), micro.state_bytes + peak, b, c));
             }
@@ -277,10 +285,9 @@ impl Survey<'_> {
             let (micro, candidate) = (&self.batches[b], &self.batches[b].training[c]);
             let packing = pack(&items(&candidate.draft), alignment);
             let end = micro.pinned(&candidate.draft) + packing.capacity;
-            let transient = end.max(others[b]).max(micro.pinned_bytes);
+            let transient = end.max(others[b]).max(micro.pinned_bytes).next_multiple_of(alignment);
             let arena = micro.state_bytes + transient;
-            let fits = transient.max(micro.state_bytes) <= self.target.largest_binding();
-            if arena < best && fits {
+            if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
                 found.push(Choosable { batch: b, candidate: c, arena, transient, seconds, packing });
             }
         }
@@ -293,12 +300,18 @@ impl Survey<'_> {
         micro.others.iter().map(end).max().unwrap_or(0)
     }
 
-    fn smallest_binding(&self) -> u64 {
-        let of = |m: &Micro| {
-            let peak = m.training.iter().map(|c| m.pinned(&c.draft) + c.draft.peak()).min().unwrap_or(0);
-            peak.max(m.state_bytes)
-        };
-        self.batches.iter().map(of).min().unwrap_or(0)
+    /// Why the device can run no candidate, however large the budget: what the smallest asks of it.
+    fn too_large(&self) -> PlanError {
+        let Some(micro) = self.batches.last() else { return PlanError::TooLarge };
+        let unbound = |d: &Draft| too_large_to_bind(d, self.target);
+        let drafts = micro.training.iter().map(|c| &c.draft);
+        let Some(least) = drafts.min_by_key(|d| micro.pinned(d) + d.peak()) else { return PlanError::TooLarge };
+        let end = micro.pinned(least) + pack(&items(least), self.target.alignment()).capacity;
+        let bytes = end.max(self.others_end(micro));
+        let segment = || too_large_to_allocate(micro.state_bytes, bytes, self.target);
+        let limit = self.target.largest_segment();
+        let unbound = micro.others.iter().find_map(unbound).or_else(|| unbound(least));
+        unbound.or_else(segment).unwrap_or(PlanError::Segment { segment: Segment::Transient, bytes, limit })
     }
 
     /// Time against memory, fastest and largest first.
@@ -317,8 +330,9 @@ impl Survey<'_> {
     pub fn free_tools_bytes(&self) -> u64 {
         let micro = &self.batches[0];
         let free = &micro.training[0].draft;
-        let end = micro.pinned(free) + pack(&items(free), self.target.alignment()).capacity;
-        micro.state_bytes + end.max(self.others_end(micro)).max(micro.pinned_bytes)
+        let alignment = self.target.alignment();
+        let end = micro.pinned(free) + pack(&items(free), alignment).capacity;
+        micro.state_bytes + end.max(self.others_end(micro)).max(micro.pinned_bytes).next_multiple_of(alignment)
     }
 
     /// No plan of this model can take less.
@@ -399,7 +413,8 @@ impl Survey<'_> {
 }
 
 /// Gives every state of every program one place: kept ones side by side in the state segment, accumulators at the start
-/// of the transient segment. Returns the slots and the bytes of both.
+/// of the transient segment. Returns the slots and the bytes of both, which are whole multiples of the alignment: so is
+/// what a device takes for a segment.
 fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateSlot>, u64, u64), PlanError> {
     let mut slots: Vec<StateSlot> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
@@ -426,5 +441,5 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
             slots.push(StateSlot { name: state.name.clone(), class: state.class, ty, init: state.init, place });
         }
     }
-    Ok((slots, state_end, pinned_end.next_multiple_of(alignment)))
+    Ok((slots, state_end.next_multiple_of(alignment), pinned_end.next_multiple_of(alignment)))
 }

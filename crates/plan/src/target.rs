@@ -16,8 +16,11 @@ pub trait Target {
     /// Every placement starts at a multiple of this; a power of two.
     fn alignment(&self) -> u64;
 
-    /// The largest segment that a kernel can be given; larger ones cannot be used at all.
+    /// Most bytes of one value, or of one kernel's scratch: what a kernel can be given as one operand.
     fn largest_binding(&self) -> u64;
+
+    /// Most bytes of one segment: what the device can give as one allocation. May be more than a kernel can be given.
+    fn largest_segment(&self) -> u64;
 
     /// Whether the kernel gives the right result when `output` lies exactly where `input` lay.
     fn can_run_in_place(

@@ -13,6 +13,15 @@ pub enum Segment {
     Transient,
 }
 
+impl Segment {
+    pub fn name(self) -> &'static str {
+        match self {
+            Segment::State => "state",
+            Segment::Transient => "transient",
+        }
+    }
+}
+
 /// Bytes `offset .. offset + size` of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {

@@ -15,11 +15,14 @@ struct Written {
 
 /// Checks that a program only reads what is there, stays inside its segments, and leaves every state updated.
 pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), String> {
-    let (graph, alignment) = (&program.graph, target.alignment());
+    let graph = &program.graph;
+    if plan.state_bytes.max(plan.transient_bytes) > target.largest_segment() {
+        return Err(format!("a segment is larger than the {} that the device can give", target.largest_segment()));
+    }
     let mut memory: Vec<Written> = Vec::new();
     for v in (0..graph.values().len() as u32).map(ValueId) {
         if let Some(place) = program.place(v) {
-            check_place(plan, graph, v, place, alignment)?;
+            check_place(plan, graph, v, place, target)?;
         }
         if matches!(graph.producer_op(v), Op::Input(_) | Op::State(_)) {
             write(program, &mut memory, v)?;
@@ -38,7 +41,7 @@ pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(
         }
         if let Some(scratch) = step.scratch {
             let problem = |e| format!("step {number}: the scratch {e}");
-            bounds(plan, scratch, alignment).map_err(problem)?;
+            bounds(plan, scratch, target).map_err(problem)?;
             // Scratch and results must not overlap each other or anything that is read in this step.
             for v in reads.iter().chain(&step.group.writes) {
                 if program.place(*v).is_some_and(|p| overlap(p, scratch)) {
@@ -130,20 +133,27 @@ fn read(program: &Program, memory: &[Written], v: ValueId) -> Result<(), String>
     }
 }
 
-fn check_place(plan: &Plan, graph: &Graph, v: ValueId, place: Place, alignment: u64) -> Result<(), String> {
+fn check_place(plan: &Plan, graph: &Graph, v: ValueId, place: Place, target: &dyn Target) -> Result<(), String> {
     if place.size != graph.ty(v).bytes() {
         return Err(format!("%{} is {} but has {} bytes", v.0, graph.ty(v), place.size));
     }
-    bounds(plan, place, alignment).map_err(|e| format!("%{} {e}", v.0))
+    bounds(plan, place, target).map_err(|e| format!("%{} {e}", v.0))
 }
 
-fn bounds(plan: &Plan, place: Place, alignment: u64) -> Result<(), String> {
+fn bounds(plan: &Plan, place: Place, target: &dyn Target) -> Result<(), String> {
+    if place.size > target.largest_binding() {
+        return Err(format!(
+            "has {} bytes, more than the {} that a kernel can be given",
+            place.size,
+            target.largest_binding()
+        ));
+    }
     let limit = match place.segment {
         Segment::State => plan.state_bytes,
         Segment::Transient => plan.transient_bytes,
     };
     match place.offset.checked_add(place.size) {
-        Some(end) if end <= limit && place.offset.is_multiple_of(alignment) => Ok(()),
+        Some(end) if end <= limit && place.offset.is_multiple_of(target.alignment()) => Ok(()),
         Some(_) | None => {
             Err(format!("lies at {} with {} bytes, outside of {limit} or unaligned", place.offset, place.size))
         }

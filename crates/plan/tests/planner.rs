@@ -22,6 +22,9 @@ impl Target for Paper {
     fn largest_binding(&self) -> u64 {
         1 << 20
     }
+    fn largest_segment(&self) -> u64 {
+        1 << 20
+    }
     fn can_run_in_place(&self, graph: &Graph, group: &Group, _: ValueId, output: ValueId) -> bool {
         let root = graph.node(group.root());
         root.op.is_elementwise() || !root.op.is_pure() || !root.outputs.contains(&output)
@@ -43,6 +46,9 @@ impl Target for Apart {
     }
     fn largest_binding(&self) -> u64 {
         Paper.largest_binding()
+    }
+    fn largest_segment(&self) -> u64 {
+        Paper.largest_segment()
     }
     fn can_run_in_place(&self, graph: &Graph, group: &Group, _: ValueId, _: ValueId) -> bool {
         !graph.node(group.root()).op.is_pure()
@@ -161,7 +167,7 @@ fn a_budget_is_refused_one_byte_below_what_is_needed() {
 #[test]
 fn a_segment_larger_than_the_device_can_use_is_refused() {
     let error = plan(&|micro| Ok(source(40_000, micro)), &Paper, &Request::new(40_000)).unwrap_err();
-    assert!(matches!(error, PlanError::Binding { .. }), "{error}");
+    assert!(matches!(error, PlanError::Binding { .. } | PlanError::Segment { .. }), "{error}");
 }
 
 #[test]

@@ -22,6 +22,9 @@ impl Target for Even {
     fn largest_binding(&self) -> u64 {
         1 << 40
     }
+    fn largest_segment(&self) -> u64 {
+        1 << 40
+    }
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
         let root = graph.node(group.root());
         let elementwise = root.op.is_elementwise() && graph.ty(input) == graph.ty(output);

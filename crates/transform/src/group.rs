@@ -144,14 +144,15 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
             // It goes with the contraction that reads it, and nobody else does.
             continue;
         }
-        if grouping == Grouping::Fused && waits(graph, &needed, id, &in_prologue) {
-            // It goes with its reader, and is ready when its source is.
-            of[id.index()] = of[graph.producer(node.inputs[0]).index()];
+        if grouping == Grouping::Fused && waits(graph, &needed, &waiting, id, &in_prologue) {
+            // It goes with its reader, and is ready when its sources are.
+            of[id.index()] = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max();
             waiting[id.index()] = true;
             continue;
         }
+        let members = with_waiting(graph, &waiting, id);
         let joined = match grouping {
-            Grouping::Fused => joinable(graph, &groups, &of, &waiting, id),
+            Grouping::Fused => joinable(graph, &groups, &of, &members, id),
             Grouping::Single => None,
         };
         let index = joined.unwrap_or_else(|| {
@@ -162,9 +163,10 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
             groups[index].before = before[id.index()].len();
             groups[index].nodes.clone_from(&before[id.index()]);
         }
-        for member in waiting_for(graph, &waiting, id).chain([id]) {
+        for member in members {
             groups[index].nodes.push(member);
             of[member.index()] = Some(index);
+            waiting[member.index()] = false;
         }
     }
     for g in &mut groups {
@@ -185,31 +187,46 @@ fn widens(graph: &Graph, node: &memfit_ir::Node) -> bool {
     node.op == Op::Cast(DType::F32) && matches!(graph.ty(node.inputs[0]).dtype, DType::F16 | DType::BF16)
 }
 
-/// Whether a node is such a cast, read by one elementwise node, element for element: it joins its reader, unless that goes with
-/// a contraction to which the cast does not belong.
-fn waits(graph: &Graph, needed: &Needed, id: NodeId, in_prologue: &[bool]) -> bool {
+/// Whether a node leaves it to its reader which group both join: it has but one, an elementwise node that reads it element
+/// for element, and itself reads but one tensor of its shape, which has no more bytes. So if the reader comes much later, what
+/// lies in memory until then is that tensor and not this one: which costs nothing where it is kept anyway, as for a value
+/// that is made again.
+fn waits(graph: &Graph, needed: &Needed, waiting: &[bool], id: NodeId, in_prologue: &[bool]) -> bool {
     let node = graph.node(id);
+    if !node.op.is_elementwise() {
+        return false;
+    }
     let v = node.outputs[0];
     let [reader] = needed.users[v.index()][..] else { return false };
     if in_prologue[reader.index()] {
         return false;
     }
     let reader = graph.node(reader);
-    widens(graph, node)
-        && !needed.at_end[v.index()]
+    let mut sources = node.inputs.iter().filter(|u| graph.shape(**u) == graph.shape(v));
+    let one = sources.next().is_some_and(|u| graph.ty(*u).bytes() <= graph.ty(v).bytes()) && sources.next().is_none();
+    !needed.at_end[v.index()]
+        && one
+        && with_waiting(graph, waiting, id).len() < MAX_NODES / 2
         && reader.op.is_elementwise()
         && graph.shape(reader.outputs[0]) == graph.shape(v)
         && !vectors(&reader.op, &reader.inputs).any(|&vector| vector == v)
 }
 
-/// The casts that a node's inputs wait as, each once.
-fn waiting_for<'a>(graph: &'a Graph, waiting: &'a [bool], id: NodeId) -> impl Iterator<Item = NodeId> + 'a {
-    let inputs = &graph.node(id).inputs;
-    let first = |i: usize| !inputs[..i].contains(&inputs[i]);
-    (0..inputs.len()).filter(move |&i| first(i)).map(|i| graph.producer(inputs[i])).filter(|n| waiting[n.index()])
+/// A node with the nodes that wait for it, in order.
+fn with_waiting(graph: &Graph, waiting: &[bool], id: NodeId) -> Vec<NodeId> {
+    let mut found = Vec::new();
+    for &v in &graph.node(id).inputs {
+        let producer = graph.producer(v);
+        if waiting[producer.index()] && !found.contains(&producer) {
+            found.extend(with_waiting(graph, waiting, producer));
+        }
+    }
+    found.push(id);
+    found
 }
 
-fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], waiting: &[bool], id: NodeId) -> Option<usize> {
+/// The group that a node can join, with the `members` that wait for it.
+fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], members: &[NodeId], id: NodeId) -> Option<usize> {
     let node = graph.node(id);
     if !node.op.is_elementwise() || widens(graph, node) {
         return None;
@@ -217,17 +234,19 @@ fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], waiting: &[bo
     let latest = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max()?;
     let group = &groups[latest];
     let root = graph.node(group.root());
-    let open = group.behind().len() + 1 + waiting_for(graph, waiting, id).count() < MAX_NODES
-        && (root.op.is_elementwise() || is_contraction(&root.op));
+    let open =
+        group.behind().len() + members.len() < MAX_NODES && (root.op.is_elementwise() || is_contraction(&root.op));
     let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
-    // Everything that the node takes from the group must be inside it, element for element: not a view of it.
-    let direct = node
-        .inputs
-        .iter()
-        .filter(|&&v| of[graph.producer(v).index()] == Some(latest))
-        .map(|&v| if waiting[graph.producer(v).index()] { graph.node(graph.producer(v)).inputs[0] } else { v })
-        .all(|v| group.contains(graph.producer(v)) && graph.shape(v) == graph.shape(node.outputs[0]));
-    (open && same_shape && direct && elementwise_in(graph, node, group)).then_some(latest)
+    // Everything that is taken from the group must be inside it, element for element: not a view of it, nor as a vector.
+    let direct = |m: &NodeId| {
+        let member = graph.node(*m);
+        let outside = |v: &&ValueId| !members.contains(&graph.producer(**v));
+        let taken = member.inputs.iter().filter(outside).filter(|v| of[graph.producer(**v).index()] == Some(latest));
+        let element =
+            |v: &ValueId| group.contains(graph.producer(*v)) && graph.shape(*v) == graph.shape(node.outputs[0]);
+        taken.into_iter().all(element) && elementwise_in(graph, member, group)
+    };
+    (open && same_shape && members.iter().all(direct)).then_some(latest)
 }
 
 /// The vectors of the batch-norm family are read whole before the first element, so they must come from outside.

@@ -33,6 +33,7 @@ fn show(as_json: bool) -> Result<()> {
             "memory_bytes": total, "available_bytes": available, "profile": describe(&profile, file.as_deref()),
         });
         say!("{event}");
+        gpus(as_json);
         return Ok(());
     }
     say!("cpu      {cpu}: {cores} threads, instructions: {} (of {})", sets[0], sets.join(", "));
@@ -44,6 +45,7 @@ fn show(as_json: bool) -> Result<()> {
         None => say!("profile  \"{}\", which ships with memfit; --calibrate measures this machine", profile.name),
     }
     print_constants(&profile);
+    gpus(as_json);
     Ok(())
 }
 
@@ -107,4 +109,35 @@ fn meminfo(key: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(_: bool) {}
+
+/// A GPU that cannot be opened is listed with the reason.
+#[cfg(feature = "gpu")]
+fn gpus(as_json: bool) {
+    for found in memfit::gpu::devices() {
+        match found {
+            Ok(gpu) if as_json => say!(
+                "{}",
+                json!({
+                    "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
+                    "alignment_bytes": gpu.limits.alignment, "largest_operand_bytes": gpu.limits.binding,
+                    "largest_segment_bytes": gpu.limits.buffer,
+                })
+            ),
+            Ok(gpu) => say!(
+                "{}  {} ({}, {}); operands up to {}, segments up to {}",
+                gpu.id,
+                gpu.name,
+                gpu.kind.name(),
+                gpu.api,
+                Bytes(gpu.limits.binding),
+                Bytes(gpu.limits.buffer)
+            ),
+            Err(e) if as_json => say!("{}", json!({ "device": "gpu", "error": e.to_string() })),
+            Err(e) => say!("{e}"),
+        }
+    }
 }

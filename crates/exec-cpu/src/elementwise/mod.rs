@@ -7,6 +7,7 @@ mod bits;
 mod lanes;
 mod narrow;
 mod operand;
+mod setup;
 mod tape;
 
 pub use tape::{Bound, Tape};

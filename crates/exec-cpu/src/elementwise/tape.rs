@@ -11,7 +11,8 @@ use memfit_transform::group::is_immediate;
 use super::TILE;
 use super::bits;
 use super::lanes::{self, GradVectors, Mask};
-use super::operand::{Strides, load_lanes, repeat, round_lanes, store_lanes};
+use super::operand::{Strides, load_lanes, round_lanes, store_lanes};
+use super::setup::Setup;
 use crate::isa::Isa;
 use crate::memory::Memory;
 
@@ -26,7 +27,7 @@ pub struct Tape {
     registers: Vec<Register>,
     instructions: Vec<Instruction>,
     /// What is set before the first tile, in the shared part of the scratch.
-    prologue: Vec<Prologue>,
+    setup: Vec<Setup>,
     slots: usize,
     shared: usize,
 }
@@ -65,20 +66,6 @@ enum Register {
 }
 
 #[derive(Clone, Debug)]
-enum Prologue {
-    /// A number, as lane bits.
-    Number { bits: u32, at: usize },
-    /// One element of memory.
-    Scalar { value: ValueId, dtype: DType, at: usize },
-    /// A vector of memory, repeated.
-    Vector { value: ValueId, dtype: DType, period: usize, at: usize },
-    /// scale ÷ √(var + eps), repeated.
-    Factor { var: ValueId, scale: ValueId, eps: f32, period: usize, at: usize },
-    /// The three factors of the batch-norm gradient, repeated, one after the other.
-    GradFactors { inputs: [ValueId; 4], eps: f32, batch_stats: bool, rows: usize, period: usize, at: usize },
-}
-
-#[derive(Clone, Debug)]
 struct Instruction {
     code: Code,
     inputs: Vec<usize>,
@@ -109,7 +96,7 @@ impl Tape {
                 elements: shape.iter().product(),
                 registers: Vec::new(),
                 instructions: Vec::new(),
-                prologue: Vec::new(),
+                setup: Vec::new(),
                 slots: 0,
                 shared: 0,
             },
@@ -157,7 +144,7 @@ impl Tape {
         let places = |v: ValueId| place(v);
         Bound {
             registers: self.registers.iter().map(|r| value_of(r).map(places)).collect(),
-            prologue: self.prologue.iter().map(|p| p.values().map(|v| v.map(places))).collect(),
+            setup: self.setup.iter().map(|p| p.values().map(|v| v.map(places))).collect(),
             clocks: self
                 .instructions
                 .iter()
@@ -185,17 +172,6 @@ fn value_of(r: &Register) -> Option<ValueId> {
     }
 }
 
-impl Prologue {
-    fn values(&self) -> [Option<ValueId>; 4] {
-        match *self {
-            Prologue::Number { .. } => [None; 4],
-            Prologue::Scalar { value, .. } | Prologue::Vector { value, .. } => [Some(value), None, None, None],
-            Prologue::Factor { var, scale, .. } => [Some(var), Some(scale), None, None],
-            Prologue::GradFactors { inputs, .. } => inputs.map(Some),
-        }
-    }
-}
-
 struct Maker<'a> {
     graph: &'a Graph,
     shape: &'a [usize],
@@ -219,7 +195,7 @@ impl Maker<'_> {
                 let mean = self.vector(node.inputs[1], period);
                 let at = self.share(period + TILE);
                 let [var, scale] = [node.inputs[2], node.inputs[3]];
-                self.tape.prologue.push(Prologue::Factor { var, scale, eps: e.0, period, at });
+                self.tape.setup.push(Setup::Factor { var, scale, eps: e.0, period, at });
                 let factor = self.register(Register::Periodic { at, period });
                 let bias = self.vector(node.inputs[4], period);
                 (Code::Op { op: node.op.clone(), float: true }, vec![self.read(node, 0), mean, factor, bias])
@@ -231,7 +207,7 @@ impl Maker<'_> {
                 let at = self.share(3 * (period + TILE));
                 let inputs = [node.inputs[2], node.inputs[3], node.inputs[5], node.inputs[6]];
                 let (eps, batch_stats) = (b.eps, b.batch_stats);
-                self.tape.prologue.push(Prologue::GradFactors { inputs, eps, batch_stats, rows, period, at });
+                self.tape.setup.push(Setup::GradFactors { inputs, eps, batch_stats, rows, period, at });
                 let factors =
                     [0, 1, 2].map(|i| self.register(Register::Periodic { at: at + i * (period + TILE), period }));
                 let [a, b, c] = factors;
@@ -288,7 +264,7 @@ impl Maker<'_> {
             self.number(value)
         } else if ty.elements() == 1 && self.tape.elements != 1 {
             let at = self.share(TILE);
-            self.tape.prologue.push(Prologue::Scalar { value, dtype, at });
+            self.tape.setup.push(Setup::Scalar { value, dtype, at });
             Register::Constant { at }
         } else if ty.elements() == self.tape.elements {
             match dtype {
@@ -316,7 +292,7 @@ impl Maker<'_> {
             DType::Bit => unreachable!("the type rules refuse a constant of bits"),
         };
         let at = self.share(TILE);
-        self.tape.prologue.push(Prologue::Number { bits, at });
+        self.tape.setup.push(Setup::Number { bits, at });
         Register::Constant { at }
     }
 
@@ -326,7 +302,7 @@ impl Maker<'_> {
 
     fn vector_of(&mut self, value: ValueId, dtype: DType, period: usize) -> usize {
         let at = self.share(period + TILE);
-        self.tape.prologue.push(Prologue::Vector { value, dtype, period, at });
+        self.tape.setup.push(Setup::Vector { value, dtype, period, at });
         self.register(Register::Periodic { at, period })
     }
 }
@@ -337,8 +313,8 @@ pub struct Bound {
     tape: Tape,
     /// By register, where it is in memory.
     registers: Vec<Option<Place>>,
-    /// By step of the prologue, what it reads.
-    prologue: Vec<[Option<Place>; 4]>,
+    /// By step of the setup, what it reads.
+    setup: Vec<[Option<Place>; 4]>,
     /// By instruction, the clock of a dropout.
     clocks: Vec<Option<Place>>,
     results: Vec<Written>,
@@ -365,42 +341,9 @@ impl Bound {
     /// `scratch` has [`Tape::scratch_len`] elements, and the operands are in `memory`.
     pub unsafe fn prepare(&self, memory: &Memory, scratch: *mut f32) {
         let tile = self.tape.tile();
-        for (step, places) in self.tape.prologue.iter().zip(&self.prologue) {
-            let from = |i: usize| places[i].map_or(std::ptr::null_mut(), |p| memory.at(p));
-            let vector = |i: usize, n: usize| -> &[f32] {
-                // SAFETY: the operand has n elements, by the shape rules.
-                unsafe { std::slice::from_raw_parts(from(i).cast(), n) }
-            };
-            // SAFETY: the offsets lie inside the shared part, which has room for a period and a tile.
-            unsafe {
-                match *step {
-                    Prologue::Number { bits, at } => {
-                        (0..tile).for_each(|i| *scratch.add(at + i) = f32::from_bits(bits));
-                    }
-                    Prologue::Scalar { dtype, at, .. } => {
-                        load_lanes(Isa::Portable, from(0), dtype, 1, scratch.add(at));
-                        let lane = *scratch.add(at);
-                        (0..tile).for_each(|i| *scratch.add(at + i) = lane);
-                    }
-                    Prologue::Vector { dtype, period, at, .. } => {
-                        load_lanes(Isa::Portable, from(0), dtype, period, scratch.add(at));
-                        repeat(scratch.add(at), period);
-                    }
-                    Prologue::Factor { eps, period, at, .. } => {
-                        let (var, scale) = (vector(0, period), vector(1, period));
-                        for i in 0..period {
-                            *scratch.add(at + i) = scale[i] / (var[i] + eps).sqrt();
-                        }
-                        repeat(scratch.add(at), period);
-                    }
-                    Prologue::GradFactors { eps, batch_stats, rows, period, at, .. } => {
-                        let v = [0, 1, 2, 3].map(|i| vector(i, period));
-                        let [a, b, c] = [0, 1, 2].map(|i| scratch.add(at + i * (period + TILE)));
-                        grad_factors(v, eps, batch_stats, rows, [a, b, c]);
-                        [a, b, c].into_iter().for_each(|p| repeat(p, period));
-                    }
-                }
-            }
+        for (step, places) in self.tape.setup.iter().zip(&self.setup) {
+            // SAFETY: passed on.
+            unsafe { step.run(places.map(|p| p.map_or(std::ptr::null_mut(), |p| memory.at(p))), tile, scratch) };
         }
     }
 
@@ -563,21 +506,5 @@ impl Pointers {
         });
         // SAFETY: the first n have just been written.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), n) }
-    }
-}
-
-/// dx = a·dy + b·(x − mean) + c, from (var, scale, dscale, dbias).
-unsafe fn grad_factors(v: [&[f32]; 4], eps: f32, batch_stats: bool, rows: usize, to: [*mut f32; 3]) {
-    let [var, scale, dscale, dbias] = v;
-    let per_row = if batch_stats { 1.0 / rows as f32 } else { 0.0 };
-    for i in 0..var.len() {
-        let rstd = 1.0 / (var[i] + eps).sqrt();
-        let a = scale[i] * rstd;
-        // SAFETY: the caller gives room for as many lanes as there are channels.
-        unsafe {
-            *to[0].add(i) = a;
-            *to[1].add(i) = -a * rstd * dscale[i] * per_row;
-            *to[2].add(i) = -a * dbias[i] * per_row;
-        }
     }
 }

@@ -58,13 +58,13 @@ impl Reading {
     fn new(g: &Gemm, shape: &Shape) -> Reading {
         match g.a {
             // Rows that are one after the other are computed together.
-            A::Rows { stride, .. } if stride == g.k && stride <= KC => Reading::Strip(STRIP),
+            A::Rows { stride, .. } if stride == g.k && stride <= KC => Reading::Strip(STRIP.min(g.m * g.k)),
             A::Rows { .. } => Reading::Direct,
             A::Columns { .. } => Reading::Strip(shape.mc * shape.kc),
-            A::Patches(ref p) if shape.whole_b => Reading::Window(p.window(shape.mc)),
+            A::Patches(ref p) if shape.whole_b => Reading::Window(p.window(shape.mc).min(p.elements(g.m))),
             // Each depth reads all rows, so that a window would start anew for each.
             A::Patches(_) => Reading::Direct,
-            A::PatchColumns(ref p) => Reading::Window(p.window(shape.kc)),
+            A::PatchColumns(ref p) => Reading::Window(p.window(shape.kc).min(p.elements(g.k))),
         }
     }
 
@@ -79,10 +79,15 @@ impl Reading {
 /// Elements of scratch for fed operands on one thread.
 pub fn strip_len(g: &Gemm, shape: &Shape, fed: Fed) -> usize {
     let a = if fed.a { Reading::new(g, shape).len() } else { 0 };
-    a + if fed.b { STRIP } else { 0 }
+    a + if fed.b { STRIP.min(shape.nc * shape.kc) } else { 0 }
 }
 
 impl Patches {
+    /// Of all images together, whose grids have this many pixels.
+    pub fn elements(&self, pixels: usize) -> usize {
+        pixels / (self.grid[0] * self.grid[1]).max(1) * self.size[0] * self.size[1] * self.channels
+    }
+
     /// Most elements between the first and the last line that `pixels` neighbouring pixels of the grid read.
     fn window(&self, pixels: usize) -> usize {
         let ([rows, across], [height, width]) = (self.grid, self.size);
@@ -163,7 +168,7 @@ impl<'a> Packer<'a> {
                     }
                 }
                 A::Rows { start, stride } => {
-                    let at_once = STRIP / stride;
+                    let at_once = (STRIP / stride).min(self.g.m);
                     for i0 in (0..m).step_by(at_once) {
                         let n = at_once.min(m - i0);
                         let at = number(start) + (rows.start + i0) * stride;
@@ -237,7 +242,7 @@ impl<'a> Packer<'a> {
         unsafe {
             match self.g.b {
                 B::Rows { start, stride } => {
-                    let at_once = (STRIP / n).max(1);
+                    let at_once = (STRIP / n).min(depth).max(1);
                     for p in (0..depth).step_by(at_once) {
                         let rows = at_once.min(depth - p);
                         let at = number(start) + (depths.start + p) * stride + columns.start;

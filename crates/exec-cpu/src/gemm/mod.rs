@@ -91,8 +91,8 @@ impl Shape {
         let most = match g.a {
             // A window over depths would start anew for every block of rows.
             A::PatchColumns(_) if fed.a => 0,
-            // And one over rows for every block of depths.
-            A::Patches(_) if fed.a => 2 * WHOLE_B,
+            // And one over rows for every block of depths: worth a larger B, if that is small beside the image.
+            A::Patches(ref p) if fed.a && k * nc <= p.elements(m) / 2 => 2 * WHOLE_B,
             A::Rows { .. } | A::Columns { .. } | A::Patches(_) | A::PatchColumns(_) => WHOLE_B,
         };
         Shape { mc, nc, kc, whole_b: k * nc <= most }

@@ -83,12 +83,17 @@ impl Executor for ReferenceExecutor {
         arena.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) {
+    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
         bytes.copy_from_slice(&arena.bytes(place)[..bytes.len()]);
+        Ok(())
     }
 
     fn fill(&self, arena: &mut HostArena, place: Place, byte: u8) {
         arena.bytes_mut(place).fill(byte);
+    }
+
+    fn wait(&self) -> Result<(), ExecError> {
+        Ok(())
     }
 }
 
@@ -117,6 +122,10 @@ impl Target for ReferenceExecutor {
     }
 
     fn largest_binding(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn largest_segment(&self) -> u64 {
         u64::MAX
     }
 

@@ -1,0 +1,146 @@
+//! The executor itself: what the planner may ask of a GPU, and how plans run on it.
+
+use std::sync::Arc;
+
+use cubecl::bytes::Bytes;
+use cubecl::future::block_on;
+use cubecl::prelude::Client;
+use memfit_exec::{ExecError, Executor, Growth, KernelError};
+use memfit_ir::{Graph, Op, ValueId, cost};
+use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_transform::Group;
+use memfit_transform::group::is_contraction;
+
+use crate::arena::GpuArena;
+use crate::device::{Gpu, open};
+use crate::launch::{Kernel, compile, home, launch_fill};
+
+pub struct GpuExecutor {
+    gpu: Arc<Gpu>,
+}
+
+impl GpuExecutor {
+    /// On the GPU of this number; see [`crate::devices`].
+    pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
+        Ok(GpuExecutor { gpu: open(index)? })
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// What the runtime has reserved on the device, in bytes: the segments, and beside them what it keeps for parameters
+    /// of kernels and for copies to the host.
+    pub fn reserved_bytes(&self) -> Reserved {
+        let report = self.gpu.client.memory_report(cubecl::MemoryScope::Device);
+        let segments = report.streams.iter().map(|s| s.pools.dedicated.usage.bytes_in_use).sum();
+        Reserved { segments, all: report.usage().bytes_reserved }
+    }
+
+    fn client(&self) -> &Client {
+        &self.gpu.client
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Of all arenas on the device.
+    pub segments: u64,
+    pub all: u64,
+}
+
+impl Target for GpuExecutor {
+    /// Products are summed up where their result goes if they can be; chains keep all in registers.
+    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
+        let root = graph.node(group.root());
+        let needed = is_contraction(&root.op) && home(graph, group).is_none();
+        if needed { graph.ty(root.outputs[0]).bytes() } else { 0 }
+    }
+
+    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64 {
+        let crossing: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
+        let root = graph.node(group.root());
+        let mut launches = 1.0;
+        let (mut bytes, mut flops) = (crossing, 0);
+        if is_contraction(&root.op) {
+            flops = cost(graph, group.root()).flops;
+            if group.nodes.len() > 1 {
+                // The chain is a kernel of its own, which reads the product again and writes over it.
+                launches = 2.0;
+                bytes += 2 * graph.ty(root.outputs[0]).bytes();
+            }
+        }
+        launches * profile.launch_us * 1e-6
+            + flops as f64 / (profile.gflops * 1e9)
+            + bytes as f64 / (profile.gbytes * 1e9)
+    }
+
+    fn alignment(&self) -> u64 {
+        self.gpu.limits.alignment
+    }
+
+    fn largest_binding(&self) -> u64 {
+        self.gpu.limits.binding
+    }
+
+    fn largest_segment(&self) -> u64 {
+        self.gpu.limits.buffer
+    }
+
+    fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
+        let root = graph.node(group.root());
+        // Element by element: a unit reads its own element before it writes it, and nobody else's.
+        let same = graph.ty(input).elements() == graph.ty(output).elements()
+            && graph.ty(input).dtype == graph.ty(output).dtype;
+        // A product does not, and where it is summed up nothing of before is left.
+        let behind_product = || !root.inputs.contains(&input) && home(graph, group) != Some(output);
+        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && behind_product()))
+    }
+}
+
+impl Executor for GpuExecutor {
+    type Arena = GpuArena;
+    type Kernel = Kernel;
+
+    fn target(&self) -> &dyn Target {
+        self
+    }
+
+    /// A device gives an allocation whole: it cannot grow page by page.
+    fn allocate(&self, state_bytes: u64, transient_bytes: u64, _: Growth) -> Result<GpuArena, ExecError> {
+        GpuArena::new(&self.gpu, state_bytes, transient_bytes)
+    }
+
+    fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
+        compile(&self.gpu, program, step)
+    }
+
+    fn launch(&self, kernel: &Kernel, arena: &mut GpuArena) -> Result<(), KernelError> {
+        kernel.launch(self.client(), arena);
+        Ok(())
+    }
+
+    fn write(&self, arena: &mut GpuArena, place: Place, offset: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let to = arena.part(place, offset, bytes.len() as u64);
+            self.client().write(&to, Bytes::from_bytes_vec(bytes.to_vec()));
+        }
+    }
+
+    fn read(&self, arena: &GpuArena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        if !bytes.is_empty() {
+            let from = arena.part(place, 0, bytes.len() as u64);
+            let read = self.client().read_one(from).map_err(|e| self.gpu.error(e))?;
+            bytes.copy_from_slice(&read[..bytes.len()]);
+        }
+        Ok(())
+    }
+
+    fn fill(&self, arena: &mut GpuArena, place: Place, byte: u8) {
+        launch_fill(self.client(), arena, place, byte);
+    }
+
+    fn wait(&self) -> Result<(), ExecError> {
+        block_on(self.client().sync()).map_err(|e| self.gpu.error(e))
+    }
+}

@@ -1,0 +1,4 @@
+//! What runs on the device, written in cubecl: plain functions over slices, without a word of plans.
+
+pub mod elementwise;
+pub mod fill;

@@ -1,0 +1,146 @@
+//! From a planned group to something that can be launched, or to a refusal that names the op, the layer and the cure.
+
+use cubecl::calculate_cube_count_elemwise;
+use cubecl::prelude::*;
+use memfit_exec::ExecError;
+use memfit_ir::{DType, Graph, Node, NodeId, Op, ValueId};
+use memfit_plan::{Place, Program, Step};
+use memfit_transform::Group;
+
+use crate::arena::{GpuArena, WORD};
+use crate::chain::{Chain, instruction_of};
+use crate::device::Gpu;
+use crate::kernels::elementwise::chain;
+use crate::kernels::fill::fill;
+use crate::product::Product;
+
+/// A compiled group: a product, a chain, or a product and the chain over it.
+pub struct Kernel {
+    product: Option<Product>,
+    chain: Option<Chain>,
+}
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
+    let (graph, group) = (&program.graph, &step.group);
+    for &id in &group.nodes {
+        check(graph, id)?;
+    }
+    let root = graph.node(group.root());
+    // A tensor of no elements is there without any work.
+    if graph.ty(root.outputs[0]).elements() == 0 {
+        return Ok(Kernel { product: None, chain: None });
+    }
+    let Op::MatMul(op) = root.op else {
+        let chain = Chain::new(program, &group.nodes, &group.writes, None);
+        return Ok(Kernel { product: None, chain: Some(within(gpu, root, chain)?) });
+    };
+    let raw = root.outputs[0];
+    let place = match (home(graph, group), step.scratch) {
+        (Some(v), _) => placed(program, v),
+        (None, Some(scratch)) => scratch,
+        (None, None) => return Err(unsupported(root, "the plan gives it no scratch; plan for this device".into())),
+    };
+    let input = |i: usize| (placed(program, root.inputs[i]), graph.shape(root.inputs[i]));
+    let product = Product::new(&gpu.client, op, [input(0), input(1), (place, graph.shape(raw))])
+        .map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))?;
+    let chain = (group.nodes.len() > 1)
+        .then(|| within(gpu, root, Chain::new(program, &group.nodes[1..], &group.writes, Some((raw, place)))))
+        .transpose()?;
+    Ok(Kernel { product: Some(product), chain })
+}
+
+/// The value in whose place a product is summed up: itself if it leaves the group, else the last result of its type that
+/// does not take over a state (whose old content the chain may still read). None: in scratch.
+pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
+    let raw = graph.node(group.root()).outputs[0];
+    if group.writes.contains(&raw) {
+        return Some(raw);
+    }
+    let taken_over = |v: ValueId| graph.donations.iter().any(|d| d.new == v);
+    group.writes.iter().rev().copied().find(|&v| graph.ty(v).dtype == graph.ty(raw).dtype && !taken_over(v))
+}
+
+/// A validated plan places every value that crosses groups.
+pub fn placed(program: &Program, v: ValueId) -> Place {
+    match program.place(v) {
+        Some(place) => place,
+        None => unreachable!("%{} of {} has no place in a validated plan", v.0, program.phase.name()),
+    }
+}
+
+/// Whether there is a kernel for a node.
+fn check(graph: &Graph, id: NodeId) -> Result<(), ExecError> {
+    let node = graph.node(id);
+    let known = match &node.op {
+        Op::MatMul(_) => node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
+        op => instruction_of(op).is_some(),
+    };
+    if !known {
+        return Err(unsupported(node, "there is no GPU kernel for it yet; run it on the CPU".into()));
+    }
+    match node.inputs.iter().chain(&node.outputs).find(|&&v| graph.ty(v).dtype != DType::F32) {
+        None => Ok(()),
+        Some(&v) => {
+            let problem = format!("it has an operand of {}, and there are only kernels for f32", graph.ty(v));
+            Err(unsupported(node, format!("{problem} yet; use f32 or run it on the CPU")))
+        }
+    }
+}
+
+/// A device binds only so many operands at once.
+fn within(gpu: &Gpu, root: &Node, chain: Chain) -> Result<Chain, ExecError> {
+    let (given, most) = (chain.operands.len(), gpu.limits.bindings);
+    if given <= most {
+        return Ok(chain);
+    }
+    let problem = format!("its group has {given} operands, but a kernel takes at most {most}; plan every node alone");
+    Err(unsupported(root, problem))
+}
+
+fn unsupported(node: &Node, problem: String) -> ExecError {
+    ExecError::Unsupported { op: node.op.name(), layer: node.scope.clone(), problem }
+}
+
+impl Kernel {
+    pub fn launch(&self, client: &Client, arena: &GpuArena) {
+        if let Some(product) = &self.product {
+            product.launch(client, arena);
+        }
+        if let Some(chain) = &self.chain {
+            launch_chain(client, arena, chain);
+        }
+    }
+}
+
+fn launch_chain(client: &Client, arena: &GpuArena, c: &Chain) {
+    // SAFETY: a slice has as many elements as its place.
+    let buffer = |p: &Place| unsafe { BufferArg::from_raw_parts(arena.slice(*p), (p.size / WORD) as usize) };
+    let buffers: SequenceArg<Box<[f32]>> = c.operands.iter().map(buffer).collect();
+    let numbers: SequenceArg<u32> = c.numbers.iter().copied().collect();
+    let dim = cube_dim(client);
+    let count = calculate_cube_count_elemwise(client, c.elements, dim);
+    // SAFETY: units beyond the elements end at once, and broadcast positions lie inside of their operand.
+    unsafe { chain::launch_unchecked(client, count, dim, buffers, numbers, c.elements, c.tape.clone()) };
+}
+
+/// Sets every byte of a place, up to the end of its last word.
+pub fn launch_fill(client: &Client, arena: &GpuArena, place: Place, byte: u8) {
+    let words = place.size.div_ceil(WORD) as usize;
+    if words == 0 {
+        return;
+    }
+    let dim = cube_dim(client);
+    let count = calculate_cube_count_elemwise(client, words, dim);
+    // SAFETY: the slice has as many words, and units beyond them end at once.
+    unsafe {
+        let output = BufferArg::from_raw_parts(arena.slice(place), words);
+        fill::launch_unchecked(client, count, dim, output, u32::from_ne_bytes([byte; 4]), words);
+    }
+}
+
+fn cube_dim(client: &Client) -> CubeDim {
+    CubeDim::new_1d(UNITS.min(client.properties().hardware.max_units_per_cube))
+}

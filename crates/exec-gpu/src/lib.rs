@@ -1,0 +1,32 @@
+//! The GPU executor, on cubecl and cubek: plans run on what Vulkan, Metal or DirectX offer. The only crate that names
+//! them.
+//!
+//! Two dedicated allocations are the two segments; every value is a slice of one of them. Nothing is allocated on the
+//! device while a step runs, beyond the first step, which compiles shaders and keeps their parameters. What a kernel
+//! here cannot do yet is refused by name when a plan is compiled, never computed elsewhere in silence.
+//!
+//! Without the feature `gpu` this crate is empty, and nothing of cubecl is downloaded or built.
+
+#[cfg(feature = "gpu")]
+mod arena;
+#[cfg(feature = "gpu")]
+mod chain;
+#[cfg(feature = "gpu")]
+mod device;
+#[cfg(feature = "gpu")]
+mod executor;
+#[cfg(feature = "gpu")]
+mod kernels;
+#[cfg(feature = "gpu")]
+mod launch;
+#[cfg(feature = "gpu")]
+mod product;
+
+#[cfg(feature = "gpu")]
+pub use arena::GpuArena;
+#[cfg(feature = "gpu")]
+pub use device::{Kind, Limits, devices};
+#[cfg(feature = "gpu")]
+pub use executor::GpuExecutor;
+#[cfg(feature = "gpu")]
+pub use launch::Kernel;

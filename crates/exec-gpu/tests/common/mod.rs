@@ -1,0 +1,28 @@
+//! What the tests of this crate share: a device, or a word on the screen that there is none.
+
+use std::io::Write;
+
+use memfit_exec_gpu::GpuExecutor;
+use memfit_ir::{Builder, Graph};
+
+/// Set where a missing device is a failure, as it is in CI.
+const REQUIRED: &str = "MEMFIT_REQUIRE_GPU";
+
+/// The first GPU, or none after saying so past the test's captured output.
+pub fn gpu() -> Option<GpuExecutor> {
+    match GpuExecutor::new(0) {
+        Ok(gpu) => Some(gpu),
+        Err(e) if std::env::var_os(REQUIRED).is_some() => panic!("{e}"),
+        Err(e) => {
+            let test = std::thread::current().name().unwrap_or("a test").to_string();
+            let _ = writeln!(std::io::stderr(), "{test}: skipped, {e}");
+            None
+        }
+    }
+}
+
+pub fn graph(build: impl FnOnce(&mut Builder) -> memfit_ir::Result<()>) -> Graph {
+    let mut b = Builder::new();
+    build(&mut b).unwrap();
+    b.finish()
+}
