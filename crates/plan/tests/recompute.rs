@@ -41,7 +41,7 @@ fn chain(layers: usize) -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error
     let mut b = Builder::new();
     let mut h = b.input("x", TensorType::f32([BATCH, WIDTH]))?;
     for i in 0..layers {
-        h = b.scope(&format!("layer{i}"), |b| {
+        h = b.scope(format!("layer{i}"), |b| {
             let w = b.param("weight", [WIDTH, WIDTH], Init::Normal { std: 0.1 })?;
             let h = b.matmul(h, w)?;
             b.relu(h)
