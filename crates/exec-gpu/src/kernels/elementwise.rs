@@ -164,7 +164,7 @@ fn unary(x: f32, #[comptime] op: Unary) -> f32 {
         Unary::HardSigmoid => between(x / 6.0 + 0.5, 1.0),
         Unary::HardSwish => x * between(x + 3.0, 6.0) / 6.0,
         Unary::Silu => x * sigmoid(x),
-        Unary::GeluTanh => 0.5 * x * (1.0 + (0.797_884_56 * (x + 0.044_715 * x * x * x)).tanh()),
+        Unary::GeluTanh => 0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh()),
         Unary::GeluErf => 0.5 * x * (1.0 + Erf::erf(x * 0.707_106_77)),
     }
 }
