@@ -8,7 +8,7 @@ use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use memfit_ir::{DType, TensorType};
-use memfit_plan::StateSlot;
+use memfit_plan::{Phase, StateSlot};
 use safetensors::tensor::{Dtype, Metadata, View};
 
 use crate::engine::Engine;
@@ -52,7 +52,7 @@ impl<E: Executor> Engine<E> {
             .plan()
             .states
             .iter()
-            .filter(|s| s.class.outlives_step() && chosen(s))
+            .filter(|s| self.is_handed_out(s) && chosen(s))
             .map(|slot| (slot.name.as_str(), StateView { engine: self, slot, failed: &failed }))
             .collect();
         let mut beside = path.as_os_str().to_owned();
@@ -72,6 +72,14 @@ impl<E: Executor> Engine<E> {
             let _ = std::fs::remove_file(&beside);
         }
         written
+    }
+
+    /// Whether a checkpoint has the state: as its program says, where the plan has one.
+    fn is_handed_out(&self, slot: &StateSlot) -> bool {
+        match self.plan().program(Phase::Checkpoint) {
+            Some(program) => program.graph.output(&slot.name).is_some(),
+            None => slot.class.outlives_step(),
+        }
     }
 
     /// Reads states from a file. Nothing is changed unless names, types and shapes all fit.

@@ -32,7 +32,8 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The programs of a zoo model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
 /// evaluation of a micro-batch, so that it never needs more memory than training. Training gives the loss alone, so that
-/// nothing else has to be kept until its end; evaluation gives the logits too. Both round their activations alike.
+/// nothing else has to be kept until its end; evaluation gives the logits too. Both round their activations alike. Last
+/// comes the checkpoint, which hands out the states.
 pub fn programs(
     model: &Model,
     training: &Training,
@@ -50,6 +51,8 @@ pub fn programs(
         vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
     };
     programs.push((Phase::Eval, transform::forward_in(&eval.graph, training.precision)?));
+    let checkpoint = transform::checkpoint(programs.iter().map(|(_, graph)| graph))?;
+    programs.push((Phase::Checkpoint, checkpoint));
     Ok(programs)
 }
 

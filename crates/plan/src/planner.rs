@@ -91,7 +91,11 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
     let savings = savings(&whole, &shop)?;
     let mut batches = vec![Micro::new(first, whole, &shop, Depth::Full)?];
     for n in others {
-        batches.push(Micro::new(n, programs(source, n)?, &shop, Depth::Sketch)?);
+        let graphs = programs(source, n)?;
+        // A source that knows whole steps only has nothing to be cut.
+        if !graphs.iter().any(|(phase, _)| *phase == Phase::Step) {
+            batches.push(Micro::new(n, graphs, &shop, Depth::Sketch)?);
+        }
     }
     let keep_all_bytes = batches[0].state_bytes + yardstick;
     let mut survey = Survey {

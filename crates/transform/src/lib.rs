@@ -3,6 +3,7 @@
 //! Every transform reads one graph and writes another. None allocates device memory, looks at a budget or runs
 //! anything.
 
+pub mod checkpoint;
 pub mod copy_state;
 pub mod error;
 pub mod grad;
@@ -15,6 +16,7 @@ pub mod recompute;
 pub mod samples;
 pub mod step;
 
+pub use checkpoint::checkpoint;
 pub use copy_state::copy_state;
 pub use error::{Error, Result};
 pub use grad::{Cotangent, Gradients, gradients};
