@@ -130,7 +130,7 @@ fn cargo_program() -> OsString {
     env::var_os("CARGO").unwrap_or("cargo".into())
 }
 
-fn repository() -> PathBuf {
+pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 

@@ -2,6 +2,7 @@
 //! chore does stands in its module.
 
 mod apt;
+mod bench_plan;
 mod command;
 mod extern_checks;
 mod python;
@@ -13,6 +14,10 @@ use anyhow::{Result, bail};
 
 const HELP: &str = "\
 Usage: cargo xtask ci-extern [--seed N]...
+       cargo xtask bench-plan [--rounds N] [WORKLOAD]...
+
+  bench-plan    times training steps under smaller and smaller budgets, in turns with the fastest plan, and writes
+                BENCHMARKS.md; a quarter of an hour on a quiet machine
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
                 write golden vectors and holds the CPU against them, passes weights to Python and back, and
@@ -40,6 +45,7 @@ fn run(arguments: &[String]) -> Result<()> {
             print!("{HELP}");
             Ok(())
         }
+        ["bench-plan", ref options @ ..] => bench_plan::run(options),
         ["ci-extern", ref options @ ..] => extern_checks::run(&seeds(options)?),
         [] => bail!("give a task; see --help"),
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),

@@ -54,15 +54,22 @@ fn check_offered(args: &Args, share: f64, expected: &[&str]) {
     let bytes = |key: &str| smallest[key].as_u64().expect("a number") as f64;
     let budget = bytes("state_bytes") + share * (bytes("needed_bytes") - bytes("state_bytes"));
     let budget = (budget as u64).to_string();
-    let mut offered = check_fixes(&[&args[..], &[("--budget", &budget)]].concat());
+    let args = [&args[..], &[("--budget", &budget)]].concat();
+    let mut offered = check_fixes(&args);
     offered.sort();
-    assert_eq!(offered, expected, "{args:?} in {budget}");
+    // Whether 16 bits are smaller where everything is made again is the planner's to know; what fits must be offered.
+    let mixed = memfit(&flat(&with(&args, "--precision mixed"))).status.success();
+    let mixed = if mixed { &["--precision"][..] } else { &[] };
+    let expected = if expected.contains(&"--precision") { expected.to_vec() } else { [expected, mixed].concat() };
+    assert_eq!(offered, expected, "{args:?}");
 }
 
 #[test]
 fn every_fix_works_when_it_is_typed() {
+    let digits = vec![("--model", "digits"), ("--batch", "256")];
+    check_offered(&digits, 0.9, &["--batch", "--budget", "--micro-batch", "--precision"]);
     let mobilenet = vec![("--model", "mobilenet_v3_large"), ("--input", "96x96x3"), ("--batch", "48")];
-    check_offered(&mobilenet, 0.9, &["--batch", "--budget", "--micro-batch", "--model", "--precision"]);
+    check_offered(&mobilenet, 0.9, &["--batch", "--budget", "--micro-batch", "--model"]);
     // Less than the states of the model, but not of its sibling; and less than both.
     check_offered(&with(&mobilenet, "--batch 8"), -0.1, &["--budget", "--model"]);
     check_offered(&vec![("--model", "resnet18"), ("--input", "32x32x3")], -0.1, &["--budget"]);

@@ -11,7 +11,6 @@ use memfit_exec_tests::generate::example;
 use memfit_exec_tests::{Reference, Result, Runner, Settings, Tensor, round_to};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Op, TensorType, ValueId};
-use memfit_transform::Grouping;
 
 /// All outputs of one op on the reference and on the CPU.
 fn run(op: &Op, inputs: &[Tensor], isa: Isa) -> Result<[Vec<Tensor>; 2]> {

@@ -2,7 +2,7 @@
 //! values need no memory, because they are made and used up inside one kernel.
 //!
 //! A group is either one node, a chain of elementwise nodes of one shape, or a contraction (matmul, convolution) followed
-//! by such a chain over its output and preceded by one for each operand ([`prologue`]).
+//! by such a chain over its output and preceded by one for each operand (`group/prologue.rs`).
 
 mod prologue;
 

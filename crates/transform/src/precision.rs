@@ -3,15 +3,15 @@
 //!
 //! It is three changes of the graph, all independent of budget and plan, all made of explicit casts:
 //!
-//! - [`round`] runs on the forward graph: an activation that leaves its chain (see [`points`]) goes through a pair of
+//! - `round` runs on the forward graph: an activation that leaves its chain (see `points`) goes through a pair of
 //!   casts, to 16 bits and back, and all of its readers read the pair's end. The gradient of the pair rounds the activation's
 //!   gradient in the same place, after it was summed in f32.
-//! - [`round_gradients`] runs after differentiation: what the first left of activation gradients that leave their chains is
+//! - `round_gradients` runs after differentiation: what the first left of activation gradients that leave their chains is
 //!   rounded likewise, and gradients that read their op's own result read what was stored of it.
-//! - [`widen`] runs last: the cast back to f32 is repeated directly before each reader, so that what lives from one kernel
+//! - `widen` runs last: the cast back to f32 is repeated directly before each reader, so that what lives from one kernel
 //!   to the next, and above all from forward to backward, is 16 bits.
 //!
-//! f16 has five bits of exponent, so that small gradients would vanish: [`scale`] keeps the loss's scale.
+//! f16 has five bits of exponent, so that small gradients would vanish: `scale` keeps the loss's scale.
 
 pub(crate) mod points;
 pub(crate) mod scale;

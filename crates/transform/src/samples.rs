@@ -7,36 +7,52 @@ use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 /// stands alone until the loss. A mean over all that becomes the loss does not count: its share of the batch's mean is
 /// known. Where an op could do either, it is taken to mix.
 pub fn mixes_samples(graph: &Graph, end: NodeId) -> Option<String> {
-    // By value: how many rows of the first axis belong to one sample; none if it is the same for every sample.
-    let mut rows: Vec<Option<usize>> = vec![None; graph.values().len()];
+    let mut samples: Vec<Option<Samples>> = vec![None; graph.values().len()];
     let batch = batch_size(graph)?;
     let mut summed = vec![false; graph.values().len()];
     for id in graph.node_ids().take_while(|&id| id <= end) {
         let node = graph.node(id);
-        if let Op::Input(_) = node.op {
+        if let Op::Input(input) = &node.op {
             let v = node.outputs[0];
-            rows[v.index()] = (graph.shape(v).first() == Some(&batch)).then_some(1);
+            let is_data = input.name != memfit_ir::op::CLOCK && graph.shape(v).first() == Some(&batch);
+            samples[v.index()] = is_data.then_some(Samples { axis: 0, rows: 1 });
             continue;
         }
         if node.inputs.iter().any(|v| summed[v.index()]) {
-            if !is_linear(node, &summed, &rows) {
+            if !is_linear(node, &summed, &samples) {
                 return Some(mixed(node));
             }
             node.outputs.iter().for_each(|v| summed[v.index()] = true);
             continue;
         }
-        let reads: Vec<(ValueId, usize)> =
-            node.inputs.iter().filter_map(|&v| rows[v.index()].map(|r| (v, r))).collect();
+        let reads: Vec<(ValueId, Samples)> =
+            node.inputs.iter().filter_map(|&v| samples[v.index()].map(|s| (v, s))).collect();
         if reads.is_empty() || !node.op.is_pure() {
             continue;
         }
         match of(graph, node, &reads, batch) {
-            Rows::Kept(r) => node.outputs.iter().for_each(|v| rows[v.index()] = Some(r)),
-            Rows::Summed => node.outputs.iter().for_each(|v| summed[v.index()] = true),
-            Rows::Mixed => return Some(mixed(node)),
+            After::Kept(s) => node.outputs.iter().for_each(|v| samples[v.index()] = Some(s)),
+            After::Summed => node.outputs.iter().for_each(|v| summed[v.index()] = true),
+            After::Mixed => return Some(mixed(node)),
         }
     }
     None
+}
+
+/// Where the samples of a batch are: one after the other along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Samples {
+    axis: usize,
+    /// How many places along the axis belong to one sample.
+    rows: usize,
+}
+
+enum After {
+    /// The samples still stand apart.
+    Kept(Samples),
+    /// Summed up over all samples, as the loss is.
+    Summed,
+    Mixed,
 }
 
 fn mixed(node: &Node) -> String {
@@ -44,11 +60,11 @@ fn mixed(node: &Node) -> String {
 }
 
 /// Whether the sum over micro-batches of what a node makes from a sum is what it makes from the whole sum.
-fn is_linear(node: &Node, summed: &[bool], rows: &[Option<usize>]) -> bool {
+fn is_linear(node: &Node, summed: &[bool], samples: &[Option<Samples>]) -> bool {
     use memfit_ir::op::{Binary, Unary};
-    let samples = node.inputs.iter().any(|v| rows[v.index()].is_some());
+    let apart = node.inputs.iter().any(|v| samples[v.index()].is_some());
     let sums = node.inputs.iter().filter(|v| summed[v.index()]).count();
-    !samples
+    !apart
         && match &node.op {
             Op::Binary(Binary::Add | Binary::Sub) => true,
             Op::Binary(Binary::Mul) => sums == 1,
@@ -58,60 +74,66 @@ fn is_linear(node: &Node, summed: &[bool], rows: &[Option<usize>]) -> bool {
         }
 }
 
-enum Rows {
-    /// The samples still stand one after the other along the first axis, each with so many rows.
-    Kept(usize),
-    /// Summed up over all samples, as the loss is.
-    Summed,
-    Mixed,
-}
-
 /// The first extent of the data: of the first input with an axis that is not the clock.
 fn batch_size(graph: &Graph) -> Option<usize> {
     let data = graph.inputs().filter(|(name, _)| *name != memfit_ir::op::CLOCK);
     data.filter_map(|(_, v)| graph.shape(v).first().copied()).next()
 }
 
-fn of(graph: &Graph, node: &Node, reads: &[(ValueId, usize)], batch: usize) -> Rows {
+fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> After {
     let y = graph.shape(node.outputs[0]);
-    let (first, r) = reads[0];
+    let (first, s) = reads[0];
     let x = graph.shape(first);
-    let is_first = node.inputs[0] == first;
-    let same_rows = reads.iter().all(|&(_, other)| other == r);
-    let kept = |ok: bool| if ok { Rows::Kept(r) } else { Rows::Mixed };
+    let alike = reads.iter().all(|(_, other)| *other == s);
+    let only_first = reads.len() == 1 && node.inputs[0] == first;
+    let last = s.axis + 1 == x.len();
+    let kept = |ok: bool| if ok { After::Kept(s) } else { After::Mixed };
     match &node.op {
-        Op::Reduce(reduce) if reduce.axes.contains(&0) => {
-            let all = reduce.axes.len() == x.len();
-            let additive = matches!(reduce.kind, memfit_ir::op::ReduceKind::Sum | memfit_ir::op::ReduceKind::Mean);
-            if all && additive { Rows::Summed } else { Rows::Mixed }
+        Op::Reduce(r) if r.axes.contains(&s.axis) => {
+            let additive = matches!(r.kind, memfit_ir::op::ReduceKind::Sum | memfit_ir::op::ReduceKind::Mean);
+            if additive && r.axes.len() == x.len() { After::Summed } else { After::Mixed }
         }
-        Op::Reduce(_) | Op::Softmax(_) => kept(x.len() > 1 || matches!(node.op, Op::Reduce(_))),
-        Op::Reshape(_) => match y.first() {
-            Some(&n) if n > 0 && n.is_multiple_of(batch) => Rows::Kept(n / batch),
-            _ => Rows::Mixed,
+        Op::Reduce(r) if r.keep => After::Kept(s),
+        Op::Reduce(r) => After::Kept(Samples { axis: s.axis - r.axes.iter().filter(|a| **a < s.axis).count(), ..s }),
+        Op::Reshape(_) => reshaped(x, y, s, batch),
+        Op::Transpose(perm) => match perm.iter().position(|&p| p == s.axis) {
+            Some(axis) => After::Kept(Samples { axis, ..s }),
+            None => After::Mixed,
         },
-        Op::Transpose(perm) => kept(perm.first() == Some(&0)),
-        Op::Slice(s) => kept(s.start[0] == 0 && s.stop[0] == x[0]),
-        Op::Concat(axis) => kept(*axis > 0 && same_rows),
-        Op::Pad(pads) => kept(pads[0] == (0, 0)),
-        Op::Broadcast(shape) => kept(shape.len() == x.len() && x[0] == batch * r),
+        Op::Slice(cut) => kept(cut.start[s.axis] == 0 && cut.stop[s.axis] == x[s.axis]),
+        Op::Concat(axis) => kept(*axis != s.axis && alike),
+        Op::Pad(pads) => kept(pads[s.axis] == (0, 0)),
+        Op::Broadcast(shape) => kept(shape.len() == x.len() && shape[s.axis] == x[s.axis]),
+        Op::Softmax(_) => kept(!last),
         // Rows of the left side by a right side that is the same for all, or a product for each sample.
         Op::MatMul(m) => {
-            let each = y.len() > 2 && reads.iter().all(|(v, _)| graph.shape(*v).len() == y.len());
-            kept(same_rows && (each || is_first && reads.len() == 1 && !(m.transpose_a && x.len() == 2)))
+            let each = s.axis + 2 < y.len() && reads.iter().all(|(v, _)| graph.shape(*v).len() == y.len());
+            let of_rows = only_first && !last && !(m.transpose_a && s.axis + 2 == x.len());
+            kept(alike && (each || of_rows))
         }
-        Op::Conv(_) | Op::ConvTranspose(_) | Op::LayerNorm(_) | Op::RmsNorm(_) | Op::GroupNorm(_) => {
-            kept(is_first && reads.len() == 1)
-        }
+        Op::LayerNorm(_) | Op::RmsNorm(_) | Op::BatchApply(_) => kept(only_first && !last),
+        Op::Conv(_) | Op::ConvTranspose(_) | Op::GroupNorm(_) => kept(only_first && s.axis == 0),
+        Op::MaxPool(_) | Op::AvgPool(_) | Op::Upsample(_) => kept(s.axis == 0),
         Op::Gather => kept(reads.len() == 1 && node.inputs[1] == first),
-        Op::BatchApply(_) => kept(is_first && reads.len() == 1),
-        Op::MaxPool(_) | Op::AvgPool(_) | Op::Upsample(_) => Rows::Kept(r),
-        Op::CrossEntropy(_) | Op::Attention(_) => kept(same_rows),
+        Op::CrossEntropy(_) => kept(alike && s.axis == 0 && x.len() > y.len()),
+        // Batch and heads stand apart, the other axes do not.
+        Op::Attention(_) => kept(alike && s.axis < 2),
         op if op.is_elementwise() => {
-            let full = reads.iter().all(|(v, _)| graph.shape(*v).len() == y.len() && graph.shape(*v)[0] == y[0]);
-            kept(same_rows && full)
+            let full = |v: &ValueId| graph.shape(*v).len() == y.len() && graph.shape(*v)[s.axis] == y[s.axis];
+            kept(alike && reads.iter().all(|(v, _)| full(v)))
         }
         // Statistics of the batch; and what does not stand in a forward pass.
-        _ => Rows::Mixed,
+        _ => After::Mixed,
+    }
+}
+
+/// The samples stay apart where an axis of the new shape begins where theirs did and holds whole samples.
+fn reshaped(x: &[usize], y: &[usize], s: Samples, batch: usize) -> After {
+    let before: usize = x[..s.axis].iter().product();
+    let begins = |axis: &usize| y[..*axis].iter().product::<usize>() == before && y[*axis] > 0;
+    let whole = |axis: &usize| y[*axis].is_multiple_of(batch);
+    match (0..y.len()).filter(begins).find(whole) {
+        Some(axis) => After::Kept(Samples { axis, rows: y[axis] / batch }),
+        None => After::Mixed,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Rules (`greedy`) come first, then exact search where they leave something above the most live bytes. `sections` splits an
 //! instance into parts and times into sections; `state` is a partial placement with what follows from it, `search` goes
-//! through the decisions, `orders` says what is tried first, `solve` runs one search after the other. [`validate`] checks
+//! through the decisions, `orders` says what is tried first, `solve` runs one search after the other. [`mod@validate`] checks
 //! every result and shares no code with the rest.
 //!
 //! Nothing here looks at a clock, but for the deadline that a caller may give.

@@ -3,7 +3,7 @@
 //!
 //! The forward pass is cut into blocks at its narrow places. For a block, or a run of blocks, there are a few choices
 //! (see [`Choice`]). Each choice is first tried on all blocks at once and measured: what a block then keeps, how much it
-//! works with in the backward pass, and how long its clones take. From that, [`combine`] puts together the fastest
+//! works with in the backward pass, and how long its clones take. From that, `combine.rs` puts together the fastest
 //! mixture for each of a range of peaks, and every mixture is drafted and measured for what it really takes.
 
 mod combine;

@@ -1,0 +1,50 @@
+//! Which models may be cut into micro-batches.
+
+use memfit_ir::op::Init;
+use memfit_ir::{Builder, Result, TensorType, ValueId};
+use memfit_transform::samples::mixes_samples;
+
+fn check(name: &str, mixes: bool, build: impl Fn(&mut Builder, ValueId) -> Result<ValueId>) {
+    let mut b = Builder::new();
+    let x = b.input("x", TensorType::f32([4, 6, 8])).unwrap();
+    let loss = build(&mut b, x).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let graph = b.finish();
+    assert_eq!(mixes_samples(&graph, graph.producer(loss)).is_some(), mixes, "{name}");
+}
+
+#[test]
+fn samples_are_followed_through_layout() {
+    check("mean", false, |b, x| b.mean(x));
+    check("turned and back", false, |b, x| {
+        let t = b.transpose(x, &[1, 0, 2])?;
+        let t = b.transpose(t, &[1, 2, 0])?;
+        b.mean(t)
+    });
+    check("rows", false, |b, x| {
+        let w = b.param("w", [8, 3], Init::Constant(1.0))?;
+        let rows = b.reshape(x, [24, 8])?;
+        let y = b.matmul(rows, w)?;
+        let y = b.reshape(y, [4, 18])?;
+        b.mean(y)
+    });
+    check("products of samples with each other", true, |b, x| {
+        let rows = b.reshape(x, [4, 48])?;
+        let turned = b.transpose(rows, &[1, 0])?;
+        let y = b.matmul(rows, turned)?;
+        b.mean(y)
+    });
+    check("a softmax over the batch", true, |b, x| {
+        let t = b.transpose(x, &[1, 2, 0])?;
+        let y = b.softmax(t, 2, false)?;
+        b.mean(y)
+    });
+    check("less the mean of the batch", true, |b, x| {
+        let m = b.mean(x)?;
+        let y = b.sub(x, m)?;
+        b.mean(y)
+    });
+    check("the square of the mean", true, |b, x| {
+        let m = b.mean(x)?;
+        b.mul(m, m)
+    });
+}
