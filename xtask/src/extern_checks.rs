@@ -107,10 +107,10 @@ fn check_cpu(vectors: &Path) -> Result<()> {
 
 /// With a driver, a missing GPU is a failure; without one, the tests run on what is there or say that they are skipped.
 fn check_gpu(driver: Option<&Path>) -> Result<()> {
-    // In one go: cargo would build what both need anew for each.
+    // In one go: cargo would build what both packages need anew for each.
     let mut test = cargo("test");
     test.args(["--quiet", "--profile", "quick", "--package", "memfit-exec-gpu", "--package", "memfit-cli"]);
-    test.args(["--features", "gpu"]);
+    test.args(["--features", "gpu", "--test", "kernels", "--test", "memory", "--test", "gpus"]);
     if let Some(driver) = driver {
         test.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
         // A layer of Mesa that looks for a screen and complains where there is none.

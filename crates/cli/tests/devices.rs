@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{check_error, command, event, memfit, stdout, temporary};
+use common::{check_error, command, events, memfit, stdout, temporary};
 use serde_json::Value;
 
 #[test]
@@ -11,7 +11,9 @@ fn a_device_is_shown_with_its_profile() {
     for part in ["cpu", "instructions", "\"default\"", "gflops", "gbytes", "launch_us"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let device = event(&["devices"]);
+    let (code, devices) = events(&["devices"]);
+    assert_eq!(code, 0);
+    let device = &devices[0];
     assert_eq!((&device["device"], &device["profile"]["name"]), (&"cpu".into(), &"default".into()));
     assert!(device["threads"].as_u64().is_some_and(|n| n > 0));
 }

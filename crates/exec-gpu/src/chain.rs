@@ -1,11 +1,10 @@
 //! From a planned chain of elementwise nodes to a tape and its operands. Plain data: no device is touched.
 
-use memfit_ir::{Node, NodeId, Op, ValueId, op};
-use memfit_plan::{Place, Program};
+use memfit_ir::{Graph, Node, NodeId, Op, ValueId, op};
+use memfit_plan::Place;
 use memfit_transform::group::is_immediate;
 
-use crate::kernels::elementwise::{Binary, Read, Store, Tape, Unary, Value};
-use crate::launch::placed;
+use crate::tape::{Binary, Read, Store, Tape, Unary, Value};
 
 /// A chain with its places.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,27 +18,24 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain of nodes that [`instruction_of`] knows. Values of `writes` leave it; `given` is there already, in its
-    /// place: the product that the chain finishes.
-    pub fn new(program: &Program, nodes: &[NodeId], writes: &[ValueId], given: Option<(ValueId, Place)>) -> Chain {
-        let graph = &program.graph;
+    /// A chain of nodes that [`code`] knows, over values that `place` finds: what it reads, and those of `writes` that it
+    /// makes.
+    pub fn new(graph: &Graph, nodes: &[NodeId], writes: &[ValueId], place: &dyn Fn(ValueId) -> Place) -> Chain {
         let shape = graph.shape(graph.node(nodes[0]).outputs[0]);
         let mut maker = Maker {
-            program,
+            graph,
+            place,
             shape,
             tape: Tape { values: Vec::new(), stores: Vec::new() },
             operands: Vec::new(),
             numbers: Vec::new(),
             registers: Vec::new(),
         };
-        if let Some((v, place)) = given {
-            maker.load(v, place);
-        }
         for &id in nodes {
             maker.push(graph.node(id));
         }
         for &v in writes.iter().filter(|&&v| nodes.contains(&graph.producer(v))) {
-            let buffer = maker.operand(placed(program, v));
+            let buffer = maker.operand(place(v));
             let register = maker.known(v);
             maker.tape.stores.push(Store { register, buffer });
         }
@@ -49,7 +45,7 @@ impl Chain {
 }
 
 /// What a node does for one element, if a chain can do it.
-pub fn instruction_of(op: &Op) -> Option<Code> {
+pub fn code(op: &Op) -> Option<Code> {
     Some(match op {
         Op::Unary(u) => Code::Unary(unary(*u)),
         Op::Binary(b) => Code::Binary(binary(*b)?),
@@ -57,6 +53,8 @@ pub fn instruction_of(op: &Op) -> Option<Code> {
         | Op::State(_)
         | Op::Fill(_)
         | Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
         | Op::Compare(_)
         | Op::Select
         | Op::Cast(_)
@@ -143,7 +141,8 @@ fn binary(b: op::Binary) -> Option<Binary> {
 }
 
 struct Maker<'a> {
-    program: &'a Program,
+    graph: &'a Graph,
+    place: &'a dyn Fn(ValueId) -> Place,
     shape: &'a [usize],
     tape: Tape,
     operands: Vec<Place>,
@@ -155,7 +154,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn push(&mut self, node: &Node) {
         let inputs: Vec<usize> = node.inputs.iter().map(|&v| self.read(&node.op, v)).collect();
-        let value = match instruction_of(&node.op) {
+        let value = match code(&node.op) {
             Some(Code::Unary(op)) => Value::Unary { op, x: inputs[0] },
             Some(Code::Binary(op)) => Value::Binary { op, a: inputs[0], b: inputs[1] },
             None => unreachable!("{} in a chain that was checked", node.op.name()),
@@ -168,15 +167,14 @@ impl Maker<'_> {
         if let Some(register) = self.registers.iter().position(|&r| r == v) {
             return register;
         }
-        let graph = &self.program.graph;
-        if let (Op::Fill(f), true) = (graph.producer_op(v), is_immediate(graph, reader, v)) {
+        if let (Op::Fill(f), true) = (self.graph.producer_op(v), is_immediate(self.graph, reader, v)) {
             return self.register(v, Value::Constant(f.value.to_bits()));
         }
-        self.load(v, placed(self.program, v))
+        self.load(v)
     }
 
-    fn load(&mut self, v: ValueId, place: Place) -> usize {
-        let (shape, buffer) = (self.program.graph.shape(v), self.operand(place));
+    fn load(&mut self, v: ValueId) -> usize {
+        let (shape, buffer) = (self.graph.shape(v), self.operand((self.place)(v)));
         let read = if shape.iter().product::<usize>() == self.shape.iter().product::<usize>() {
             Read::Same
         } else if shape.iter().all(|&n| n == 1) {
@@ -232,7 +230,40 @@ fn broadcast_axes(from: &[usize], to: &[usize]) -> Vec<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::broadcast_axes;
+    use memfit_ir::{Builder, TensorType};
+    use memfit_plan::Segment;
+
+    use super::*;
+
+    fn at(offset: u64) -> Place {
+        Place { segment: Segment::Transient, offset, size: 24 }
+    }
+
+    /// x + v, then relu, then ÷ 2: v is broadcast, the result lies where x lay.
+    #[test]
+    fn a_chain_reads_each_operand_once_and_works_in_place() {
+        let mut b = Builder::new();
+        let x = b.input("x", TensorType::f32([2, 3])).unwrap();
+        let v = b.input("v", TensorType::f32([3])).unwrap();
+        let sum = b.add(x, v).unwrap();
+        let positive = b.relu(sum).unwrap();
+        let half = b.scale(positive, 0.5).unwrap();
+        let graph = b.finish();
+        let nodes = [sum, positive, half].map(|v| graph.producer(v));
+        let place = |value: ValueId| if value == v { at(256) } else { at(0) };
+        let chain = Chain::new(&graph, &nodes, &[half], &place);
+        assert_eq!(chain.operands, [at(0), at(256)]);
+        assert_eq!((chain.elements, &chain.numbers[..]), (6, &[2, 0, 3, 1][..]));
+        let values = [
+            Value::Load { buffer: 0, read: Read::Same },
+            Value::Load { buffer: 1, read: Read::Strided { first: 0, rank: 2 } },
+            Value::Binary { op: Binary::Add, a: 0, b: 1 },
+            Value::Unary { op: Unary::Relu, x: 2 },
+            Value::Constant(0.5f32.to_bits()),
+            Value::Binary { op: Binary::Mul, a: 3, b: 4 },
+        ];
+        assert_eq!(chain.tape, Tape { values: values.to_vec(), stores: vec![Store { register: 5, buffer: 0 }] });
+    }
 
     #[test]
     fn axes_that_step_alike_are_one() {

@@ -13,7 +13,8 @@ use memfit_transform::group::is_contraction;
 
 use crate::arena::GpuArena;
 use crate::device::{Gpu, open};
-use crate::launch::{Kernel, compile, home, launch_fill};
+use crate::launch::{Kernel, compile, launch_fill};
+use crate::layout::{Layout, home};
 
 pub struct GpuExecutor {
     gpu: Arc<Gpu>,
@@ -50,27 +51,26 @@ pub struct Reserved {
 }
 
 impl Target for GpuExecutor {
-    /// Products are summed up where their result goes if they can be; chains keep all in registers.
+    /// Chains keep all in registers; see [`Layout`] for products.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        let root = graph.node(group.root());
-        let needed = is_contraction(&root.op) && home(graph, group).is_none();
-        if needed { graph.ty(root.outputs[0]).bytes() } else { 0 }
+        Layout::new(graph, group, self.gpu.limits.alignment).bytes
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64 {
-        let crossing: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
         let root = graph.node(group.root());
-        let mut launches = 1.0;
-        let (mut bytes, mut flops) = (crossing, 0);
+        let mut bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
+        let (mut launches, mut flops) = (1, 0);
         if is_contraction(&root.op) {
             flops = cost(graph, group.root()).flops;
-            if group.nodes.len() > 1 {
-                // The chain is a kernel of its own, which reads the product again and writes over it.
-                launches = 2.0;
-                bytes += 2 * graph.ty(root.outputs[0]).bytes();
+            // The chains before and behind are kernels of their own: what they share with the product is written and read.
+            let fed = root.inputs.iter().filter(|&&v| !group.feeding(graph, v).is_empty());
+            let result = root.outputs.iter().filter(|_| !group.behind().is_empty());
+            for &v in fed.chain(result) {
+                launches += 1;
+                bytes += 2 * graph.ty(v).bytes();
             }
         }
-        launches * profile.launch_us * 1e-6
+        f64::from(launches) * profile.launch_us * 1e-6
             + flops as f64 / (profile.gflops * 1e9)
             + bytes as f64 / (profile.gbytes * 1e9)
     }
@@ -92,8 +92,11 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, and where it is summed up nothing of before is left.
-        let behind_product = || !root.inputs.contains(&input) && home(graph, group) != Some(output);
+        // A product does not, nor do the chains before it, and where it is summed up nothing of before is left.
+        let behind_product = || {
+            let before = &group.nodes[..=group.before];
+            !before.iter().any(|&n| graph.node(n).inputs.contains(&input)) && home(graph, group) != Some(output)
+        };
         same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && behind_product()))
     }
 }

@@ -5,17 +5,19 @@ use cubecl::prelude::*;
 use memfit_exec::ExecError;
 use memfit_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{Place, Program, Step};
-use memfit_transform::Group;
 
 use crate::arena::{GpuArena, WORD};
-use crate::chain::{Chain, instruction_of};
+use crate::chain::{Chain, code};
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
+use crate::layout::{Layout, home};
 use crate::product::Product;
 
-/// A compiled group: a product, a chain, or a product and the chain over it.
+/// A compiled group: a chain; or a product, the chains that compute its operands, and the chain over its result.
+#[derive(Default)]
 pub struct Kernel {
+    before: Vec<Chain>,
     product: Option<Product>,
     chain: Option<Chain>,
 }
@@ -31,40 +33,35 @@ pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, Exec
     let root = graph.node(group.root());
     // A tensor of no elements is there without any work.
     if graph.ty(root.outputs[0]).elements() == 0 {
-        return Ok(Kernel { product: None, chain: None });
+        return Ok(Kernel::default());
     }
-    let Op::MatMul(op) = root.op else {
-        let chain = Chain::new(program, &group.nodes, &group.writes, None);
-        return Ok(Kernel { product: None, chain: Some(within(gpu, root, chain)?) });
-    };
+    let layout = Layout::new(graph, group, gpu.limits.alignment);
+    let given = step.scratch.map_or(0, |p| p.size);
+    if given != layout.bytes {
+        let problem = format!("the plan gives it {given} bytes of scratch, but it takes {}", layout.bytes);
+        return Err(unsupported(root, format!("{problem}; plan for this device")));
+    }
     let raw = root.outputs[0];
-    let place = match (home(graph, group), step.scratch) {
-        (Some(v), _) => placed(program, v),
-        (None, Some(scratch)) => scratch,
-        (None, None) => return Err(unsupported(root, "the plan gives it no scratch; plan for this device".into())),
+    let place = |v: ValueId| {
+        let summed_up = if v == raw { home(graph, group).unwrap_or(raw) } else { v };
+        step.scratch.and_then(|s| layout.place(s, v)).unwrap_or_else(|| placed(program, summed_up))
     };
-    let input = |i: usize| (placed(program, root.inputs[i]), graph.shape(root.inputs[i]));
-    let product = Product::new(&gpu.client, op, [input(0), input(1), (place, graph.shape(raw))])
+    let chain = |nodes: &[NodeId], writes: &[ValueId]| within(gpu, root, Chain::new(graph, nodes, writes, &place));
+    let Op::MatMul(op) = root.op else {
+        return Ok(Kernel { chain: Some(chain(&group.nodes, &group.writes)?), ..Kernel::default() });
+    };
+    let fed = root.inputs.iter().map(|&v| (v, group.feeding(graph, v))).filter(|(_, nodes)| !nodes.is_empty());
+    let before = fed.map(|(v, nodes)| chain(&nodes, &[v])).collect::<Result<_, _>>()?;
+    let tensor = |v: ValueId| (place(v), graph.shape(v));
+    let product = Product::new(&gpu.client, op, [tensor(root.inputs[0]), tensor(root.inputs[1]), tensor(raw)])
         .map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))?;
-    let chain = (group.nodes.len() > 1)
-        .then(|| within(gpu, root, Chain::new(program, &group.nodes[1..], &group.writes, Some((raw, place)))))
-        .transpose()?;
-    Ok(Kernel { product: Some(product), chain })
-}
-
-/// The value in whose place a product is summed up: itself if it leaves the group, else the last result of its type that
-/// does not take over a state (whose old content the chain may still read). None: in scratch.
-pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
-    let raw = graph.node(group.root()).outputs[0];
-    if group.writes.contains(&raw) {
-        return Some(raw);
-    }
-    let taken_over = |v: ValueId| graph.donations.iter().any(|d| d.new == v);
-    group.writes.iter().rev().copied().find(|&v| graph.ty(v).dtype == graph.ty(raw).dtype && !taken_over(v))
+    let behind = group.behind();
+    let chain = if behind.is_empty() { None } else { Some(chain(behind, &group.writes)?) };
+    Ok(Kernel { before, product: Some(product), chain })
 }
 
 /// A validated plan places every value that crosses groups.
-pub fn placed(program: &Program, v: ValueId) -> Place {
+fn placed(program: &Program, v: ValueId) -> Place {
     match program.place(v) {
         Some(place) => place,
         None => unreachable!("%{} of {} has no place in a validated plan", v.0, program.phase.name()),
@@ -76,7 +73,7 @@ fn check(graph: &Graph, id: NodeId) -> Result<(), ExecError> {
     let node = graph.node(id);
     let known = match &node.op {
         Op::MatMul(_) => node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        op => instruction_of(op).is_some(),
+        op => code(op).is_some(),
     };
     if !known {
         return Err(unsupported(node, "there is no GPU kernel for it yet; run it on the CPU".into()));
@@ -106,6 +103,7 @@ fn unsupported(node: &Node, problem: String) -> ExecError {
 
 impl Kernel {
     pub fn launch(&self, client: &Client, arena: &GpuArena) {
+        self.before.iter().for_each(|chain| launch_chain(client, arena, chain));
         if let Some(product) = &self.product {
             product.launch(client, arena);
         }

@@ -5,12 +5,12 @@
 //! device while a step runs, beyond the first step, which compiles shaders and keeps their parameters. What a kernel
 //! here cannot do yet is refused by name when a plan is compiled, never computed elsewhere in silence.
 //!
-//! Without the feature `gpu` this crate is empty, and nothing of cubecl is downloaded or built.
+//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`]), so that a new op is missed
+//! by no build, and nothing of cubecl is downloaded.
 
 #[cfg(feature = "gpu")]
 mod arena;
-#[cfg(feature = "gpu")]
-mod chain;
+pub mod chain;
 #[cfg(feature = "gpu")]
 mod device;
 #[cfg(feature = "gpu")]
@@ -19,8 +19,10 @@ mod executor;
 mod kernels;
 #[cfg(feature = "gpu")]
 mod launch;
+pub mod layout;
 #[cfg(feature = "gpu")]
 mod product;
+pub mod tape;
 
 #[cfg(feature = "gpu")]
 pub use arena::GpuArena;

@@ -202,6 +202,29 @@ fn a_chain_finishes_a_product() {
     }
 }
 
+/// Its operands are computed for it alone: they have no place in the plan but in its scratch.
+#[test]
+fn chains_feed_a_product() {
+    for (left, right) in [(true, false), (false, true), (true, true)] {
+        let g = graph(|b| {
+            let (x, w) = (f32(b, "x", &[37, 19])?, f32(b, "w", &[19, 23])?);
+            let scale = f32(b, "scale", &[19, 1])?;
+            let a = if left { b.unary(Unary::Silu, x)? } else { x };
+            let w_scaled = if right { b.mul(w, scale)? } else { w };
+            let raw = b.matmul(a, w_scaled)?;
+            let y = b.relu(raw)?;
+            b.output("y", y);
+            // Kept anyway, so that computing from them again spares memory.
+            b.output("x", x);
+            b.output("w", w);
+            Ok(())
+        });
+        let fed = memfit_transform::group::group(&g, Grouping::Fused).iter().map(|g| g.before).sum::<usize>();
+        assert_eq!(fed, usize::from(left) + usize::from(right), "the planner feeds what the test is about");
+        check(&format!("a product of computed operands: {left} {right}"), &g, 1e-5);
+    }
+}
+
 /// The old state is read by the chain that writes the new one over it: the product has to wait elsewhere.
 #[test]
 fn a_product_is_added_to_a_state() {

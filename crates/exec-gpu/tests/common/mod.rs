@@ -1,5 +1,6 @@
 //! What the tests of this crate share: a device, or a word on the screen that there is none.
 
+use std::cell::Cell;
 use std::io::Write;
 
 use memfit_exec_gpu::GpuExecutor;
@@ -8,14 +9,21 @@ use memfit_ir::{Builder, Graph};
 /// Set where a missing device is a failure, as it is in CI.
 const REQUIRED: &str = "MEMFIT_REQUIRE_GPU";
 
+thread_local! {
+    /// Whether the test of this thread has said that it is skipped.
+    static SAID: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The first GPU, or none after saying so past the test's captured output.
 pub fn gpu() -> Option<GpuExecutor> {
     match GpuExecutor::new(0) {
         Ok(gpu) => Some(gpu),
         Err(e) if std::env::var_os(REQUIRED).is_some() => panic!("{e}"),
         Err(e) => {
-            let test = std::thread::current().name().unwrap_or("a test").to_string();
-            let _ = writeln!(std::io::stderr(), "{test}: skipped, {e}");
+            if !SAID.replace(true) {
+                let test = std::thread::current().name().unwrap_or("a test").to_string();
+                let _ = writeln!(std::io::stderr(), "{test}: skipped, {e}");
+            }
             None
         }
     }

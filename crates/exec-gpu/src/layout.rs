@@ -1,0 +1,55 @@
+//! Where a product and its operands lie while a group runs: what the planner is told is what a launch uses.
+
+use memfit_ir::{Graph, ValueId};
+use memfit_plan::Place;
+use memfit_transform::Group;
+use memfit_transform::group::is_contraction;
+
+/// The scratch of a contraction: operands that are computed before it, and its result where that has no place of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Each with its bytes and where they start.
+    parts: Vec<(ValueId, u64, u64)>,
+    pub bytes: u64,
+}
+
+impl Layout {
+    /// Of any group; empty for those that are no contraction.
+    pub fn new(graph: &Graph, group: &Group, alignment: u64) -> Layout {
+        let root = graph.node(group.root());
+        let mut layout = Layout::default();
+        if !is_contraction(&root.op) {
+            return layout;
+        }
+        for &v in root.inputs.iter().filter(|&&v| !group.feeding(graph, v).is_empty()) {
+            layout.push(v, graph.ty(v).bytes(), alignment);
+        }
+        if home(graph, group).is_none() {
+            layout.push(root.outputs[0], graph.ty(root.outputs[0]).bytes(), alignment);
+        }
+        layout
+    }
+
+    fn push(&mut self, v: ValueId, bytes: u64, alignment: u64) {
+        let start = self.bytes.next_multiple_of(alignment);
+        self.parts.push((v, bytes, start));
+        self.bytes = start + bytes;
+    }
+
+    /// The place of a value that lies in the scratch.
+    pub fn place(&self, scratch: Place, v: ValueId) -> Option<Place> {
+        let (_, size, start) = *self.parts.iter().find(|(part, ..)| *part == v)?;
+        Some(Place { offset: scratch.offset + start, size, ..scratch })
+    }
+}
+
+/// The value in whose place a product is summed up: itself if it leaves the group, else the last result of its type that
+/// does not take over a state (whose old content the chain may still read). None: in scratch.
+pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
+    let raw = graph.node(group.root()).outputs[0];
+    if group.writes.contains(&raw) {
+        return Some(raw);
+    }
+    let taken_over = |v: ValueId| graph.donations.iter().any(|d| d.new == v);
+    group.writes.iter().rev().copied().find(|&v| graph.ty(v) == graph.ty(raw) && !taken_over(v))
+}
