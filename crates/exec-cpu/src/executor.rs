@@ -92,18 +92,16 @@ impl Target for CpuExecutor {
             let summed_there = launch::contract::home(graph, group) == Some(output);
             return same_size && !read && !summed_there;
         }
-        match root.op {
-            Op::Update(_) | Op::BatchUpdate(_) => {
-                root.outputs.iter().position(|&v| v == output).is_some_and(|i| {
-                    // Parameter and slots stand in the order of the results; the gradient stands between them.
-                    let from = if matches!(root.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
-                    root.inputs[from] == input
-                })
-            }
-            // Row by row; the labels may not be overwritten, nor the sums.
-            Op::CrossEntropyGrad(_) => same_size && input == root.inputs[0] && root.inputs[1] != input,
-            _ => false,
+        if matches!(root.op, Op::Update(_) | Op::BatchUpdate(_)) {
+            return root.outputs.iter().position(|&v| v == output).is_some_and(|i| {
+                // Parameter and slots stand in the order of the results; the gradient stands between them.
+                let from = if matches!(root.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+                root.inputs[from] == input
+            });
         }
+        // Row by row; the labels may not be overwritten, nor the sums. No other kernel was made for it.
+        let rows = matches!(root.op, Op::CrossEntropyGrad(_));
+        rows && same_size && input == root.inputs[0] && root.inputs[1] != input
     }
 }
 

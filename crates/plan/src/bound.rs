@@ -8,7 +8,7 @@ use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_transform::end_of_forward;
 use memfit_transform::group::is_contraction;
 
-use crate::draft::{Workshop, accumulator_bytes};
+use crate::draft::accumulator_bytes;
 use crate::types::Phase;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Bound {
 /// Ops whose surroundings are looked at; those with the largest operands.
 const LOOKED_AT: usize = 24;
 
-pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64, _shop: &Workshop) -> Bound {
+pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64) -> Bound {
     let mut best = Bound { bytes: state_bytes, reason: "the states alone".into() };
     for (phase, graph) in graphs {
         let accumulators = accumulator_bytes(graph);

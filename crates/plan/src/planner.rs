@@ -102,7 +102,6 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         target,
         batch,
         profile_hash: request.profile.hash(),
-        grouping: request.grouping,
         keep_all_bytes,
         savings,
         batches,
@@ -177,7 +176,6 @@ pub struct Survey<'a> {
     target: &'a dyn Target,
     batch: usize,
     profile_hash: u64,
-    grouping: Grouping,
     keep_all_bytes: u64,
     savings: Vec<Saving>,
     batches: Vec<Micro>,
@@ -223,7 +221,7 @@ impl Micro {
     fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
         let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
-        let bound = lower_bound(&graphs, state_bytes, shop);
+        let bound = lower_bound(&graphs, state_bytes);
         let (mut training, mut others) = (Vec::new(), Vec::new());
         for (phase, graph) in graphs {
             match phase.is_training() {
@@ -409,10 +407,6 @@ impl Survey<'_> {
         savings.push(Saving { tool: "recompute", bytes });
         savings.retain(|s| s.bytes != 0);
         savings
-    }
-
-    pub fn grouping(&self) -> Grouping {
-        self.grouping
     }
 }
 
