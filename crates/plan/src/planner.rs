@@ -133,9 +133,14 @@ fn mixes(graphs: &[(Phase, Graph)]) -> bool {
 /// Most sizes of micro-batches that are looked at.
 const SIZES: usize = 8;
 
-/// Sizes of micro-batches, largest first: the divisors of the batch, or the largest of them.
+/// Sizes of micro-batches, largest first: the divisors of the batch, or the largest of them and 1, whose bound is the lowest:
+/// without it a refusal could not claim to speak for all sizes.
 fn divisors(batch: usize) -> Vec<usize> {
-    (2..=batch).filter(|k| batch.is_multiple_of(*k)).map(|k| batch / k).take(SIZES).collect()
+    let mut sizes: Vec<usize> = (2..=batch).filter(|k| batch.is_multiple_of(*k)).map(|k| batch / k).collect();
+    if sizes.len() > SIZES {
+        sizes.drain(SIZES - 1..sizes.len() - 1);
+    }
+    sizes
 }
 
 /// The most live bytes where every forward value that the backward pass reads stays until its last reader, nothing runs
@@ -440,4 +445,16 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
         }
     }
     Ok((slots, state_end.next_multiple_of(alignment), pinned_end.next_multiple_of(alignment)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divisors;
+
+    #[test]
+    fn one_sample_at_a_time_is_always_looked_at() {
+        assert!(divisors(1).is_empty());
+        assert_eq!(divisors(12), [6, 4, 3, 2, 1]);
+        assert_eq!(divisors(240), [120, 80, 60, 48, 40, 30, 24, 1]);
+    }
 }
