@@ -20,7 +20,7 @@ impl Target for Device {
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
-    fn seconds(&self, graph: &Graph, group: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
         group.writes.iter().map(|&v| graph.ty(v).bytes() as f64).sum::<f64>() + 1e6
     }
     fn alignment(&self) -> u64 {

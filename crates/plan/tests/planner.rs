@@ -13,7 +13,7 @@ impl Target for Paper {
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         100
     }
-    fn seconds(&self, _: &Graph, _: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
         1.0
     }
     fn alignment(&self) -> u64 {
@@ -38,8 +38,8 @@ impl Target for Apart {
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         Paper.scratch_bytes(graph, group)
     }
-    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64 {
-        Paper.seconds(graph, group, profile)
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64 {
+        Paper.seconds(graph, group, fresh, profile)
     }
     fn alignment(&self) -> u64 {
         Paper.alignment()

@@ -12,7 +12,7 @@ impl Target for Even {
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
-    fn seconds(&self, graph: &Graph, group: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
         let products = group.nodes.iter().filter(|&&n| matches!(graph.node(n).op, Op::MatMul(_))).count();
         products as f64 + 1e-3
     }
