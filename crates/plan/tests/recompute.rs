@@ -3,7 +3,7 @@
 use memfit_ir::op::{Init, Update};
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_plan::{MicroBatch, Phase, PlanError, Profile, Request, Survey, Target, survey};
-use memfit_transform::{Clip, Group, Precision, Training, step};
+use memfit_transform::{Group, Training, step};
 
 /// A product takes a second, all else next to nothing; no scratch.
 struct Even;
@@ -50,7 +50,7 @@ fn chain(layers: usize) -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error
     let loss = b.mean(h)?;
     b.output("loss", loss);
     let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
-    let training = Training { update, clip: Clip::None, frozen: Default::default(), precision: Precision::F32 };
+    let training = Training::new(update);
     Ok(vec![(Phase::Step, step(&b.finish(), loss, &training)?)])
 }
 
