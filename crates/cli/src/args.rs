@@ -85,10 +85,16 @@ impl Default for Command {
     }
 }
 
-/// What a plan depends on.
+/// What a plan depends on: a run file, and what is said besides it.
 #[derive(Args, Debug, Default, Clone)]
 #[command(allow_negative_numbers = true)]
 pub struct Overrides {
+    /// A run file; see `memfit init`. What is given here overrides it
+    #[arg(value_name = "RUN.toml")]
+    pub file: Option<PathBuf>,
+    /// Train on this: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
     /// Name of a model; see `memfit models`
     #[arg(long)]
     pub model: Option<String>,
@@ -117,6 +123,15 @@ pub struct Overrides {
     /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,
+    /// Bytes for everything that the data pipeline holds; 512MiB if not given
+    #[arg(long, value_name = "SIZE")]
+    pub host_budget: Option<String>,
+    /// Where to compute; see `memfit devices`
+    #[arg(long, value_name = "cpu")]
+    pub device: Option<String>,
+    /// Layers that are not trained, such as conv1 or 'layer*/0'; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub freeze: Vec<String>,
     /// Threads; all cores if not given
     #[arg(long)]
     pub threads: Option<usize>,
@@ -138,15 +153,21 @@ pub struct TrainArgs {
     /// Stop after this many steps
     #[arg(long)]
     pub steps: Option<usize>,
-    /// Write the trained weights to this file (safetensors)
-    #[arg(long, value_name = "FILE")]
+    /// The folder of the run: plan, checkpoints, weights; a new one under runs/ if not given
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Start from the weights of this file (safetensors)
+    /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "weights", "plan"])]
+    pub resume: Option<PathBuf>,
+    /// Start from the weights of this file (safetensors), as far as they fit by name
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Train with exactly the plan of this file, which `memfit plan --save` wrote for the same run
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Leave out samples that cannot be read, and say how many
+    #[arg(long)]
+    pub skip_bad: bool,
 }
 
 #[derive(Args, Debug, Default, Clone)]

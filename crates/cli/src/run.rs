@@ -1,23 +1,31 @@
 //! A validated run: every name known, every number in range.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use memfit::ir::op::StateClass;
+use memfit::nn::Mode;
 use memfit::nn::optim::Optimizer;
+use memfit::nn::zoo::{Labels, Stem, Task};
 use memfit::plan::MicroBatch;
 use memfit::plan::Target;
 use memfit::plan::bytes;
 use memfit::{Model, Precision, Request, Subject, Training};
 
-use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
+use crate::args::{Overrides, Pack, PlanArgs};
+use crate::data;
 use crate::failure::usage;
 use crate::profile;
+use crate::spec::{self, ModelSpec, Spec};
 
 #[derive(Clone)]
 pub struct Run {
     pub name: String,
     pub model: Model,
+    /// What the labels of a step are.
+    pub labels: Labels,
     pub training: Training,
     pub request: Request,
     /// Where the profile is from; none for the one that ships with memfit.
@@ -29,75 +37,174 @@ pub struct Run {
     pub json: bool,
 }
 
-/// What a training needs besides.
-pub struct TrainRun {
-    pub run: Run,
-    pub epochs: usize,
-    pub steps: Option<usize>,
-    pub out: Option<PathBuf>,
-    pub weights: Option<PathBuf>,
-    /// Of a plan that was made before.
-    pub plan: Option<PathBuf>,
-}
-
-impl TrainRun {
-    pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
-        Ok(TrainRun {
-            run: Run::new(args.overrides, json)?,
-            epochs: args.epochs.unwrap_or(20),
-            steps: args.steps,
-            out: args.out,
-            weights: args.weights,
-            plan: args.plan,
-        })
-    }
+/// What the data says about the model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// The shape of a sample, where all have one.
+    pub sample: Option<Vec<usize>>,
+    pub classes: Option<usize>,
 }
 
 impl Run {
-    pub fn new(o: Overrides, json: bool) -> Result<Run> {
-        let name = o.model.unwrap_or_else(|| "digits".into());
-        let mut model = Model::from_name(&name).map_err(usage)?;
-        if let Some(input) = &o.input {
-            model = model.with_input(&parse_input(input)?).map_err(usage)?;
-        }
-        if let Some(classes) = o.classes {
-            model = model.with_classes(classes).map_err(usage)?;
-        }
-        let optimizer_name = o.optimizer.unwrap_or_else(|| "adam".into());
+    pub fn new(spec: &Spec, facts: &Facts, json: bool) -> Result<Run> {
+        let name = spec.model.name.clone().unwrap_or_else(|| "digits".into());
+        let model = model(&name, &spec.model, facts)?;
+        let t = &spec.train;
+        let optimizer_name = t.optimizer.clone().unwrap_or_else(|| "adam".into());
         let optimizer = Optimizer::from_name(&optimizer_name).map_err(usage)?;
-        let learning_rate = o.lr.unwrap_or(optimizer.learning_rate);
+        let update = match t.weight_decay {
+            Some(decay) => optimizer.update.with_weight_decay(decay).ok_or_else(|| {
+                usage(format!("{optimizer_name} has no weight decay; sgd, momentum, nesterov, adam and adamw have"))
+            })?,
+            None => optimizer.update,
+        };
+        let learning_rate = t.lr.unwrap_or(optimizer.learning_rate);
         if !(learning_rate.is_finite() && learning_rate > 0.0) {
             return Err(usage(format!("--lr must be a positive number, but is {learning_rate}")));
         }
-        let precision = o.precision.as_deref().unwrap_or(Precision::F32.name());
+        let precision = t.precision.as_deref().unwrap_or(Precision::F32.name());
         let Some(precision) = Precision::from_name(precision) else {
             let known = Precision::ALL.map(Precision::name).join(", ");
             return Err(usage(format!("--precision \"{precision}\" is not known; there are {known}")));
         };
-        let mut request = Request::new(o.batch.unwrap_or(32));
+        let clip = match (t.clip_norm, t.clip_value) {
+            (None, None) => Clip::None,
+            (Some(norm), None) => Clip::GlobalNorm(norm),
+            (None, Some(value)) => Clip::Value(value),
+            (Some(_), Some(_)) => return Err(usage("give clip_norm or clip_value, not both")),
+        };
+        let labels = Labels { soft: spec.data.mixup.is_some(), smoothing: t.label_smoothing.unwrap_or(0.0) };
+        let frozen = frozen(&model, &spec.model)?;
+        let mut request = Request::new(t.batch.unwrap_or(32));
         if request.batch == 0 {
             return Err(usage("--batch must be at least 1"));
         }
-        request.micro_batch = o.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
-        if let Some(budget) = &o.budget {
-            request.budget = Some(parse_size(budget).map_err(usage).context("--budget")?);
-        }
-        let (profile, profile_file) = profile::in_use(o.profile.as_deref())?;
+        request.micro_batch = t.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
+        request.budget = spec.memory.budget;
+        let (profile, profile_file) = profile::in_use(spec.memory.profile.as_deref())?;
         request.profile = profile;
-        let threads = threads(o.threads)?;
         Ok(Run {
             name,
             model,
-            training: Training { precision, ..Training::new(optimizer.update) },
+            labels,
+            training: Training { clip, frozen, precision, ..Training::new(update) },
             request,
             profile_file,
             optimizer: optimizer_name,
             learning_rate,
-            threads,
-            seed: o.seed.unwrap_or(1),
+            threads: threads(spec.memory.threads)?,
+            seed: t.seed.unwrap_or(1),
             json,
         })
     }
+}
+
+/// The model with its options: what was said, else what the data says.
+fn model(name: &str, spec: &ModelSpec, facts: &Facts) -> Result<Model> {
+    let mut model = Model::from_name(name).map_err(usage)?;
+    if let Some(stem) = &spec.stem {
+        model = model.with_stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet }).map_err(usage)?;
+    }
+    let sequence = spec.sequence.map(|n| vec![n]);
+    if let Some(input) = spec.input.as_ref().or(sequence.as_ref()).or(facts.sample.as_ref()) {
+        model = model.with_input(input).map_err(usage)?;
+    }
+    let of_gpt = [("layers", spec.layers), ("width", spec.width), ("heads", spec.heads), ("vocabulary", spec.vocabulary)];
+    match &mut model {
+        Model::Gpt(gpt) => {
+            gpt.layers = spec.layers.unwrap_or(gpt.layers);
+            gpt.width = spec.width.unwrap_or(gpt.width);
+            gpt.heads = spec.heads.unwrap_or(gpt.heads);
+            gpt.vocabulary = spec.vocabulary.or(facts.classes).unwrap_or(gpt.vocabulary);
+            if let Some(rate) = spec.dropout {
+                return Err(usage(format!("model.dropout is {rate}, but gpt has none")));
+            }
+        }
+        other => {
+            if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
+                return Err(usage(format!("model.{key} is of a gpt; {name} has none")));
+            }
+            if let Some(rate) = spec.dropout {
+                *other = other.clone().with_dropout(rate).map_err(usage)?;
+            }
+        }
+    }
+    match spec.classes.or(facts.classes.filter(|_| model.task() != Task::Tokens)) {
+        Some(classes) => model.with_classes(classes).map_err(usage),
+        None => Ok(model),
+    }
+}
+
+/// The names of the parameters that the patterns mean.
+fn frozen(model: &Model, spec: &ModelSpec) -> Result<HashSet<String>> {
+    if spec.freeze.is_empty() && spec.trainable.is_empty() {
+        return Ok(HashSet::new());
+    }
+    if !spec.freeze.is_empty() && !spec.trainable.is_empty() {
+        return Err(usage("give model.freeze or model.trainable, not both"));
+    }
+    let graph = model.build(1, Mode::Train).map_err(usage)?.graph;
+    let names: Vec<&String> =
+        graph.states().filter(|(s, _)| s.class == StateClass::Param).map(|(s, _)| &s.name).collect();
+    let patterns = if spec.freeze.is_empty() { &spec.trainable } else { &spec.freeze };
+    if let Some(idle) = patterns.iter().find(|p| !names.iter().any(|n| matches(p, n))) {
+        let mut layers: Vec<&str> = names.iter().filter_map(|n| n.split('/').next()).collect();
+        layers.dedup();
+        return Err(usage(format!("no parameter is meant by \"{idle}\"; the layers are {}", layers.join(", "))));
+    }
+    let meant = |n: &str| patterns.iter().any(|p| matches(p, n));
+    let frozen: HashSet<String> =
+        names.iter().filter(|n| meant(n) != spec.freeze.is_empty()).map(|n| n.to_string()).collect();
+    if frozen.len() == names.len() {
+        return Err(usage("every parameter is frozen; leave something to train"));
+    }
+    Ok(frozen)
+}
+
+/// What a run file says, with what was typed besides it.
+pub fn spec(o: &Overrides) -> Result<Spec> {
+    let mut spec = match &o.file {
+        Some(path) => read_file(path)?,
+        None => Spec::default(),
+    };
+    let size = |given: &Option<String>, option: &'static str| match given {
+        Some(text) => parse_size(text).map(Some).map_err(usage).context(option),
+        None => Ok(None),
+    };
+    override_with(&mut spec.model.name, o.model.clone());
+    override_with(&mut spec.model.input, o.input.as_deref().map(parse_input).transpose()?);
+    override_with(&mut spec.model.classes, o.classes);
+    override_with(&mut spec.data.train, o.data.clone());
+    override_with(&mut spec.train.batch, o.batch);
+    override_with(&mut spec.train.micro_batch, o.micro_batch.clone());
+    override_with(&mut spec.train.optimizer, o.optimizer.clone());
+    override_with(&mut spec.train.lr, o.lr);
+    override_with(&mut spec.train.precision, o.precision.clone());
+    override_with(&mut spec.train.seed, o.seed);
+    override_with(&mut spec.memory.budget, size(&o.budget, "--budget")?);
+    override_with(&mut spec.memory.host_budget, size(&o.host_budget, "--host-budget")?);
+    override_with(&mut spec.memory.threads, o.threads);
+    override_with(&mut spec.memory.profile, o.profile.clone());
+    if !o.freeze.is_empty() {
+        spec.model.freeze = o.freeze.clone();
+    }
+    if let Some(device) = o.device.as_deref().filter(|d| *d != "cpu") {
+        return Err(usage(format!("--device \"{device}\" cannot train yet; there is cpu")));
+    }
+    Ok(spec)
+}
+
+fn override_with<T>(said: &mut Option<T>, typed: Option<T>) {
+    if typed.is_some() {
+        *said = typed;
+    }
+}
+
+fn read_file(path: &Path) -> Result<Spec> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| usage(format!("{}: {e}; `memfit init` writes a run file", path.display())))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    spec::read(&text, folder).map_err(|problem| usage(format!("{}: {problem}", path.display())))
 }
 
 impl Run {
@@ -128,7 +235,9 @@ impl PlanRun {
         for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
             path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
         }
-        let mut run = Run::new(args.overrides, json)?;
+        let spec = spec(&args.overrides)?;
+        let facts = data::facts(&spec)?;
+        let mut run = Run::new(&spec, &facts, json)?;
         let wanted = match (args.max_batch, args.frontier, run.request.budget) {
             (true, _, Some(budget)) => {
                 if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {

@@ -29,8 +29,8 @@ fn suggestion(known: &[&'static str], given: &str) -> String {
     nearest(known, given).map_or(String::new(), |n| format!(" (did you mean \"{n}\"?)"))
 }
 
-/// The name with the fewest edits, unless more than half of it would have to change.
-fn nearest(known: &[&'static str], given: &str) -> Option<&'static str> {
+/// Of the known names, the one with the fewest edits, unless more than half of it would have to change.
+pub fn nearest(known: &[&'static str], given: &str) -> Option<&'static str> {
     let given = plain(given);
     let (edits, name) = known.iter().map(|n| (edit_distance(&plain(n), &given), *n)).min_by_key(|(edits, _)| *edits)?;
     (edits <= name.len().div_ceil(2)).then_some(name)

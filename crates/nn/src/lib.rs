@@ -5,7 +5,7 @@
 //! [`memfit_ir::Error`], which names the layer; what stands above them (the zoo, names given by a person) fails with
 //! [`Error`].
 
-mod error;
+pub mod error;
 pub mod init;
 pub mod layers;
 pub mod loss;

@@ -207,6 +207,20 @@ impl Model {
         Ok(self)
     }
 
+    /// The share of activations that is dropped before the last layers, in training.
+    pub fn with_dropout(mut self, rate: f32) -> Result<Model> {
+        match &mut self {
+            Model::Digits(m) => m.dropout = rate,
+            Model::Vgg16(m) => m.dropout = rate,
+            Model::MobileNetV3(m) => m.dropout = rate,
+            Model::EfficientNetB0(m) => m.dropout = rate,
+            Model::Mlp(_) | Model::Resnet(_) | Model::Unet(_) | Model::Vit(_) | Model::Gpt(_) => {
+                return option("dropout", "only digits, vgg16, mobilenets and efficientnets have one".into());
+            }
+        }
+        Ok(self)
+    }
+
     /// What stands before the first stage of a ResNet.
     pub fn with_stem(mut self, stem: Stem) -> Result<Model> {
         match &mut self {

@@ -1,0 +1,91 @@
+//! What a run file and the command line can say. A run file is read key by key along one table ([`KEYS`]), which also
+//! writes the file that `memfit init` begins with. Nothing is opened here and no number is weighed against another: see
+//! `run.rs`.
+
+mod init;
+mod keys;
+mod read;
+
+use std::path::PathBuf;
+
+pub use init::{Purpose, commented};
+pub use keys::KEYS;
+pub use read::read;
+
+/// Everything that may be said about a run; `None`, or empty, where it was not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spec {
+    pub model: ModelSpec,
+    pub data: DataSpec,
+    pub train: TrainSpec,
+    pub memory: MemorySpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSpec {
+    pub name: Option<String>,
+    pub input: Option<Vec<usize>>,
+    pub classes: Option<usize>,
+    pub stem: Option<String>,
+    pub dropout: Option<f32>,
+    pub layers: Option<usize>,
+    pub width: Option<usize>,
+    pub heads: Option<usize>,
+    pub sequence: Option<usize>,
+    pub vocabulary: Option<usize>,
+    pub weights: Option<PathBuf>,
+    pub freeze: Vec<String>,
+    pub trainable: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataSpec {
+    pub kind: Option<String>,
+    pub train: Option<PathBuf>,
+    pub test: Option<PathBuf>,
+    pub hold_out: Option<f32>,
+    pub label: Option<String>,
+    pub features: Option<String>,
+    pub header: Option<bool>,
+    pub token: Option<String>,
+    pub augment: Vec<String>,
+    pub mixup: Option<f32>,
+    pub mean: Option<Vec<f32>>,
+    pub std: Option<Vec<f32>>,
+    pub shuffle: Option<usize>,
+    pub cache: Option<String>,
+    pub skip_bad: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainSpec {
+    pub batch: Option<usize>,
+    pub micro_batch: Option<String>,
+    pub epochs: Option<usize>,
+    pub steps: Option<usize>,
+    pub optimizer: Option<String>,
+    pub lr: Option<f32>,
+    pub weight_decay: Option<f32>,
+    pub schedule: Option<String>,
+    pub warm_up: Option<usize>,
+    pub decay_every: Option<usize>,
+    pub decay: Option<f32>,
+    pub clip_norm: Option<f32>,
+    pub clip_value: Option<f32>,
+    pub label_smoothing: Option<f32>,
+    pub precision: Option<String>,
+    pub monitor: Option<String>,
+    pub patience: Option<usize>,
+    pub save_every: Option<usize>,
+    pub seed: Option<u64>,
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemorySpec {
+    /// Sizes in bytes.
+    pub budget: Option<u64>,
+    pub host_budget: Option<u64>,
+    pub threads: Option<usize>,
+    pub profile: Option<PathBuf>,
+}
