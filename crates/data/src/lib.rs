@@ -1,0 +1,16 @@
+//! Data pipelines with the verbs of tf.data, within a number of bytes.
+//!
+//! A pipeline is a program over recipes: small descriptions of how an element is made. Verbs such as shuffle, take,
+//! repeat and batch move recipes about and look at no data; only the loader makes elements, on several threads, in
+//! order, out of one [`BytePool`]. So a shuffle buffer holds no images, a position in an epoch is a number, and the same
+//! seed gives the same epoch for every number of threads.
+
+mod error;
+mod memory;
+mod source;
+mod tensor;
+
+pub use error::{DataError, Result};
+pub use memory::{Buffer, BytePool, Lease, NoRoom};
+pub use source::Source;
+pub use tensor::{Example, Tensor};

@@ -1,0 +1,18 @@
+//! Where elements come from: rows that can be read in any order, by several threads at once.
+
+use crate::error::Result;
+use crate::memory::BytePool;
+use crate::tensor::Example;
+
+pub trait Source: Send + Sync {
+    /// Rows.
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Row `index`, with everything that it holds drawn from the pool, working memory included. It is the same at every
+    /// call.
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Example>;
+}
