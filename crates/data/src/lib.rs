@@ -5,11 +5,17 @@
 //! order, out of one [`BytePool`]. So a shuffle buffer holds no images, a position in an epoch is a number, and the same
 //! seed gives the same epoch for every number of threads.
 
+pub mod augment;
+mod context;
 mod error;
+pub mod image;
 mod memory;
+mod simd;
 mod source;
+pub mod sources;
 mod tensor;
 
+pub use context::{Context, Random};
 pub use error::{DataError, Result};
 pub use memory::{Buffer, BytePool, Lease, NoRoom};
 pub use source::Source;

@@ -1,0 +1,46 @@
+//! Sources that read files: each row at its own place, by any thread, with an index that is built when the source is
+//! opened and is drawn from a pool like everything else.
+
+mod folder;
+mod list;
+mod walk;
+
+pub use folder::{ImageFiles, ImageFolder};
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use memfit_ir::{DType, TensorType};
+
+use crate::error::{DataError, Result};
+use crate::memory::BytePool;
+use crate::tensor::Tensor;
+
+/// A whole file as u8 `[bytes]`.
+fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
+    let mut file = File::open(path).map_err(|e| io(path, e))?;
+    let bytes = file.metadata().map_err(|e| io(path, e))?.len() as usize;
+    let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes]), pool)?;
+    file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
+    Ok(tensor)
+}
+
+fn io(path: &Path, source: std::io::Error) -> DataError {
+    DataError::Io { path: path.to_path_buf(), source }
+}
+
+/// While a source is opened nobody gives bytes back: there, no room is too small a budget.
+fn while_opening<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
+    result.map_err(|error| match error {
+        DataError::NoRoom(e) => {
+            DataError::Budget { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }
+        }
+        other => other,
+    })
+}
+
+/// A single i32.
+fn scalar(value: i32, pool: &BytePool) -> Result<Tensor> {
+    Ok(Tensor::from_bytes(TensorType::i32([]), &value.to_le_bytes(), pool)?)
+}
