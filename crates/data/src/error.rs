@@ -12,9 +12,7 @@ pub enum DataError {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// For good: this is what one batch takes with nothing beside it.
-    #[error(
-        "the host budget of {limit} bytes is too small: {what} needs {needed} bytes; give at least that with --host-budget"
-    )]
+    #[error("the host budget of {limit} bytes is too small: {what} needs {needed} bytes; give at least that with --host-budget")]
     Budget { limit: u64, needed: u64, what: String },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },

@@ -124,7 +124,7 @@ fn scaling_is_pils() {
         let view = View { pixels: &picture[..], size: [38, 45], channels: 3 };
         resize(view, region, Resample::Triangle, false, &mut out, size, &roomy()).expect("there is room");
         let (largest, mean) = difference(&out, &fixture(&format!("resize_{name}.raw")));
-        assert!(largest <= 1 && mean < 0.2, "{name}: at most {largest}, {mean} on average");
+        assert!(largest <= 1 && mean < 0.25, "{name}: at most {largest}, {mean} on average");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use memfit_ir::{DType, TensorType};
 
-use super::Map;
 use super::field::image_shape;
+use super::{Map, stream};
 use crate::context::Context;
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
@@ -69,6 +69,93 @@ pub fn normalise(how: Normalise) -> impl Map {
         *x = how.tensor(x, context.pool)?;
         Ok(example)
     }
+}
+
+/// Multiplies all values by a factor in 1 − `by` to 1 + `by`.
+pub fn brightness(by: f32) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let x = bytes_of(&mut example, "brightness")?;
+        let factor = factor(by, context, stream::BRIGHTNESS);
+        look_up(x, &brightness_table(factor));
+        Ok(example)
+    }
+}
+
+/// Moves all values away from the mean of the grey image, or towards it, by a factor in 1 − `by` to 1 + `by`.
+pub fn contrast(by: f32) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let (_, channels) = image_shape(example.get("x")?)?;
+        let x = bytes_of(&mut example, "contrast")?;
+        let factor = factor(by, context, stream::CONTRAST);
+        let table = contrast_table(factor, mean_grey(x, channels));
+        look_up(x, &table);
+        Ok(example)
+    }
+}
+
+/// Zeroes in a square of `side` pixels about a random pixel, cut off at the borders. After normalising, zero is the mean.
+pub fn cutout(side: usize) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let x = example.get_mut("x")?;
+        let ([height, width], channels) = image_shape(x)?;
+        let mut random = context.random(stream::CUTOUT);
+        let middle = [random.below(height as u32) as usize, random.below(width as u32) as usize];
+        let pixel = x.ty().dtype.bytes(channels);
+        cut(x.bytes_mut(), [height, width], pixel, middle, side);
+        Ok(example)
+    }
+}
+
+/// Zeroes in the square of `side` about `middle`, as far as it lies inside. A pixel has `pixel_bytes`.
+pub fn cut(image: &mut [u8], [height, width]: [usize; 2], pixel_bytes: usize, middle: [usize; 2], side: usize) {
+    let from = |at: usize| at.saturating_sub(side / 2);
+    let to = |at: usize, most: usize| (at + side).saturating_sub(side / 2).min(most);
+    for y in from(middle[0])..to(middle[0], height) {
+        let row = &mut image[y * width * pixel_bytes..][..width * pixel_bytes];
+        row[from(middle[1]) * pixel_bytes..to(middle[1], width) * pixel_bytes].fill(0);
+    }
+}
+
+/// What becomes of each value.
+pub fn brightness_table(factor: f32) -> [u8; 256] {
+    std::array::from_fn(|v| (v as f32 * factor + 0.5) as u8)
+}
+
+/// What becomes of each value.
+pub fn contrast_table(factor: f32, mean: f32) -> [u8; 256] {
+    std::array::from_fn(|v| (mean + (v as f32 - mean) * factor + 0.5) as u8)
+}
+
+/// 0.299 R + 0.587 G + 0.114 B on average, or the mean of other numbers of channels.
+pub fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
+    let mut sums = vec![0u64; channels];
+    for pixel in pixels.chunks_exact(channels) {
+        sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += *value as u64);
+    }
+    let mean = |sum: u64| sum as f64 * channels as f64 / pixels.len().max(1) as f64;
+    match sums[..] {
+        [r, g, b] => (0.299 * mean(r) + 0.587 * mean(g) + 0.114 * mean(b)) as f32,
+        _ => (sums.iter().map(|sum| mean(*sum)).sum::<f64>() / channels as f64) as f32,
+    }
+}
+
+fn look_up(pixels: &mut [u8], table: &[u8; 256]) {
+    pixels.iter_mut().for_each(|value| *value = table[*value as usize]);
+}
+
+fn factor(by: f32, context: &Context, stream: u32) -> f32 {
+    context.random(stream).range((1.0 - by).max(0.0), 1.0 + by)
+}
+
+fn bytes_of<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
+    let x = example.get_mut("x")?;
+    if x.ty().dtype != DType::U8 {
+        return Err(DataError::Pipeline(format!(
+            "{what} needs field \"x\" as u8, and it is {}; put it before normalise",
+            x.ty()
+        )));
+    }
+    Ok(x.bytes_mut())
 }
 
 wide! {

@@ -7,12 +7,18 @@ mod colour;
 mod crop;
 mod field;
 mod flip;
+mod mixup;
 mod prepare;
+mod rotate;
 
-pub use colour::{Normalise, normalise};
+pub use colour::{
+    Normalise, brightness, brightness_table, contrast, contrast_table, cut, cutout, mean_grey, normalise,
+};
 pub use crop::{centre_region, crop_padded, random_crop_padded, random_region};
 pub use flip::{flip_horizontal, flip_vertical, mirror_columns, mirror_rows};
+pub use mixup::{beta, mix_pairs, mixup};
 pub use prepare::{Crop, Prepare, centre_crop_resize, random_crop_resize, resize};
+pub use rotate::{rotate, turn};
 
 use crate::context::Context;
 use crate::error::Result;
@@ -29,4 +35,9 @@ mod stream {
     pub const FLIP_HORIZONTAL: u32 = 2;
     pub const FLIP_VERTICAL: u32 = 3;
     pub const CROP_PADDED: u32 = 4;
+    pub const ROTATE: u32 = 5;
+    pub const BRIGHTNESS: u32 = 6;
+    pub const CONTRAST: u32 = 7;
+    pub const CUTOUT: u32 = 8;
+    pub const MIXUP: u32 = 9;
 }

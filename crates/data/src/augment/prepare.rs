@@ -1,15 +1,13 @@
 //! From an image of any size to the model's input in one go: decode if need be, cut, scale, mirror, normalise. Only the
 //! decoded image and the result are held.
 
-use memfit_ir::DType;
-
 use super::colour::Normalise;
 use super::crop::{centre_region, check_size, random_region};
 use super::field::{OnSamples, channels, moved, sized, with_samples};
 use super::{Map, stream};
 use crate::context::Context;
 use crate::error::Result;
-use crate::image::{self, Channels, Region, Resample, Sample, View};
+use crate::image::{self, Channels, Region, Sample, View};
 use crate::memory::{BytePool, NoRoom};
 use crate::tensor::{Example, Tensor};
 
@@ -129,9 +127,7 @@ impl OnSamples for Scale<'_> {
         let shape = &from.ty().shape;
         let size = [shape[0], shape[1]];
         let view = View { pixels: bytemuck::cast_slice::<u8, S>(from.bytes()), size, channels: channels(from.ty()) };
-        // i32 are class numbers.
-        let how = if from.ty().dtype == DType::I32 { Resample::Nearest } else { Resample::Triangle };
         let out = bytemuck::cast_slice_mut(to.bytes_mut());
-        image::resize(view, self.region, how, self.mirror, out, self.size, self.pool)
+        image::resize(view, self.region, image::how(from.ty().dtype), self.mirror, out, self.size, self.pool)
     }
 }

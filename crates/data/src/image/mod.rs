@@ -127,6 +127,11 @@ impl From<&str> for Fault {
     }
 }
 
+/// Whole numbers of 32 bits are classes, which cannot be mixed.
+pub(crate) fn how(dtype: DType) -> Resample {
+    if dtype == DType::I32 { Resample::Nearest } else { Resample::Triangle }
+}
+
 /// An image of zeroes.
 fn blank(height: usize, width: usize, channels: usize, pool: &BytePool) -> Result<Tensor, Fault> {
     Ok(Tensor::zeros(TensorType::new(DType::U8, [height, width, channels]), pool)?)

@@ -6,7 +6,7 @@ use memfit_ir::{DType, TensorType};
 
 use super::list::{List, Names};
 use super::walk::{self, Images};
-use super::{read_file, scalar, while_opening};
+use super::{check_row, read_file, scalar, while_opening};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
@@ -152,7 +152,8 @@ impl Source for ImageFiles {
     }
 
     fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
-        let path = self.path(index).ok_or_else(|| out_of_range(index, self.len()))?;
+        check_row(index, self.len())?;
+        let path = self.path(index).unwrap_or_default();
         let bytes = read_file(&path, pool)?;
         if self.encoded {
             let name = path.to_string_lossy();
@@ -162,10 +163,6 @@ impl Source for ImageFiles {
         let x = image::decode(bytes.bytes(), self.channels, &path.display(), pool)?;
         Ok(Example::default().with("x", x))
     }
-}
-
-pub(super) fn out_of_range(index: usize, rows: usize) -> DataError {
-    DataError::Pipeline(format!("row {index} was asked for, and there are {rows}"))
 }
 
 fn some_images(folder: &Path, pool: &BytePool) -> Result<Images> {

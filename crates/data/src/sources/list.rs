@@ -28,10 +28,6 @@ impl<T: Copy> List<T> {
         Ok(())
     }
 
-    pub fn clear(&mut self) {
-        self.items.clear();
-    }
-
     /// Both the old and the new memory are held while one is copied into the other.
     fn room_for(&mut self, more: usize) -> Result<(), NoRoom> {
         let wanted = self.items.len() + more;
@@ -91,9 +87,10 @@ impl Names {
         self.entries.iter().map(|entry| name(&self.text, *entry))
     }
 
-    pub fn sort(&mut self) {
+    /// By what `key` makes of a name.
+    pub fn sort_by(&mut self, key: fn(&str) -> &str) {
         let text = &self.text;
-        self.entries.sort_unstable_by(|a, b| name(text, *a).cmp(name(text, *b)));
+        self.entries.sort_unstable_by(|a, b| key(name(text, *a)).cmp(key(name(text, *b))));
     }
 }
 
@@ -124,7 +121,7 @@ mod tests {
         for name in ["b/2", "a", "", "b/10"] {
             names.push(name).expect("room");
         }
-        names.sort();
+        names.sort_by(|name| name);
         assert_eq!(names.iter().collect::<Vec<_>>(), ["", "a", "b/10", "b/2"]);
         assert_eq!((names.get(3), names.get(4)), (Some("b/2"), None));
     }

@@ -25,7 +25,7 @@ pub(super) fn images(root: &Path, pool: &BytePool) -> Result<Images> {
     let mut found = Images { names: Names::new(pool)?, others: 0, another: None };
     let listed = visit(root, "", 0, &mut found);
     while_opening(format!("the list of files in {}", root.display()), pool, listed)?;
-    found.names.sort();
+    found.names.sort_by(|name| name);
     Ok(found)
 }
 
