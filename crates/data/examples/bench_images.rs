@@ -32,7 +32,7 @@ fn main() -> Result<(), DataError> {
 }
 
 /// Each thread takes the next batch and fills it.
-fn images_per_second(files: &ImageFiles, prepare: &Prepare, pool: &BytePool, epoch: u32) -> Result<f64, DataError> {
+fn images_per_second(files: &ImageFiles, prepare: &Prepare, pool: &BytePool, epoch: u64) -> Result<f64, DataError> {
     let (next, start) = (AtomicUsize::new(0), Instant::now());
     std::thread::scope(|scope| {
         let work = || {
@@ -43,7 +43,7 @@ fn images_per_second(files: &ImageFiles, prepare: &Prepare, pool: &BytePool, epo
                     return Ok::<(), DataError>(());
                 }
                 for (index, out) in (first..files.len()).zip(batch.chunks_exact_mut(SIDE * SIDE * 3)) {
-                    let context = Context::new(pool, 1, epoch, index as u32);
+                    let context = Context::new(pool, 1, epoch, index as u64);
                     let example = prepare.run(files.read(index, pool)?, &context)?;
                     out.copy_from_slice(example.get("x")?.f32s());
                 }

@@ -6,17 +6,32 @@
 //! seed gives the same epoch for every number of threads.
 
 pub mod augment;
+mod cache;
 mod context;
+mod count;
+mod dataset;
 mod error;
+mod guard;
 pub mod image;
+mod loader;
+mod make;
 mod memory;
+mod plain;
+mod program;
+mod recipe;
 mod simd;
 mod source;
 pub mod sources;
+mod stack;
+mod stream;
 mod tensor;
 
 pub use context::{Context, Random};
+pub use dataset::{Cache, Dataset, Prefetch, Remainder};
 pub use error::{DataError, Result};
+pub use loader::{LoadOptions, Loader, Position, Skipped};
+pub use make::{Bad, OnBad};
 pub use memory::{Buffer, BytePool, Lease, NoRoom};
+pub use plain::{Data, Tensors};
 pub use source::Source;
 pub use tensor::{Example, Tensor};

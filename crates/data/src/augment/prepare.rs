@@ -80,7 +80,8 @@ impl Prepare {
     pub fn run(&self, mut example: Example, context: &Context) -> Result<Example> {
         check_size(self.size)?;
         if example.get("x")?.ty().shape.rank() == 1 {
-            self.decode(&mut example, context.pool)?;
+            let x = example.get_mut("x")?;
+            *x = image::decode(x.bytes(), self.channels, &context.place(), context.pool)?;
         }
         let (size, names) = moved(&example)?;
         let region = self.crop.region(size, self.size, context);
@@ -94,16 +95,6 @@ impl Prepare {
             *x = normalise.tensor(x, context.pool)?;
         }
         Ok(example)
-    }
-
-    /// Takes the field `file` out, whose only use is a message.
-    fn decode(&self, example: &mut Example, pool: &BytePool) -> Result<()> {
-        let file = example.fields.iter().position(|(name, _)| name == "file");
-        let file = file.map(|i| example.fields.remove(i).1);
-        let place = file.as_ref().map_or("field \"x\"".into(), |file| String::from_utf8_lossy(file.bytes()));
-        let x = example.get_mut("x")?;
-        *x = image::decode(x.bytes(), self.channels, &place, pool)?;
-        Ok(())
     }
 }
 

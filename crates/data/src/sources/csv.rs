@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use memfit_ir::TensorType;
 
 use super::list::List;
-use super::{check_row, claimed, io, read_at, scalar, while_opening};
+use super::{check_row, claimed, file_print, io, read_at, scalar, while_opening};
 use crate::error::{DataError, Result};
 use crate::memory::{BytePool, Lease};
 use crate::source::Source;
@@ -57,6 +57,7 @@ pub struct Csv {
     layout: CsvLayout,
     /// Of the names of the columns.
     names: Lease,
+    fingerprint: u64,
 }
 
 impl Csv {
@@ -67,8 +68,15 @@ impl Csv {
         if starts.len() < 2 {
             return Err(DataError::source(path.display(), "the file is empty; there should be at least one row"));
         }
-        let mut csv =
-            Csv { path: path.to_path_buf(), starts, columns: Vec::new(), label: None, layout, names: pool.take(0)? };
+        let mut csv = Csv {
+            path: path.to_path_buf(),
+            starts,
+            columns: Vec::new(),
+            label: None,
+            layout,
+            names: pool.take(0)?,
+            fingerprint: file_print(path)?,
+        };
         while_opening(format!("the first row of {}", path.display()), pool, csv.read_columns(pool))?;
         if csv.layout.header && csv.starts.len() < 3 {
             return Err(DataError::source(
@@ -193,6 +201,14 @@ impl Source for Csv {
                 example.with("y", Tensor::from_bytes(TensorType::f32([]), &label.to_le_bytes(), pool)?)
             }
         })
+    }
+
+    fn place(&self, index: usize) -> String {
+        format!("{}, row {index}", self.path.display())
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 }
 

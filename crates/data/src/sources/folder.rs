@@ -2,16 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use memfit_ir::{DType, TensorType};
-
 use super::list::{List, Names};
 use super::walk::{self, Images};
-use super::{check_row, read_file, scalar, while_opening};
+use super::{check_row, file_print, read_file, scalar, while_opening};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
 use crate::source::Source;
-use crate::tensor::{Example, Tensor};
+use crate::tensor::Example;
 
 /// A folder of folders of JPEG and PNG files: the sorted names of the sub-folders are the classes 0, 1, …; files may lie
 /// deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`.
@@ -34,15 +32,16 @@ impl ImageFolder {
         let what = || format!("the list of files in {}", root.display());
         let mut names = while_opening(what(), pool, Names::new(pool).map_err(DataError::from))?;
         let mut ends = while_opening(what(), pool, List::new(pool).map_err(DataError::from))?;
-        let mut others = 0;
+        let (mut others, mut fingerprint) = (0, 0u64);
         for class in &classes {
             let images = some_images(&root.join(class), pool)?;
             others += images.others;
+            fingerprint = fingerprint.wrapping_add(images.fingerprint);
             let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{class}/{name}")));
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
             while_opening(what(), pool, pushed.map_err(DataError::from))?;
         }
-        Ok(ImageFolder { files: ImageFiles::of(root, names, others), classes, ends })
+        Ok(ImageFolder { files: ImageFiles::of(root, names, others, fingerprint), classes, ends })
     }
 
     /// What `x` has; RGB unless said.
@@ -51,8 +50,7 @@ impl ImageFolder {
         self
     }
 
-    /// Leaves decoding to a map function that needs only a part of the image: `x` is the file's bytes as u8 `[n]`, and a
-    /// field `file` has its path for messages.
+    /// Leaves decoding to a map function that needs only a part of the image: `x` is the file's bytes as u8 `[n]`.
     pub fn encoded(mut self) -> ImageFolder {
         self.files.encoded = true;
         self
@@ -82,6 +80,14 @@ impl Source for ImageFolder {
         let example = self.files.read(index, pool)?;
         Ok(example.with("y", scalar(self.label(index) as i32, pool)?))
     }
+
+    fn place(&self, index: usize) -> String {
+        self.files.place(index)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.files.fingerprint
+    }
 }
 
 /// Images without labels, to be predicted: field `x` is u8 `[height, width, channels]`.
@@ -92,18 +98,19 @@ pub struct ImageFiles {
     channels: Channels,
     encoded: bool,
     others: usize,
+    fingerprint: u64,
 }
 
 impl ImageFiles {
     /// All images in a folder and below, sorted by path.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFiles> {
         let images = some_images(root.as_ref(), pool)?;
-        Ok(ImageFiles::of(root.as_ref(), images.names, images.others))
+        Ok(ImageFiles::of(root.as_ref(), images.names, images.others, images.fingerprint))
     }
 
     /// These, in this order, whatever their names.
     pub fn list<P: AsRef<Path>>(paths: &[P], pool: &BytePool) -> Result<ImageFiles> {
-        let mut names = Names::new(pool)?;
+        let (mut names, mut fingerprint) = (Names::new(pool)?, 0u64);
         for path in paths {
             let path = path.as_ref();
             if !path.is_file() {
@@ -111,13 +118,14 @@ impl ImageFiles {
             }
             let name =
                 path.to_str().ok_or_else(|| DataError::source(path.display(), "its name is not UTF-8; rename it"))?;
+            fingerprint = fingerprint.wrapping_add(file_print(path)?);
             let pushed = names.push(name).map_err(DataError::from);
             while_opening("the list of image files".to_string(), pool, pushed)?;
         }
         if names.len() == 0 {
             return Err(DataError::source("the list of image files", "it is empty; name at least one file"));
         }
-        Ok(ImageFiles::of(Path::new(""), names, 0))
+        Ok(ImageFiles::of(Path::new(""), names, 0, fingerprint))
     }
 
     /// What `x` has; RGB unless said.
@@ -141,8 +149,9 @@ impl ImageFiles {
         self.others
     }
 
-    fn of(root: &Path, names: Names, others: usize) -> ImageFiles {
-        ImageFiles { root: root.to_path_buf(), names, channels: Channels::default(), encoded: false, others }
+    fn of(root: &Path, names: Names, others: usize, fingerprint: u64) -> ImageFiles {
+        let channels = Channels::default();
+        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, others, fingerprint }
     }
 }
 
@@ -156,12 +165,18 @@ impl Source for ImageFiles {
         let path = self.path(index).unwrap_or_default();
         let bytes = read_file(&path, pool)?;
         if self.encoded {
-            let name = path.to_string_lossy();
-            let file = Tensor::from_bytes(TensorType::new(DType::U8, [name.len()]), name.as_bytes(), pool)?;
-            return Ok(Example::default().with("x", bytes).with("file", file));
+            return Ok(Example::default().with("x", bytes));
         }
         let x = image::decode(bytes.bytes(), self.channels, &path.display(), pool)?;
         Ok(Example::default().with("x", x))
+    }
+
+    fn place(&self, index: usize) -> String {
+        self.path(index).unwrap_or_default().display().to_string()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 }
 

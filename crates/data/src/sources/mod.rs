@@ -19,11 +19,12 @@ pub use pairs::{Masks, SegmentationPairs};
 pub use tfrecord::{Feature, Kind, TfRecord};
 pub use tokens::{TokenWidth, Tokens, Windows};
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
-use memfit_ir::{DType, TensorType};
+use memfit_ir::{DType, TensorType, philox};
 
 use crate::error::{DataError, Result};
 use crate::memory::{Buffer, BytePool, NoRoom};
@@ -42,7 +43,7 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
 fn claimed(bytes: u64, pool: &BytePool) -> Result<Buffer> {
     match usize::try_from(bytes) {
         Ok(fits) if fits <= isize::MAX as usize => Ok(pool.buffer(fits)?),
-        _ => Err(NoRoom { wanted: bytes }.into()),
+        _ => Err(NoRoom { wanted: bytes, used: pool.used() }.into()),
     }
 }
 
@@ -62,6 +63,16 @@ fn check_row(index: usize, rows: usize) -> Result<()> {
 
 fn io(path: &Path, source: std::io::Error) -> DataError {
     DataError::Io { path: path.to_path_buf(), source }
+}
+
+/// A number for a file's path, size and time of change.
+fn file_print(path: &Path) -> Result<u64> {
+    Ok(print(path, &std::fs::metadata(path).map_err(|e| io(path, e))?))
+}
+
+fn print(path: &Path, metadata: &Metadata) -> u64 {
+    let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    philox::name_key(&format!("{} {} {changed:?}", path.display(), metadata.len()))
 }
 
 /// While a source is opened nobody gives bytes back: there, no room is too small a budget.

@@ -30,14 +30,16 @@ pub struct SegmentationPairs {
     masks: Names,
     kind: Masks,
     channels: Channels,
+    fingerprint: u64,
 }
 
 impl SegmentationPairs {
     pub fn open(root: impl AsRef<Path>, kind: Masks, pool: &BytePool) -> Result<SegmentationPairs> {
         let root = root.as_ref();
-        let images = in_folder(root, "images", pool)?;
-        let masks = in_folder(root, "masks", pool)?;
-        let pairs = SegmentationPairs { root: root.to_path_buf(), images, masks, kind, channels: Channels::default() };
+        let (images, image_print) = in_folder(root, "images", pool)?;
+        let (masks, mask_print) = in_folder(root, "masks", pool)?;
+        let (channels, fingerprint) = (Channels::default(), image_print.wrapping_add(mask_print));
+        let pairs = SegmentationPairs { root: root.to_path_buf(), images, masks, kind, channels, fingerprint };
         pairs.check()?;
         Ok(pairs)
     }
@@ -132,9 +134,17 @@ impl Source for SegmentationPairs {
         }
         Ok(Example::default().with("x", x).with("y", y))
     }
+
+    fn place(&self, index: usize) -> String {
+        self.root.join("images").join(self.images.get(index).unwrap_or_default()).display().to_string()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
 }
 
-fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<Names> {
+fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(Names, u64)> {
     let images = walk::images(&root.join(folder), pool)?;
     if images.names.len() == 0 {
         let problem = format!(
@@ -144,7 +154,7 @@ fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<Names> {
     }
     let mut names = images.names;
     names.sort_by(stem);
-    Ok(names)
+    Ok((names, images.fingerprint))
 }
 
 /// A relative path without its extension.

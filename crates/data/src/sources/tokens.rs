@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
-use super::{check_row, claimed, io, read_at, while_opening};
+use super::{check_row, claimed, file_print, io, read_at, while_opening};
 use crate::error::{DataError, Result};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
@@ -55,6 +55,7 @@ pub struct Tokens {
     vocabulary: usize,
     alphabet: Vec<char>,
     windows: Windows,
+    fingerprint: u64,
 }
 
 impl Tokens {
@@ -68,8 +69,9 @@ impl Tokens {
             );
             return Err(DataError::source(path.display(), problem));
         }
-        let count = bytes / width.bytes();
-        Tokens { path: path.into(), held: None, width, count, vocabulary, alphabet: Vec::new(), windows }.checked()
+        let (count, fingerprint) = (bytes / width.bytes(), file_print(path)?);
+        Tokens { path: path.into(), held: None, width, count, vocabulary, alphabet: Vec::new(), windows, fingerprint }
+            .checked()
     }
 
     /// Any file; its bytes are the tokens.
@@ -82,8 +84,8 @@ impl Tokens {
         let path = path.as_ref();
         let what = format!("the tokens of {} (a file of tokens instead stays on disk), which", path.display());
         let Text { alphabet, tokens, width, count, lease } = while_opening(what, pool, characters(path, pool))?;
-        let (vocabulary, held) = (alphabet.len(), Some((tokens, lease)));
-        Tokens { path: path.into(), held, width, count, vocabulary, alphabet, windows }.checked()
+        let (vocabulary, held, fingerprint) = (alphabet.len(), Some((tokens, lease)), file_print(path)?);
+        Tokens { path: path.into(), held, width, count, vocabulary, alphabet, windows, fingerprint }.checked()
     }
 
     pub fn vocabulary(&self) -> usize {
@@ -147,6 +149,14 @@ impl Source for Tokens {
             }
         }
         Ok(Example::default().with("x", x).with("y", y))
+    }
+
+    fn place(&self, index: usize) -> String {
+        format!("{}, tokens from {}", self.path.display(), index * self.windows.stride)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 }
 

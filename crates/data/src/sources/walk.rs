@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::list::Names;
-use super::{io, while_opening};
+use super::{io, print, while_opening};
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
 
@@ -16,13 +16,15 @@ pub(super) struct Images {
     pub others: usize,
     /// One of them, for a message.
     pub another: Option<PathBuf>,
+    /// Of names, sizes and times, in whatever order the folder gives them.
+    pub fingerprint: u64,
 }
 
 /// Deeper than this there is a link that leads back.
 const DEPTH: usize = 32;
 
 pub(super) fn images(root: &Path, pool: &BytePool) -> Result<Images> {
-    let mut found = Images { names: Names::new(pool)?, others: 0, another: None };
+    let mut found = Images { names: Names::new(pool)?, others: 0, another: None, fingerprint: 0 };
     let listed = visit(root, "", 0, &mut found);
     while_opening(format!("the list of files in {}", root.display()), pool, listed)?;
     found.names.sort_by(|name| name);
@@ -57,9 +59,11 @@ fn visit(root: &Path, below: &str, depth: usize, found: &mut Images) -> Result<(
         let (name, path) = entry?;
         let relative = if below.is_empty() { name } else { format!("{below}/{name}") };
         // Follows links.
-        if fs::metadata(&path).map_err(|e| io(&path, e))?.is_dir() {
+        let metadata = fs::metadata(&path).map_err(|e| io(&path, e))?;
+        if metadata.is_dir() {
             visit(root, &relative, depth + 1, found)?;
         } else if is_image(&path) {
+            found.fingerprint = found.fingerprint.wrapping_add(print(&path, &metadata));
             found.names.push(&relative)?;
         } else {
             found.others += 1;

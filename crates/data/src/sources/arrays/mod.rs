@@ -12,7 +12,7 @@ use memfit_ir::TensorType;
 use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
-use super::{check_row, claimed, read_at, while_opening};
+use super::{check_row, claimed, file_print, read_at, while_opening};
 use crate::error::{DataError, Result};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
@@ -24,6 +24,7 @@ pub struct Arrays {
     rows: usize,
     fields: Vec<(String, Array)>,
     _index: Lease,
+    fingerprint: u64,
 }
 
 impl Arrays {
@@ -36,7 +37,9 @@ impl Arrays {
             let array = Array::open(Bytes::File { path: path.to_path_buf(), start: 0, length: bytes }, place, pool)?;
             Ok((name.to_string(), array))
         };
-        Arrays::of(fields.iter().map(open).collect::<Result<_>>()?, pool.take(0)?)
+        let print = |sum: u64, (_, path): &(&str, P)| file_print(path.as_ref()).map(|print| sum.wrapping_add(print));
+        let fingerprint = fields.iter().try_fold(0, print)?;
+        Arrays::of(fields.iter().map(open).collect::<Result<_>>()?, pool.take(0)?, fingerprint)
     }
 
     /// Fields and the names of their arrays in the file; none are all, under their own names.
@@ -51,7 +54,7 @@ impl Arrays {
                 let place = format!("{}, array \"{name}\"", path.display());
                 Ok((field.to_string(), Array::open(bytes, place, pool)?))
             };
-            Arrays::of(wanted.iter().map(open).collect::<Result<_>>()?, lease)
+            Arrays::of(wanted.iter().map(open).collect::<Result<_>>()?, lease, file_print(path)?)
         });
         let what = format!(
             "{}: its compressed arrays are held as a whole (np.savez instead of savez_compressed leaves them on disk), which",
@@ -60,7 +63,7 @@ impl Arrays {
         while_opening(what, pool, opened)
     }
 
-    fn of(fields: Vec<(String, Array)>, index: Lease) -> Result<Arrays> {
+    fn of(fields: Vec<(String, Array)>, index: Lease, fingerprint: u64) -> Result<Arrays> {
         let Some((name, first)) = fields.first() else {
             return Err(DataError::Pipeline("no array is named; name those that the model reads".into()));
         };
@@ -73,7 +76,7 @@ impl Arrays {
         if rows == 0 {
             return Err(DataError::source(&first.place, "the array has no rows"));
         }
-        Ok(Arrays { rows, fields, _index: index })
+        Ok(Arrays { rows, fields, _index: index, fingerprint })
     }
 }
 
@@ -89,6 +92,15 @@ impl Source for Arrays {
             example = example.with(name, array.read(index, pool)?);
         }
         Ok(example)
+    }
+
+    fn place(&self, index: usize) -> String {
+        let place = self.fields.first().map(|(_, array)| array.place.as_str()).unwrap_or_default();
+        format!("{place}, row {index}")
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 }
 

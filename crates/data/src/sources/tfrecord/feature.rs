@@ -21,7 +21,7 @@ pub struct Feature {
 pub enum Kind {
     /// A JPEG or PNG → u8 `[height, width, channels]`.
     Image(Channels),
-    /// A JPEG or PNG that a map function decodes: u8 `[n]`, with a field `file` that says where it is from.
+    /// A JPEG or PNG that a map function decodes: u8 `[n]`.
     Encoded,
     /// Bytes of a tensor as they are.
     Raw(TensorType),
@@ -44,10 +44,6 @@ pub(super) fn example(record: &[u8], features: &[Feature], place: &str, pool: &B
         let place = format!("{place}, feature \"{}\"", feature.name);
         let field = field(values, &feature.kind, &place, pool)?;
         example = example.with(&feature.field, field);
-        if feature.kind == Kind::Encoded {
-            let name = Tensor::from_bytes(TensorType::new(DType::U8, [place.len()]), place.as_bytes(), pool)?;
-            example = example.with("file", name);
-        }
     }
     Ok(example)
 }

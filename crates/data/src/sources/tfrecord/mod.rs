@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub use feature::{Feature, Kind};
 
 use super::list::List;
-use super::{check_row, claimed, crc, glob, io, read_at, while_opening};
+use super::{check_row, claimed, crc, file_print, glob, io, read_at, while_opening};
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
 use crate::source::Source;
@@ -26,6 +26,7 @@ pub struct TfRecord {
     /// Where each record starts in its file.
     starts: List<u64>,
     features: Vec<Feature>,
+    fingerprint: u64,
 }
 
 /// A length, its checksum; then the data, and its checksum.
@@ -45,19 +46,20 @@ impl TfRecord {
             ));
         }
         let mut starts = List::new(pool)?;
-        let mut ends = Vec::new();
+        let (mut ends, mut fingerprint) = (Vec::new(), 0u64);
         for path in files {
             let path = path.as_ref();
             let indexed = index(path, &mut starts);
             while_opening(format!("the index of {}", path.display()), pool, indexed)?;
             ends.push(starts.len());
+            fingerprint = fingerprint.wrapping_add(file_print(path)?);
         }
         if starts.is_empty() {
             let place = files.first().map_or("TFRecord".into(), |path| path.as_ref().display().to_string());
             return Err(DataError::source(place, "there is no record; check which files were written"));
         }
         let files = files.iter().map(|path| path.as_ref().to_path_buf()).collect();
-        Ok(TfRecord { files, ends, starts, features })
+        Ok(TfRecord { files, ends, starts, features, fingerprint })
     }
 }
 
@@ -70,8 +72,7 @@ impl Source for TfRecord {
         check_row(index, self.len())?;
         let file = self.ends.partition_point(|end| *end <= index);
         let path = &self.files[file];
-        let number = index - if file == 0 { 0 } else { self.ends[file - 1] };
-        let place = format!("{}, record {number}", path.display());
+        let place = self.place(index);
         let mut head = [0; HEAD as usize];
         read_at(path, self.starts[index], &mut head)?;
         let length =
@@ -83,6 +84,17 @@ impl Source for TfRecord {
             return Err(DataError::bad(place, "its checksum is wrong: the data is damaged; write the file again"));
         }
         feature::example(data, &self.features, &place, pool)
+    }
+
+    fn place(&self, index: usize) -> String {
+        let file = self.ends.partition_point(|end| *end <= index);
+        let first = if file == 0 { 0 } else { self.ends[file - 1] };
+        let path = self.files.get(file).map(|path| path.display().to_string()).unwrap_or_default();
+        format!("{path}, record {}", index - first)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 }
 
