@@ -1,0 +1,169 @@
+//! What changes values and moves nothing.
+
+use memfit_ir::{DType, TensorType};
+
+use super::field::image_shape;
+use super::{Map, stream};
+use crate::context::Context;
+use crate::error::{DataError, Result};
+use crate::memory::BytePool;
+use crate::simd::wide;
+use crate::tensor::{Example, Tensor};
+
+/// (value ÷ 255 − mean) ÷ deviation for each channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normalise {
+    scale: Vec<f32>,
+    shift: Vec<f32>,
+}
+
+impl Normalise {
+    /// A mean and a deviation for each channel.
+    pub fn new(mean: &[f32], deviation: &[f32]) -> Result<Normalise> {
+        if mean.is_empty() || mean.len() != deviation.len() || deviation.iter().any(|d| *d <= 0.0 || !d.is_finite()) {
+            return Err(DataError::Pipeline(format!(
+                "normalise needs a mean and a positive deviation for each channel; there are {mean:?} and {deviation:?}"
+            )));
+        }
+        let scale: Vec<f32> = deviation.iter().map(|d| 1.0 / (255.0 * d)).collect();
+        let shift = mean.iter().zip(deviation).map(|(m, d)| -m / d).collect();
+        Ok(Normalise { scale, shift })
+    }
+
+    /// The usual means and deviations of natural images.
+    pub fn imagenet() -> Normalise {
+        Normalise::new(&[0.485, 0.456, 0.406], &[0.229, 0.224, 0.225]).expect("they are three and three, and positive")
+    }
+
+    pub fn channels(&self) -> usize {
+        self.scale.len()
+    }
+
+    /// Pixels of [`Normalise::channels`] values.
+    pub fn run(&self, pixels: &[u8], out: &mut [f32]) {
+        // A whole number of pixels that fills whole registers.
+        let period = self.channels() * 8;
+        let repeat = |v: &[f32]| v.iter().copied().cycle().take(period).collect::<Vec<f32>>();
+        scale_and_shift(pixels, &repeat(&self.scale), &repeat(&self.shift), out);
+    }
+
+    pub(super) fn tensor(&self, x: &Tensor, pool: &BytePool) -> Result<Tensor> {
+        let (_, channels) = image_shape(x)?;
+        if x.ty().dtype != DType::U8 || channels != self.channels() {
+            return Err(DataError::Pipeline(format!(
+                "normalise expects u8 with {} channels, and field \"x\" is {}",
+                self.channels(),
+                x.ty()
+            )));
+        }
+        let mut out = Tensor::zeros(TensorType::new(DType::F32, x.ty().shape.clone()), pool)?;
+        self.run(x.bytes(), out.f32s_mut());
+        Ok(out)
+    }
+}
+
+/// u8 → f32 by mean and deviation of each channel.
+pub fn normalise(how: Normalise) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let x = example.get_mut("x")?;
+        *x = how.tensor(x, context.pool)?;
+        Ok(example)
+    }
+}
+
+/// Multiplies all values by a factor in 1 − `by` to 1 + `by`.
+pub fn brightness(by: f32) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let x = bytes_of(&mut example, "brightness")?;
+        let factor = factor(by, context, stream::BRIGHTNESS);
+        look_up(x, &brightness_table(factor));
+        Ok(example)
+    }
+}
+
+/// Moves all values away from the mean of the grey image, or towards it, by a factor in 1 − `by` to 1 + `by`.
+pub fn contrast(by: f32) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let (_, channels) = image_shape(example.get("x")?)?;
+        let x = bytes_of(&mut example, "contrast")?;
+        let factor = factor(by, context, stream::CONTRAST);
+        let table = contrast_table(factor, mean_grey(x, channels));
+        look_up(x, &table);
+        Ok(example)
+    }
+}
+
+/// Zeroes in a square of `side` pixels about a random pixel, cut off at the borders. After normalising, zero is the mean.
+pub fn cutout(side: usize) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        let x = example.get_mut("x")?;
+        let ([height, width], channels) = image_shape(x)?;
+        let mut random = context.random(stream::CUTOUT);
+        let middle = [random.below(height as u32) as usize, random.below(width as u32) as usize];
+        let pixel = x.ty().dtype.bytes(channels);
+        cut(x.bytes_mut(), [height, width], pixel, middle, side);
+        Ok(example)
+    }
+}
+
+/// Zeroes in the square of `side` about `middle`, as far as it lies inside. A pixel has `pixel_bytes`.
+pub fn cut(image: &mut [u8], [height, width]: [usize; 2], pixel_bytes: usize, middle: [usize; 2], side: usize) {
+    let from = |at: usize| at.saturating_sub(side / 2);
+    let to = |at: usize, most: usize| (at + side).saturating_sub(side / 2).min(most);
+    for y in from(middle[0])..to(middle[0], height) {
+        let row = &mut image[y * width * pixel_bytes..][..width * pixel_bytes];
+        row[from(middle[1]) * pixel_bytes..to(middle[1], width) * pixel_bytes].fill(0);
+    }
+}
+
+/// What becomes of each value.
+pub fn brightness_table(factor: f32) -> [u8; 256] {
+    std::array::from_fn(|v| (v as f32 * factor + 0.5) as u8)
+}
+
+/// What becomes of each value.
+pub fn contrast_table(factor: f32, mean: f32) -> [u8; 256] {
+    std::array::from_fn(|v| (mean + (v as f32 - mean) * factor + 0.5) as u8)
+}
+
+/// 0.299 R + 0.587 G + 0.114 B on average, or the mean of other numbers of channels.
+pub fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
+    let mut sums = vec![0u64; channels];
+    for pixel in pixels.chunks_exact(channels) {
+        sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += *value as u64);
+    }
+    let mean = |sum: u64| sum as f64 * channels as f64 / pixels.len().max(1) as f64;
+    match sums[..] {
+        [r, g, b] => (0.299 * mean(r) + 0.587 * mean(g) + 0.114 * mean(b)) as f32,
+        _ => (sums.iter().map(|sum| mean(*sum)).sum::<f64>() / channels as f64) as f32,
+    }
+}
+
+fn look_up(pixels: &mut [u8], table: &[u8; 256]) {
+    pixels.iter_mut().for_each(|value| *value = table[*value as usize]);
+}
+
+fn factor(by: f32, context: &Context, stream: u32) -> f32 {
+    context.random(stream).range((1.0 - by).max(0.0), 1.0 + by)
+}
+
+fn bytes_of<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
+    let x = example.get_mut("x")?;
+    if x.ty().dtype != DType::U8 {
+        return Err(DataError::Pipeline(format!(
+            "{what} needs field \"x\" as u8, and it is {}; put it before normalise",
+            x.ty()
+        )));
+    }
+    Ok(x.bytes_mut())
+}
+
+wide! {
+    fn scale_and_shift(pixels: &[u8], scale: &[f32], shift: &[f32], out: &mut [f32]) {
+        for (pixels, out) in pixels.chunks(scale.len()).zip(out.chunks_mut(scale.len())) {
+            for (((out, pixel), scale), shift) in out.iter_mut().zip(pixels).zip(scale).zip(shift) {
+                *out = *pixel as f32 * scale + shift;
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Mixing the samples of a batch with each other.
+
+use memfit_ir::{DType, TensorType};
+
+use super::{Map, stream};
+use crate::context::{Context, Random};
+use crate::error::{DataError, Result};
+use crate::tensor::{Example, Tensor};
+
+/// Mixes sample i of a batch with sample n − 1 − i, by a share that is Beta(alpha, alpha) distributed and the same for the
+/// whole batch. `x` is f32 with the samples as its first axis; `y` is i32 `[n]` and becomes f32 `[n, classes]`.
+pub fn mixup(alpha: f32, classes: usize) -> impl Map {
+    move |mut example: Example, context: &Context| {
+        if !(alpha > 0.0 && alpha.is_finite()) {
+            return Err(DataError::Pipeline(format!("mixup needs an alpha above zero, and it is {alpha}")));
+        }
+        let share = beta(alpha, &mut context.random(stream::MIXUP));
+        let labels = distributions(example.get("y")?, classes, share, context)?;
+        let x = example.get_mut("x")?;
+        let rows = labels.ty().shape[0];
+        if x.ty().dtype != DType::F32 || x.ty().shape.first() != Some(&rows) {
+            return Err(DataError::Pipeline(format!(
+                "mixup needs field \"x\" to be f32 with {rows} samples, and it is {}; normalise and batch before",
+                x.ty()
+            )));
+        }
+        mix_pairs(x.f32s_mut(), rows, share);
+        *example.get_mut("y")? = labels;
+        Ok(example)
+    }
+}
+
+/// Row i and row n − 1 − i become share · own + (1 − share) · other, in place.
+pub fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
+    let row = rows.len() / count.max(1);
+    let (first, second) = rows.split_at_mut(count / 2 * row);
+    if row > 0 {
+        for (a, b) in first.chunks_exact_mut(row).zip(second.rchunks_exact_mut(row)) {
+            for (a, b) in a.iter_mut().zip(b) {
+                (*a, *b) = (share * *a + (1.0 - share) * *b, share * *b + (1.0 - share) * *a);
+            }
+        }
+    }
+}
+
+fn distributions(y: &Tensor, classes: usize, share: f32, context: &Context) -> Result<Tensor> {
+    let [rows] = y.ty().shape[..] else { return Err(no_classes(y)) };
+    if y.ty().dtype != DType::I32 {
+        return Err(no_classes(y));
+    }
+    let mut out = Tensor::zeros(TensorType::f32([rows, classes]), context.pool)?;
+    let labels = bytemuck::cast_slice::<u8, i32>(y.bytes());
+    for (row, label) in labels.iter().enumerate() {
+        let Some(class) = usize::try_from(*label).ok().filter(|class| *class < classes) else {
+            let problem = format!("class {label} is not one of 0 to {}; give more classes", classes as i64 - 1);
+            return Err(DataError::bad(format!("sample {row} of the batch"), problem));
+        };
+        out.f32s_mut()[row * classes + class] = 1.0;
+    }
+    mix_pairs(out.f32s_mut(), rows, share);
+    Ok(out)
+}
+
+fn no_classes(y: &Tensor) -> DataError {
+    DataError::Pipeline(format!("mixup needs field \"y\" to be i32 [samples], and it is {}; batch before", y.ty()))
+}
+
+/// A share in 0..1 of the distribution Beta(alpha, alpha).
+pub fn beta(alpha: f32, random: &mut Random) -> f32 {
+    let (a, b) = (gamma(alpha, random), gamma(alpha, random));
+    if a + b > 0.0 { a / (a + b) } else { 0.5 }
+}
+
+/// Marsaglia and Tsang's method. Below one, a value of alpha + 1 is scaled down.
+fn gamma(alpha: f32, random: &mut Random) -> f32 {
+    if alpha < 1.0 {
+        let larger = gamma(alpha + 1.0, random);
+        return larger * (1.0 - random.uniform()).powf(1.0 / alpha);
+    }
+    let d = alpha - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let x = random.normal();
+        let v = (1.0 + c * x).powi(3);
+        // One minus a number below one is above zero, so its logarithm is finite.
+        if v > 0.0 && (1.0 - random.uniform()).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+            return d * v;
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Pictures as bytes → pixels, within a pool: what a header claims is taken from the pool before anything of that size
+//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture.
+
+mod exif;
+mod jpeg;
+mod orient;
+mod png;
+mod resize;
+
+use std::fmt::Display;
+
+use memfit_ir::{DType, TensorType};
+
+use crate::error::{DataError, Result};
+use crate::memory::{BytePool, NoRoom};
+use crate::tensor::Tensor;
+
+pub use resize::{Region, Resample, Sample, View, resize};
+
+/// What a decoded pixel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Channels {
+    /// Colours become grey by 0.299 R + 0.587 G + 0.114 B.
+    Grey,
+    /// Grey becomes three equal channels.
+    #[default]
+    Rgb,
+}
+
+impl Channels {
+    pub fn count(self) -> usize {
+        match self {
+            Channels::Grey => 1,
+            Channels::Rgb => 3,
+        }
+    }
+}
+
+/// Height and width of a JPEG or PNG, as it is to be looked at, from its header alone.
+pub fn size(bytes: &[u8], place: &dyn Display) -> Result<[usize; 2]> {
+    let size = match Format::of(bytes) {
+        Some(Format::Jpeg) => jpeg::size(bytes),
+        Some(Format::Png) => png::size(bytes),
+        None => Err(unknown(bytes)),
+    };
+    size.map_err(|fault| fault.at(place))
+}
+
+/// A JPEG or PNG as u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent PNG lies on
+/// white; 16 bits a channel become the upper 8.
+pub fn decode(bytes: &[u8], channels: Channels, place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
+    let image = match Format::of(bytes) {
+        Some(Format::Jpeg) => jpeg::decode(bytes, channels, pool),
+        Some(Format::Png) => png::decode(bytes, channels, pool),
+        None => Err(unknown(bytes)),
+    };
+    image.map_err(|fault| fault.at(place))
+}
+
+/// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as they
+/// are stored.
+pub fn decode_classes(bytes: &[u8], place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
+    let image = match Format::of(bytes) {
+        Some(Format::Png) => png::decode_classes(bytes, pool),
+        Some(Format::Jpeg) => {
+            Err("a JPEG cannot hold class numbers, since its values are not exact; save it as PNG".into())
+        }
+        None => Err(unknown(bytes)),
+    };
+    image.map_err(|fault| fault.at(place))
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    Jpeg,
+    Png,
+}
+
+impl Format {
+    fn of(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
+            [0x89, b'P', b'N', b'G', ..] => Some(Format::Png),
+            _ => None,
+        }
+    }
+}
+
+fn unknown(bytes: &[u8]) -> Fault {
+    match bytes {
+        [] => "the file is empty".into(),
+        _ => "this is neither a JPEG nor a PNG, whatever its name says; convert it to one of them".into(),
+    }
+}
+
+/// What goes wrong where no place is known.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    NoRoom(NoRoom),
+    Bad(String),
+}
+
+impl Fault {
+    pub(crate) fn at(self, place: &dyn Display) -> DataError {
+        match self {
+            Fault::NoRoom(e) => DataError::NoRoom(e),
+            Fault::Bad(problem) => DataError::bad(place, problem),
+        }
+    }
+}
+
+impl From<NoRoom> for Fault {
+    fn from(e: NoRoom) -> Fault {
+        Fault::NoRoom(e)
+    }
+}
+
+impl From<String> for Fault {
+    fn from(problem: String) -> Fault {
+        Fault::Bad(problem)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(problem: &str) -> Fault {
+        Fault::Bad(problem.to_string())
+    }
+}
+
+/// Whole numbers of 32 bits are classes, which cannot be mixed.
+pub(crate) fn how(dtype: DType) -> Resample {
+    if dtype == DType::I32 { Resample::Nearest } else { Resample::Triangle }
+}
+
+/// An image of zeroes.
+fn blank(height: usize, width: usize, channels: usize, pool: &BytePool) -> Result<Tensor, Fault> {
+    Ok(Tensor::zeros(TensorType::new(DType::U8, [height, width, channels]), pool)?)
+}
+
+/// RGB → one grey value: the weights of ITU-R 601 in 16 bits, as PIL has them.
+fn luma(r: u8, g: u8, b: u8) -> u8 {
+    ((r as u32 * 19595 + g as u32 * 38470 + b as u32 * 7471 + 0x8000) >> 16) as u8
+}

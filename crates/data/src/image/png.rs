@@ -1,0 +1,124 @@
+//! PNG, by the crate `png`, held to the pool. Checksums are checked.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, Decoder, Limits, Reader, Transformations};
+
+use super::{Channels, Fault, blank, luma};
+use crate::memory::{BytePool, Lease};
+use crate::tensor::Tensor;
+
+pub(super) fn size(bytes: &[u8]) -> Result<[usize; 2], Fault> {
+    match bytes {
+        [_, _, _, _, _, _, _, _, _, _, _, _, b'I', b'H', b'D', b'R', w3, w2, w1, w0, h3, h2, h1, h0, ..] => {
+            let width = u32::from_be_bytes([*w3, *w2, *w1, *w0]) as usize;
+            Ok([u32::from_be_bytes([*h3, *h2, *h1, *h0]) as usize, width])
+        }
+        _ => Err("the PNG ends within its header; copy the file again".into()),
+    }
+}
+
+pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Result<Tensor, Fault> {
+    let (mut reader, _working) = open(bytes, Transformations::EXPAND | Transformations::STRIP_16, pool)?;
+    let [height, width] = size(bytes)?;
+    let (colour, _) = reader.output_color_type();
+    let mut image = blank(height, width, channels.count(), pool)?;
+    if colour.samples() == channels.count() {
+        read_pixels(&mut reader, image.bytes_mut())?;
+        return Ok(image);
+    }
+    let mut stored = pool.buffer(reader.output_buffer_size().ok_or("its size overflows")?)?;
+    read_pixels(&mut reader, stored.bytes_mut())?;
+    let pixels = stored.bytes().chunks_exact(colour.samples());
+    for (out, pixel) in image.bytes_mut().chunks_exact_mut(channels.count()).zip(pixels) {
+        convert(pixel, out);
+    }
+    Ok(image)
+}
+
+pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, Fault> {
+    let (mut reader, _working) = open(bytes, Transformations::IDENTITY, pool)?;
+    let [height, width] = size(bytes)?;
+    let (colour, depth) = reader.output_color_type();
+    if !matches!(colour, ColorType::Grayscale | ColorType::Indexed) || depth == BitDepth::Sixteen {
+        return Err(format!(
+            "class numbers need one channel of at most 8 bits, and this PNG is {colour:?} with {depth:?}; save it as grey or \
+             with a palette"
+        )
+        .into());
+    }
+    let mut image = blank(height, width, 1, pool)?;
+    if depth == BitDepth::Eight {
+        read_pixels(&mut reader, image.bytes_mut())?;
+        return Ok(image);
+    }
+    let mut stored = pool.buffer(reader.output_buffer_size().ok_or("its size overflows")?)?;
+    read_pixels(&mut reader, stored.bytes_mut())?;
+    let bits = depth as usize;
+    let row_bytes = (width * bits).div_ceil(8);
+    for (out, row) in image.bytes_mut().chunks_exact_mut(width).zip(stored.bytes().chunks_exact(row_bytes)) {
+        for (x, class) in out.iter_mut().enumerate() {
+            let shift = 8 - bits - (x * bits) % 8;
+            *class = (row[x * bits / 8] >> shift) & ((1u16 << bits) - 1) as u8;
+        }
+    }
+    Ok(image)
+}
+
+/// A reader, and the lease on what it allocates itself: some rows, and buffers of fixed size.
+fn open<'a>(
+    bytes: &'a [u8],
+    transformations: Transformations,
+    pool: &BytePool,
+) -> Result<(Reader<Cursor<&'a [u8]>>, Lease), Fault> {
+    let [height, width] = size(bytes)?;
+    // u16 of four channels is the most.
+    if width.checked_mul(height).and_then(|n| n.checked_mul(8)).is_none_or(|n| n > isize::MAX as usize) {
+        return Err(format!("{height} rows of {width} columns are more than any memory has").into());
+    }
+    let lease = pool.take(8 * 8 * width as u64 + FIXED_BYTES)?;
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: 16 * 8 * width + bytes.len() });
+    decoder.set_transformations(transformations);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    Ok((decoder.read_info().map_err(damaged)?, lease))
+}
+
+/// What png 0.18 allocates whatever the size of the image: windows, tables and the buffer of a chunk.
+const FIXED_BYTES: u64 = 512 * 1024;
+
+fn read_pixels(reader: &mut Reader<Cursor<&[u8]>>, out: &mut [u8]) -> Result<(), Fault> {
+    if reader.output_buffer_size() != Some(out.len()) {
+        return Err("its header contradicts itself; the file is damaged".into());
+    }
+    reader.next_frame(out).map_err(damaged)?;
+    reader.finish().map_err(damaged)
+}
+
+fn damaged(error: png::DecodingError) -> Fault {
+    match error {
+        png::DecodingError::IoError(_) => "the PNG is cut off; copy the file again".into(),
+        other => format!("the PNG is damaged: {other}").into(),
+    }
+}
+
+/// One pixel of grey, grey with alpha, RGB or RGBA to one or three channels.
+fn convert(pixel: &[u8], out: &mut [u8]) {
+    let (rgb, alpha) = match *pixel {
+        [v] => ([v; 3], 255),
+        [v, a] => ([v; 3], a),
+        [r, g, b] => ([r, g, b], 255),
+        [r, g, b, a] => ([r, g, b], a),
+        _ => ([0; 3], 255),
+    };
+    let [r, g, b] = rgb.map(|v| over_white(v, alpha));
+    match out {
+        [grey] => *grey = if pixel.len() < 3 { r } else { luma(r, g, b) },
+        _ => out.copy_from_slice(&[r, g, b]),
+    }
+}
+
+fn over_white(value: u8, alpha: u8) -> u8 {
+    let (v, a) = (value as u32, alpha as u32);
+    ((v * a + 255 * (255 - a) + 127) / 255) as u8
+}

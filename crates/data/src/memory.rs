@@ -1,0 +1,286 @@
+//! Host memory by the byte: one [`BytePool`] for a pipeline, from which everything it holds is drawn and to which it
+//! returns by drop. A pool never gives more than it has: whoever finds it empty gets [`NoRoom`], lets go of what it has,
+//! and is run again later. That is possible because every element can be made again from its recipe.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The pool has not so many bytes left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no room for {wanted} bytes beside the {used} that are in use")]
+pub struct NoRoom {
+    pub wanted: u64,
+    /// What was in use at that moment.
+    pub used: u64,
+}
+
+/// A number of bytes that is shared by all who hold the pool.
+#[derive(Clone, Debug)]
+pub struct BytePool {
+    shared: Arc<Shared>,
+    meter: Option<Arc<Meter>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limit: u64,
+    used: AtomicU64,
+    /// The most that was ever used at once.
+    high_water: AtomicU64,
+    /// Counts returns and rings, so that a waiter misses none.
+    events: AtomicU64,
+    /// Those who wait for anything, and those among them who wait for bytes: nobody is woken for nothing.
+    waiting: AtomicUsize,
+    hungry: AtomicUsize,
+    asleep: Mutex<()>,
+    changed: Condvar,
+}
+
+impl BytePool {
+    pub fn new(limit: u64) -> BytePool {
+        let shared = Shared {
+            limit,
+            used: AtomicU64::new(0),
+            high_water: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            hungry: AtomicUsize::new(0),
+            asleep: Mutex::new(()),
+            changed: Condvar::new(),
+        };
+        BytePool { shared: Arc::new(shared), meter: None }
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.shared.limit
+    }
+
+    pub fn used(&self) -> u64 {
+        self.shared.used.load(Ordering::SeqCst)
+    }
+
+    pub fn free(&self) -> u64 {
+        self.limit().saturating_sub(self.used())
+    }
+
+    /// The most that was ever used at once.
+    pub fn high_water(&self) -> u64 {
+        self.shared.high_water.load(Ordering::Relaxed)
+    }
+
+    pub fn take(&self, bytes: u64) -> Result<Lease, NoRoom> {
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.shared.limit);
+        let before = self
+            .shared
+            .used
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .map_err(|used| NoRoom { wanted: bytes, used })?;
+        if before + bytes > self.high_water() {
+            self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
+        }
+        if let Some(meter) = &self.meter {
+            meter.add(bytes);
+        }
+        Ok(Lease { pool: self.clone(), bytes })
+    }
+
+    /// Zeroes of this many bytes.
+    pub fn buffer(&self, bytes: usize) -> Result<Buffer, NoRoom> {
+        let words = bytes.div_ceil(WORD);
+        let lease = self.take(rounded(bytes))?;
+        Ok(Buffer { words: vec![0; words], bytes, _lease: lease })
+    }
+
+    /// Another handle of the same pool, which measures what is drawn through it.
+    pub(crate) fn metered(&self) -> (BytePool, Arc<Meter>) {
+        let meter = Arc::new(Meter::default());
+        (BytePool { shared: self.shared.clone(), meter: Some(meter.clone()) }, meter)
+    }
+
+    /// How often bytes came back or a bell was rung so far; for [`BytePool::wait`].
+    pub(crate) fn events(&self) -> u64 {
+        self.shared.events.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the bell is rung (or, if `hungry`, bytes come back) after `seen` was read, or the time is over. May
+    /// return early: the caller looks again.
+    pub(crate) fn wait(&self, seen: u64, hungry: bool, at_most: Option<Duration>) {
+        let shared = &*self.shared;
+        let asleep = self.asleep();
+        shared.waiting.fetch_add(1, Ordering::SeqCst);
+        shared.hungry.fetch_add(hungry as usize, Ordering::SeqCst);
+        // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
+        // the two sees the other.
+        if shared.events.load(Ordering::SeqCst) == seen {
+            match at_most {
+                None => drop(shared.changed.wait(asleep)),
+                Some(time) => drop(shared.changed.wait_timeout(asleep, time)),
+            }
+        }
+        shared.hungry.fetch_sub(hungry as usize, Ordering::SeqCst);
+        shared.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes all who wait.
+    pub(crate) fn ring(&self) {
+        self.shared.events.fetch_add(1, Ordering::SeqCst);
+        if self.shared.waiting.load(Ordering::SeqCst) > 0 {
+            let _asleep = self.asleep();
+            self.shared.changed.notify_all();
+        }
+    }
+
+    fn asleep(&self) -> MutexGuard<'_, ()> {
+        // It guards nothing but the moment of falling asleep.
+        self.shared.asleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was drawn through one handle of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    held: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Meter {
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(held, Ordering::Relaxed);
+    }
+}
+
+/// The right to hold a number of bytes, until it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    pool: BytePool,
+    bytes: u64,
+}
+
+impl Lease {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more on the same lease.
+    pub fn grow(&mut self, by: u64) -> Result<(), NoRoom> {
+        let mut more = self.pool.take(by)?;
+        self.bytes += std::mem::take(&mut more.bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let shared = &*self.pool.shared;
+        if let Some(meter) = &self.pool.meter {
+            meter.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+        shared.used.fetch_sub(self.bytes, Ordering::SeqCst);
+        shared.events.fetch_add(1, Ordering::SeqCst);
+        if shared.hungry.load(Ordering::SeqCst) > 0 {
+            let _asleep = self.pool.asleep();
+            shared.changed.notify_all();
+        }
+    }
+}
+
+const WORD: usize = 8;
+
+/// What a buffer of this many bytes takes from its pool.
+pub(crate) fn rounded(bytes: usize) -> u64 {
+    (bytes as u64).saturating_add(WORD as u64 - 1) & !(WORD as u64 - 1)
+}
+
+/// Bytes of a pool, aligned for every number type.
+#[derive(Debug)]
+pub struct Buffer {
+    words: Vec<u64>,
+    bytes: usize,
+    _lease: Lease,
+}
+
+impl Buffer {
+    pub fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+    }
+
+    /// Forgets what lies behind the first `bytes`. The memory is still held, and so is the lease.
+    pub(crate) fn truncate(&mut self, bytes: usize) {
+        self.bytes = self.bytes.min(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_gives_what_it_has_and_no_more() {
+        let pool = BytePool::new(100);
+        let mut a = pool.take(60).expect("there is room");
+        assert_eq!(pool.take(41).err(), Some(NoRoom { wanted: 41, used: 60 }));
+        a.grow(40).expect("there is room");
+        assert_eq!((a.bytes(), pool.used(), pool.free(), a.grow(1).is_err()), (100, 100, 0, true));
+        drop(a);
+        assert_eq!((pool.used(), pool.high_water(), pool.events()), (0, 100, 1));
+        assert!(pool.take(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_buffer_is_zero_aligned_and_counted_in_whole_words() {
+        let pool = BytePool::new(16);
+        let mut buffer = pool.buffer(12).expect("there is room");
+        assert_eq!((buffer.bytes(), pool.used()), (&[0u8; 12][..], 16));
+        bytemuck::cast_slice_mut::<u8, f32>(buffer.bytes_mut())[2] = 1.0;
+        assert_eq!(buffer.bytes()[8..], 1f32.to_le_bytes());
+        assert!(pool.buffer(1).is_err());
+    }
+
+    #[test]
+    fn a_meter_counts_what_goes_through_its_handle() {
+        let pool = BytePool::new(100);
+        let _other = pool.take(10).expect("there is room");
+        let (metered, meter) = pool.metered();
+        let mut a = metered.take(20).expect("there is room");
+        a.grow(5).expect("there is room");
+        drop(metered.take(30).expect("there is room"));
+        assert_eq!((meter.held(), meter.peak(), pool.used()), (25, 55, 35));
+        drop(a);
+        assert_eq!((meter.held(), pool.used()), (0, 10));
+    }
+
+    #[test]
+    fn who_waits_for_bytes_is_woken_by_their_return() {
+        let pool = BytePool::new(8);
+        let lease = pool.take(8).expect("there is room");
+        let waiter = std::thread::spawn({
+            let pool = pool.clone();
+            move || loop {
+                let seen = pool.events();
+                if let Ok(lease) = pool.take(8) {
+                    return lease.bytes();
+                }
+                pool.wait(seen, true, None);
+            }
+        });
+        drop(lease);
+        assert_eq!(waiter.join().expect("it ends"), 8);
+    }
+}

@@ -1,0 +1,120 @@
+//! The number types of numpy, and what they become.
+
+use memfit_ir::DType;
+
+/// How an element is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Element {
+    kind: Kind,
+    big_endian: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    Bool,
+}
+
+impl Element {
+    /// From numpy's description: `<f4`, `|u1`.
+    pub fn parse(descr: &str) -> Option<Element> {
+        let big_endian = match descr.as_bytes().first()? {
+            b'>' => true,
+            b'<' | b'|' => false,
+            b'=' => cfg!(target_endian = "big"),
+            _ => return None,
+        };
+        let kind = match &descr[1..] {
+            "f2" => Kind::F16,
+            "f4" => Kind::F32,
+            "f8" => Kind::F64,
+            "i1" => Kind::I8,
+            "i2" => Kind::I16,
+            "i4" => Kind::I32,
+            "i8" => Kind::I64,
+            "u1" => Kind::U8,
+            "u2" => Kind::U16,
+            "b1" => Kind::Bool,
+            _ => return None,
+        };
+        Some(Element { kind, big_endian })
+    }
+
+    pub fn bytes(self) -> usize {
+        match self.kind {
+            Kind::I8 | Kind::U8 | Kind::Bool => 1,
+            Kind::F16 | Kind::I16 | Kind::U16 => 2,
+            Kind::F32 | Kind::I32 => 4,
+            Kind::F64 | Kind::I64 => 8,
+        }
+    }
+
+    /// What it becomes.
+    pub fn dtype(self) -> DType {
+        match self.kind {
+            Kind::F16 | Kind::F32 | Kind::F64 => DType::F32,
+            Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 | Kind::U16 => DType::I32,
+            Kind::U8 | Kind::Bool => DType::U8,
+        }
+    }
+
+    /// Both slices have equally many elements.
+    pub fn convert(self, from: &[u8], to: &mut [u8]) -> Result<(), String> {
+        match self.kind {
+            Kind::U8 => to.copy_from_slice(from),
+            Kind::Bool => to.iter_mut().zip(from).for_each(|(to, from)| *to = (*from != 0) as u8),
+            Kind::F16 => self.each(from, to, |b: [u8; 2]| half(u16::from_le_bytes(b)).to_le_bytes()),
+            Kind::F32 | Kind::I32 => self.each(from, to, |b: [u8; 4]| b),
+            Kind::F64 => self.each(from, to, |b| (f64::from_le_bytes(b) as f32).to_le_bytes()),
+            Kind::I8 => self.each(from, to, |b| (i8::from_le_bytes(b) as i32).to_le_bytes()),
+            Kind::I16 => self.each(from, to, |b| (i16::from_le_bytes(b) as i32).to_le_bytes()),
+            Kind::U16 => self.each(from, to, |b| (u16::from_le_bytes(b) as i32).to_le_bytes()),
+            Kind::I64 => {
+                let mut too_large = None;
+                self.each(from, to, |b| {
+                    let value = i64::from_le_bytes(b);
+                    let narrow = i32::try_from(value).unwrap_or_else(|_| {
+                        too_large = Some(value);
+                        0
+                    });
+                    narrow.to_le_bytes()
+                });
+                if let Some(value) = too_large {
+                    return Err(format!("{value} is more than an i32 holds"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with the bytes of each element, least significant first.
+    fn each<const N: usize>(self, from: &[u8], to: &mut [u8], mut f: impl FnMut([u8; N]) -> [u8; 4]) {
+        for (from, to) in from.as_chunks::<N>().0.iter().zip(to.as_chunks_mut::<4>().0) {
+            let mut bytes = *from;
+            if self.big_endian {
+                bytes.reverse();
+            }
+            *to = f(bytes);
+        }
+    }
+}
+
+/// A 16-bit float as f32, exactly.
+fn half(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = ((bits >> 10) & 31, (bits & 1023) as f32);
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1024.0 + fraction) * 2f32.powi(exponent as i32 - 25),
+    }
+}

@@ -1,0 +1,222 @@
+//! Arrays of numpy: NPY files, and the members of NPZ files. Rows are read from where they lie in the file; what has no such
+//! place (compressed members, Fortran order) is held in the pool as a whole, or refused where it has no room.
+
+mod element;
+mod header;
+mod zip;
+
+use std::path::{Path, PathBuf};
+
+use memfit_ir::TensorType;
+
+use self::element::Element;
+use self::header::Header;
+use self::zip::Member;
+use super::{check_row, claimed, file_print, read_at, while_opening};
+use crate::error::{DataError, Result};
+use crate::memory::{Buffer, BytePool, Lease};
+use crate::source::Source;
+use crate::tensor::{Example, Tensor};
+
+/// Arrays with equally many rows, each of which is a field. Floats become f32, integers i32, u8 and bool u8.
+#[derive(Debug)]
+pub struct Arrays {
+    rows: usize,
+    fields: Vec<(String, Array)>,
+    _index: Lease,
+    fingerprint: u64,
+}
+
+impl Arrays {
+    /// Fields and the files they are in.
+    pub fn npy<P: AsRef<Path>>(fields: &[(&str, P)], pool: &BytePool) -> Result<Arrays> {
+        let open = |(name, path): &(&str, P)| {
+            let path = path.as_ref();
+            let bytes = std::fs::metadata(path).map_err(|e| super::io(path, e))?.len();
+            let place = path.display().to_string();
+            let array = Array::open(Bytes::File { path: path.to_path_buf(), start: 0, length: bytes }, place, pool)?;
+            Ok((name.to_string(), array))
+        };
+        let print = |sum: u64, (_, path): &(&str, P)| file_print(path.as_ref()).map(|print| sum.wrapping_add(print));
+        let fingerprint = fields.iter().try_fold(0, print)?;
+        Arrays::of(fields.iter().map(open).collect::<Result<_>>()?, pool.take(0)?, fingerprint)
+    }
+
+    /// Fields and the names of their arrays in the file; none are all, under their own names.
+    pub fn npz(path: impl AsRef<Path>, fields: &[(&str, &str)], pool: &BytePool) -> Result<Arrays> {
+        let path = path.as_ref();
+        let opened = zip::members(path, pool).and_then(|(members, lease)| {
+            let all: Vec<(&str, &str)> = members.iter().map(|m| (m.array(), m.array())).collect();
+            let wanted = if fields.is_empty() { &all } else { fields };
+            let open = |(field, name): &(&str, &str)| {
+                let member = find(path, &members, name)?;
+                let bytes = member.bytes(path, pool)?;
+                let place = format!("{}, array \"{name}\"", path.display());
+                Ok((field.to_string(), Array::open(bytes, place, pool)?))
+            };
+            Arrays::of(wanted.iter().map(open).collect::<Result<_>>()?, lease, file_print(path)?)
+        });
+        let what = format!(
+            "{}: its compressed arrays are held as a whole (np.savez instead of savez_compressed leaves them on disk), which",
+            path.display()
+        );
+        while_opening(what, pool, opened)
+    }
+
+    fn of(fields: Vec<(String, Array)>, index: Lease, fingerprint: u64) -> Result<Arrays> {
+        let Some((name, first)) = fields.first() else {
+            return Err(DataError::Pipeline("no array is named; name those that the model reads".into()));
+        };
+        let rows = first.rows;
+        if let Some((other, array)) = fields.iter().find(|(_, array)| array.rows != rows) {
+            let problem =
+                format!("\"{other}\" has {} rows and \"{name}\" {rows}; they should have equally many", array.rows);
+            return Err(DataError::source(&array.place, problem));
+        }
+        if rows == 0 {
+            return Err(DataError::source(&first.place, "the array has no rows"));
+        }
+        Ok(Arrays { rows, fields, _index: index, fingerprint })
+    }
+}
+
+impl Source for Arrays {
+    fn len(&self) -> usize {
+        self.rows
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        check_row(index, self.rows)?;
+        let mut example = Example::default();
+        for (name, array) in &self.fields {
+            example = example.with(name, array.read(index, pool)?);
+        }
+        Ok(example)
+    }
+
+    fn place(&self, index: usize) -> String {
+        let place = self.fields.first().map(|(_, array)| array.place.as_str()).unwrap_or_default();
+        format!("{place}, row {index}")
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+fn find<'a>(path: &Path, members: &'a [Member], name: &str) -> Result<&'a Member> {
+    members.iter().find(|member| member.array() == name).ok_or_else(|| {
+        let known: Vec<&str> = members.iter().map(Member::array).collect();
+        DataError::source(path.display(), format!("there is no array \"{name}\" in it; there are {}", known.join(", ")))
+    })
+}
+
+/// Where the bytes of an NPY file are.
+#[derive(Debug)]
+enum Bytes {
+    File { path: PathBuf, start: u64, length: u64 },
+    Held(Buffer),
+}
+
+impl Bytes {
+    fn len(&self) -> u64 {
+        match self {
+            Bytes::File { length, .. } => *length,
+            Bytes::Held(buffer) => buffer.bytes().len() as u64,
+        }
+    }
+
+    /// The caller looked at the length.
+    fn read(&self, from: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Bytes::File { path, start, .. } => read_at(path, start + from, into),
+            Bytes::Held(buffer) => {
+                into.copy_from_slice(&buffer.bytes()[from as usize..][..into.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Array {
+    place: String,
+    bytes: Bytes,
+    /// Where the elements start.
+    start: u64,
+    rows: usize,
+    element: Element,
+    row: TensorType,
+    fortran: bool,
+}
+
+impl Array {
+    fn open(bytes: Bytes, place: String, pool: &BytePool) -> Result<Array> {
+        let mut head = [0; 12];
+        let shorter = (bytes.len() as usize).min(head.len());
+        bytes.read(0, &mut head[..shorter])?;
+        let (from, length) = header::extent(&head[..shorter]).map_err(|e| DataError::source(&place, e))?;
+        if from + length > bytes.len() {
+            return Err(DataError::source(place, "the file is cut off within its header; copy or write it again"));
+        }
+        let mut text = claimed(length, pool)?;
+        bytes.read(from, text.bytes_mut())?;
+        let header = Header::parse(text.bytes()).map_err(|e| DataError::source(&place, e))?;
+        let start = from + length;
+        let needed =
+            header.bytes().ok_or_else(|| DataError::source(&place, "its shape has more elements than any memory"))?;
+        if bytes.len() - start < needed {
+            let problem =
+                format!("the shape needs {needed} bytes, and there are {}; the file is cut off", bytes.len() - start);
+            return Err(DataError::source(place, problem));
+        }
+        let Header { element, fortran, rows, row } = header;
+        let array = Array { place, bytes, start, rows, element, row, fortran };
+        if array.fortran { array.held(needed, pool) } else { Ok(array) }
+    }
+
+    /// In Fortran order a row lies in pieces all over the file.
+    fn held(mut self, bytes: u64, pool: &BytePool) -> Result<Array> {
+        if matches!(self.bytes, Bytes::File { .. }) {
+            let what = format!(
+                "{} is in Fortran order and so held as a whole (np.ascontiguousarray turns it), which",
+                self.place
+            );
+            let mut all = while_opening(what, pool, claimed(bytes, pool))?;
+            self.bytes.read(self.start, all.bytes_mut())?;
+            (self.bytes, self.start) = (Bytes::Held(all), 0);
+        }
+        Ok(self)
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Tensor> {
+        let mut out = Tensor::zeros(self.row.clone(), pool)?;
+        let size = self.element.bytes();
+        let elements = self.row.elements();
+        let mut stored = pool.buffer(elements * size)?;
+        match &self.bytes {
+            Bytes::Held(all) if self.fortran => {
+                self.gather(index, &all.bytes()[self.start as usize..], stored.bytes_mut())
+            }
+            bytes => bytes.read(self.start + (index * elements * size) as u64, stored.bytes_mut())?,
+        }
+        let bad = |problem| DataError::bad(format!("{}, row {index}", self.place), problem);
+        self.element.convert(stored.bytes(), out.bytes_mut()).map_err(bad)?;
+        Ok(out)
+    }
+
+    /// Element [i, j, k] of [n, a, b] lies at i + n (j + a k) in Fortran order, and at (i a + j) b + k otherwise.
+    fn gather(&self, index: usize, all: &[u8], out: &mut [u8]) {
+        let size = self.element.bytes();
+        let shape = &self.row.shape;
+        for (position, out) in out.chunks_exact_mut(size).enumerate() {
+            let (mut rest, mut stride, mut from) = (position, self.row.elements() * self.rows, index);
+            for extent in shape.iter().rev() {
+                stride /= extent;
+                from += rest % extent * stride;
+                rest /= extent;
+            }
+            out.copy_from_slice(&all[from * size..][..size]);
+        }
+    }
+}

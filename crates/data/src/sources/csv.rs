@@ -1,0 +1,311 @@
+//! CSV: numbers in rows. Opening finds where the rows start; reading parses one of them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use memfit_ir::TensorType;
+
+use super::list::List;
+use super::{check_row, claimed, file_print, io, read_at, scalar, while_opening};
+use crate::error::{DataError, Result};
+use crate::memory::{BytePool, Lease};
+use crate::source::Source;
+use crate::tensor::{Example, Tensor};
+
+/// How a file is to be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CsvLayout {
+    /// The first row has the names of the columns.
+    pub header: bool,
+    pub separator: u8,
+    /// All columns are features without it.
+    pub label: Option<Label>,
+}
+
+impl Default for CsvLayout {
+    /// A header, commas, no label.
+    fn default() -> CsvLayout {
+        CsvLayout { header: true, separator: b',', label: None }
+    }
+}
+
+/// Which column is the label, and what it is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Label {
+    /// A class number → i32 `[]`.
+    Class(Column),
+    /// A number to be predicted → f32 `[]`.
+    Value(Column),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Column {
+    Name(String),
+    /// From 0.
+    Number(usize),
+}
+
+/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label.
+#[derive(Debug)]
+pub struct Csv {
+    path: PathBuf,
+    /// Where each row starts, and the end of the file.
+    starts: List<u64>,
+    columns: Vec<String>,
+    label: Option<usize>,
+    layout: CsvLayout,
+    /// Of the names of the columns.
+    names: Lease,
+    fingerprint: u64,
+}
+
+impl Csv {
+    pub fn open(path: impl AsRef<Path>, layout: CsvLayout, pool: &BytePool) -> Result<Csv> {
+        let path = path.as_ref();
+        let mut starts = List::new(pool)?;
+        while_opening(format!("the index of {}", path.display()), pool, index(path, &mut starts, pool))?;
+        if starts.len() < 2 {
+            return Err(DataError::source(path.display(), "the file is empty; there should be at least one row"));
+        }
+        let mut csv = Csv {
+            path: path.to_path_buf(),
+            starts,
+            columns: Vec::new(),
+            label: None,
+            layout,
+            names: pool.take(0)?,
+            fingerprint: file_print(path)?,
+        };
+        while_opening(format!("the first row of {}", path.display()), pool, csv.read_columns(pool))?;
+        if csv.layout.header && csv.starts.len() < 3 {
+            return Err(DataError::source(
+                path.display(),
+                "there is a header and no row; add rows, or say that it has no header",
+            ));
+        }
+        csv.label = csv.layout.label.as_ref().map(|label| csv.find(label)).transpose()?;
+        if csv.features() == 0 {
+            return Err(DataError::source(
+                path.display(),
+                "the label is its only column; there should be features too",
+            ));
+        }
+        Ok(csv)
+    }
+
+    /// The names of the columns, or their numbers.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    fn features(&self) -> usize {
+        self.columns.len() - self.label.is_some() as usize
+    }
+
+    fn read_columns(&mut self, pool: &BytePool) -> Result<()> {
+        let (count, bytes) = self.row(0, pool, |row| (self.cells(row).count(), row.len()))?;
+        let names = pool.take((count * 2 * size_of::<String>() + bytes) as u64)?;
+        let columns = self.row(0, pool, |row| match self.layout.header {
+            true => self.cells(row).map(text).collect(),
+            false => (0..count).map(|i| i.to_string()).collect(),
+        })?;
+        (self.columns, self.names) = (columns, names);
+        Ok(())
+    }
+
+    fn find(&self, label: &Label) -> Result<usize> {
+        let (Label::Class(column) | Label::Value(column)) = label;
+        let found = match column {
+            Column::Name(name) => self.columns.iter().position(|known| known == name),
+            Column::Number(number) => Some(*number).filter(|n| *n < self.columns.len()),
+        };
+        found.ok_or_else(|| {
+            let known = self.columns.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let problem = format!("there is no column {column:?} for the label; there are {known}");
+            DataError::source(self.path.display(), problem)
+        })
+    }
+
+    fn cells<'a>(&self, row: &'a [u8]) -> Cells<'a> {
+        Cells { rest: Some(row), separator: self.layout.separator }
+    }
+
+    /// The bytes of a row of the file, without what ends it.
+    fn row<T>(&self, number: usize, pool: &BytePool, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let (start, end) = (self.starts[number], self.starts[number + 1]);
+        let mut bytes = claimed(end - start, pool)?;
+        read_at(&self.path, start, bytes.bytes_mut())?;
+        Ok(f(trimmed(bytes.bytes())))
+    }
+
+    /// Counted only where something is wrong, so that the index need not hold it.
+    fn line(&self, row: usize) -> Result<usize> {
+        let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
+        let mut reader = BufReader::new(file.take(self.starts[row]));
+        let mut lines = 1;
+        loop {
+            let bytes = reader.fill_buf().map_err(|e| io(&self.path, e))?;
+            if bytes.is_empty() {
+                return Ok(lines);
+            }
+            lines += bytes.iter().filter(|b| **b == b'\n').count();
+            let read = bytes.len();
+            reader.consume(read);
+        }
+    }
+
+    fn bad(&self, row: usize, problem: String) -> DataError {
+        match self.line(row) {
+            Ok(line) => DataError::bad(format!("{}, line {line}", self.path.display()), problem),
+            Err(e) => e,
+        }
+    }
+
+    fn parse(&self, row: &[u8], x: &mut [f32]) -> Result<f32, String> {
+        let (mut label, mut features, mut count) = (0.0, x.iter_mut(), 0);
+        for (i, cell) in self.cells(row).enumerate() {
+            count += 1;
+            let Some(column) = self.columns.get(i) else { continue };
+            let class = self.label == Some(i) && matches!(self.layout.label, Some(Label::Class(_)));
+            let value = number(cell, class).map_err(|problem| format!("column \"{column}\" {problem}"))?;
+            if self.label == Some(i) {
+                label = value;
+            } else if let Some(feature) = features.next() {
+                *feature = value;
+            }
+        }
+        if count != self.columns.len() {
+            return Err(format!("the row has {count} columns, and the first one has {}", self.columns.len()));
+        }
+        Ok(label)
+    }
+}
+
+impl Source for Csv {
+    fn len(&self) -> usize {
+        self.starts.len() - 1 - self.layout.header as usize
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        check_row(index, self.len())?;
+        let row = index + self.layout.header as usize;
+        let mut x = Tensor::zeros(TensorType::f32([self.features()]), pool)?;
+        let label =
+            self.row(row, pool, |bytes| self.parse(bytes, x.f32s_mut()))?.map_err(|problem| self.bad(row, problem))?;
+        let example = Example::default().with("x", x);
+        Ok(match self.layout.label {
+            None => example,
+            Some(Label::Class(_)) => example.with("y", scalar(label as i32, pool)?),
+            Some(Label::Value(_)) => {
+                example.with("y", Tensor::from_bytes(TensorType::f32([]), &label.to_le_bytes(), pool)?)
+            }
+        })
+    }
+
+    fn place(&self, index: usize) -> String {
+        format!("{}, row {index}", self.path.display())
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+/// Where rows start that are not empty; line ends between quotes end no row. The last entry is the end of the file.
+fn index(path: &Path, starts: &mut List<u64>, pool: &BytePool) -> Result<()> {
+    let file = File::open(path).map_err(|e| io(path, e))?;
+    let _buffer = pool.take(BUFFER as u64)?;
+    let mut reader = BufReader::with_capacity(BUFFER, file);
+    let (mut at, mut line, mut quoted, mut empty) = (0u64, 1, None, true);
+    let bom = reader.fill_buf().map_err(|e| io(path, e))?.starts_with(b"\xef\xbb\xbf");
+    if bom {
+        reader.consume(3);
+        at = 3;
+    }
+    loop {
+        let bytes = reader.fill_buf().map_err(|e| io(path, e))?;
+        if bytes.is_empty() {
+            break;
+        }
+        for byte in bytes {
+            match byte {
+                b'\n' | b'\r' if quoted.is_none() => empty = true,
+                _ if empty => {
+                    starts.push(at)?;
+                    empty = false;
+                }
+                _ => {}
+            }
+            match byte {
+                b'"' => quoted = if quoted.is_none() { Some(line) } else { None },
+                b'\n' => line += 1,
+                _ => {}
+            }
+            at += 1;
+        }
+        let read = bytes.len();
+        reader.consume(read);
+    }
+    if let Some(line) = quoted {
+        let problem = "a quote is opened here and never closed; close it, or double it where it is meant as text";
+        return Err(DataError::source(format!("{}, line {line}", path.display()), problem));
+    }
+    Ok(starts.push(at)?)
+}
+
+const BUFFER: usize = 64 * 1024;
+
+/// Without the line ends behind it, of which there may be several where empty lines follow.
+fn trimmed(row: &[u8]) -> &[u8] {
+    let end = row.iter().rposition(|b| !matches!(b, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    &row[..end]
+}
+
+/// The cells of a row, with their quotes.
+struct Cells<'a> {
+    rest: Option<&'a [u8]>,
+    separator: u8,
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let row = self.rest?;
+        let mut quoted = false;
+        let end = row.iter().position(|b| {
+            quoted ^= *b == b'"';
+            *b == self.separator && !quoted
+        });
+        self.rest = end.map(|end| &row[end + 1..]);
+        Some(&row[..end.unwrap_or(row.len())])
+    }
+}
+
+/// A cell as text: without the quotes around it, and doubled ones within as one.
+fn text(cell: &[u8]) -> String {
+    let cell = String::from_utf8_lossy(cell.trim_ascii());
+    match cell.strip_prefix('"').and_then(|cell| cell.strip_suffix('"')) {
+        Some(inner) => inner.replace("\"\"", "\""),
+        None => cell.into_owned(),
+    }
+}
+
+/// A cell as a number, or what it is instead.
+fn number(cell: &[u8], class: bool) -> Result<f32, String> {
+    let bare = cell.trim_ascii();
+    let bare = bare.strip_prefix(b"\"").and_then(|b| b.strip_suffix(b"\"")).unwrap_or(bare).trim_ascii();
+    if bare.is_empty() {
+        return Err("is empty; fill it in, or leave the row out".into());
+    }
+    let value = std::str::from_utf8(bare).ok().and_then(|text| text.parse::<f32>().ok()).filter(|v| v.is_finite());
+    let shown = || text(cell.get(..60).unwrap_or(cell));
+    match value {
+        None => Err(format!("is \"{}\", which is not a number", shown())),
+        Some(v) if class && (v.fract() != 0.0 || !(0.0..16_777_216.0).contains(&v)) => {
+            Err(format!("is \"{}\", which is not the number of a class: 0, 1, …", shown()))
+        }
+        Some(v) => Ok(v),
+    }
+}

@@ -1,0 +1,195 @@
+//! Images in folders: with a class for each sub-folder, or a plain list of files.
+
+use std::path::{Path, PathBuf};
+
+use super::list::{List, Names};
+use super::walk::{self, Images};
+use super::{check_row, file_print, read_file, scalar, while_opening};
+use crate::error::{DataError, Result};
+use crate::image::{self, Channels};
+use crate::memory::BytePool;
+use crate::source::Source;
+use crate::tensor::Example;
+
+/// A folder of folders of JPEG and PNG files: the sorted names of the sub-folders are the classes 0, 1, …; files may lie
+/// deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`.
+#[derive(Debug)]
+pub struct ImageFolder {
+    files: ImageFiles,
+    classes: Vec<String>,
+    /// For each class, the number of the file after its last.
+    ends: List<u64>,
+}
+
+impl ImageFolder {
+    pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFolder> {
+        let root = root.as_ref();
+        let classes = walk::folders(root)?;
+        if classes.is_empty() {
+            let problem = "there is no folder in it; give a folder that has one sub-folder of images for each class";
+            return Err(DataError::source(root.display(), problem));
+        }
+        let what = || format!("the list of files in {}", root.display());
+        let mut names = while_opening(what(), pool, Names::new(pool).map_err(DataError::from))?;
+        let mut ends = while_opening(what(), pool, List::new(pool).map_err(DataError::from))?;
+        let (mut others, mut fingerprint) = (0, 0u64);
+        for class in &classes {
+            let images = some_images(&root.join(class), pool)?;
+            others += images.others;
+            fingerprint = fingerprint.wrapping_add(images.fingerprint);
+            let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{class}/{name}")));
+            let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
+            while_opening(what(), pool, pushed.map_err(DataError::from))?;
+        }
+        Ok(ImageFolder { files: ImageFiles::of(root, names, others, fingerprint), classes, ends })
+    }
+
+    /// What `x` has; RGB unless said.
+    pub fn channels(mut self, channels: Channels) -> ImageFolder {
+        self.files.channels = channels;
+        self
+    }
+
+    /// Leaves decoding to a map function that needs only a part of the image: `x` is the file's bytes as u8 `[n]`.
+    pub fn encoded(mut self) -> ImageFolder {
+        self.files.encoded = true;
+        self
+    }
+
+    /// In the order of their numbers.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Files that were passed over, since their names are not those of JPEGs or PNGs.
+    pub fn others(&self) -> usize {
+        self.files.others
+    }
+
+    pub fn label(&self, index: usize) -> usize {
+        self.ends.partition_point(|end| *end <= index as u64)
+    }
+}
+
+impl Source for ImageFolder {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        let example = self.files.read(index, pool)?;
+        Ok(example.with("y", scalar(self.label(index) as i32, pool)?))
+    }
+
+    fn place(&self, index: usize) -> String {
+        self.files.place(index)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.files.fingerprint
+    }
+}
+
+/// Images without labels, to be predicted: field `x` is u8 `[height, width, channels]`.
+#[derive(Debug)]
+pub struct ImageFiles {
+    root: PathBuf,
+    names: Names,
+    channels: Channels,
+    encoded: bool,
+    others: usize,
+    fingerprint: u64,
+}
+
+impl ImageFiles {
+    /// All images in a folder and below, sorted by path.
+    pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFiles> {
+        let images = some_images(root.as_ref(), pool)?;
+        Ok(ImageFiles::of(root.as_ref(), images.names, images.others, images.fingerprint))
+    }
+
+    /// These, in this order, whatever their names.
+    pub fn list<P: AsRef<Path>>(paths: &[P], pool: &BytePool) -> Result<ImageFiles> {
+        let (mut names, mut fingerprint) = (Names::new(pool)?, 0u64);
+        for path in paths {
+            let path = path.as_ref();
+            if !path.is_file() {
+                return Err(DataError::source(path.display(), "there is no such file; check the path"));
+            }
+            let name =
+                path.to_str().ok_or_else(|| DataError::source(path.display(), "its name is not UTF-8; rename it"))?;
+            fingerprint = fingerprint.wrapping_add(file_print(path)?);
+            let pushed = names.push(name).map_err(DataError::from);
+            while_opening("the list of image files".to_string(), pool, pushed)?;
+        }
+        if names.len() == 0 {
+            return Err(DataError::source("the list of image files", "it is empty; name at least one file"));
+        }
+        Ok(ImageFiles::of(Path::new(""), names, 0, fingerprint))
+    }
+
+    /// What `x` has; RGB unless said.
+    pub fn channels(mut self, channels: Channels) -> ImageFiles {
+        self.channels = channels;
+        self
+    }
+
+    /// As [`ImageFolder::encoded`].
+    pub fn encoded(mut self) -> ImageFiles {
+        self.encoded = true;
+        self
+    }
+
+    pub fn path(&self, index: usize) -> Option<PathBuf> {
+        self.names.get(index).map(|name| self.root.join(name))
+    }
+
+    /// Files that were passed over, since their names are not those of JPEGs or PNGs.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    fn of(root: &Path, names: Names, others: usize, fingerprint: u64) -> ImageFiles {
+        let channels = Channels::default();
+        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, others, fingerprint }
+    }
+}
+
+impl Source for ImageFiles {
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        check_row(index, self.len())?;
+        let path = self.path(index).unwrap_or_default();
+        let bytes = read_file(&path, pool)?;
+        if self.encoded {
+            return Ok(Example::default().with("x", bytes));
+        }
+        let x = image::decode(bytes.bytes(), self.channels, &path.display(), pool)?;
+        Ok(Example::default().with("x", x))
+    }
+
+    fn place(&self, index: usize) -> String {
+        self.path(index).unwrap_or_default().display().to_string()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+fn some_images(folder: &Path, pool: &BytePool) -> Result<Images> {
+    let images = walk::images(folder, pool)?;
+    if images.names.len() > 0 {
+        return Ok(images);
+    }
+    let found = match &images.another {
+        Some(other) => format!("there are {} other files, such as {}", images.others, other.display()),
+        None => "it is empty".to_string(),
+    };
+    let problem =
+        format!("no JPEG or PNG is in it: {found}; put .jpg, .jpeg or .png files there, or remove the folder");
+    Err(DataError::source(folder.display(), problem))
+}

@@ -1,0 +1,91 @@
+//! Sources that read files: each row at its own place, by any thread, with an index that is built when the source is
+//! opened and is drawn from a pool like everything else.
+
+mod arrays;
+mod crc;
+mod csv;
+mod folder;
+mod glob;
+mod list;
+mod pairs;
+mod tfrecord;
+mod tokens;
+mod walk;
+
+pub use arrays::Arrays;
+pub use csv::{Column, Csv, CsvLayout, Label};
+pub use folder::{ImageFiles, ImageFolder};
+pub use pairs::{Masks, SegmentationPairs};
+pub use tfrecord::{Feature, Kind, TfRecord};
+pub use tokens::{TokenWidth, Tokens, Windows};
+
+use std::fs::{File, Metadata};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use memfit_ir::{DType, TensorType, philox};
+
+use crate::error::{DataError, Result};
+use crate::memory::{Buffer, BytePool, NoRoom};
+use crate::tensor::Tensor;
+
+/// A whole file as u8 `[bytes]`.
+fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
+    let mut file = File::open(path).map_err(|e| io(path, e))?;
+    let bytes = file.metadata().map_err(|e| io(path, e))?.len() as usize;
+    let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes]), pool)?;
+    file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
+    Ok(tensor)
+}
+
+/// As many bytes as a file claims to have of something.
+fn claimed(bytes: u64, pool: &BytePool) -> Result<Buffer> {
+    match usize::try_from(bytes) {
+        Ok(fits) if fits <= isize::MAX as usize => Ok(pool.buffer(fits)?),
+        _ => Err(NoRoom { wanted: bytes, used: pool.used() }.into()),
+    }
+}
+
+/// Bytes of a file from an offset on.
+fn read_at(path: &Path, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    let mut file = File::open(path).map_err(|e| io(path, e))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|e| io(path, e))?;
+    file.read_exact(bytes).map_err(|e| io(path, e))
+}
+
+fn check_row(index: usize, rows: usize) -> Result<()> {
+    if index < rows {
+        return Ok(());
+    }
+    Err(DataError::Pipeline(format!("row {index} was asked for, and there are {rows}")))
+}
+
+fn io(path: &Path, source: std::io::Error) -> DataError {
+    DataError::Io { path: path.to_path_buf(), source }
+}
+
+/// A number for a file's path, size and time of change.
+fn file_print(path: &Path) -> Result<u64> {
+    Ok(print(path, &std::fs::metadata(path).map_err(|e| io(path, e))?))
+}
+
+fn print(path: &Path, metadata: &Metadata) -> u64 {
+    let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    philox::name_key(&format!("{} {} {changed:?}", path.display(), metadata.len()))
+}
+
+/// While a source is opened nobody gives bytes back: there, no room is too small a budget.
+fn while_opening<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
+    result.map_err(|error| match error {
+        DataError::NoRoom(e) => {
+            DataError::Budget { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }
+        }
+        other => other,
+    })
+}
+
+/// A single i32.
+fn scalar(value: i32, pool: &BytePool) -> Result<Tensor> {
+    Ok(Tensor::from_bytes(TensorType::i32([]), &value.to_le_bytes(), pool)?)
+}

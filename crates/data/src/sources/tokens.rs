@@ -1,0 +1,228 @@
+//! Tokens for language models: windows of a long row of tokens, with the same row one further as what is to be predicted.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use memfit_ir::TensorType;
+
+use super::{check_row, claimed, file_print, io, read_at, while_opening};
+use crate::error::{DataError, Result};
+use crate::memory::{Buffer, BytePool, Lease};
+use crate::source::Source;
+use crate::tensor::{Example, Tensor};
+
+/// How a file of tokens stores them, least significant byte first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenWidth {
+    U8,
+    U16,
+    U32,
+}
+
+impl TokenWidth {
+    fn bytes(self) -> usize {
+        match self {
+            TokenWidth::U8 => 1,
+            TokenWidth::U16 => 2,
+            TokenWidth::U32 => 4,
+        }
+    }
+}
+
+/// Which windows are rows: window i starts at token i · `stride` and has `sequence` tokens and one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    pub sequence: usize,
+    pub stride: usize,
+}
+
+impl Windows {
+    /// Windows side by side.
+    pub fn of(sequence: usize) -> Windows {
+        Windows { sequence, stride: sequence }
+    }
+}
+
+/// Fields `x` and `y` are i32 `[sequence]`; `y` is `x` one token further.
+#[derive(Debug)]
+pub struct Tokens {
+    path: PathBuf,
+    /// Tokens that were made of characters, with the lease on the alphabet; otherwise they are read from the file.
+    held: Option<(Buffer, Lease)>,
+    width: TokenWidth,
+    count: usize,
+    vocabulary: usize,
+    alphabet: Vec<char>,
+    windows: Windows,
+    fingerprint: u64,
+}
+
+impl Tokens {
+    /// A file of tokens, all of which must be below `vocabulary`.
+    pub fn binary(path: impl AsRef<Path>, width: TokenWidth, vocabulary: usize, windows: Windows) -> Result<Tokens> {
+        let path = path.as_ref();
+        let bytes = std::fs::metadata(path).map_err(|e| io(path, e))?.len() as usize;
+        if !bytes.is_multiple_of(width.bytes()) {
+            let problem = format!(
+                "its {bytes} bytes are no whole number of {width:?} tokens; give the width it was written with"
+            );
+            return Err(DataError::source(path.display(), problem));
+        }
+        let (count, fingerprint) = (bytes / width.bytes(), file_print(path)?);
+        Tokens { path: path.into(), held: None, width, count, vocabulary, alphabet: Vec::new(), windows, fingerprint }
+            .checked()
+    }
+
+    /// Any file; its bytes are the tokens.
+    pub fn bytes(path: impl AsRef<Path>, windows: Windows) -> Result<Tokens> {
+        Tokens::binary(path, TokenWidth::U8, 256, windows)
+    }
+
+    /// A text in UTF-8, whose characters in sorted order are the vocabulary. The tokens are held in the pool.
+    pub fn characters(path: impl AsRef<Path>, windows: Windows, pool: &BytePool) -> Result<Tokens> {
+        let path = path.as_ref();
+        let what = format!("the tokens of {} (a file of tokens instead stays on disk), which", path.display());
+        let Text { alphabet, tokens, width, count, lease } = while_opening(what, pool, characters(path, pool))?;
+        let (vocabulary, held, fingerprint) = (alphabet.len(), Some((tokens, lease)), file_print(path)?);
+        Tokens { path: path.into(), held, width, count, vocabulary, alphabet, windows, fingerprint }.checked()
+    }
+
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// What each token stands for, where the tokens are characters.
+    pub fn alphabet(&self) -> &[char] {
+        &self.alphabet
+    }
+
+    fn checked(self) -> Result<Tokens> {
+        let Windows { sequence, stride } = self.windows;
+        if sequence == 0 || stride == 0 {
+            let problem = format!("windows of {sequence} tokens at a stride of {stride}; both must be at least 1");
+            return Err(DataError::Pipeline(problem));
+        }
+        if self.count <= sequence {
+            let problem =
+                format!("it has {} tokens, and one window needs {}; give a shorter sequence", self.count, sequence + 1);
+            return Err(DataError::source(self.path.display(), problem));
+        }
+        Ok(self)
+    }
+
+    fn read_tokens(&self, from: usize, out: &mut [u8]) -> Result<()> {
+        let start = from * self.width.bytes();
+        match &self.held {
+            Some((tokens, _)) => out.copy_from_slice(&tokens.bytes()[start..][..out.len()]),
+            None => read_at(&self.path, start as u64, out)?,
+        }
+        Ok(())
+    }
+}
+
+impl Source for Tokens {
+    fn len(&self) -> usize {
+        (self.count - self.windows.sequence - 1) / self.windows.stride + 1
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        check_row(index, self.len())?;
+        let Windows { sequence, stride } = self.windows;
+        let mut stored = pool.buffer((sequence + 1) * self.width.bytes())?;
+        self.read_tokens(index * stride, stored.bytes_mut())?;
+        let mut x = Tensor::zeros(TensorType::i32([sequence]), pool)?;
+        let mut y = Tensor::zeros(TensorType::i32([sequence]), pool)?;
+        for (i, token) in stored.bytes().chunks_exact(self.width.bytes()).enumerate() {
+            let token = token.iter().rev().fold(0u32, |value, byte| value << 8 | *byte as u32);
+            if token as usize >= self.vocabulary {
+                let place = format!("{}, token {}", self.path.display(), index * stride + i);
+                let problem = format!("{token} is not in the vocabulary of {}; give a larger one", self.vocabulary);
+                return Err(DataError::bad(place, problem));
+            }
+            let bytes = (token as i32).to_ne_bytes();
+            if i < sequence {
+                x.bytes_mut()[i * 4..][..4].copy_from_slice(&bytes);
+            }
+            if i > 0 {
+                y.bytes_mut()[(i - 1) * 4..][..4].copy_from_slice(&bytes);
+            }
+        }
+        Ok(Example::default().with("x", x).with("y", y))
+    }
+
+    fn place(&self, index: usize) -> String {
+        format!("{}, tokens from {}", self.path.display(), index * self.windows.stride)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+struct Text {
+    alphabet: Vec<char>,
+    tokens: Buffer,
+    width: TokenWidth,
+    count: usize,
+    lease: Lease,
+}
+
+/// Twice through the file: which characters there are, then the number of each.
+fn characters(path: &Path, pool: &BytePool) -> Result<Text> {
+    let mut seen = pool.buffer(char::MAX as usize / 8 + 1)?;
+    let mut count = 0;
+    each_character(path, pool, |c| {
+        seen.bytes_mut()[c as usize / 8] |= 1 << (c as usize % 8);
+        count += 1;
+    })?;
+    let present = seen.bytes().iter().map(|bits| bits.count_ones() as usize).sum();
+    let lease = pool.take((present * size_of::<char>()) as u64)?;
+    let mut alphabet = Vec::with_capacity(present);
+    alphabet.extend(('\0'..=char::MAX).filter(|c| seen.bytes()[*c as usize / 8] >> (*c as usize % 8) & 1 == 1));
+    let width = match present {
+        0..=256 => TokenWidth::U8,
+        257..=65_536 => TokenWidth::U16,
+        _ => TokenWidth::U32,
+    };
+    let mut tokens = claimed((count * width.bytes()) as u64, pool)?;
+    let mut places = tokens.bytes_mut().chunks_exact_mut(width.bytes());
+    each_character(path, pool, |c| {
+        let number = alphabet.partition_point(|known| *known < c) as u32;
+        // A file that grew in between is cut here.
+        if let Some(place) = places.next() {
+            place.copy_from_slice(&number.to_le_bytes()[..width.bytes()]);
+        }
+    })?;
+    Ok(Text { alphabet, tokens, width, count, lease })
+}
+
+fn each_character(path: &Path, pool: &BytePool, mut f: impl FnMut(char)) -> Result<()> {
+    let file = File::open(path).map_err(|e| io(path, e))?;
+    let _buffer = pool.take(BUFFER as u64)?;
+    let mut reader = BufReader::with_capacity(BUFFER, file);
+    let (mut at, mut bytes) = (0u64, [0; 4]);
+    loop {
+        match reader.read(&mut bytes[..1]).map_err(|e| io(path, e))? {
+            0 => return Ok(()),
+            _ => {
+                let length = match bytes[0] {
+                    0..=0x7f => 1,
+                    0xc0..=0xdf => 2,
+                    0xe0..=0xef => 3,
+                    _ => 4,
+                };
+                let whole = reader.read_exact(&mut bytes[1..length]).is_ok();
+                let text = std::str::from_utf8(&bytes[..length]).ok().filter(|_| whole);
+                let Some(c) = text.and_then(|t| t.chars().next()) else {
+                    let problem = "this is not UTF-8; convert the file, or read it as bytes";
+                    return Err(DataError::source(format!("{}, byte {at}", path.display()), problem));
+                };
+                f(c);
+                at += length as u64;
+            }
+        }
+    }
+}
+
+const BUFFER: usize = 64 * 1024;

@@ -1,0 +1,85 @@
+//! What flows through a pipeline: tensors under names.
+
+use memfit_ir::{DType, TensorType};
+
+use crate::error::{DataError, Result};
+use crate::memory::{Buffer, BytePool, NoRoom};
+
+/// A type and its bytes, which are drawn from a pool.
+#[derive(Debug)]
+pub struct Tensor {
+    ty: TensorType,
+    data: Buffer,
+}
+
+impl Tensor {
+    pub fn zeros(ty: TensorType, pool: &BytePool) -> Result<Tensor, NoRoom> {
+        let data = pool.buffer(ty.bytes() as usize)?;
+        Ok(Tensor { ty, data })
+    }
+
+    /// The bytes must be as many as the type has.
+    pub fn from_bytes(ty: TensorType, bytes: &[u8], pool: &BytePool) -> Result<Tensor, NoRoom> {
+        let mut tensor = Tensor::zeros(ty, pool)?;
+        tensor.data.bytes_mut().copy_from_slice(bytes);
+        Ok(tensor)
+    }
+
+    /// Keeps the first `rows` along the first axis.
+    pub(crate) fn keep_rows(&mut self, rows: usize) {
+        let shape = [&[rows], &self.ty.shape[1..]].concat();
+        self.ty = TensorType::new(self.ty.dtype, shape);
+        self.data.truncate(self.ty.bytes() as usize);
+    }
+
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.data.bytes()
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.data.bytes_mut()
+    }
+
+    pub fn f32s(&self) -> &[f32] {
+        assert_eq!(self.ty.dtype, DType::F32, "the caller looked at the type");
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    pub fn f32s_mut(&mut self) -> &mut [f32] {
+        assert_eq!(self.ty.dtype, DType::F32, "the caller looked at the type");
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+}
+
+/// One element: tensors under the names by which the model reads them, in a fixed order.
+#[derive(Debug, Default)]
+pub struct Example {
+    pub fields: Vec<(String, Tensor)>,
+}
+
+impl Example {
+    pub fn with(mut self, name: &str, tensor: Tensor) -> Example {
+        self.fields.push((name.to_string(), tensor));
+        self
+    }
+
+    pub fn get(&self, name: &str) -> Result<&Tensor> {
+        self.fields.iter().find(|(n, _)| n == name).map(|(_, t)| t).ok_or_else(|| self.unknown(name))
+    }
+
+    pub fn get_mut(&mut self, name: &str) -> Result<&mut Tensor> {
+        match self.fields.iter().position(|(n, _)| n == name) {
+            Some(i) => Ok(&mut self.fields[i].1),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> DataError {
+        let known: Vec<&str> = self.fields.iter().map(|(n, _)| n.as_str()).collect();
+        DataError::Pipeline(format!("there is no field \"{name}\"; there are {}", known.join(", ")))
+    }
+}

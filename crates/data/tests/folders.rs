@@ -1,0 +1,80 @@
+//! Folders of images.
+
+mod common;
+
+use common::{Folder, fixture, roomy, says};
+use memfit_data::sources::{ImageFiles, ImageFolder};
+use memfit_data::{BytePool, DataError, Source};
+
+#[test]
+fn sub_folders_are_classes_in_the_order_of_their_names() {
+    let folder = Folder::new();
+    folder.file("dog/2.PNG", fixture("rgb.png"));
+    folder.file("dog/deep/er/1.JPG", fixture("grey.jpg"));
+    folder.file("cat/a.jpeg", fixture("baseline_420.jpg"));
+    folder.file("cat/.hidden.jpg", "nothing");
+    folder.file("cat/readme.txt", "nothing");
+    folder.file(".git/x.png", "nothing");
+    folder.file("list.csv", "nothing");
+    let pool = roomy();
+    let source = ImageFolder::open(&folder.0, &pool).expect("there are images");
+    assert_eq!((source.classes(), source.len(), source.others()), (&["cat".to_string(), "dog".to_string()][..], 3, 1));
+    assert!(pool.used() > 0, "the index is charged");
+    let used = pool.used();
+    for (index, (label, rows)) in [(0, 38), (1, 38), (1, 38)].into_iter().enumerate() {
+        let example = source.read(index, &pool).expect("it can be read");
+        let x = example.get("x").expect("x").ty();
+        assert_eq!((x.to_string(), source.label(index)), (format!("u8[{rows},45,3]"), label));
+        assert_eq!(example.get("y").expect("y").ty().to_string(), "i32[]");
+        assert_eq!(example.get("y").expect("y").bytes(), (label as i32).to_le_bytes());
+    }
+    assert_eq!(pool.used(), used);
+    says(source.read(3, &pool), &["row 3", "there are 3"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_folder_is_said_with_its_name() {
+    let folder = Folder::new();
+    says(ImageFolder::open(folder.0.join("nowhere"), &roomy()), &["nowhere", "no such folder"]);
+    says(ImageFolder::open(&folder.0, &roomy()), &["no folder in it", "one sub-folder of images for each class"]);
+    let file = folder.file("file.txt", "text");
+    says(ImageFolder::open(&file, &roomy()), &["file.txt", "this is a file"]);
+    folder.file("cat/notes.txt", "text");
+    says(ImageFolder::open(&folder.0, &roomy()), &["cat", "1 other files", "notes.txt", "put .jpg"]);
+    folder.file("cat/1.png", fixture("rgb.png"));
+    std::fs::create_dir(folder.0.join("dog")).expect("a folder can be made");
+    says(ImageFolder::open(&folder.0, &roomy()), &["dog", "empty", "or remove the folder"]);
+    std::fs::remove_dir(folder.0.join("dog")).expect("it is empty");
+    says(ImageFolder::open(&folder.0, &BytePool::new(20)), &["host budget of 20 bytes", "the list of files in"]);
+    let bad = folder.file("cat/0.jpg", &fixture("grey.jpg")[..500]);
+    let source = ImageFolder::open(&folder.0, &roomy()).expect("there are images");
+    says(source.read(0, &roomy()), &[&bad.display().to_string(), "cut off"]);
+    assert!(matches!(source.read(1, &BytePool::new(100)), Err(DataError::NoRoom(_))));
+    says(ImageFiles::list(&[folder.0.join("none.png")], &roomy()), &["none.png", "no such file"]);
+    says(ImageFiles::list::<&str>(&[], &roomy()), &["empty"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_back_is_refused() {
+    let folder = Folder::new();
+    folder.file("cat/1.png", fixture("rgb.png"));
+    std::os::unix::fs::symlink(&folder.0, folder.0.join("cat/back")).expect("links can be made");
+    let refused = ImageFolder::open(&folder.0, &BytePool::new(1 << 30)).expect_err("it has no end").to_string();
+    assert!(refused.contains("link") || refused.contains("os error 40"), "{refused}");
+}
+
+#[test]
+fn files_come_in_the_order_they_were_given_or_sorted() {
+    let folder = Folder::new();
+    let b = folder.file("b.jpg", fixture("baseline_420.jpg"));
+    let a = folder.file("a.dat", fixture("rgb.png"));
+    let pool = roomy();
+    let listed = ImageFiles::list(&[&b, &a], &pool).expect("both exist");
+    assert_eq!([listed.path(0), listed.path(1), listed.path(2)], [Some(b.clone()), Some(a), None]);
+    assert_eq!(listed.read(1, &pool).expect("it is a PNG").get("x").expect("x").bytes(), fixture("rgb.raw"));
+    let found = ImageFiles::open(&folder.0, &pool).expect("there is one");
+    assert_eq!((found.len(), found.others(), found.path(0)), (1, 1, Some(b.clone())));
+    let encoded = found.encoded().read(0, &pool).expect("it can be read");
+    assert_eq!(encoded.get("x").expect("x").bytes(), fixture("baseline_420.jpg"));
+}
