@@ -1,7 +1,7 @@
 //! A checksum of bytes as they pass by. It finds damage, not forgery.
 
-/// FNV-1a over words of 64 bits, with a shift after each so that high bits reach low ones. Every step is a bijection of
-/// the word: a change within one word is always seen.
+/// Words of 64 bits are mixed in one after the other. Every step is a bijection of the word: a change within one word is
+/// always seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum {
     hash: u64,
@@ -56,9 +56,10 @@ impl Checksum {
     }
 }
 
+/// Two products with a shift between them, so that a high bit reaches low ones and these reach all above.
 fn mixed(hash: u64, word: u64) -> u64 {
-    let hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
-    hash ^ (hash >> 32)
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 #[cfg(test)]
