@@ -70,8 +70,8 @@ impl Drop for Beside {
     }
 }
 
-/// Makes a rename durable, where folders can be synced.
-fn sync_folder(path: &Path) -> io::Result<()> {
+/// Makes what happened to a name durable, where folders can be synced.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
