@@ -38,6 +38,8 @@ pub struct Progress {
     pub to_beat: Option<f64>,
     pub stale: u32,
     pub evaluation: Option<Evaluation>,
+    /// How many there were.
+    pub evaluations: u64,
 }
 
 /// The scores of the model as it was before a step.
@@ -132,6 +134,7 @@ mod tests {
                 to_beat: None,
                 stale: 2,
                 evaluation: Some(Evaluation { step: 1200, scores }),
+                evaluations: 3,
             },
             tensors: FileSum::new("step-00001234.safetensors", &Checksum::default()),
             plan: FileSum::new("plan.json", &Checksum::default()),

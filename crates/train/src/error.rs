@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use memfit_data::DataError;
 use memfit_exec::ExecError;
 use memfit_exec::weights::WeightsError;
 use memfit_ir::TensorType;
+
+use crate::metrics::{Metric, Task};
 
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
@@ -12,6 +15,8 @@ pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 pub enum TrainError {
     #[error(transparent)]
     Exec(#[from] ExecError),
+    #[error(transparent)]
+    Data(#[from] DataError),
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error("input \"{name}\" has {rows} rows, but \"{other}\" has {other_rows}; give both the same")]
@@ -25,6 +30,32 @@ pub enum TrainError {
     Label { label: i64, classes: usize },
     #[error("there are {logits} logits where the labels need {expected}")]
     Labels { logits: usize, expected: usize },
+    #[error("{task:?} cannot be judged by logits of {logits} and the labels of this model; give the task that it has")]
+    Task { task: Task, logits: TensorType },
+    #[error("there is no {} of {task:?} like these; watch another metric", metric.name())]
+    NoMetric { metric: Metric, task: Task },
+    #[error("early stopping watches the {} on a test set, but there is none; give one or leave it out", metric.name())]
+    NothingToWatch { metric: Metric },
+    #[error("the test set has no elements; give one that has, or none")]
+    NoTestData,
+    #[error(
+        "input \"{name}\" has {rows} rows, but the plan takes batches of {expected}; drop what does not fill a batch"
+    )]
+    Batch { name: String, rows: usize, expected: usize },
+    #[error("an epoch has no batch of {batch} rows; give more data or a smaller batch")]
+    EmptyEpoch { batch: usize },
+    #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
+    UnknownEpoch,
+    #[error(
+        "the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller rate, a warm-up or clipped \
+         gradients"
+    )]
+    Diverged { step: u32, loss: f32, lr: f32, saved: String },
+    #[error(
+        "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the loss; \
+         {saved} with a smaller learning rate than {lr}, or in bf16 (\"mixed\")"
+    )]
+    Overflow { step: u32, skips: u32, lr: f32, saved: String },
     /// Of a run's folder; whatever was saved before is still there.
     #[error("cannot save {}: {source}; what was saved before is untouched: make room or mend it, then resume", path.display())]
     Save { path: PathBuf, source: std::io::Error },
