@@ -12,7 +12,9 @@ pub enum DataError {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// For good: this is what one batch takes with nothing beside it.
-    #[error("the host budget of {limit} bytes is too small: {what} needs {needed} bytes; give at least that with --host-budget")]
+    #[error(
+        "the host budget of {limit} bytes is too small: {what} needs {needed} bytes; give at least that with --host-budget"
+    )]
     Budget { limit: u64, needed: u64, what: String },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
@@ -30,6 +32,22 @@ pub enum DataError {
 impl DataError {
     pub fn bad(place: impl ToString, problem: impl ToString) -> DataError {
         DataError::Bad { place: place.to_string(), problem: problem.to_string() }
+    }
+
+    /// The same once more, for what a generator gave as an error and may be asked again.
+    pub(crate) fn again(&self) -> DataError {
+        match self {
+            DataError::NoRoom(e) => DataError::NoRoom(*e),
+            DataError::Budget { limit, needed, what } => {
+                DataError::Budget { limit: *limit, needed: *needed, what: what.clone() }
+            }
+            DataError::Io { path, source } => {
+                DataError::Io { path: path.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
+            }
+            DataError::Bad { place, problem } => DataError::bad(place, problem),
+            DataError::Source { place, problem } => DataError::source(place, problem),
+            DataError::Pipeline(problem) => DataError::Pipeline(problem.clone()),
+        }
     }
 
     pub fn source(place: impl ToString, problem: impl ToString) -> DataError {

@@ -5,12 +5,29 @@
 //! order, out of one [`BytePool`]. So a shuffle buffer holds no images, a position in an epoch is a number, and the same
 //! seed gives the same epoch for every number of threads.
 
+mod cache;
+mod context;
+mod count;
+mod dataset;
 mod error;
+mod guard;
+mod loader;
+mod make;
 mod memory;
+mod plain;
+mod program;
+mod recipe;
 mod source;
+mod stack;
+mod stream;
 mod tensor;
 
+pub use context::{Context, Random};
+pub use dataset::{Cache, Dataset, Prefetch, Remainder};
 pub use error::{DataError, Result};
+pub use loader::{LoadOptions, Loader, Position, Skipped};
+pub use make::{Bad, OnBad};
 pub use memory::{Buffer, BytePool, Lease, NoRoom};
+pub use plain::{Data, Tensors};
 pub use source::Source;
 pub use tensor::{Example, Tensor};

@@ -2,21 +2,23 @@
 //! returns by drop. A pool never gives more than it has: whoever finds it empty gets [`NoRoom`], lets go of what it has,
 //! and is run again later. That is possible because every element can be made again from its recipe.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The pool has not so many bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no room for {wanted} bytes")]
+#[error("there is no room for {wanted} bytes beside the {used} that are in use")]
 pub struct NoRoom {
     pub wanted: u64,
+    /// What was in use at that moment.
+    pub used: u64,
 }
 
 /// A number of bytes that is shared by all who hold the pool.
 #[derive(Clone, Debug)]
 pub struct BytePool {
     shared: Arc<Shared>,
+    meter: Option<Arc<Meter>>,
 }
 
 #[derive(Debug)]
@@ -25,16 +27,28 @@ struct Shared {
     used: AtomicU64,
     /// The most that was ever used at once.
     high_water: AtomicU64,
-    /// Counts returns, so that a waiter misses none.
-    returns: Mutex<u64>,
+    /// Counts returns and rings, so that a waiter misses none.
+    events: AtomicU64,
+    /// Those who wait for anything, and those among them who wait for bytes: nobody is woken for nothing.
+    waiting: AtomicUsize,
+    hungry: AtomicUsize,
+    asleep: Mutex<()>,
     changed: Condvar,
 }
 
 impl BytePool {
     pub fn new(limit: u64) -> BytePool {
-        let (used, high_water) = (AtomicU64::new(0), AtomicU64::new(0));
-        let shared = Shared { limit, used, high_water, returns: Mutex::new(0), changed: Condvar::new() };
-        BytePool { shared: Arc::new(shared) }
+        let shared = Shared {
+            limit,
+            used: AtomicU64::new(0),
+            high_water: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            hungry: AtomicUsize::new(0),
+            asleep: Mutex::new(()),
+            changed: Condvar::new(),
+        };
+        BytePool { shared: Arc::new(shared), meter: None }
     }
 
     pub fn limit(&self) -> u64 {
@@ -42,7 +56,11 @@ impl BytePool {
     }
 
     pub fn used(&self) -> u64 {
-        self.shared.used.load(Ordering::Relaxed)
+        self.shared.used.load(Ordering::SeqCst)
+    }
+
+    pub fn free(&self) -> u64 {
+        self.limit().saturating_sub(self.used())
     }
 
     /// The most that was ever used at once.
@@ -52,37 +70,96 @@ impl BytePool {
 
     pub fn take(&self, bytes: u64) -> Result<Lease, NoRoom> {
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.shared.limit);
-        match self.shared.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(before) => {
-                self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
-                Ok(Lease { pool: self.clone(), bytes })
-            }
-            Err(_) => Err(NoRoom { wanted: bytes }),
+        let before = self
+            .shared
+            .used
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .map_err(|used| self.missed(NoRoom { wanted: bytes, used }))?;
+        if before + bytes > self.high_water() {
+            self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
         }
+        if let Some(meter) = &self.meter {
+            meter.add(bytes);
+        }
+        Ok(Lease { pool: self.clone(), bytes })
+    }
+
+    fn missed(&self, no_room: NoRoom) -> NoRoom {
+        if let Some(meter) = &self.meter {
+            meter.peak.fetch_max(meter.held().saturating_add(no_room.wanted), Ordering::Relaxed);
+        }
+        no_room
     }
 
     /// Zeroes of this many bytes.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, NoRoom> {
         let words = bytes.div_ceil(WORD);
-        let lease = self.take((words * WORD) as u64)?;
+        let lease = self.take(rounded(bytes))?;
         Ok(Buffer { words: vec![0; words], bytes, _lease: lease })
     }
 
-    /// How often bytes came back so far; for [`BytePool::wait`].
-    pub fn returns(&self) -> u64 {
-        *self.locked()
+    /// Another handle of the same pool, which measures what is drawn through it.
+    pub(crate) fn metered(&self) -> (BytePool, Arc<Meter>) {
+        let meter = Arc::new(Meter::default());
+        (BytePool { shared: self.shared.clone(), meter: Some(meter.clone()) }, meter)
     }
 
-    /// Waits until bytes have come back more often than `seen`, or the time is over.
-    pub fn wait(&self, seen: u64, at_most: Duration) {
-        let returns = self.locked();
-        // Whether it is over or not, the caller looks again.
-        drop(self.shared.changed.wait_timeout_while(returns, at_most, |n| *n == seen));
+    /// How often bytes came back or a bell was rung so far; for [`BytePool::wait`].
+    pub(crate) fn events(&self) -> u64 {
+        self.shared.events.load(Ordering::SeqCst)
     }
 
-    fn locked(&self) -> MutexGuard<'_, u64> {
-        // A count is sound whatever its holder was doing when it failed.
-        self.shared.returns.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the bell is rung, or if `hungry` bytes come back, after `seen` was read. May return early: the caller
+    /// looks again.
+    pub(crate) fn wait(&self, seen: u64, hungry: bool) {
+        let shared = &*self.shared;
+        let asleep = self.asleep();
+        shared.waiting.fetch_add(1, Ordering::SeqCst);
+        shared.hungry.fetch_add(hungry as usize, Ordering::SeqCst);
+        // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
+        // the two sees the other.
+        if shared.events.load(Ordering::SeqCst) == seen {
+            drop(shared.changed.wait(asleep));
+        }
+        shared.hungry.fetch_sub(hungry as usize, Ordering::SeqCst);
+        shared.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes all who wait.
+    pub(crate) fn ring(&self) {
+        self.shared.events.fetch_add(1, Ordering::SeqCst);
+        if self.shared.waiting.load(Ordering::SeqCst) > 0 {
+            let _asleep = self.asleep();
+            self.shared.changed.notify_all();
+        }
+    }
+
+    fn asleep(&self) -> MutexGuard<'_, ()> {
+        // It guards nothing but the moment of falling asleep.
+        self.shared.asleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was drawn through one handle of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    held: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Meter {
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// The most that was held at once, or would have been if there had been room.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(held, Ordering::Relaxed);
     }
 }
 
@@ -108,15 +185,28 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.pool.shared.used.fetch_sub(self.bytes, Ordering::Relaxed);
-            *self.pool.locked() += 1;
-            self.pool.shared.changed.notify_all();
+        if self.bytes == 0 {
+            return;
+        }
+        let shared = &*self.pool.shared;
+        if let Some(meter) = &self.pool.meter {
+            meter.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+        shared.used.fetch_sub(self.bytes, Ordering::SeqCst);
+        shared.events.fetch_add(1, Ordering::SeqCst);
+        if shared.hungry.load(Ordering::SeqCst) > 0 {
+            let _asleep = self.pool.asleep();
+            shared.changed.notify_all();
         }
     }
 }
 
 const WORD: usize = 8;
+
+/// What a buffer of this many bytes takes from its pool.
+pub(crate) fn rounded(bytes: usize) -> u64 {
+    (bytes as u64).saturating_add(WORD as u64 - 1) & !(WORD as u64 - 1)
+}
 
 /// Bytes of a pool, aligned for every number type.
 #[derive(Debug)]
@@ -134,6 +224,11 @@ impl Buffer {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
     }
+
+    /// Forgets what lies behind the first `bytes`. The memory is still held, and so is the lease.
+    pub(crate) fn truncate(&mut self, bytes: usize) {
+        self.bytes = self.bytes.min(bytes);
+    }
 }
 
 #[cfg(test)]
@@ -144,11 +239,11 @@ mod tests {
     fn a_pool_gives_what_it_has_and_no_more() {
         let pool = BytePool::new(100);
         let mut a = pool.take(60).expect("there is room");
-        assert_eq!(pool.take(41).err(), Some(NoRoom { wanted: 41 }));
+        assert_eq!(pool.take(41).err(), Some(NoRoom { wanted: 41, used: 60 }));
         a.grow(40).expect("there is room");
-        assert_eq!((a.bytes(), pool.used(), a.grow(1).is_err()), (100, 100, true));
+        assert_eq!((a.bytes(), pool.used(), pool.free(), a.grow(1).is_err()), (100, 100, 0, true));
         drop(a);
-        assert_eq!((pool.used(), pool.high_water(), pool.returns()), (0, 100, 1));
+        assert_eq!((pool.used(), pool.high_water(), pool.events()), (0, 100, 1));
         assert!(pool.take(u64::MAX).is_err());
     }
 
@@ -160,5 +255,38 @@ mod tests {
         bytemuck::cast_slice_mut::<u8, f32>(buffer.bytes_mut())[2] = 1.0;
         assert_eq!(buffer.bytes()[8..], 1f32.to_le_bytes());
         assert!(pool.buffer(1).is_err());
+    }
+
+    #[test]
+    fn a_meter_counts_what_goes_through_its_handle() {
+        let pool = BytePool::new(100);
+        let _other = pool.take(10).expect("there is room");
+        let (metered, meter) = pool.metered();
+        let mut a = metered.take(20).expect("there is room");
+        a.grow(5).expect("there is room");
+        drop(metered.take(30).expect("there is room"));
+        assert_eq!((meter.held(), meter.peak(), pool.used()), (25, 55, 35));
+        assert!(metered.take(70).is_err());
+        assert_eq!(meter.peak(), 95, "what was missed counts");
+        drop(a);
+        assert_eq!((meter.held(), pool.used()), (0, 10));
+    }
+
+    #[test]
+    fn who_waits_for_bytes_is_woken_by_their_return() {
+        let pool = BytePool::new(8);
+        let lease = pool.take(8).expect("there is room");
+        let waiter = std::thread::spawn({
+            let pool = pool.clone();
+            move || loop {
+                let seen = pool.events();
+                if let Ok(lease) = pool.take(8) {
+                    return lease.bytes();
+                }
+                pool.wait(seen, true);
+            }
+        });
+        drop(lease);
+        assert_eq!(waiter.join().expect("it ends"), 8);
     }
 }

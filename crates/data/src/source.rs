@@ -15,4 +15,15 @@ pub trait Source: Send + Sync {
     /// Row `index`, with everything that it holds drawn from the pool, working memory included. It is the same at every
     /// call.
     fn read(&self, index: usize, pool: &BytePool) -> Result<Example>;
+
+    /// What a person calls the row in an error: a file, a line.
+    fn place(&self, index: usize) -> String {
+        format!("row {index}")
+    }
+
+    /// A number that changes when the rows do, as far as that can be told without reading them: from names, sizes and
+    /// times of files. A cache on disk is made anew when it has changed.
+    fn fingerprint(&self) -> u64 {
+        self.len() as u64
+    }
 }

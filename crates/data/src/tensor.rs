@@ -25,6 +25,13 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// Keeps the first `rows` along the first axis.
+    pub(crate) fn keep_rows(&mut self, rows: usize) {
+        let shape = [&[rows], &self.ty.shape[1..]].concat();
+        self.ty = TensorType::new(self.ty.dtype, shape);
+        self.data.truncate(self.ty.bytes() as usize);
+    }
+
     pub fn ty(&self) -> &TensorType {
         &self.ty
     }

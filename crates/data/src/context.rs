@@ -1,0 +1,170 @@
+//! What a map function gets beside its example: the pool, and random numbers that depend on nothing but the seed, the
+//! verb, the epoch and the number of the example. There is no state: whoever makes an element again draws the same.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memfit_ir::philox;
+
+use crate::memory::BytePool;
+
+pub struct Context<'a> {
+    /// Everything that the function holds is drawn from here.
+    pub pool: &'a BytePool,
+    key: [u32; 2],
+    element: u64,
+    place: &'a dyn Fn() -> String,
+    /// Whether a random number was asked for, which a cache on disk wants to know.
+    drew: Option<&'a AtomicBool>,
+}
+
+impl<'a> Context<'a> {
+    /// For calling a map function by hand; in a pipeline the loader makes it.
+    pub fn new(pool: &'a BytePool, seed: u64, epoch: u64, element: u64) -> Context<'a> {
+        Context { pool, key: key(seed, MAP, 0, epoch), element, place: &|| "an example".to_string(), drew: None }
+    }
+
+    pub(crate) fn of_verb(pool: &'a BytePool, at: At<'a>) -> Context<'a> {
+        let key = key(at.seed, MAP, at.verb, at.epoch);
+        Context { pool, key, element: at.element, place: at.place, drew: Some(at.drew) }
+    }
+
+    /// What a person calls this example in an error: its file, its row.
+    pub fn place(&self) -> String {
+        (self.place)()
+    }
+
+    /// The number of the example among those that the verb got in this epoch.
+    pub fn element(&self) -> u64 {
+        self.element
+    }
+
+    /// Random numbers of this example, of their own for each stream: functions that are put together into one map take
+    /// different streams.
+    pub fn random(&self, stream: u32) -> Random {
+        if let Some(drew) = self.drew {
+            drew.store(true, Ordering::Relaxed);
+        }
+        Random::new(self.key, stream, self.element)
+    }
+}
+
+/// Which call of which map function.
+pub(crate) struct At<'a> {
+    pub seed: u64,
+    pub verb: u32,
+    pub epoch: u64,
+    pub element: u64,
+    pub place: &'a dyn Fn() -> String,
+    pub drew: &'a AtomicBool,
+}
+
+/// A sequence of random numbers: Philox under a key and a counter, four words at a time.
+#[derive(Clone, Debug)]
+pub struct Random {
+    key: [u32; 2],
+    counter: [u32; 4],
+    words: [u32; 4],
+    left: usize,
+}
+
+impl Random {
+    fn new(key: [u32; 2], stream: u32, element: u64) -> Random {
+        Random { key, counter: [0, stream, element as u32, (element >> 32) as u32], words: [0; 4], left: 0 }
+    }
+
+    fn word(&mut self) -> u32 {
+        if self.left == 0 {
+            self.words = philox::philox(self.counter, self.key);
+            self.counter[0] = self.counter[0].wrapping_add(1);
+            self.left = 4;
+        }
+        self.left -= 1;
+        self.words[3 - self.left]
+    }
+
+    /// In [0, 1).
+    pub fn uniform(&mut self) -> f32 {
+        philox::unit(self.word())
+    }
+
+    /// In [lo, hi).
+    pub fn range(&mut self, lo: f32, hi: f32) -> f32 {
+        lo + (hi - lo) * self.uniform()
+    }
+
+    /// In 0..n, and 0 for n = 0. No number is likelier than another by more than n ÷ 2³².
+    pub fn below(&mut self, n: u32) -> u32 {
+        ((self.word() as u64 * n as u64) >> 32) as u32
+    }
+
+    /// Of a standard normal distribution (Box–Muller).
+    pub fn normal(&mut self) -> f32 {
+        let radius = (-2.0 * ((self.word() as f64 + 1.0) / 4_294_967_296.0).ln()).sqrt();
+        let angle = std::f64::consts::TAU * (self.word() as f64 / 4_294_967_296.0);
+        (radius * angle.cos()) as f32
+    }
+}
+
+/// The draws of one shuffle in one epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct Draws {
+    key: [u32; 2],
+    next: u64,
+}
+
+impl Draws {
+    pub(crate) fn new(seed: u64, verb: u32, epoch: u64) -> Draws {
+        Draws { key: key(seed, SHUFFLE, verb, epoch), next: 0 }
+    }
+
+    /// The next one in 0..n: 64 random bits × n ÷ 2⁶⁴, so that no place is likelier than another by more than n ÷ 2⁶⁴.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        let words = philox::philox([self.next as u32, (self.next >> 32) as u32, 0, 0], self.key);
+        self.next += 1;
+        let bits = (words[0] as u64) << 32 | words[1] as u64;
+        ((bits as u128 * n as u128) >> 64) as usize
+    }
+}
+
+const MAP: u32 = 0;
+const SHUFFLE: u32 = 1;
+
+/// One key for (seed, kind of verb, its number, epoch), which do not fit into a counter beside what is counted.
+fn key(seed: u64, kind: u32, verb: u32, epoch: u64) -> [u32; 2] {
+    let words = philox::philox([verb, kind, epoch as u32, (epoch >> 32) as u32], [seed as u32, (seed >> 32) as u32]);
+    [words[0], words[1]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_depend_on_every_part_of_the_key_and_on_nothing_else() {
+        let pool = BytePool::new(0);
+        let first = |seed, epoch, element, stream| Context::new(&pool, seed, epoch, element).random(stream).word();
+        let base = first(1, 2, 3, 4);
+        assert_eq!(base, first(1, 2, 3, 4));
+        for other in
+            [first(0, 2, 3, 4), first(1, 0, 3, 4), first(1, 2, 0, 4), first(1, 2, 3, 0), first(1, 2, 3 << 32, 4)]
+        {
+            assert_ne!(base, other);
+        }
+    }
+
+    #[test]
+    fn numbers_lie_where_they_should() {
+        let pool = BytePool::new(0);
+        let mut random = Context::new(&pool, 7, 0, 0).random(0);
+        let (mut mean, mut square, mut counts) = (0.0, 0.0, [0; 3]);
+        const N: usize = 30_000;
+        for _ in 0..N {
+            assert!((0.0..1.0).contains(&random.uniform()) && (-2.0..3.0).contains(&random.range(-2.0, 3.0)));
+            counts[random.below(3) as usize] += 1;
+            let x = random.normal() as f64;
+            (mean, square) = (mean + x / N as f64, square + x * x / N as f64);
+        }
+        assert!(mean.abs() < 0.03 && (square - 1.0).abs() < 0.05, "mean {mean}, square {square}");
+        assert!(counts.iter().all(|&c| (c as f64 / N as f64 - 1.0 / 3.0).abs() < 0.02), "{counts:?}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The recipes of a pipeline, epoch after epoch, from any position.
+
+use crate::count::Count;
+use crate::error::{DataError, Result};
+use crate::guard::guarded;
+use crate::program::Program;
+use crate::recipe::Recipe;
+use crate::stream::{Stream, open};
+
+/// A place in the endless row of epochs: what a checkpoint keeps of a pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    pub epoch: u64,
+    /// The number of the element in its epoch.
+    pub element: u64,
+}
+
+impl Position {
+    pub(crate) fn next(self) -> Position {
+        Position { element: self.element + 1, ..self }
+    }
+
+    pub(crate) fn next_epoch(self) -> Position {
+        Position { epoch: self.epoch + 1, element: 0 }
+    }
+}
+
+pub(crate) struct Feed {
+    /// Of what comes next.
+    pub position: Position,
+    /// None where it has to be opened at the position.
+    stream: Option<Box<dyn Stream>>,
+}
+
+impl Feed {
+    pub(crate) fn new(program: &Program, start: Position) -> Result<Feed> {
+        match program.count {
+            Count::Exact(n) if start.element > n => return Err(beyond(start, n)),
+            Count::Exact(_) | Count::Unknown | Count::Endless => {}
+        }
+        Ok(Feed { position: start, stream: None })
+    }
+
+    /// Begins anew at a position, and lets go of everything.
+    pub(crate) fn rewind(&mut self, position: Position) {
+        (self.position, self.stream) = (position, None);
+    }
+
+    /// The next recipe, or None at the end of an epoch. The position is then behind it. After an error for want of room
+    /// the same call may be made again; after another one the epoch is over.
+    pub(crate) fn pull(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        let pulled = guarded(|| "the pipeline".to_string(), || self.next(program));
+        match &pulled {
+            Ok(Some(_)) => self.position = self.position.next(),
+            Err(DataError::NoRoom(_)) => {}
+            Ok(None) | Err(_) => self.rewind(self.position.next_epoch()),
+        }
+        pulled
+    }
+
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        let stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.open(program)?,
+        };
+        self.stream.insert(stream).next(program)
+    }
+
+    fn open(&self, program: &Program) -> Result<Box<dyn Stream>> {
+        let mut stream = open(program, program.root(), self.position.epoch)?;
+        let skipped = stream.skip(program, self.position.element)?;
+        if skipped < self.position.element { Err(beyond(self.position, skipped)) } else { Ok(stream) }
+    }
+}
+
+fn beyond(start: Position, len: u64) -> DataError {
+    let Position { epoch, element } = start;
+    DataError::Pipeline(format!(
+        "cannot go on with element {element} of epoch {epoch}: the epoch has {len}; the position is from another dataset or \
+         from another pipeline"
+    ))
+}

@@ -1,0 +1,143 @@
+//! Streams that put recipes together: batch, zip and interleave.
+
+use super::Stream;
+use crate::dataset::Remainder;
+use crate::error::Result;
+use crate::program::Program;
+use crate::recipe::{Batch, Id, Recipe};
+
+pub(super) struct Batches {
+    batch: Id,
+    size: usize,
+    remainder: Remainder,
+    input: Box<dyn Stream>,
+    /// What the next batch has so far: it is kept when a generator finds no room for the rest.
+    items: Vec<Recipe>,
+    ended: bool,
+}
+
+impl Batches {
+    pub(super) fn new(batch: Id, size: usize, remainder: Remainder, input: Box<dyn Stream>) -> Batches {
+        Batches { batch, size, remainder, input, items: Vec::new(), ended: false }
+    }
+}
+
+impl Stream for Batches {
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        while self.items.len() < self.size && !self.ended {
+            match self.input.next(program)? {
+                Some(item) => self.items.push(item),
+                None => self.ended = true,
+            }
+        }
+        let items = std::mem::take(&mut self.items);
+        let whole = items.len() == self.size || (!items.is_empty() && self.remainder == Remainder::Keep);
+        Ok(whole.then(|| Recipe::Batch(Box::new(Batch { batch: self.batch, items }))))
+    }
+
+    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+        let size = self.size as u64;
+        let had = self.items.len() as u64;
+        self.items.clear();
+        let samples = if n == 0 { 0 } else { had + self.input.skip(program, n.saturating_mul(size) - had)? };
+        Ok(match self.remainder {
+            Remainder::Keep => samples.div_ceil(size),
+            Remainder::Drop => samples / size,
+        })
+    }
+}
+
+pub(super) struct Zip {
+    inputs: [Box<dyn Stream>; 2],
+    /// The first half of the next pair, while there is no room for the second.
+    first: Option<Recipe>,
+}
+
+impl Zip {
+    pub(super) fn new(a: Box<dyn Stream>, b: Box<dyn Stream>) -> Zip {
+        Zip { inputs: [a, b], first: None }
+    }
+}
+
+impl Stream for Zip {
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        let [a, b] = &mut self.inputs;
+        if self.first.is_none() {
+            self.first = a.next(program)?;
+        }
+        if self.first.is_none() {
+            return Ok(None);
+        }
+        let Some(second) = b.next(program)? else { return Ok(None) };
+        Ok(self.first.take().map(|first| Recipe::Zip(Box::new([first, second]))))
+    }
+
+    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+        let [a, b] = &mut self.inputs;
+        let had = if n > 0 { self.first.take().is_some() as u64 } else { 0 };
+        let skipped = had + a.skip(program, n - had)?;
+        Ok(b.skip(program, skipped)?)
+    }
+}
+
+pub(super) struct Interleave {
+    /// None for those that have ended.
+    inputs: Vec<Option<Box<dyn Stream>>>,
+    block: u64,
+    /// Whose turn it is, and how many of its block are left.
+    turn: usize,
+    left: u64,
+}
+
+impl Interleave {
+    pub(super) fn new(inputs: Vec<Box<dyn Stream>>, block: u64) -> Interleave {
+        Interleave { inputs: inputs.into_iter().map(Some).collect(), block, turn: 0, left: block }
+    }
+
+    fn pass_on(&mut self) {
+        self.turn = (self.turn + 1) % self.inputs.len();
+        self.left = self.block;
+    }
+
+    fn ended(&self) -> bool {
+        self.inputs.iter().all(Option::is_none)
+    }
+}
+
+impl Stream for Interleave {
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        while !self.ended() {
+            if self.left == 0 || self.inputs[self.turn].is_none() {
+                self.pass_on();
+                continue;
+            }
+            let Some(input) = &mut self.inputs[self.turn] else { continue };
+            match input.next(program)? {
+                Some(recipe) => {
+                    self.left -= 1;
+                    return Ok(Some(recipe));
+                }
+                None => self.inputs[self.turn] = None,
+            }
+        }
+        Ok(None)
+    }
+
+    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+        let mut skipped = 0;
+        while skipped < n && !self.ended() {
+            if self.left == 0 || self.inputs[self.turn].is_none() {
+                self.pass_on();
+                continue;
+            }
+            let wanted = self.left.min(n - skipped);
+            let Some(input) = &mut self.inputs[self.turn] else { continue };
+            let got = input.skip(program, wanted)?;
+            (skipped, self.left) = (skipped + got, self.left - got);
+            if got < wanted {
+                self.inputs[self.turn] = None;
+            }
+        }
+        Ok(skipped)
+    }
+}

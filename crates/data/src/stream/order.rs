@@ -1,0 +1,150 @@
+//! Streams that choose among recipes: shuffle, repeat and take. (Skip is done when a stream is opened.)
+
+use super::{Stream, open};
+use crate::context::Draws;
+use crate::count::Count;
+use crate::error::Result;
+use crate::program::Program;
+use crate::recipe::{Id, Recipe};
+
+pub(super) struct Shuffle {
+    /// None when it has ended.
+    input: Option<Box<dyn Stream>>,
+    size: usize,
+    buffer: Vec<Recipe>,
+    draws: Draws,
+}
+
+impl Shuffle {
+    pub(super) fn new(input: Box<dyn Stream>, size: usize, seed: u64, verb: u32, epoch: u64) -> Shuffle {
+        Shuffle { input: Some(input), size, buffer: Vec::new(), draws: Draws::new(seed, verb, epoch) }
+    }
+}
+
+impl Stream for Shuffle {
+    /// Fills the buffer, then draws: a place that was drawn from is filled by the last one, before the next draw another
+    /// comes in at the end.
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        while let (true, Some(input)) = (self.buffer.len() < self.size, &mut self.input) {
+            match input.next(program)? {
+                Some(recipe) => self.buffer.push(recipe),
+                None => self.input = None,
+            }
+        }
+        if self.buffer.is_empty() {
+            return Ok(None);
+        }
+        let drawn = self.draws.below(self.buffer.len());
+        Ok(Some(self.buffer.swap_remove(drawn)))
+    }
+
+    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+        for skipped in 0..n {
+            if self.next(program)?.is_none() {
+                return Ok(skipped);
+            }
+        }
+        Ok(n)
+    }
+}
+
+pub(super) struct Repeat {
+    node: Id,
+    times: Option<u64>,
+    /// Of one repetition.
+    count: Count,
+    epoch: u64,
+    /// The repetition under way, and whether it gave anything.
+    round: u64,
+    input: Option<Box<dyn Stream>>,
+    gave: bool,
+}
+
+impl Repeat {
+    pub(super) fn new(node: Id, times: Option<u64>, count: Count, epoch: u64) -> Repeat {
+        Repeat { node, times, count, epoch, round: 0, input: None, gave: false }
+    }
+
+    /// The epoch that a repetition is for what stands before it: another one for each, in every epoch of the whole.
+    fn inner_epoch(&self) -> u64 {
+        match self.times {
+            Some(times) => self.epoch.wrapping_mul(times).wrapping_add(self.round),
+            None => (self.epoch << 32).wrapping_add(self.round),
+        }
+    }
+
+    fn begin_next(&mut self) {
+        (self.input, self.gave, self.round) = (None, false, self.round + 1);
+    }
+
+    fn ended(&self) -> bool {
+        self.times.is_some_and(|times| self.round >= times)
+    }
+
+    fn input(&mut self, program: &Program) -> Result<&mut Box<dyn Stream>> {
+        let input = match self.input.take() {
+            Some(input) => input,
+            None => open(program, self.node, self.inner_epoch())?,
+        };
+        Ok(self.input.insert(input))
+    }
+}
+
+impl Stream for Repeat {
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        while !self.ended() {
+            if let Some(recipe) = self.input(program)?.next(program)? {
+                self.gave = true;
+                return Ok(Some(recipe));
+            }
+            // What gave nothing once is not asked for ever.
+            if !self.gave {
+                return Ok(None);
+            }
+            self.begin_next();
+        }
+        Ok(None)
+    }
+
+    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+        let mut skipped = 0;
+        // Whole repetitions of a known length are passed over without a look.
+        if let (Count::Exact(len @ 1..), None) = (self.count, &self.input) {
+            let rounds = (n / len).min(self.times.map_or(u64::MAX, |times| times - self.round));
+            (skipped, self.round) = (rounds * len, self.round + rounds);
+        }
+        while skipped < n && !self.ended() {
+            let got = self.input(program)?.skip(program, n - skipped)?;
+            (skipped, self.gave) = (skipped + got, self.gave || got > 0);
+            if skipped < n {
+                if !self.gave {
+                    break;
+                }
+                self.begin_next();
+            }
+        }
+        Ok(skipped)
+    }
+}
+
+pub(super) struct Take {
+    pub left: u64,
+    pub input: Box<dyn Stream>,
+}
+
+impl Stream for Take {
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let recipe = self.input.next(program)?;
+        self.left -= recipe.is_some() as u64;
+        Ok(recipe)
+    }
+
+    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+        let skipped = self.input.skip(program, n.min(self.left))?;
+        self.left -= skipped;
+        Ok(skipped)
+    }
+}
