@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The pool has not so many bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +74,7 @@ impl BytePool {
             .shared
             .used
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .map_err(|used| NoRoom { wanted: bytes, used })?;
+            .map_err(|used| self.missed(NoRoom { wanted: bytes, used }))?;
         if before + bytes > self.high_water() {
             self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
         }
@@ -83,6 +82,13 @@ impl BytePool {
             meter.add(bytes);
         }
         Ok(Lease { pool: self.clone(), bytes })
+    }
+
+    fn missed(&self, no_room: NoRoom) -> NoRoom {
+        if let Some(meter) = &self.meter {
+            meter.peak.fetch_max(meter.held().saturating_add(no_room.wanted), Ordering::Relaxed);
+        }
+        no_room
     }
 
     /// Zeroes of this many bytes.
@@ -103,9 +109,9 @@ impl BytePool {
         self.shared.events.load(Ordering::SeqCst)
     }
 
-    /// Waits until the bell is rung (or, if `hungry`, bytes come back) after `seen` was read, or the time is over. May
-    /// return early: the caller looks again.
-    pub(crate) fn wait(&self, seen: u64, hungry: bool, at_most: Option<Duration>) {
+    /// Waits until the bell is rung, or if `hungry` bytes come back, after `seen` was read. May return early: the caller
+    /// looks again.
+    pub(crate) fn wait(&self, seen: u64, hungry: bool) {
         let shared = &*self.shared;
         let asleep = self.asleep();
         shared.waiting.fetch_add(1, Ordering::SeqCst);
@@ -113,10 +119,7 @@ impl BytePool {
         // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
         // the two sees the other.
         if shared.events.load(Ordering::SeqCst) == seen {
-            match at_most {
-                None => drop(shared.changed.wait(asleep)),
-                Some(time) => drop(shared.changed.wait_timeout(asleep, time)),
-            }
+            drop(shared.changed.wait(asleep));
         }
         shared.hungry.fetch_sub(hungry as usize, Ordering::SeqCst);
         shared.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -149,6 +152,7 @@ impl Meter {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// The most that was held at once, or would have been if there had been room.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -262,6 +266,8 @@ mod tests {
         a.grow(5).expect("there is room");
         drop(metered.take(30).expect("there is room"));
         assert_eq!((meter.held(), meter.peak(), pool.used()), (25, 55, 35));
+        assert!(metered.take(70).is_err());
+        assert_eq!(meter.peak(), 95, "what was missed counts");
         drop(a);
         assert_eq!((meter.held(), pool.used()), (0, 10));
     }
@@ -277,7 +283,7 @@ mod tests {
                 if let Ok(lease) = pool.take(8) {
                     return lease.bytes();
                 }
-                pool.wait(seen, true, None);
+                pool.wait(seen, true);
             }
         });
         drop(lease);

@@ -3,14 +3,15 @@
 //! less in a pipeline leaves the random numbers of the others as they were.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::cache::Store;
 use crate::count::Count;
 use crate::dataset::{Dataset, Generate, MapFn, Prefetch, Remainder, Verb};
 use crate::error::{DataError, Result};
-use crate::memory::BytePool;
-use crate::recipe::{self, Id, Recipe};
+use crate::make::Bad;
+use crate::memory::{BytePool, Meter};
+use crate::recipe::{self, Batch, Id, Recipe};
 use crate::source::Source;
 
 pub(crate) struct Program {
@@ -18,6 +19,11 @@ pub(crate) struct Program {
     pub nodes: Vec<Node>,
     pub seed: u64,
     pub pool: BytePool,
+    /// What generators gave is drawn through `items` and measured by `generated`.
+    pub items: BytePool,
+    pub generated: Arc<Meter>,
+    /// Bytes that caches leave free for the work in flight.
+    pub work: AtomicU64,
     pub depth: Prefetch,
     pub count: Count,
     /// What all shuffle buffers together hold in recipes.
@@ -42,10 +48,14 @@ pub(crate) enum Node {
 
 impl Program {
     pub(crate) fn new(dataset: &Dataset, seed: u64, pool: &BytePool) -> Result<Program> {
+        let (items, generated) = pool.metered();
         let mut program = Program {
             nodes: Vec::new(),
             seed,
             pool: pool.clone(),
+            items,
+            generated,
+            work: AtomicU64::new(0),
             depth: prefetch(dataset),
             count: dataset.count(),
             buffers: 0,
@@ -64,6 +74,22 @@ impl Program {
         &self.nodes[id as usize]
     }
 
+    /// Has caches return at least this many bytes, if they hold so many.
+    pub(crate) fn release(&self, bytes: u64) {
+        let mut left = bytes;
+        for node in &self.nodes {
+            if let Node::Cache { store, .. } = node {
+                left = left.saturating_sub(store.release(left));
+            }
+        }
+    }
+
+    /// What caches hold.
+    pub(crate) fn cached(&self) -> u64 {
+        let held = |node: &Node| if let Node::Cache { store, .. } = node { store.held() } else { 0 };
+        self.nodes.iter().map(held).sum()
+    }
+
     /// What a person calls an element that is made so.
     pub(crate) fn place(&self, recipe: &Recipe) -> String {
         match recipe {
@@ -80,6 +106,21 @@ impl Program {
             Recipe::Zip(both) => self.place(&both[0]),
             Recipe::Cached(cached) => self.place(&cached.input),
         }
+    }
+
+    pub(crate) fn remainder(&self, batch: &Batch) -> Remainder {
+        match self.node(batch.batch) {
+            Node::Batch { remainder, .. } => *remainder,
+            _ => unreachable!("a batch made it"),
+        }
+    }
+
+    /// All samples of a batch are bad; this was the first.
+    pub(crate) fn no_good(&self, batch: &Batch, first: Option<&Bad>) -> DataError {
+        let place = first.map_or_else(|| "a batch".to_string(), |bad| bad.place.clone());
+        let problem = first.map_or("", |bad| &bad.problem);
+        let n = batch.items.len();
+        DataError::source(place, format!("{problem}; and of the {n} samples of its batch none is good"))
     }
 
     fn add(&mut self, dataset: &Dataset, numbers: &mut u32) -> Result<Id> {

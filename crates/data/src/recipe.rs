@@ -49,6 +49,8 @@ pub(crate) struct Batch {
 pub(crate) struct Cached {
     pub cache: Id,
     pub index: u64,
+    /// It was looked for and is not there.
+    pub missing: bool,
     pub input: Recipe,
 }
 

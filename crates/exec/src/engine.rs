@@ -1,5 +1,6 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass};
@@ -138,10 +139,18 @@ impl<E: Executor> Engine<E> {
     }
 
     pub fn read_state(&self, name: &str) -> Result<Vec<u8>, ExecError> {
-        let place = self.state(name)?.place;
-        let mut bytes = vec![0; place.size as usize];
-        self.executor.read(&self.arena, place, &mut bytes)?;
+        let mut bytes = vec![0; self.state(name)?.place.size as usize];
+        self.read_state_into(name, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Copies a state; the buffer must have its size.
+    pub fn read_state_into(&self, name: &str, bytes: &mut [u8]) -> Result<(), ExecError> {
+        let slot = self.state(name)?;
+        if bytes.len() as u64 != slot.place.size {
+            return Err(ExecError::OutputLength { name: name.into(), ty: slot.ty.clone(), bytes: bytes.len() });
+        }
+        self.executor.read(&self.arena, slot.place, bytes)
     }
 
     pub fn write_state(&mut self, name: &str, tensor: TensorView) -> Result<(), ExecError> {
@@ -209,10 +218,23 @@ impl<E: Executor> Engine<E> {
         lr: f32,
         clock: Clock,
         part: usize,
-        mut observe: Option<Observer>,
+        observe: Option<Observer>,
     ) -> Result<(), ExecError> {
         let index = self.index(phase)?;
         self.stage(index, inputs, lr, clock, part)?;
+        self.launch(index, observe)
+    }
+
+    /// Evaluates some rows of a batch of any size, at most a micro-batch of them. What they leave of the micro-batch is
+    /// filled up with the last of them, and so are the results.
+    pub fn eval(&mut self, inputs: &[(&str, TensorView)], rows: Range<usize>) -> Result<(), ExecError> {
+        let index = self.index(Phase::Eval)?;
+        self.stage_rows(index, inputs, rows)?;
+        self.launch(index, None)
+    }
+
+    /// Runs the kernels of a program whose inputs are there.
+    fn launch(&mut self, index: usize, mut observe: Option<Observer>) -> Result<(), ExecError> {
         if observe.is_some() {
             // What was staged is not the first step's time.
             self.executor.wait()?;
@@ -251,10 +273,7 @@ impl<E: Executor> Engine<E> {
     ) -> Result<(), ExecError> {
         let program = &self.plan.programs[index];
         let parts = if program.phase == Phase::Accumulate { self.plan.accumulate() } else { 1 };
-        if let Some((name, _)) = inputs.iter().find(|(n, _)| program.graph.input(n).is_none()) {
-            let known: Vec<&str> = program.graph.inputs().map(|(n, _)| n).collect();
-            return Err(ExecError::UnknownInput { name: name.to_string(), known: known.join(", ") });
-        }
+        check_known(program, inputs)?;
         let first_sample = (part * self.plan.micro_batch) as i32;
         let ticks = [clock.step as i32, first_sample, clock.seed as i32, (clock.seed >> 32) as i32];
         for (name, v) in program.graph.inputs() {
@@ -264,12 +283,32 @@ impl<E: Executor> Engine<E> {
                 Some((_, tensor)) => rows(name, ty, tensor, part, parts)?,
                 None if name == CLOCK => bytemuck::cast_slice(&ticks),
                 None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
-                None => {
-                    let (name, expected) = (name.to_string(), ty.clone());
-                    return Err(ExecError::MissingInput { name, phase: program.phase, expected });
-                }
+                None => return Err(missing(program, name, ty)),
             };
             self.executor.write(&mut self.arena, place, 0, bytes);
+        }
+        Ok(())
+    }
+
+    /// Copies the given rows of each input, and then the last of them again until its place is full.
+    fn stage_rows(&mut self, index: usize, inputs: &[(&str, TensorView)], rows: Range<usize>) -> Result<(), ExecError> {
+        let program = &self.plan.programs[index];
+        check_known(program, inputs)?;
+        for (name, v) in program.graph.inputs() {
+            let Some(place) = program.place(v) else { continue };
+            let ty = program.graph.ty(v);
+            match inputs.iter().find(|(n, _)| *n == name) {
+                Some((_, tensor)) => {
+                    let (bytes, row) = some_rows(name, ty, tensor, &rows)?;
+                    self.executor.write(&mut self.arena, place, 0, bytes);
+                    for offset in (bytes.len() as u64..place.size).step_by(row.len().max(1)) {
+                        self.executor.write(&mut self.arena, place, offset, row);
+                    }
+                }
+                // Evaluation has neither a time nor a learning rate.
+                None if name == CLOCK || name == LEARNING_RATE => self.executor.fill(&mut self.arena, place, 0),
+                None => return Err(missing(program, name, ty)),
+            }
         }
         Ok(())
     }
@@ -320,6 +359,43 @@ fn check_length(name: &str, given: &TensorView) -> Result<(), ExecError> {
         return Err(ExecError::InputLength { name: name.into(), ty: given.ty(), bytes: given.bytes.len() });
     }
     Ok(())
+}
+
+fn check_known(program: &Program, inputs: &[(&str, TensorView)]) -> Result<(), ExecError> {
+    match inputs.iter().find(|(n, _)| program.graph.input(n).is_none()) {
+        Some((name, _)) => {
+            let known: Vec<&str> = program.graph.inputs().map(|(n, _)| n).collect();
+            Err(ExecError::UnknownInput { name: name.to_string(), known: known.join(", ") })
+        }
+        None => Ok(()),
+    }
+}
+
+fn missing(program: &Program, name: &str, ty: &TensorType) -> ExecError {
+    ExecError::MissingInput { name: name.to_string(), phase: program.phase, expected: ty.clone() }
+}
+
+/// The bytes of rows of a batch, and of the last of them. An input without rows is the same for all.
+fn some_rows<'a>(
+    name: &str,
+    ty: &TensorType,
+    whole: &TensorView<'a>,
+    rows: &Range<usize>,
+) -> Result<(&'a [u8], &'a [u8]), ExecError> {
+    let Some((&most, sample)) = ty.shape.split_first() else {
+        check(name, ty, whole)?;
+        return Ok((whole.bytes, &[]));
+    };
+    let count = whole.shape.first().copied().unwrap_or(0);
+    let fits = whole.dtype == ty.dtype && whole.shape.get(1..) == Some(sample);
+    if !fits || rows.is_empty() || rows.len() > most || rows.end > count {
+        let expected = TensorType::new(ty.dtype, [&[rows.end], sample].concat());
+        return Err(ExecError::WrongInput { name: name.into(), expected, given: whole.ty() });
+    }
+    check_length(name, whole)?;
+    let size = whole.bytes.len() / count;
+    let bytes = &whole.bytes[rows.start * size..rows.end * size];
+    Ok((bytes, &bytes[bytes.len() - size..]))
 }
 
 /// The rows of one micro-batch out of a whole batch.

@@ -23,7 +23,7 @@ pub enum ExecError {
     /// A plan that was made elsewhere, or changed since.
     #[error("the {} program of this plan does not hold: {problem}; plan anew", phase.name())]
     Plan { phase: Phase, problem: String },
-    #[error("output \"{name}\" is {ty}, but there is room for {bytes} bytes")]
+    #[error("\"{name}\" is {ty}, but there is room for {bytes} bytes")]
     OutputLength { name: String, ty: TensorType, bytes: usize },
     #[error("this plan has no {} program", .0.name())]
     NoPhase(Phase),

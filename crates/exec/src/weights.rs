@@ -1,16 +1,15 @@
-//! Weights by name: safetensors in and out. Tensors are read into the segment one after the other, never mapped and never
-//! held twice.
+//! Weights by name: safetensors in and out. Tensors go to and from the segment in small pieces, never mapped and never held
+//! twice.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use memfit_ir::{DType, TensorType};
-use memfit_plan::{Phase, StateSlot};
-use safetensors::tensor::{Dtype, Metadata, View};
+use memfit_plan::{Phase, Place, StateSlot};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
+use crate::beside::{Beside, Faults};
 use crate::engine::Engine;
 use crate::error::ExecError;
 use crate::executor::Executor;
@@ -40,6 +39,8 @@ pub enum Match {
 
 /// No header of a sane file is longer.
 const LARGEST_HEADER: u64 = 100 << 20;
+/// What is read or written at once.
+const PIECE: u64 = 1 << 16;
 /// Names listed of each kind of mismatch before "and N more".
 const LISTED: usize = 8;
 
@@ -47,31 +48,39 @@ impl<E: Executor> Engine<E> {
     /// Writes the chosen states to a file: beside it first, then renamed, so that a half-written file is never met.
     pub fn save(&self, path: &Path, chosen: impl Fn(&StateSlot) -> bool) -> Result<(), WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
-        let failed = RefCell::new(None);
-        let views: Vec<(&str, StateView<E>)> = self
-            .plan()
-            .states
-            .iter()
-            .filter(|s| self.is_handed_out(s) && chosen(s))
-            .map(|slot| (slot.name.as_str(), StateView { engine: self, slot, failed: &failed }))
-            .collect();
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.tmp", std::process::id()));
-        let beside = PathBuf::from(beside);
-        let written = safetensors::serialize_to_file(views, None, &beside)
-            .map_err(|e| match e {
-                safetensors::SafeTensorError::IoError(source) => io(source),
-                other => WeightsError::Format { path: path.into(), problem: other.to_string() },
-            })
-            .and_then(|()| match failed.take() {
-                Some(source) => Err(WeightsError::Device { path: path.into(), source }),
-                None => settle(&beside, path).map_err(io),
-            });
-        if written.is_err() {
-            // It may not even exist; the first error is the one that counts.
-            let _ = std::fs::remove_file(&beside);
+        let mut file = Beside::create(path, &Faults::default()).map_err(io)?;
+        self.write_states(&mut file, path, chosen)?;
+        file.commit(path).map_err(io)
+    }
+
+    /// The chosen states in the form of a safetensors file, in pieces, so that no tensor is held twice. `path` is what
+    /// errors name.
+    pub fn write_states(
+        &self,
+        out: &mut impl Write,
+        path: &Path,
+        chosen: impl Fn(&StateSlot) -> bool,
+    ) -> Result<(), WeightsError> {
+        let io = |source| WeightsError::Io { path: path.into(), source };
+        let mut slots: Vec<&StateSlot> =
+            self.plan().states.iter().filter(|s| self.is_handed_out(s) && chosen(s)).collect();
+        // Wide types first, so that each tensor is aligned to its own; then by name, so that the order is nobody's choice.
+        slots.sort_by(|a, b| to_safetensors(b.ty.dtype).cmp(&to_safetensors(a.ty.dtype)).then(a.name.cmp(&b.name)));
+        let header = header_of(&slots).map_err(|problem| WeightsError::Format { path: path.into(), problem })?;
+        out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
+        out.write_all(&header).map_err(io)?;
+        let mut buffer = vec![0; PIECE as usize];
+        for slot in slots {
+            let Place { segment, offset, size } = slot.place;
+            for start in (0..size).step_by(PIECE as usize) {
+                let part = Place { segment, offset: offset + start, size: (size - start).min(PIECE) };
+                let bytes = &mut buffer[..part.size as usize];
+                let read = self.executor.read(&self.arena, part, bytes);
+                read.map_err(|source| WeightsError::Device { path: path.into(), source })?;
+                out.write_all(bytes).map_err(io)?;
+            }
         }
-        written
+        Ok(())
     }
 
     /// Whether a checkpoint has the state: as its program says, where the plan has one.
@@ -91,8 +100,8 @@ impl<E: Executor> Engine<E> {
     ) -> Result<usize, WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let mut file = BufReader::new(File::open(path).map_err(io)?);
-        let (start, metadata) = read_header(&mut file, path)?;
         let length = file.get_ref().metadata().map_err(io)?.len();
+        let (start, metadata) = read_header(&mut file, length, path)?;
         let tensors = metadata.tensors();
         let wanted: Vec<StateSlot> =
             self.plan().states.iter().filter(|s| s.class.outlives_step() && chosen(s)).cloned().collect();
@@ -131,28 +140,16 @@ impl<E: Executor> Engine<E> {
     }
 
     fn read_into(&mut self, file: &mut impl Read, slot: &StateSlot) -> std::io::Result<()> {
-        let mut buffer = [0u8; 1 << 16];
+        let mut buffer = vec![0; PIECE as usize];
         let mut offset = 0;
         while offset < slot.place.size {
-            let n = (slot.place.size - offset).min(buffer.len() as u64) as usize;
+            let n = (slot.place.size - offset).min(PIECE) as usize;
             file.read_exact(&mut buffer[..n])?;
             self.executor.write(&mut self.arena, slot.place, offset, &buffer[..n]);
             offset += n as u64;
         }
         Ok(())
     }
-}
-
-/// Makes a file written beside its place durable, and moves it there.
-fn settle(beside: &Path, path: &Path) -> std::io::Result<()> {
-    File::options().write(true).open(beside)?.sync_all()?;
-    std::fs::rename(beside, path)?;
-    #[cfg(unix)]
-    if let Some(folder) = path.parent() {
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
 }
 
 fn list(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
@@ -166,8 +163,8 @@ fn list(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
     problems.push(format!("{what}: {}{rest}", shown.join(", ")));
 }
 
-/// The header and where the data starts.
-fn read_header(file: &mut BufReader<File>, path: &Path) -> Result<(u64, Metadata), WeightsError> {
+/// The header of a safetensors file of `length` bytes, and where its data starts. `path` is what errors name.
+pub fn read_header(file: &mut impl Read, length: u64, path: &Path) -> Result<(u64, Metadata), WeightsError> {
     let format = |problem: String| WeightsError::Format { path: path.into(), problem };
     let mut size = [0u8; 8];
     let short = |source: std::io::Error| match source.kind() {
@@ -175,60 +172,47 @@ fn read_header(file: &mut BufReader<File>, path: &Path) -> Result<(u64, Metadata
         _ => WeightsError::Io { path: path.into(), source },
     };
     file.read_exact(&mut size).map_err(short)?;
-    let length = u64::from_le_bytes(size);
-    if length > LARGEST_HEADER {
-        return Err(format(format!("its header would be {length} bytes long")));
+    let size = u64::from_le_bytes(size);
+    if size > LARGEST_HEADER {
+        return Err(format(format!("its header would be {size} bytes long")));
     }
-    let mut header = vec![0u8; length as usize];
+    // Before room is made for it.
+    if size > length.saturating_sub(8) {
+        return Err(short(ErrorKind::UnexpectedEof.into()));
+    }
+    let mut header = vec![0u8; size as usize];
     file.read_exact(&mut header).map_err(short)?;
     let metadata = serde_json::from_slice(&header).map_err(|e| format(e.to_string()))?;
-    Ok((8 + length, metadata))
+    Ok((8 + size, metadata))
 }
 
-/// A state as safetensors wants to see it; its bytes are copied out only while they are written.
-struct StateView<'a, E: Executor> {
-    engine: &'a Engine<E>,
-    slot: &'a StateSlot,
-    /// The view itself cannot fail: what went wrong waits here until the file is written.
-    failed: &'a RefCell<Option<ExecError>>,
+/// The header of a file with these states, one after the other.
+fn header_of(slots: &[&StateSlot]) -> Result<Vec<u8>, String> {
+    let mut end = 0;
+    let mut info = |slot: &&StateSlot| {
+        let start = end;
+        end += slot.place.size as usize;
+        let (dtype, shape) = (to_safetensors(slot.ty.dtype), slot.ty.shape.to_vec());
+        (slot.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    };
+    let metadata = Metadata::new(None, slots.iter().map(&mut info).collect()).map_err(|e| e.to_string())?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+    // Spaces, so that the data is aligned for whoever maps the file.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    Ok(header)
 }
 
-impl<E: Executor> View for StateView<'_, E> {
-    fn dtype(&self) -> Dtype {
-        match self.slot.ty.dtype {
-            DType::F32 => Dtype::F32,
-            DType::F16 => Dtype::F16,
-            DType::BF16 => Dtype::BF16,
-            DType::I32 => Dtype::I32,
-            DType::U8 => Dtype::U8,
-            DType::Bit => unreachable!("the type rules refuse a state of bits"),
-        }
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.slot.ty.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        let mut bytes = vec![0; self.slot.place.size as usize];
-        if let Err(e) = self.engine.executor.read(&self.engine.arena, self.slot.place, &mut bytes) {
-            self.failed.replace(Some(e));
-        }
-        Cow::Owned(bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.slot.place.size as usize
+fn to_safetensors(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::I32 => Dtype::I32,
+        DType::U8 => Dtype::U8,
+        DType::Bit => unreachable!("the type rules refuse a state of bits"),
     }
 }
 
 fn from_safetensors(dtype: Dtype) -> Option<DType> {
-    match dtype {
-        Dtype::F32 => Some(DType::F32),
-        Dtype::F16 => Some(DType::F16),
-        Dtype::BF16 => Some(DType::BF16),
-        Dtype::I32 => Some(DType::I32),
-        Dtype::U8 => Some(DType::U8),
-        _ => None,
-    }
+    DType::NUMBERS.into_iter().find(|d| to_safetensors(*d) == dtype)
 }

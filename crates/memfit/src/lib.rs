@@ -15,45 +15,27 @@ pub use memfit_exec_gpu as gpu;
 pub use memfit_ir as ir;
 pub use memfit_nn as nn;
 pub use memfit_plan as plan;
+pub use memfit_train as train;
 pub use memfit_transform as transform;
 
 pub use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::zoo::Model;
 pub use memfit_plan::{Phase, Plan, PlanError, Request};
+pub use memfit_train::{Session, SourceError};
 pub use memfit_transform::{Clip, Half, Precision, Training};
 pub use subject::{Subject, source_hash};
 
 use memfit_ir::Graph;
-use memfit_nn::Mode;
 
-/// An error of building or transforming a model, as the planner passes it on.
-pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The programs of a zoo model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
-/// evaluation of a micro-batch, so that it never needs more memory than training. Training gives the loss alone, so that
-/// nothing else has to be kept until its end; evaluation gives the logits too. Both round their activations alike. Last
-/// comes the checkpoint, which hands out the states.
+/// The programs of a zoo model for one micro-batch: see [`train::programs`].
 pub fn programs(
     model: &Model,
     training: &Training,
     batch: usize,
     micro_batch: usize,
 ) -> Result<Vec<(Phase, Graph)>, SourceError> {
-    let mut forward = model.build(micro_batch, Mode::Train)?;
-    forward.graph.outputs.retain(|(_, v)| *v == forward.loss);
-    let eval = model.build(micro_batch, Mode::Eval)?;
-    let mut programs = if micro_batch == batch {
-        vec![(Phase::Step, transform::step(&forward.graph, forward.loss, training)?)]
-    } else {
-        let share = micro_batch as f32 / batch as f32;
-        let split = transform::split_step(&forward.graph, forward.loss, training, share)?;
-        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
-    };
-    programs.push((Phase::Eval, transform::forward_in(&eval.graph, training.precision)?));
-    let checkpoint = transform::checkpoint(programs.iter().map(|(_, graph)| graph))?;
-    programs.push((Phase::Checkpoint, checkpoint));
-    Ok(programs)
+    train::programs(&|rows, mode| Ok(model.build(rows, mode)?), training, batch, micro_batch)
 }
 
 /// Looks for plans of every size and speed of a zoo model on a device.

@@ -24,6 +24,8 @@ use crate::prune::prune;
 use crate::step::Job;
 use points::{Points, Role};
 
+pub use scale::SKIPPED_STEPS;
+
 /// In what the numbers of a training are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Precision {

@@ -57,7 +57,7 @@ impl Stream for Generator {
             self.waiting = self.item()?;
         }
         let Some(item) = &self.waiting else { return Ok(None) };
-        let lease = program.pool.take(item.as_ref().map_or(0, Tensors::bytes))?;
+        let lease = program.items.take(item.as_ref().map_or(0, Tensors::bytes))?;
         let index = self.index;
         self.index += 1;
         Ok(self.waiting.take().map(|item| Recipe::Held(Box::new(Held { index, item, lease }))))
@@ -105,7 +105,7 @@ pub(super) struct Cached {
 impl Stream for Cached {
     fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
         let Some(input) = self.input.next(program)? else { return Ok(None) };
-        let cached = CachedRecipe { cache: self.cache, index: self.index, input };
+        let cached = CachedRecipe { cache: self.cache, index: self.index, missing: false, input };
         self.index += 1;
         Ok(Some(Recipe::Cached(Box::new(cached))))
     }

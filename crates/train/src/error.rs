@@ -1,0 +1,72 @@
+//! What can go wrong in training. Every message names the thing, the place and the cure.
+
+use std::path::PathBuf;
+
+use memfit_data::DataError;
+use memfit_exec::ExecError;
+use memfit_exec::weights::WeightsError;
+use memfit_ir::TensorType;
+
+use crate::metrics::{Metric, Task};
+
+pub type Result<T, E = TrainError> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    #[error("input \"{name}\" has {rows} rows, but \"{other}\" has {other_rows}; give both the same")]
+    Rows { name: String, rows: usize, other: String, other_rows: usize },
+    #[error("there are no rows to evaluate; give every input at least one")]
+    NoRows,
+    /// What is read row by row must have rows.
+    #[error("output \"{name}\" is {ty}, which is not one result for each of {micro_batch} rows")]
+    NotByRow { name: String, ty: TensorType, micro_batch: usize },
+    #[error("label {label} is outside of 0..{classes}, the classes that the model knows")]
+    Label { label: i64, classes: usize },
+    #[error("there are {logits} logits where the labels need {expected}")]
+    Labels { logits: usize, expected: usize },
+    #[error("{task:?} cannot be judged by logits of {logits} and the labels of this model; give the task that it has")]
+    Task { task: Task, logits: TensorType },
+    #[error("there is no {} of {task:?} like these; watch another metric", metric.name())]
+    NoMetric { metric: Metric, task: Task },
+    #[error("early stopping watches the {} on a test set, but there is none; give one or leave it out", metric.name())]
+    NothingToWatch { metric: Metric },
+    #[error("the test set has no elements; give one that has, or none")]
+    NoTestData,
+    #[error(
+        "input \"{name}\" has {rows} rows, but the plan takes batches of {expected}; drop what does not fill a batch"
+    )]
+    Batch { name: String, rows: usize, expected: usize },
+    #[error("an epoch has no batch of {batch} rows; give more data or a smaller batch")]
+    EmptyEpoch { batch: usize },
+    #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
+    UnknownEpoch,
+    #[error(
+        "the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller rate, a warm-up or clipped \
+         gradients"
+    )]
+    Diverged { step: u32, loss: f32, lr: f32, saved: String },
+    #[error(
+        "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the loss; \
+         {saved} with a smaller learning rate than {lr}, or in bf16 (\"mixed\")"
+    )]
+    Overflow { step: u32, skips: u32, lr: f32, saved: String },
+    /// Of a run's folder; whatever was saved before is still there.
+    #[error("cannot save {}: {source}; what was saved before is untouched: make room or mend it, then resume", path.display())]
+    Save { path: PathBuf, source: std::io::Error },
+    #[error("{}: {problem}; {cure}", path.display())]
+    Damaged { path: PathBuf, problem: String, cure: String },
+    #[error("{} holds a run already; resume it or give another folder", folder.display())]
+    RunExists { folder: PathBuf },
+    #[error("there is no run in {} to go on with; start one there", folder.display())]
+    NoRun { folder: PathBuf },
+    #[error("another process trains in {}; wait for it or give another folder", folder.display())]
+    Busy { folder: PathBuf },
+    #[error("a run has at most {} steps", u32::MAX)]
+    TooManySteps,
+}

@@ -1,0 +1,334 @@
+//! The loop. What is due follows from the step, the position in the data and what was saved with them, never from what
+//! happened to be done before: so a run that is stopped anywhere and resumed does the rest as if nothing had been.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use memfit_data::{Dataset, Loader, Position};
+use memfit_exec::Executor;
+
+use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
+use crate::checkpoint::{Evaluation, Progress};
+use crate::error::{Result, TrainError};
+use crate::evaluate::{Judge, check_batch};
+use crate::metrics::Scores;
+use crate::run_dir::Which;
+use crate::schedule::{Decay, Period, Span};
+use crate::session::{Session, views};
+
+/// Skipped steps in a row. Each halves the loss's scale, and from the largest scale to the smallest it is 48 times: after
+/// that no scale helps.
+const MOST_SKIPS: u32 = 48;
+
+pub(super) struct Fit<'a, E: Executor> {
+    session: &'a mut Session<E>,
+    options: &'a FitOptions,
+    observer: &'a mut dyn FnMut(&Event) -> Flow,
+    span: Span,
+    train: Loader,
+    test: Option<Test<'a>>,
+    progress: Progress,
+    /// The observer wants an end.
+    stop: bool,
+    last_loss: f32,
+    /// How many steps the session has skipped so far, and how many of them just now in a row.
+    skipped: Option<i32>,
+    skips: u32,
+    saved: Saved,
+}
+
+/// The test set, opened when it is first needed.
+struct Test<'a> {
+    data: &'a Dataset,
+    judge: Judge,
+    loader: Option<Loader>,
+}
+
+/// The last checkpoint that was written.
+struct Saved {
+    /// None if it is not known to be of this run's present.
+    step: Option<u32>,
+    at: Instant,
+    /// The end of an epoch wants one.
+    due: bool,
+}
+
+impl<'a, E: Executor> Fit<'a, E> {
+    pub fn new(
+        session: &'a mut Session<E>,
+        data: &'a Datasets,
+        options: &'a FitOptions,
+        observer: &'a mut dyn FnMut(&Event) -> Flow,
+    ) -> Result<Self> {
+        let span = span(options, &data.train)?;
+        if data.test.is_none() && options.early_stop.is_some() {
+            return Err(TrainError::NothingToWatch { metric: options.metric });
+        }
+        let test = match &data.test {
+            Some(data) => {
+                Some(Test { data, judge: Judge::new(session, options.task, &options.feed.test_pool)?, loader: None })
+            }
+            None => None,
+        };
+        let progress = options.progress.clone();
+        let start = Position { epoch: progress.epoch, element: progress.element };
+        let train = Loader::new(&data.train, options.feed.loading(&options.feed.pool, session.seed(), start))?;
+        let (skipped, saved) = (session.skipped_steps()?, Saved { step: None, at: Instant::now(), due: false });
+        let last_loss = 0.0;
+        Ok(Fit {
+            session,
+            options,
+            observer,
+            span,
+            train,
+            test,
+            progress,
+            stop: false,
+            last_loss,
+            skipped,
+            skips: 0,
+            saved,
+        })
+    }
+
+    pub fn run(mut self) -> Result<Outcome> {
+        self.save_at_start()?;
+        let why = loop {
+            if let Some(why) = self.end() {
+                break why;
+            }
+            if self.evaluation_is_due() {
+                self.evaluate()?;
+            } else if !self.step()? {
+                self.end_epoch()?;
+            }
+            self.save_if_due()?;
+        };
+        let step = self.session.steps();
+        if why != Why::Interrupted && self.evaluated_at() != Some(step) {
+            self.evaluate()?;
+        }
+        let why = if self.stop { Why::Interrupted } else { why };
+        if self.saved.step != Some(step) || self.saved.due {
+            self.save(&[Which::Last])?;
+        }
+        self.tell(Event::Stopped(why));
+        let Progress { evaluation, best, .. } = self.progress;
+        Ok(Outcome { why, steps: step, evaluation, best, left_out: self.train.skipped().clone() })
+    }
+
+    fn tell(&mut self, event: Event) -> Flow {
+        let flow = (self.observer)(&event);
+        self.stop |= flow == Flow::Stop;
+        flow
+    }
+
+    fn end(&self) -> Option<Why> {
+        let done = match self.options.length {
+            Period::Steps(n) => self.session.steps() >= n,
+            Period::Epochs(n) => self.progress.epoch >= u64::from(n),
+        };
+        let patience = self.options.early_stop.map(|e| e.patience);
+        match (self.stop, done, patience) {
+            (true, ..) => Some(Why::Interrupted),
+            (_, true, _) => Some(Why::Done),
+            (.., Some(patience)) if self.progress.stale >= patience.max(1) => Some(Why::NoBetter),
+            (.., None | Some(_)) => None,
+        }
+    }
+
+    // ---- training ----------------------------------------------------------------------------------------------------
+
+    /// One step; false if the epoch is over.
+    fn step(&mut self) -> Result<bool> {
+        let start = Instant::now();
+        let Some(example) = self.train.next()? else { return Ok(false) };
+        let waited = start.elapsed().as_secs_f64();
+        let (step, epoch) = (self.session.steps(), self.progress.epoch);
+        let lr = self.options.schedule.rate(step, self.span);
+        let batch = views(&example);
+        check_batch(&batch, self.session.plan().batch)?;
+        let start = Instant::now();
+        let loss = self.session.step(&batch, lr)?;
+        let seconds = start.elapsed().as_secs_f64();
+        drop(batch);
+        drop(example);
+        let skipped = self.guard(step, loss, lr)?;
+        let Position { epoch: next_epoch, element } = self.train.position();
+        (self.progress.epoch, self.progress.element) = (next_epoch, element);
+        if loss.is_finite() {
+            self.progress.loss_sum += f64::from(loss);
+            self.progress.loss_count += 1;
+        }
+        self.last_loss = loss;
+        self.tell(Event::Step { step, epoch, loss, lr, seconds, waited, skipped });
+        Ok(true)
+    }
+
+    /// Whether the program skipped the step by itself. A loss that is not a number and was not skipped is the end.
+    fn guard(&mut self, step: u32, loss: f32, lr: f32) -> Result<bool> {
+        let count = self.session.skipped_steps()?;
+        let skipped = count != self.skipped;
+        self.skipped = count;
+        self.skips = if skipped { self.skips + 1 } else { 0 };
+        if self.skips > MOST_SKIPS {
+            return Err(TrainError::Overflow { step, skips: self.skips, lr, saved: self.last_good() });
+        }
+        if !loss.is_finite() && !skipped {
+            return Err(TrainError::Diverged { step, loss, lr, saved: self.last_good() });
+        }
+        Ok(skipped)
+    }
+
+    fn last_good(&self) -> String {
+        let path = self.options.run.as_ref().map(|run| run.path(Which::Last)).filter(|path| path.exists());
+        match path {
+            Some(path) => format!("{} is the last good checkpoint: resume it", path.display()),
+            None => "no checkpoint was kept: start again".into(),
+        }
+    }
+
+    fn end_epoch(&mut self) -> Result<()> {
+        let epoch = self.progress.epoch;
+        if self.progress.element == 0 {
+            return Err(TrainError::EmptyEpoch { batch: self.session.plan().batch });
+        }
+        let due = match self.options.evaluate {
+            Period::Epochs(n) => n > 0 && (epoch + 1).is_multiple_of(u64::from(n)),
+            Period::Steps(_) => false,
+        };
+        let step = Some(self.session.steps());
+        if due && self.test.is_some() && self.evaluated_at() != step {
+            self.evaluate()?;
+            if self.evaluated_at() != step {
+                // It was stopped on the way: the epoch ends when the run is resumed.
+                return Ok(());
+            }
+        }
+        let here = self.progress.evaluation.filter(|e| Some(e.step) == step);
+        let loss = self.progress.loss_sum / f64::from(self.progress.loss_count);
+        let (loss_sum, loss_count) = (0.0, 0);
+        self.progress = Progress { epoch: epoch + 1, element: 0, loss_sum, loss_count, ..self.progress.clone() };
+        self.saved.due |= self.options.save.epoch;
+        self.tell(Event::Epoch { epoch, loss, scores: here.map(|e| e.scores) });
+        Ok(())
+    }
+
+    // ---- evaluation --------------------------------------------------------------------------------------------------
+
+    fn evaluated_at(&self) -> Option<u32> {
+        self.progress.evaluation.map(|e| e.step)
+    }
+
+    fn evaluation_is_due(&self) -> bool {
+        let step = self.session.steps();
+        match self.options.evaluate {
+            Period::Steps(n) if n > 0 && step > 0 && self.test.is_some() => {
+                step.is_multiple_of(n) && self.evaluated_at() != Some(step)
+            }
+            Period::Steps(_) | Period::Epochs(_) => false,
+        }
+    }
+
+    /// Nothing changes where there is no test set, or where it is stopped on the way.
+    fn evaluate(&mut self) -> Result<()> {
+        let Some(test) = &mut self.test else { return Ok(()) };
+        let loader = match &mut test.loader {
+            Some(loader) => loader,
+            None => {
+                let feed = &self.options.feed;
+                let start = Position { epoch: self.progress.evaluations, element: 0 };
+                let loading = feed.loading(&feed.test_pool, self.session.seed(), start);
+                test.loader.insert(Loader::new(test.data, loading)?)
+            }
+        };
+        let (observer, stop) = (&mut self.observer, &mut self.stop);
+        let scores = test.judge.run(self.session, loader, &mut |batches| {
+            let flow = observer(&Event::Evaluating { batches });
+            *stop |= flow == Flow::Stop;
+            flow
+        })?;
+        match scores {
+            Some(scores) => self.judged(scores),
+            None if self.stop => Ok(()),
+            None => Err(TrainError::NoTestData),
+        }
+    }
+
+    fn judged(&mut self, scores: Scores) -> Result<()> {
+        let (metric, step) = (self.options.metric, self.session.steps());
+        let value = scores.get(metric).ok_or(TrainError::NoMetric { metric, task: scores.task })?;
+        let evaluation = Evaluation { step, scores };
+        self.progress.evaluation = Some(evaluation);
+        self.progress.evaluations += 1;
+        let better =
+            |old: Option<f64>, by: f64| value.is_finite() && old.is_none_or(|old| metric.improves(value, old, by));
+        if better(self.progress.to_beat, self.options.early_stop.map_or(0.0, |e| e.min_delta)) {
+            (self.progress.to_beat, self.progress.stale) = (Some(value), 0);
+        } else {
+            self.progress.stale += 1;
+        }
+        // What cannot be saved is not remembered as the best.
+        let best = better(self.progress.best, 0.0) && self.last_loss.is_finite();
+        if best {
+            self.progress.best = Some(value);
+        }
+        self.tell(Event::Evaluated(evaluation));
+        if best { self.save(&[Which::Best]) } else { Ok(()) }
+    }
+
+    // ---- checkpoints -------------------------------------------------------------------------------------------------
+
+    /// A run can be resumed from its first moment; and a folder that cannot be written to is found now, not in an hour.
+    fn save_at_start(&mut self) -> Result<()> {
+        match self.options.run.as_ref().is_some_and(|run| !run.path(Which::Last).exists()) {
+            true => self.save(&[Which::Last]),
+            false => Ok(()),
+        }
+    }
+
+    fn save_if_due(&mut self) -> Result<()> {
+        let save = &self.options.save;
+        let step = self.session.steps();
+        let since = step - self.saved.step.unwrap_or(0).min(step);
+        let by_steps = save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n) && self.saved.step != Some(step));
+        let by_time = save.time.is_some_and(|time| since > 0 && self.saved.at.elapsed() >= time);
+        if self.saved.due || by_steps || by_time { self.save(&[Which::Last]) } else { Ok(()) }
+    }
+
+    /// Never after a loss that is not a number: then what was saved before remains.
+    fn save(&mut self, which: &[Which]) -> Result<()> {
+        let Some(run) = &self.options.run else { return Ok(()) };
+        if !self.last_loss.is_finite() {
+            return Ok(());
+        }
+        run.save(self.session, &self.progress, which)?;
+        let written: Vec<(Which, PathBuf)> = which.iter().map(|w| (*w, run.path(*w))).collect();
+        let step = self.session.steps();
+        if which.contains(&Which::Last) {
+            self.saved = Saved { step: Some(step), at: Instant::now(), due: false };
+        }
+        for (which, path) in written {
+            self.tell(Event::Checkpoint { which, path, step });
+        }
+        Ok(())
+    }
+}
+
+/// How long the run is, as far as its schedule needs to know.
+fn span(options: &FitOptions, train: &Dataset) -> Result<Span> {
+    let schedule = &options.schedule;
+    let by_epochs = |period: Period| matches!(period, Period::Epochs(n) if n > 0);
+    let needed = by_epochs(schedule.warm_up)
+        || match schedule.decay {
+            Decay::Constant => false,
+            Decay::Step { every, .. } => by_epochs(every),
+            Decay::Cosine { .. } => by_epochs(options.length),
+        };
+    let epoch = match train.len() {
+        Some(n) => u32::try_from(n).map_err(|_| TrainError::TooManySteps)?,
+        None if needed => return Err(TrainError::UnknownEpoch),
+        None => 0,
+    };
+    Ok(Span { steps: options.length.steps(epoch), epoch })
+}

@@ -1,0 +1,36 @@
+//! From a model to the programs that are planned for it. A model is a function of batch size and mode, whoever wrote it.
+
+use memfit_ir::Graph;
+use memfit_nn::{Forward, Mode};
+use memfit_plan::Phase;
+use memfit_transform::{Training, checkpoint, forward_in, split_step, step};
+
+/// An error of building or transforming a model, as the planner passes it on.
+pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The programs of a model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
+/// evaluation of a micro-batch, so that it never needs more memory than training. Training gives the loss and whatever
+/// else is a single number, so that nothing large has to be kept until its end; evaluation gives every output. Both round
+/// their activations alike. Last comes the checkpoint, which hands out the states.
+pub fn programs(
+    build: &dyn Fn(usize, Mode) -> Result<Forward, SourceError>,
+    training: &Training,
+    batch: usize,
+    micro_batch: usize,
+) -> Result<Vec<(Phase, Graph)>, SourceError> {
+    let Forward { mut graph, loss, .. } = build(micro_batch, Mode::Train)?;
+    let numbers: Vec<bool> = graph.outputs.iter().map(|(_, v)| graph.ty(*v).shape.rank() == 0).collect();
+    let mut numbers = numbers.into_iter();
+    graph.outputs.retain(|_| numbers.next().unwrap_or(false));
+    let eval = build(micro_batch, Mode::Eval)?;
+    let mut programs = if micro_batch == batch {
+        vec![(Phase::Step, step(&graph, loss, training)?)]
+    } else {
+        let split = split_step(&graph, loss, training, micro_batch as f32 / batch as f32)?;
+        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
+    };
+    programs.push((Phase::Eval, forward_in(&eval.graph, training.precision)?));
+    let checkpoint = checkpoint(programs.iter().map(|(_, graph)| graph))?;
+    programs.push((Phase::Checkpoint, checkpoint));
+    Ok(programs)
+}

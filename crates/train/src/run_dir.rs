@@ -1,0 +1,310 @@
+//! The folder of a run: its plan, and checkpoints that are there whole or not at all.
+//!
+//! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums. New
+//! tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what no JSON
+//! names any more. So whoever looks at any instant finds a JSON whose files are there.
+
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use memfit_exec::beside::{Beside, Faults, UNFINISHED, sync_folder};
+use memfit_exec::weights::{Match, WeightsError};
+use memfit_exec::{Checksum, Engine, Executor, Options};
+use memfit_plan::Plan;
+use memfit_plan::save::{Labels, Saved as SavedPlan, load, save};
+
+use crate::checkpoint::{Checkpoint, FileSum, Progress};
+use crate::error::{Result, TrainError};
+use crate::session::Session;
+
+/// Which of the two checkpoints of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Last,
+    Best,
+}
+
+impl Which {
+    pub const ALL: [Which; 2] = [Which::Last, Which::Best];
+
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Which::Last => "last.json",
+            Which::Best => "best.json",
+        }
+    }
+
+    const fn other(self) -> Which {
+        match self {
+            Which::Last => Which::Best,
+            Which::Best => Which::Last,
+        }
+    }
+}
+
+const PLAN: &str = "plan.json";
+const LOCK: &str = "run.lock";
+/// What the names of files of tensors begin and end with.
+const TENSORS: (&str, &str) = ("step-", ".safetensors");
+/// No checkpoint of ours has more bytes.
+const LARGEST_JSON: u64 = 1 << 20;
+
+/// The folder of a run that this process, and no other, writes to.
+#[derive(Debug)]
+pub struct RunDir {
+    folder: PathBuf,
+    plan: FileSum,
+    faults: Faults,
+    /// Held until the process ends, however it ends.
+    _lock: File,
+}
+
+/// A checkpoint that was found whole: see [`Session::resume`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    pub checkpoint: Checkpoint,
+    /// With the labels it was made for.
+    pub plan: SavedPlan,
+    tensors: PathBuf,
+}
+
+impl RunDir {
+    /// The folder of a new run, made if it is not there. One that holds a run already is left as it is.
+    pub fn create(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
+        RunDir::create_with(folder, plan, labels, Faults::default())
+    }
+
+    fn create_with(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
+        std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)).map_err(|e| failed(folder, e))?;
+        let lock = lock(folder)?;
+        if Which::ALL.iter().any(|w| folder.join(w.file_name()).exists()) {
+            return Err(TrainError::RunExists { folder: folder.into() });
+        }
+        let plan = write(folder, PLAN, save(plan, labels).as_bytes(), &faults)?;
+        let run = RunDir { folder: folder.into(), plan, faults, _lock: lock };
+        run.clean()?;
+        Ok(run)
+    }
+
+    /// The folder of a run, to go on from one of its checkpoints, which is checked.
+    pub fn resume(folder: &Path, which: Which) -> Result<(RunDir, Saved)> {
+        RunDir::resume_with(folder, which, Faults::default())
+    }
+
+    fn resume_with(folder: &Path, which: Which, faults: Faults) -> Result<(RunDir, Saved)> {
+        if !folder.is_dir() {
+            return Err(TrainError::NoRun { folder: folder.into() });
+        }
+        let lock = lock(folder)?;
+        let saved = read(folder, which)?;
+        let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, _lock: lock };
+        run.clean()?;
+        Ok((run, saved))
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn path(&self, which: Which) -> PathBuf {
+        self.folder.join(which.file_name())
+    }
+
+    /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
+    /// stays until this is durable.
+    pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
+        let (step, seed) = (session.steps(), session.seed());
+        let tensors = self.save_tensors(session)?;
+        let checkpoint = Checkpoint { step, seed, progress: progress.clone(), tensors, plan: self.plan.clone() };
+        let text = checkpoint.to_text();
+        for which in which {
+            write(&self.folder, which.file_name(), text.as_bytes(), &self.faults)?;
+        }
+        self.clean()
+    }
+
+    fn save_tensors<E: Executor>(&self, session: &Session<E>) -> Result<FileSum> {
+        let stem = format!("{}{:08}", TENSORS.0, session.steps());
+        let path = self.folder.join(format!("{stem}{}", TENSORS.1));
+        let mut file = Beside::create(&path, &self.faults).map_err(|e| failed(&path, e))?;
+        session.engine.write_states(&mut file, &path, |_| true).map_err(|e| match e {
+            WeightsError::Io { path, source } => failed(&path, source),
+            other => other.into(),
+        })?;
+        // By its content: a file that another checkpoint names is never replaced by a different one.
+        let name = format!("{stem}-{:016x}{}", file.checksum().finish(), TENSORS.1);
+        let sum = FileSum::new(name, file.checksum());
+        let path = self.folder.join(&sum.name);
+        file.commit(&path).map_err(|e| failed(&path, e))?;
+        Ok(sum)
+    }
+
+    /// Removes what killed processes left, and tensors that no checkpoint names.
+    fn clean(&self) -> Result<()> {
+        let mut named = Vec::new();
+        for which in Which::ALL {
+            match read_json(&self.folder, which) {
+                Ok(checkpoint) => named.push(checkpoint.tensors.name),
+                Err(Unread::Absent) => {}
+                // It may name any of them.
+                Err(Unread::Damaged(_)) => return Ok(()),
+            }
+        }
+        let here = |e| failed(&self.folder, e);
+        for entry in std::fs::read_dir(&self.folder).map_err(here)? {
+            let name = entry.map_err(here)?.file_name();
+            let unnamed = is_tensors(&name) && !named.iter().any(|n| OsStr::new(n) == name);
+            if unnamed || name.to_str().is_some_and(|n| n.ends_with(UNFINISHED)) {
+                let path = self.folder.join(&name);
+                let removed = self.faults.pass().and_then(|()| std::fs::remove_file(&path));
+                removed.map_err(|e| failed(&path, e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<E: Executor> Session<E> {
+    /// A session as it was saved, on the plan that it was saved with.
+    pub fn resume(executor: E, saved: &Saved) -> Result<Self> {
+        let broken = |e: memfit_plan::save::SaveError| TrainError::Damaged {
+            path: saved.tensors.with_file_name(PLAN),
+            problem: e.to_string(),
+            cure: "a run goes on with the plan and on the device it was started with".into(),
+        };
+        let plan = saved.plan.clone().for_target(executor.target()).map_err(broken)?;
+        let mut engine = Engine::new(executor, plan, Options::default())?;
+        engine.load(&saved.tensors, Match::Exact, |_| true)?;
+        Ok(Session { engine, step: saved.checkpoint.step, seed: saved.checkpoint.seed })
+    }
+}
+
+/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run goes on.
+pub fn read(folder: &Path, which: Which) -> Result<Saved> {
+    let unread = match read_whole(folder, which) {
+        Ok(saved) => return Ok(saved),
+        Err(unread) => unread,
+    };
+    let other = read_whole(folder, which.other());
+    let intact = match &other {
+        Ok(saved) => {
+            Some(format!("{} (step {}) is intact: resume from it", which.other().file_name(), saved.checkpoint.step))
+        }
+        Err(_) => None,
+    };
+    match (unread, intact) {
+        (Unread::Absent, None) => match other {
+            Err(Unread::Damaged(damage)) => Err(damage.error("start anew in another folder".into())),
+            _ => Err(TrainError::NoRun { folder: folder.into() }),
+        },
+        (Unread::Absent, Some(cure)) => {
+            Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
+        }
+        (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
+    }
+}
+
+/// Why there is no checkpoint to be had.
+enum Unread {
+    Absent,
+    Damaged(Damage),
+}
+
+struct Damage {
+    path: PathBuf,
+    problem: String,
+}
+
+impl Damage {
+    fn error(self, cure: String) -> TrainError {
+        TrainError::Damaged { path: self.path, problem: self.problem, cure }
+    }
+}
+
+fn damaged(path: PathBuf, problem: impl ToString) -> Unread {
+    Unread::Damaged(Damage { path, problem: problem.to_string() })
+}
+
+fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unread> {
+    let path = folder.join(which.file_name());
+    let file = match File::open(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Unread::Absent),
+        Err(e) => return Err(damaged(path, e)),
+        Ok(file) => file,
+    };
+    let mut text = String::new();
+    match file.take(LARGEST_JSON).read_to_string(&mut text) {
+        Err(e) => Err(damaged(path, e)),
+        Ok(_) => Checkpoint::from_text(&text).map_err(|problem| damaged(path, problem)),
+    }
+}
+
+fn read_whole(folder: &Path, which: Which) -> Result<Saved, Unread> {
+    let checkpoint = read_json(folder, which)?;
+    let json = || folder.join(which.file_name());
+    if !is_tensors(OsStr::new(&checkpoint.tensors.name)) || checkpoint.plan.name != PLAN {
+        return Err(damaged(json(), "it names files that no run has"));
+    }
+    let tensors = folder.join(&checkpoint.tensors.name);
+    check(&tensors, &checkpoint.tensors).map_err(|problem| damaged(tensors.clone(), problem))?;
+    let path = folder.join(PLAN);
+    check(&path, &checkpoint.plan).map_err(|problem| damaged(path.clone(), problem))?;
+    let text = std::fs::read_to_string(&path).map_err(|e| damaged(path.clone(), e))?;
+    let plan = load(&text).map_err(|e| damaged(path, e))?;
+    Ok(Saved { checkpoint, plan, tensors })
+}
+
+/// Whether a file is as it was written.
+fn check(path: &Path, expected: &FileSum) -> Result<(), String> {
+    let mut file = File::open(path).map_err(|e| e.to_string())?;
+    let bytes = file.metadata().map_err(|e| e.to_string())?.len();
+    if bytes != expected.bytes {
+        return Err(format!("it has {bytes} bytes, but was written with {}", expected.bytes));
+    }
+    let mut sum = Checksum::default();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(|e| e.to_string())? {
+            0 => break,
+            n => sum.update(&buffer[..n]),
+        }
+    }
+    match FileSum::new(&*expected.name, &sum) == *expected {
+        true => Ok(()),
+        false => Err("it was changed since it was written: its checksum is another".into()),
+    }
+}
+
+fn is_tensors(name: &OsStr) -> bool {
+    let name = name.to_str().and_then(|n| n.strip_prefix(TENSORS.0)).and_then(|n| n.strip_suffix(TENSORS.1));
+    name.is_some_and(|n| n.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
+}
+
+/// Writes a small file, whole or not at all.
+fn write(folder: &Path, name: &str, bytes: &[u8], faults: &Faults) -> Result<FileSum> {
+    let path = folder.join(name);
+    let written = Beside::create(&path, faults).and_then(|mut file| {
+        file.write_all(bytes)?;
+        let sum = FileSum::new(name, file.checksum());
+        file.commit(&path)?;
+        Ok(sum)
+    });
+    written.map_err(|e| failed(&path, e))
+}
+
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(LOCK);
+    let file = File::create(&path).map_err(|e| failed(&path, e))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(TrainError::Busy { folder: folder.into() }),
+        Err(TryLockError::Error(e)) if e.kind() != ErrorKind::Unsupported => Err(failed(&path, e)),
+        // A file system without locks keeps nobody out, which is no reason not to train.
+        Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
+    }
+}
+
+fn failed(path: &Path, source: std::io::Error) -> TrainError {
+    TrainError::Save { path: path.into(), source }
+}

@@ -1,0 +1,151 @@
+//! A planned model with its state: steps, evaluation, weights. It knows neither data sets nor epochs.
+
+use std::ops::Range;
+use std::path::Path;
+
+use memfit_data::{Example, Tensor};
+use memfit_exec::weights::Match;
+use memfit_exec::{Clock, Engine, Executor, Options, TensorView};
+use memfit_ir::op::StateClass;
+use memfit_plan::{Phase, Plan, StateSlot};
+use memfit_transform::precision::SKIPPED_STEPS;
+
+use crate::error::{Result, TrainError};
+
+pub struct Session<E: Executor> {
+    pub(crate) engine: Engine<E>,
+    /// The number of the next one.
+    pub(crate) step: u32,
+    pub(crate) seed: u64,
+}
+
+impl<E: Executor> Session<E> {
+    /// Takes the memory of the plan and sets every state to its initial value.
+    pub fn new(executor: E, plan: Plan, seed: u64) -> Result<Self> {
+        Session::with_options(executor, plan, seed, Options::default())
+    }
+
+    pub fn with_options(executor: E, plan: Plan, seed: u64, options: Options) -> Result<Self> {
+        let mut engine = Engine::new(executor, plan, options)?;
+        engine.init(seed)?;
+        Ok(Session { engine, step: 0, seed })
+    }
+
+    pub fn plan(&self) -> &Plan {
+        self.engine.plan()
+    }
+
+    pub fn engine(&self) -> &Engine<E> {
+        &self.engine
+    }
+
+    /// The number of the next step, which is how many there were.
+    pub fn steps(&self) -> u32 {
+        self.step
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// One step on a whole batch; gives its loss. Allocates nothing after the first.
+    pub fn step(&mut self, batch: &[(&str, TensorView)], lr: f32) -> Result<f32> {
+        let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
+        self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
+        let loss = self.engine.loss()?;
+        self.step = next;
+        Ok(loss)
+    }
+
+    /// A number that the last step gave besides the loss, such as one of several losses.
+    pub fn output(&self, name: &str) -> Result<f32> {
+        let mut number = [0f32];
+        self.engine.read_output(self.engine.loss_phase(), name, bytemuck::cast_slice_mut(&mut number))?;
+        Ok(number[0])
+    }
+
+    /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and nothing is
+    /// ever skipped.
+    pub fn skipped_steps(&self) -> Result<Option<i32>> {
+        if self.engine.state(SKIPPED_STEPS).is_err() {
+            return Ok(None);
+        }
+        let mut counts = [0i32; 4];
+        self.engine.read_state_into(SKIPPED_STEPS, bytemuck::cast_slice_mut(&mut counts))?;
+        Ok(Some(counts[0]))
+    }
+
+    /// Evaluates any number of rows, a micro-batch at a time, and hands `each` the numbers of some rows and what the output
+    /// says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`].
+    pub fn eval(
+        &mut self,
+        batch: &[(&str, TensorView)],
+        output: &str,
+        room: &mut [u8],
+        mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let row_bytes = self.eval_bytes(output)? / self.plan().micro_batch;
+        let count = rows(batch)?;
+        for start in (0..count).step_by(self.plan().micro_batch) {
+            let rows = start..count.min(start + self.plan().micro_batch);
+            self.engine.eval(batch, rows.clone())?;
+            self.engine.read_output(Phase::Eval, output, room)?;
+            let real = rows.len() * row_bytes;
+            each(rows, &room[..real])?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of an output of the evaluation of one micro-batch, which must have a result for each of its rows.
+    pub fn eval_bytes(&self, output: &str) -> Result<usize> {
+        let (ty, micro_batch) = (self.engine.output_type(Phase::Eval, output)?, self.plan().micro_batch);
+        match ty.shape.first() {
+            Some(&rows) if rows == micro_batch => Ok(ty.bytes() as usize),
+            _ => Err(TrainError::NotByRow { name: output.into(), ty: ty.clone(), micro_batch }),
+        }
+    }
+
+    // ---- weights -----------------------------------------------------------------------------------------------------
+
+    /// Names and types of what outlives a step: parameters, running statistics, what the optimizer keeps.
+    pub fn weights(&self) -> impl Iterator<Item = &StateSlot> {
+        self.plan().states.iter().filter(|s| s.class.outlives_step())
+    }
+
+    pub fn weight(&self, name: &str) -> Result<Vec<u8>> {
+        Ok(self.engine.read_state(name)?)
+    }
+
+    pub fn set_weight(&mut self, name: &str, tensor: TensorView) -> Result<()> {
+        Ok(self.engine.write_state(name, tensor)?)
+    }
+
+    /// Parameters and running statistics: all that it takes to use the model.
+    pub fn save_weights(&self, path: &Path) -> Result<()> {
+        Ok(self.engine.save(path, |s| s.class != StateClass::Slot)?)
+    }
+
+    /// What [`Session::save_weights`] wrote, or any file whose names and shapes fit; gives how many were read.
+    pub fn load_weights(&mut self, path: &Path, matching: Match) -> Result<usize> {
+        Ok(self.engine.load(path, matching, |s| s.class != StateClass::Slot)?)
+    }
+}
+
+/// An element of a data set as a model reads it; nothing is copied.
+pub fn views(example: &Example) -> Vec<(&str, TensorView<'_>)> {
+    example.fields.iter().map(|(name, tensor)| (name.as_str(), view(tensor))).collect()
+}
+
+fn view(tensor: &Tensor) -> TensorView<'_> {
+    TensorView { dtype: tensor.ty().dtype, shape: &tensor.ty().shape, bytes: tensor.bytes() }
+}
+
+/// How many rows a batch has, which is the same for every input that has rows.
+fn rows(batch: &[(&str, TensorView)]) -> Result<usize> {
+    let mut counts = batch.iter().filter_map(|(name, t)| Some((*name, *t.shape.first()?)));
+    let (first, rows) = counts.next().filter(|(_, rows)| *rows > 0).ok_or(TrainError::NoRows)?;
+    match counts.find(|(_, n)| *n != rows) {
+        Some((name, n)) => Err(TrainError::Rows { name: name.into(), rows: n, other: first.into(), other_rows: rows }),
+        None => Ok(rows),
+    }
+}
