@@ -22,6 +22,9 @@ const EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB             the same, in at most 4 MiB
   memfit plan --model resnet50 --batch 16           where each byte of a training step goes
   memfit plan --model gpt --batch 8 --budget 400MiB
+  memfit init photos.toml --data photos/train       a run file to start from
+  memfit train photos.toml                          train it; Ctrl-C saves, --resume goes on
+  memfit predict runs/photos cat.jpg                class and probability
   memfit models                                     what can be named
   memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin
   memfit devices --calibrate                        measure this machine, for better predictions";
@@ -29,8 +32,22 @@ const EXAMPLES: &str = "Examples:
 const TRAIN_EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB
   memfit train --batch 64 --micro-batch 16          gradients summed over micro-batches
-  memfit train --out digits.safetensors             weights by name
+  memfit train photos.toml --budget 2GiB            a run file, and what overrides it
+  memfit train --model resnet18 --data photos/train --epochs 10
+  memfit train --resume runs/digits-1               goes on where it was stopped
   memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
+
+const EVAL_EXAMPLES: &str = "Examples:
+  memfit eval runs/digits-1                         on the test set of the run
+  memfit eval runs/photos --data more_photos        on other data of the same kind";
+
+const PREDICT_EXAMPLES: &str = "Examples:
+  memfit predict runs/photos cat.jpg dog.png        class and probability of each image
+  memfit predict runs/photos *.jpg --json           one object a line";
+
+const INIT_EXAMPLES: &str = "Examples:
+  memfit init                                       run.toml for the built-in digits
+  memfit init photos.toml --data photos/train --model resnet18";
 
 const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --batch 16                     where each byte of a training step goes
@@ -50,6 +67,15 @@ pub enum Command {
     /// Train a model
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
+    /// Judge a trained model on its test set, or on other data
+    #[command(after_help = EVAL_EXAMPLES)]
+    Eval(EvalArgs),
+    /// Tell the classes of images with a trained model
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(PredictArgs),
+    /// Write a run file to start from, with every key explained
+    #[command(after_help = INIT_EXAMPLES)]
+    Init(InitArgs),
     /// Plan a model without running it: the peak, and where each byte goes
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
@@ -86,7 +112,7 @@ impl Default for Command {
 }
 
 /// What a plan depends on: a run file, and what is said besides it.
-#[derive(Args, Debug, Default, Clone)]
+#[derive(Args, Debug, Default, Clone, PartialEq)]
 #[command(allow_negative_numbers = true)]
 pub struct Overrides {
     /// A run file; see `memfit init`. What is given here overrides it
@@ -168,6 +194,51 @@ pub struct TrainArgs {
     /// Leave out samples that cannot be read, and say how many
     #[arg(long)]
     pub skip_bad: bool,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct EvalArgs {
+    /// The folder of a run
+    #[arg(value_name = "RUN_DIR")]
+    pub run_dir: PathBuf,
+    /// Other data of the same kind, all of it
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Samples at a time
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// Threads; as many as in training if not given
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Leave out samples that cannot be read
+    #[arg(long)]
+    pub skip_bad: bool,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct PredictArgs {
+    /// The folder of a run
+    #[arg(value_name = "RUN_DIR")]
+    pub run_dir: PathBuf,
+    /// Images, JPEG or PNG
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Threads; as many as in training if not given
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct InitArgs {
+    /// The file to write
+    #[arg(value_name = "FILE", default_value = "run.toml")]
+    pub file: PathBuf,
+    /// Name of a model; see `memfit models`
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Train on this: a folder with one folder for each class, or a file
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
 }
 
 #[derive(Args, Debug, Default, Clone)]

@@ -1,11 +1,15 @@
 //! Errors as the user meets them: one message, and an exit code that says of what kind it is.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::say::say;
+use crate::signals::INTERRUPTED;
 use memfit::calibrate::CalibrateError;
+use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
 use memfit::plan::{Fix, Refusal, Resident};
+use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
 use serde_json::{Value, json};
 
@@ -21,21 +25,21 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The training went wrong, for its data or its numbers.
+/// Somebody asked a training to stop, and it did after saving.
 #[derive(Debug)]
-struct Diverged(String);
+pub struct Interrupted {
+    pub folder: PathBuf,
+    pub steps: u32,
+}
 
-impl std::fmt::Display for Diverged {
+impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        let folder = self.folder.display();
+        write!(f, "interrupted after {} steps and saved; `memfit train --resume {folder}` goes on", self.steps)
     }
 }
 
-impl std::error::Error for Diverged {}
-
-pub fn diverged(problem: String) -> anyhow::Error {
-    Diverged(problem).into()
-}
+impl std::error::Error for Interrupted {}
 
 /// What the user gave cannot be read, or what was made of it cannot be written.
 #[derive(Debug)]
@@ -157,17 +161,50 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     if let Some(WeightsError::Device { .. }) = error.downcast_ref::<WeightsError>() {
         return ("device", 5);
     }
-    if error.is::<WeightsError>() || error.is::<Diverged>() || error.is::<BadData>() {
+    if error.is::<Interrupted>() {
+        return ("interrupted", INTERRUPTED as u8);
+    }
+    if error.is::<WeightsError>() || error.is::<BadData>() {
         return ("data", 4);
     }
-    match error.downcast_ref::<ExecError>() {
+    if let Some(kind) = error.downcast_ref::<DataError>().map(of_data) {
+        return kind;
+    }
+    match error.downcast_ref::<TrainError>() {
+        None => {}
+        Some(TrainError::Data(e)) => return of_data(e),
+        Some(TrainError::Exec(e)) => return of_device(e),
         Some(
-            ExecError::OutOfMemory { .. }
-            | ExecError::Threads { .. }
-            | ExecError::Unsupported { .. }
-            | ExecError::Device { .. },
-        ) => ("device", 5),
-        Some(_) => ("data", 4),
+            TrainError::RunExists { .. }
+            | TrainError::NoRun { .. }
+            | TrainError::Busy { .. }
+            | TrainError::NoMetric { .. }
+            | TrainError::NothingToWatch { .. }
+            | TrainError::TooManySteps
+            | TrainError::EmptyEpoch { .. },
+        ) => return ("usage", 2),
+        Some(_) => return ("data", 4),
+    }
+    match error.downcast_ref::<ExecError>() {
+        Some(e) => of_device(e),
         None => ("internal", 1),
+    }
+}
+
+fn of_data(error: &DataError) -> (&'static str, u8) {
+    match error {
+        DataError::Pipeline(_) => ("usage", 2),
+        DataError::Budget { .. } => ("refused", 3),
+        _ => ("data", 4),
+    }
+}
+
+fn of_device(error: &ExecError) -> (&'static str, u8) {
+    match error {
+        ExecError::OutOfMemory { .. }
+        | ExecError::Threads { .. }
+        | ExecError::Unsupported { .. }
+        | ExecError::Device { .. } => ("device", 5),
+        _ => ("data", 4),
     }
 }

@@ -1,15 +1,21 @@
 //! The command line: arguments → validated run → one function per command. The only crate that prints.
 
 mod args;
+mod bar;
 mod commands;
+mod data;
 mod digits;
 mod failure;
 mod planning;
 mod profile;
 mod progress;
+mod resident;
 mod run;
+mod run_dir;
 mod say;
 mod show;
+mod signals;
+mod spec;
 mod table;
 
 use std::process::ExitCode;
@@ -22,7 +28,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
-        Command::Train(args) => run::TrainRun::new(args, json).and_then(|r| commands::train::train(&r)),
+        Command::Train(args) => run::TrainRun::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
+        Command::Eval(args) => commands::eval::eval(&args, json),
+        Command::Predict(args) => commands::predict::predict(&args, json),
+        Command::Init(args) => commands::init::init(&args, json),
         Command::Plan(args) => run::PlanRun::new(args, json).and_then(|r| commands::plan::plan(&r)),
         Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),

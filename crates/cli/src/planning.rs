@@ -48,6 +48,21 @@ pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) 
     })
 }
 
+impl Planned {
+    /// A plan that was made before.
+    pub fn of_file(plan: Plan, file: String) -> Planned {
+        Planned { plan, planning_ms: None, free_tools_bytes: None, mixer: None, file: Some(file) }
+    }
+}
+
+/// Half way between what the free tools need and the smallest plan: a budget with which there is something to plan.
+pub fn budget_below_free_tools(run: &Run, executor: &CpuExecutor) -> Result<u64, PlanError> {
+    let survey = run.subject(executor.target()).survey()?;
+    let free = survey.free_tools_bytes();
+    let smallest = survey.frontier().last().map_or(free, |p| p.arena_bytes);
+    Ok(smallest + free.saturating_sub(smallest) / 2)
+}
+
 /// What a plan is made for, each with the option that sets it.
 const OPTIONS: [(&str, &str); 8] = [
     ("model", "--model "),
@@ -103,9 +118,21 @@ pub fn read(path: &Path) -> Result<Saved> {
 /// Exactly the plan of a file, if it is one of this run on this device.
 pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
     let saved = read(path)?;
-    let name = path.display();
-    let own = labels(run, executor, saved.plan.micro_batch)?;
-    let differs = differences(run, &saved, &own);
+    let name = path.display().to_string();
+    check_labels(run, &saved, &labels(run, executor, saved.plan.micro_batch)?, &name)?;
+    let plan = saved.for_target(executor.target()).map_err(bad_data).with_context(|| name.clone())?;
+    if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
+        let message =
+            format!("the plan {name} takes {}, more than --budget {}", Bytes(plan.arena_bytes()), Bytes(budget));
+        return Err(no_room(message, budget, plan.arena_bytes()));
+    }
+    let mixer = run.subject(executor.target()).mixer()?;
+    Ok(Planned { mixer, ..Planned::of_file(plan, name) })
+}
+
+/// Whether a saved plan is one of this run.
+pub fn check_labels(run: &Run, saved: &Saved, own: &Labels, name: &str) -> Result<()> {
+    let differs = differences(run, saved, own);
     if !differs.is_empty() {
         return Err(usage(format!("the plan {name} is of another run: {}", differs.join("; "))));
     }
@@ -115,14 +142,7 @@ pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
             saved.version
         )));
     }
-    let plan = saved.for_target(executor.target()).map_err(bad_data).with_context(|| name.to_string())?;
-    if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
-        let message =
-            format!("the plan {name} takes {}, more than --budget {}", Bytes(plan.arena_bytes()), Bytes(budget));
-        return Err(no_room(message, budget, plan.arena_bytes()));
-    }
-    let mixer = run.subject(executor.target()).mixer()?;
-    Ok(Planned { plan, planning_ms: None, free_tools_bytes: None, mixer, file: Some(name.to_string()) })
+    Ok(())
 }
 
 /// In what the plan is not that of the run, each with its cure.

@@ -12,13 +12,15 @@ use memfit::nn::zoo::{Labels, Stem, Task};
 use memfit::plan::MicroBatch;
 use memfit::plan::Target;
 use memfit::plan::bytes;
-use memfit::{Model, Precision, Request, Subject, Training};
+use memfit::transform::scope::matches;
+use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
-use crate::args::{Overrides, Pack, PlanArgs};
+use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
 use crate::data;
 use crate::failure::usage;
 use crate::profile;
-use crate::spec::{self, ModelSpec, Spec};
+use crate::run_dir;
+use crate::spec::{ModelSpec, Said, Spec};
 
 #[derive(Clone)]
 pub struct Run {
@@ -35,6 +37,55 @@ pub struct Run {
     pub threads: usize,
     pub seed: u64,
     pub json: bool,
+}
+
+/// What a training needs besides.
+pub struct TrainRun {
+    pub run: Run,
+    pub spec: Spec,
+    pub said: Said,
+    /// A plan that was made before.
+    pub plan: Option<PathBuf>,
+    /// The folder of a run to go on with.
+    pub resume: Option<PathBuf>,
+    /// Nothing was said about memory: a budget is taken with which there is something to plan.
+    pub below_free_tools: bool,
+}
+
+impl TrainRun {
+    pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
+        let mut said = match &args.resume {
+            Some(folder) => {
+                if args.overrides != Overrides::default() || args.skip_bad {
+                    return Err(usage("--resume goes on with the run as it was; only --epochs and --steps may change"));
+                }
+                run_dir::said(folder)?
+            }
+            None => said(&args.overrides)?,
+        };
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        if let Some(epochs) = args.epochs {
+            said.say("--epochs", "train", "epochs", count(epochs));
+        }
+        if let Some(steps) = args.steps {
+            said.say("--steps", "train", "steps", count(steps));
+        }
+        if let Some(out) = &args.out {
+            said.say("--out", "train", "out", out.to_string_lossy().into_owned());
+        }
+        if let Some(weights) = &args.weights {
+            said.say("--weights", "model", "weights", weights.to_string_lossy().into_owned());
+        }
+        if args.skip_bad {
+            said.say("--skip-bad", "data", "skip_bad", true);
+        }
+        let spec = said.spec().map_err(usage)?;
+        let facts = if args.resume.is_some() { Facts::default() } else { data::facts(&spec)? };
+        let run = Run::new(&spec, &facts, json)?;
+        let untold = args.overrides.file.is_none() && spec.memory.budget.is_none() && args.plan.is_none();
+        let below_free_tools = untold && args.resume.is_none() && spec.data.train.is_none();
+        Ok(TrainRun { run, spec, said, plan: args.plan, resume: args.resume, below_free_tools })
+    }
 }
 
 /// What the data says about the model.
@@ -59,9 +110,6 @@ impl Run {
             None => optimizer.update,
         };
         let learning_rate = t.lr.unwrap_or(optimizer.learning_rate);
-        if !(learning_rate.is_finite() && learning_rate > 0.0) {
-            return Err(usage(format!("--lr must be a positive number, but is {learning_rate}")));
-        }
         let precision = t.precision.as_deref().unwrap_or(Precision::F32.name());
         let Some(precision) = Precision::from_name(precision) else {
             let known = Precision::ALL.map(Precision::name).join(", ");
@@ -76,9 +124,6 @@ impl Run {
         let labels = Labels { soft: spec.data.mixup.is_some(), smoothing: t.label_smoothing.unwrap_or(0.0) };
         let frozen = frozen(&model, &spec.model)?;
         let mut request = Request::new(t.batch.unwrap_or(32));
-        if request.batch == 0 {
-            return Err(usage("--batch must be at least 1"));
-        }
         request.micro_batch = t.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
         request.budget = spec.memory.budget;
         let (profile, profile_file) = profile::in_use(spec.memory.profile.as_deref())?;
@@ -109,7 +154,8 @@ fn model(name: &str, spec: &ModelSpec, facts: &Facts) -> Result<Model> {
     if let Some(input) = spec.input.as_ref().or(sequence.as_ref()).or(facts.sample.as_ref()) {
         model = model.with_input(input).map_err(usage)?;
     }
-    let of_gpt = [("layers", spec.layers), ("width", spec.width), ("heads", spec.heads), ("vocabulary", spec.vocabulary)];
+    let of_gpt =
+        [("layers", spec.layers), ("width", spec.width), ("heads", spec.heads), ("vocabulary", spec.vocabulary)];
     match &mut model {
         Model::Gpt(gpt) => {
             gpt.layers = spec.layers.unwrap_or(gpt.layers);
@@ -162,55 +208,85 @@ fn frozen(model: &Model, spec: &ModelSpec) -> Result<HashSet<String>> {
 }
 
 /// What a run file says, with what was typed besides it.
-pub fn spec(o: &Overrides) -> Result<Spec> {
-    let mut spec = match &o.file {
+pub fn said(o: &Overrides) -> Result<Said> {
+    let mut said = match &o.file {
         Some(path) => read_file(path)?,
-        None => Spec::default(),
+        None => Said::default(),
     };
-    let size = |given: &Option<String>, option: &'static str| match given {
-        Some(text) => parse_size(text).map(Some).map_err(usage).context(option),
-        None => Ok(None),
-    };
-    override_with(&mut spec.model.name, o.model.clone());
-    override_with(&mut spec.model.input, o.input.as_deref().map(parse_input).transpose()?);
-    override_with(&mut spec.model.classes, o.classes);
-    override_with(&mut spec.data.train, o.data.clone());
-    override_with(&mut spec.train.batch, o.batch);
-    override_with(&mut spec.train.micro_batch, o.micro_batch.clone());
-    override_with(&mut spec.train.optimizer, o.optimizer.clone());
-    override_with(&mut spec.train.lr, o.lr);
-    override_with(&mut spec.train.precision, o.precision.clone());
-    override_with(&mut spec.train.seed, o.seed);
-    override_with(&mut spec.memory.budget, size(&o.budget, "--budget")?);
-    override_with(&mut spec.memory.host_budget, size(&o.host_budget, "--host-budget")?);
-    override_with(&mut spec.memory.threads, o.threads);
-    override_with(&mut spec.memory.profile, o.profile.clone());
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let path = |p: &PathBuf| p.to_string_lossy().into_owned();
+    if let Some(model) = &o.model {
+        said.say("--model", "model", "name", model.as_str());
+    }
+    if let Some(input) = &o.input {
+        said.say("--input", "model", "input", parse_input(input)?.into_iter().map(count).collect::<Vec<i64>>());
+    }
+    if let Some(classes) = o.classes {
+        said.say("--classes", "model", "classes", count(classes));
+    }
     if !o.freeze.is_empty() {
-        spec.model.freeze = o.freeze.clone();
+        said.say("--freeze", "model", "freeze", o.freeze.clone());
+    }
+    if let Some(data) = &o.data {
+        said.say("--data", "data", "train", path(data));
+    }
+    if let Some(batch) = o.batch {
+        said.say("--batch", "train", "batch", count(batch));
+    }
+    if let Some(micro_batch) = &o.micro_batch {
+        said.say("--micro-batch", "train", "micro_batch", micro_batch.as_str());
+    }
+    if let Some(optimizer) = &o.optimizer {
+        said.say("--optimizer", "train", "optimizer", optimizer.as_str());
+    }
+    if let Some(lr) = o.lr {
+        said.say("--lr", "train", "lr", lr);
+    }
+    if let Some(precision) = &o.precision {
+        said.say("--precision", "train", "precision", precision.as_str());
+    }
+    if let Some(seed) = o.seed {
+        said.say("--seed", "train", "seed", i64::try_from(seed).map_err(|_| usage("--seed must be below 2^63"))?);
+    }
+    if let Some(budget) = &o.budget {
+        said.say("--budget", "memory", "budget", budget.as_str());
+    }
+    if let Some(budget) = &o.host_budget {
+        said.say("--host-budget", "memory", "host_budget", budget.as_str());
+    }
+    if let Some(threads) = o.threads {
+        said.say("--threads", "memory", "threads", count(threads));
+    }
+    if let Some(profile) = &o.profile {
+        said.say("--profile", "memory", "profile", path(profile));
     }
     if let Some(device) = o.device.as_deref().filter(|d| *d != "cpu") {
         return Err(usage(format!("--device \"{device}\" cannot train yet; there is cpu")));
     }
-    Ok(spec)
+    Ok(said)
 }
 
-fn override_with<T>(said: &mut Option<T>, typed: Option<T>) {
-    if typed.is_some() {
-        *said = typed;
-    }
-}
-
-fn read_file(path: &Path) -> Result<Spec> {
+pub fn read_file(path: &Path) -> Result<Said> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| usage(format!("{}: {e}; `memfit init` writes a run file", path.display())))?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    spec::read(&text, folder).map_err(|problem| usage(format!("{}: {problem}", path.display())))
+    let said = Said::read(&text, folder).map_err(|problem| usage(format!("{}: {problem}", path.display())))?;
+    // What is wrong in the file is told with its name.
+    said.spec().map_err(|problem| usage(format!("{}: {problem}", path.display())))?;
+    Ok(said)
 }
 
 impl Run {
     /// What the planner is asked about.
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
-        Subject { name: &self.name, model: &self.model, training: &self.training, target, request: &self.request }
+        Subject {
+            name: &self.name,
+            model: &self.model,
+            labels: self.labels,
+            training: &self.training,
+            target,
+            request: &self.request,
+        }
     }
 }
 
@@ -235,7 +311,7 @@ impl PlanRun {
         for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
             path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
         }
-        let spec = spec(&args.overrides)?;
+        let spec = said(&args.overrides)?.spec().map_err(usage)?;
         let facts = data::facts(&spec)?;
         let mut run = Run::new(&spec, &facts, json)?;
         let wanted = match (args.max_batch, args.frontier, run.request.budget) {

@@ -35,6 +35,8 @@ pub enum Match {
     Exact,
     /// What the file has in common with the model by name; the rest stays as it is.
     Common,
+    /// Of those, what has the model's type and shape too: a head for other classes stays as it is.
+    Fitting,
 }
 
 /// No header of a sane file is longer.
@@ -118,6 +120,9 @@ impl<E: Executor> Engine<E> {
             let Some(info) = tensors.get(&slot.name) else { continue };
             let given = from_safetensors(info.dtype).map(|d| TensorType::new(d, info.shape.clone()));
             if given.as_ref() != Some(&slot.ty) {
+                if matching == Match::Fitting {
+                    continue;
+                }
                 let given = given.as_ref().map_or(format!("{:?}{:?}", info.dtype, info.shape), |t| t.to_string());
                 problems.push(format!("\"{}\" is {given} in the file but {} in the model", slot.name, slot.ty));
             }

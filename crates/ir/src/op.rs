@@ -457,4 +457,15 @@ impl Update {
             Update::Adagrad { .. } => &["square_sum"],
         }
     }
+
+    /// The same with another decay of the weights; none where the rule has no such thing.
+    pub fn with_weight_decay(self, weight_decay: f32) -> Option<Update> {
+        match self {
+            Update::Sgd { momentum, nesterov, .. } => Some(Update::Sgd { momentum, nesterov, weight_decay }),
+            Update::Adam { beta1, beta2, eps, decoupled, .. } => {
+                Some(Update::Adam { beta1, beta2, eps, weight_decay, decoupled })
+            }
+            Update::RmsProp { .. } | Update::Adagrad { .. } => None,
+        }
+    }
 }

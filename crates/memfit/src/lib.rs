@@ -8,6 +8,7 @@ pub mod fixes;
 pub mod search;
 mod subject;
 
+pub use memfit_data as data;
 pub use memfit_exec as exec;
 pub use memfit_exec_cpu as cpu;
 #[cfg(feature = "gpu")]
@@ -40,12 +41,12 @@ pub fn programs(
 
 /// Looks for plans of every size and speed of a zoo model on a device.
 pub fn survey_model<'a>(
-    model: &Model,
-    training: &Training,
+    model: &'a Model,
+    training: &'a Training,
     target: &'a dyn plan::Target,
-    request: &Request,
+    request: &'a Request,
 ) -> Result<plan::Survey<'a>, PlanError> {
-    plan::survey(&|micro_batch| programs(model, training, request.batch, micro_batch), target, request)
+    Subject { name: "", model, labels: Default::default(), training, target, request }.survey()
 }
 
 /// Plans a zoo model for a device.

@@ -3,7 +3,6 @@
 
 use memfit_plan::{Plan, PlanError, Request};
 
-use crate::programs;
 use crate::subject::Subject;
 
 /// A batch that was planned.
@@ -56,7 +55,7 @@ pub fn largest_batch(
 
 /// What every batch takes.
 fn state_bytes(subject: &Subject) -> Result<u64, PlanError> {
-    let graphs = programs(subject.model, subject.training, 1, 1).map_err(PlanError::Source)?;
+    let graphs = subject.build(1, 1).map_err(PlanError::Source)?;
     let states = graphs.first().into_iter().flat_map(|(_, g)| g.states().map(|(_, v)| g.ty(v).bytes()));
     Ok(states.sum())
 }

@@ -70,6 +70,13 @@ pub struct Saved {
     tensors: PathBuf,
 }
 
+impl Saved {
+    /// The file of all its states.
+    pub fn tensors(&self) -> &Path {
+        &self.tensors
+    }
+}
+
 impl RunDir {
     /// The folder of a new run, made if it is not there. One that holds a run already is left as it is.
     pub fn create(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {

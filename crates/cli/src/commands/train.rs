@@ -1,196 +1,344 @@
-//! `memfit train`: trains on the built-in digits under the plan.
+//! `memfit train`: plan, take the memory, train, judge; and leave a folder from which it can go on.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use memfit::data::{BytePool, OnBad, Skipped};
 use memfit::exec::weights::Match;
 use memfit::ir::op::StateClass;
-use memfit::ir::philox;
+use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::bytes::Bytes;
-use memfit::{Clock, CpuExecutor, Engine, Model, Options, Phase, TensorView};
-use serde_json::json;
+use memfit::train::run_dir::{RunDir, Which};
+use memfit::train::{
+    Decay, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Scores,
+    Task, Why, fit,
+};
+use memfit::{CpuExecutor, Session};
+use serde_json::{Value, json};
 
-use crate::digits::{self, Digits};
-use crate::failure::{diverged, usage};
-use crate::planning;
-use crate::run::{Run, TrainRun, check_writable};
+use crate::bar::Bar;
+use crate::data::{self, HOST_BUDGET, Opened};
+use crate::failure::{Interrupted, usage};
+use crate::planning::{self, Planned};
+use crate::resident;
+use crate::run::{Run, TrainRun};
+use crate::run_dir;
 use crate::say::say;
+use crate::signals::Signals;
 
-const SHAPE: [usize; 3] = [8, 8, 1];
-
-pub fn train(training: &TrainRun) -> Result<()> {
-    let run = &training.run;
-    if run.name != "digits" {
-        return Err(usage(format!(
-            "there is no data to train {} on yet: training uses the built-in digits; `memfit plan --model {}` plans it",
-            run.name, run.name
-        )));
+pub fn train(run: &mut TrainRun) -> Result<()> {
+    let signals = Signals::listen().context("signals cannot be listened to")?;
+    let started = Instant::now();
+    let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
+    // Half for training and half for evaluation: what waits for the next step must not keep it from running.
+    let (pool, test_pool) = (BytePool::new(host - host / 2), BytePool::new(host / 2));
+    let opened = data::open(&run.spec, &pool)?;
+    check(run, &opened)?;
+    let executor = CpuExecutor::new(run.run.threads)?;
+    if run.below_free_tools {
+        run.run.request.budget = Some(planning::budget_below_free_tools(&run.run, &executor)?);
     }
-    let (train_set, test_set) = digits::load();
-    check(training, &train_set)?;
-    let executor = CpuExecutor::new(run.threads)?;
-    let planned = match &training.plan {
-        Some(path) => planning::load(run, &executor, path)?,
-        None => planning::plan(run, &executor)?,
+    let run = &*run;
+    let mut start = match &run.resume {
+        Some(folder) => resume(run, executor, folder)?,
+        None => begin(run, executor, &opened)?,
     };
-    super::plan::print(run, &planned);
-    let mut engine = Engine::new(executor, planned.plan, Options::default())?;
-    engine.init(run.seed)?;
-    if let Some(path) = &training.weights {
-        engine.load(path, Match::Exact, |s| s.class != StateClass::Slot)?;
+    let session = &mut start.session;
+    let data = data::datasets(&opened, &run.run, &run.spec, session.plan().micro_batch)?;
+    let epoch = data.train.len().unwrap_or(0) as u32;
+    let length = length(run);
+    let options = FitOptions {
+        length,
+        schedule: schedule(run),
+        task: task(&run.run),
+        evaluate: Period::Epochs(1),
+        metric: metric(run)?,
+        early_stop: run.spec.train.patience.map(|n| EarlyStop { patience: n as u32, min_delta: 0.0 }),
+        run: Some(start.run_dir),
+        save: SaveEvery { epoch: true, steps: run.spec.train.save_every.map(|n| n as u32), time: None },
+        progress: start.progress,
+        feed: Feed {
+            pool: pool.clone(),
+            test_pool: test_pool.clone(),
+            threads: run.run.threads,
+            bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
+        },
+    };
+    let (plan, first) = (session.plan(), session.steps());
+    let bar =
+        Bar::new(length.steps(epoch).into(), first.into(), plan.batch, plan.arena_bytes(), run.run.request.budget);
+    let mut teller = Teller { run: &run.run, bar, peak: plan.peak_bytes, accuracy: None };
+    let outcome = fit(session, &data, &options, &mut |event| {
+        teller.hear(event);
+        if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
+    });
+    drop(teller);
+    let outcome = outcome?;
+    let folder = start.folder;
+    if outcome.why == Why::Interrupted {
+        return Err(Interrupted { folder, steps: outcome.steps }.into());
     }
-    let mut trainer = Trainer::new(training, engine);
-    for epoch in 0..training.epochs {
-        if !trainer.epoch(&train_set, epoch)? {
-            break;
-        }
-        trainer.report(epoch, &test_set)?;
+    let weights = folder.join(run_dir::WEIGHTS);
+    run_dir::export(&folder, session, &weights)?;
+    let peak_host = pool.high_water() + test_pool.high_water();
+    let end = End { run, folder: &folder, outcome: &outcome, arena: session.plan().arena_bytes(), peak_host };
+    end.tell(started);
+    Ok(())
+}
+
+/// A session at its first step, or at the one where it was left.
+struct Start {
+    session: Session<CpuExecutor>,
+    run_dir: RunDir,
+    folder: PathBuf,
+    progress: Progress,
+}
+
+fn begin(run: &TrainRun, executor: CpuExecutor, opened: &Opened) -> Result<Start> {
+    let planned = match &run.plan {
+        Some(path) => planning::load(&run.run, &executor, path)?,
+        None => planning::plan(&run.run, &executor)?,
+    };
+    print(run, &planned);
+    let labels = planning::labels(&run.run, &executor, planned.plan.micro_batch)?;
+    let folder = match &run.spec.train.out {
+        Some(folder) => folder.clone(),
+        None => run_dir::free(&run.run.name)?,
+    };
+    let plan = planned.plan;
+    let run_dir = RunDir::create(&folder, &plan, &labels)?;
+    run_dir::describe(&folder, &run.said, &run.run, opened)?;
+    let mut session = Session::new(executor, plan, run.run.seed)?;
+    if let Some(path) = &run.spec.model.weights {
+        start_from(&mut session, path, run.run.json)?;
     }
-    let accuracy = trainer.accuracy(&test_set)?;
-    let arena = trainer.engine.plan().arena_bytes();
-    if let Some(path) = &training.out {
-        trainer.engine.save(path, |s| s.class != StateClass::Slot)?;
+    Ok(Start { session, run_dir, folder, progress: Progress::default() })
+}
+
+/// Weights by name. What fits is taken, and what does not is said.
+fn start_from(session: &mut Session<CpuExecutor>, path: &Path, json: bool) -> Result<()> {
+    let all =
+        session.plan().states.iter().filter(|s| matches!(s.class, StateClass::Param | StateClass::Statistic)).count();
+    let taken = session.load_weights(path, Match::Fitting)?;
+    if taken == 0 {
+        return Err(usage(format!("{} has no weight of this model; see the names with --json", path.display())));
     }
-    if run.json {
-        say!("{}", json!({ "event": "done", "test_accuracy": accuracy, "arena_bytes": arena, "steps": trainer.step }));
+    if json {
+        say!("{}", json!({ "event": "weights", "file": path.display().to_string(), "taken": taken, "of": all }));
     } else {
-        say!(
-            "{} steps in {:.1} s: {:.2} % of {} held-out digits right, in {}",
-            trainer.step,
-            trainer.started.elapsed().as_secs_f64(),
-            accuracy * 100.0,
-            test_set.len(),
-            Bytes(arena)
-        );
-        if let Some(path) = &training.out {
-            say!("weights: {}", path.display());
-        }
+        say!("  weights        {taken} of {all} from {}", path.display());
     }
     Ok(())
+}
+
+fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start> {
+    let (run_dir, saved) = RunDir::resume(folder, Which::Last)?;
+    let labels = planning::labels(&run.run, &executor, saved.plan.plan.micro_batch)?;
+    planning::check_labels(&run.run, &saved.plan, &labels, &folder.display().to_string())?;
+    let session = Session::resume(executor, &saved)?;
+    let planned = Planned::of_file(session.plan().clone(), folder.display().to_string());
+    print(run, &planned);
+    if !run.run.json {
+        say!("  resumed at step {}, epoch {}", session.steps(), saved.checkpoint.progress.epoch + 1);
+    }
+    Ok(Start { session, run_dir, folder: folder.into(), progress: saved.checkpoint.progress })
+}
+
+fn print(run: &TrainRun, planned: &Planned) {
+    super::plan::print(&run.run, planned);
+    if !run.run.json {
+        let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
+        say!("  host       {:>10}  at most, for the data pipeline", Bytes(host).to_string());
+    }
 }
 
 /// What would only come out after the memory is taken, or after the training.
-fn check(training: &TrainRun, data: &Digits) -> Result<()> {
-    let run = &training.run;
-    if run.request.batch > data.len() {
-        return Err(usage(format!("--batch {} is larger than the {} digits", run.request.batch, data.len())));
+fn check(run: &TrainRun, opened: &Opened) -> Result<()> {
+    let (batch, samples) = (run.run.request.batch, opened.train.len());
+    if batch > samples {
+        return Err(usage(format!("--batch {batch} is larger than the {samples} samples of the training set")));
     }
-    if run.model != Model::from_name("digits")? {
-        return Err(usage("the built-in digits are 8x8x1 with 10 classes; leave out --input and --classes"));
+    if let Some(classes) =
+        opened.facts.classes.filter(|n| run.run.model.task() == ModelTask::Classes && *n > run.run.model.classes())
+    {
+        let has = run.run.model.classes();
+        return Err(usage(format!(
+            "the data have {classes} classes, but the model is to have {has}; leave out --classes"
+        )));
     }
-    if let Some(path) = &training.out {
-        check_writable("--out", path)?;
-    }
-    Ok(())
+    metric(run).map(|_| ())
 }
 
-struct Trainer<'a> {
+fn length(run: &TrainRun) -> Period {
+    match (run.spec.train.steps, run.spec.train.epochs) {
+        (Some(steps), _) => Period::Steps(steps as u32),
+        (None, epochs) => Period::Epochs(epochs.unwrap_or(EPOCHS) as u32),
+    }
+}
+
+/// Times through the data, where nothing was said.
+const EPOCHS: usize = 20;
+
+fn schedule(run: &TrainRun) -> Schedule {
+    let t = &run.spec.train;
+    let peak = run.run.learning_rate;
+    let decay = match t.schedule.as_deref() {
+        Some("cosine") => Decay::Cosine { floor: peak * t.decay.unwrap_or(0.0) },
+        Some("step") => {
+            Decay::Step { every: Period::Epochs(t.decay_every.unwrap_or(10) as u32), factor: t.decay.unwrap_or(0.1) }
+        }
+        _ => Decay::Constant,
+    };
+    Schedule { peak, warm_up: Period::Steps(t.warm_up.unwrap_or(0) as u32), decay }
+}
+
+pub fn task(run: &Run) -> Task {
+    match run.model.task() {
+        ModelTask::Classes | ModelTask::Tokens => Task::Classes,
+        ModelTask::Masks => Task::Masks,
+    }
+}
+
+fn metric(run: &TrainRun) -> Result<Metric> {
+    let usual = match run.run.model.task() {
+        ModelTask::Classes => Metric::Accuracy,
+        ModelTask::Tokens => Metric::Loss,
+        ModelTask::Masks => Metric::MeanIou,
+    };
+    let Some(said) = &run.spec.train.monitor else { return Ok(usual) };
+    Metric::ALL.into_iter().find(|m| m.name() == said).ok_or_else(|| {
+        let known: Vec<&str> = Metric::ALL.iter().map(|m| m.name()).collect();
+        usage(format!("train.monitor \"{said}\" is not known; there are {}", known.join(", ")))
+    })
+}
+
+// ---- telling ---------------------------------------------------------------------------------------------------------
+
+struct Teller<'a> {
     run: &'a Run,
-    /// Stop after so many.
-    steps: Option<usize>,
-    engine: Engine<CpuExecutor>,
-    images: Vec<f32>,
-    labels: Vec<i32>,
-    logits: Vec<f32>,
-    step: u32,
-    /// Sum of losses and number of steps of this epoch.
-    losses: (f64, usize),
-    started: Instant,
+    bar: Bar,
+    peak: u64,
+    accuracy: Option<f64>,
 }
 
-impl<'a> Trainer<'a> {
-    fn new(training: &'a TrainRun, engine: Engine<CpuExecutor>) -> Self {
-        let run = &training.run;
-        let batch = run.request.batch;
-        Trainer {
-            run,
-            steps: training.steps,
-            images: vec![0.0; batch * 64],
-            labels: vec![0; batch],
-            logits: vec![0.0; engine.plan().micro_batch * 10],
-            engine,
-            step: 0,
-            losses: (0.0, 0),
-            started: Instant::now(),
+impl Teller<'_> {
+    fn hear(&mut self, event: &Event) {
+        match event {
+            Event::Step { step, loss, lr, seconds, waited, skipped, epoch } => {
+                if self.run.json {
+                    say!(
+                        "{}",
+                        json!({ "event": "step", "step": step, "epoch": epoch, "loss": loss, "lr": lr, "ms": seconds * 1e3,
+                                "waited_ms": waited * 1e3, "skipped": skipped, "live_peak_bytes": self.peak })
+                    );
+                } else {
+                    self.bar.step(u64::from(*step) + 1, *loss);
+                }
+            }
+            Event::Evaluating { .. } | Event::Stopped(_) => {}
+            Event::Evaluated(evaluation) => {
+                self.accuracy = Some(evaluation.scores.accuracy);
+                self.bar.judged(self.accuracy);
+                if self.run.json {
+                    let scores = scores(&evaluation.scores);
+                    say!("{}", json!({ "event": "eval", "step": evaluation.step, "scores": scores }));
+                }
+            }
+            Event::Epoch { epoch, loss, scores } => self.epoch(*epoch, *loss, scores.as_ref()),
+            Event::Checkpoint { which, path, step } => {
+                if self.run.json {
+                    let which = if *which == Which::Best { "best" } else { "last" };
+                    let path = path.display().to_string();
+                    say!("{}", json!({ "event": "checkpoint", "which": which, "path": path, "step": step }));
+                }
+            }
         }
     }
 
-    /// One pass over the data in a fresh order; whether there is more to do.
-    fn epoch(&mut self, data: &Digits, epoch: usize) -> Result<bool> {
-        let mut order: Vec<usize> = (0..data.len()).collect();
-        let keys: Vec<f32> = philox::uniform(self.run.seed, &format!("shuffle/{epoch}"), data.len()).collect();
-        order.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(a.cmp(&b)));
-        self.losses = (0.0, 0);
-        for picked in order.chunks_exact(self.run.request.batch) {
-            if self.steps.is_some_and(|limit| self.step as usize >= limit) {
-                return Ok(false);
-            }
-            data.batch(picked, &mut self.images, &mut self.labels);
-            let (x, y) = shapes(picked.len());
-            let inputs = [("x", TensorView::f32(&x, &self.images)), ("y", TensorView::i32(&y, &self.labels))];
-            let start = Instant::now();
-            let clock = Clock { step: self.step, seed: self.run.seed };
-            self.engine.step(&inputs, self.run.learning_rate, clock)?;
-            let loss = self.engine.loss()?;
-            if !loss.is_finite() {
-                let step = self.step;
-                return Err(diverged(format!(
-                    "the loss is {loss} at step {step}; try a smaller --lr than {}",
-                    self.run.learning_rate
-                )));
-            }
-            if self.run.json {
-                let ms = start.elapsed().as_secs_f64() * 1e3;
-                let live = self.engine.plan().peak_bytes;
-                say!(
-                    "{}",
-                    json!({ "event": "step", "step": self.step, "loss": loss, "ms": ms, "live_peak_bytes": live })
-                );
-            }
-            self.losses = (self.losses.0 + loss as f64, self.losses.1 + 1);
-            self.step += 1;
-        }
-        Ok(true)
-    }
-
-    fn report(&mut self, epoch: usize, test: &Digits) -> Result<()> {
-        let accuracy = self.accuracy(test)?;
-        let loss = self.losses.0 / self.losses.1.max(1) as f64;
+    fn epoch(&mut self, epoch: u64, loss: f64, judged: Option<&Scores>) {
+        self.bar.clear();
         if self.run.json {
-            say!("{}", json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy }));
+            let accuracy = judged.map(|s| s.accuracy);
+            let scores = judged.map(scores);
+            say!(
+                "{}",
+                json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy, "scores": scores })
+            );
         } else {
-            say!("epoch {:>3}  loss {loss:.4}  test accuracy {:.2} %", epoch + 1, accuracy * 100.0);
+            let judged = judged.map_or(String::new(), |s| format!("  {}", words(s, self.run.model.task())));
+            say!("epoch {:>3}  loss {loss:.4}{judged}", epoch + 1);
         }
-        Ok(())
-    }
-
-    /// The share of a set that the model gets right. A last batch that is not full is filled up with its first sample.
-    fn accuracy(&mut self, data: &Digits) -> Result<f64> {
-        // Evaluation runs a micro-batch at a time.
-        let batch = self.engine.plan().micro_batch;
-        let mut right = 0;
-        let all: Vec<usize> = (0..data.len()).collect();
-        for picked in all.chunks(batch) {
-            let mut filled = picked.to_vec();
-            filled.resize(batch, picked[0]);
-            data.batch(&filled, &mut self.images, &mut self.labels);
-            let (x, y) = shapes(batch);
-            let (images, labels) = (&self.images[..batch * 64], &self.labels[..batch]);
-            let inputs = [("x", TensorView::f32(&x, images)), ("y", TensorView::i32(&y, labels))];
-            self.engine.run(Phase::Eval, &inputs, 0.0, Clock::default())?;
-            self.engine.read_output(Phase::Eval, "logits", bytemuck::cast_slice_mut(&mut self.logits))?;
-            let rows = self.logits.chunks_exact(10).zip(&self.labels).take(picked.len());
-            right += rows.filter(|(row, label)| best(row) == **label as usize).count();
-        }
-        Ok(right as f64 / data.len() as f64)
     }
 }
 
-/// The shapes of a batch of images and labels.
-fn shapes(batch: usize) -> ([usize; 4], [usize; 1]) {
-    ([batch, SHAPE[0], SHAPE[1], SHAPE[2]], [batch])
+/// The scores that matter for a task, in words.
+pub fn words(scores: &Scores, task: ModelTask) -> String {
+    match task {
+        ModelTask::Classes => {
+            let top5 = scores.top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
+            format!("test loss {:.4}, accuracy {:.2} %{top5}", scores.loss, scores.accuracy * 100.0)
+        }
+        ModelTask::Tokens => {
+            let perplexity = scores.perplexity().unwrap_or(f64::NAN);
+            format!("test loss {:.4}, perplexity {perplexity:.2}", scores.loss)
+        }
+        ModelTask::Masks => format!("test loss {:.4}, mean IoU {:.4}", scores.loss, scores.mean_iou),
+    }
 }
 
-fn best(row: &[f32]) -> usize {
-    (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0)
+pub fn scores(s: &Scores) -> Value {
+    let mut all = serde_json::Map::new();
+    for metric in Metric::ALL {
+        if let Some(value) = s.get(metric) {
+            all.insert(metric.name().into(), value.into());
+        }
+    }
+    all.insert("count".into(), s.count.into());
+    all.into()
+}
+
+/// What is told at the end.
+struct End<'a> {
+    run: &'a TrainRun,
+    folder: &'a Path,
+    outcome: &'a Outcome,
+    arena: u64,
+    peak_host: u64,
+}
+
+impl End<'_> {
+    fn tell(&self, started: Instant) {
+        let Outcome { why, steps, evaluation, left_out, .. } = self.outcome;
+        let seconds = started.elapsed().as_secs_f64();
+        let judged = evaluation.as_ref().map(|e| &e.scores);
+        let run_dir = self.folder.display().to_string();
+        if self.run.run.json {
+            let is_classes = self.run.run.model.task() == ModelTask::Classes;
+            say!(
+                "{}",
+                json!({ "event": "done", "steps": steps, "seconds": seconds, "early_stop": *why == Why::NoBetter,
+                        "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
+                        "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
+                        "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count, "run_dir": run_dir })
+            );
+            return;
+        }
+        if *why == Why::NoBetter {
+            say!("stopped early: nothing better for {} evaluations", self.run.spec.train.patience.unwrap_or(0));
+        }
+        tell_left_out(left_out);
+        let result = judged.map_or(String::new(), |s| format!(": {}", words(s, self.run.run.model.task())));
+        let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
+        say!("{steps} steps in {seconds:.1} s{result}");
+        say!("memory: {} arena + {} data pipeline{resident}", Bytes(self.arena), Bytes(self.peak_host));
+        say!("run: {run_dir}  (memfit eval | predict {run_dir}, weights in {})", run_dir::WEIGHTS);
+    }
+}
+
+pub fn tell_left_out(left_out: &Skipped) {
+    if left_out.count > 0 {
+        say!("{} samples could not be read and were left out:", left_out.count);
+        left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
+    }
 }

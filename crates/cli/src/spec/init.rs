@@ -34,8 +34,12 @@ pub fn commented(purpose: &Purpose) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::read;
+    use crate::spec::{Said, Spec};
     use std::path::Path;
+
+    fn read(text: &str, folder: &Path) -> Result<Spec, String> {
+        Said::read(text, folder)?.spec()
+    }
 
     #[test]
     fn what_is_set_is_read_back_and_every_example_may_be_uncommented() {
@@ -44,7 +48,8 @@ mod tests {
         let spec = read(&text, Path::new("")).expect("it is right");
         assert_eq!((spec.train.batch, spec.data.train), (Some(7), Some("a".into())));
         assert_eq!(spec.train.lr, None);
-        let uncommented: Vec<&str> = text.lines().map(|l| l.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(l)).collect();
+        let uncommented: Vec<&str> =
+            text.lines().map(|l| l.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(l)).collect();
         let all = read(&uncommented.join("\n"), Path::new("")).expect("examples are right");
         assert_eq!(all.train.lr, Some(0.001));
     }

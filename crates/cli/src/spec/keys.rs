@@ -43,18 +43,28 @@ pub const KEYS: [Key; 52] = [
     key("model", "vocabulary", "4096", "tokens that a gpt knows; a text file says it itself", |s, v| {
         v.count().set(&mut s.model.vocabulary)
     }),
-    key("model", "weights", "\"weights.safetensors\"", "start from these; what does not fit by name is left out", |s, v| {
-        v.path().set(&mut s.model.weights)
-    }),
+    key(
+        "model",
+        "weights",
+        "\"weights.safetensors\"",
+        "start from these; what does not fit by name is left out",
+        |s, v| v.path().set(&mut s.model.weights),
+    ),
     key("model", "freeze", "[\"conv1\", \"bn1\", \"layer1\"]", "layers that are not trained: names, *, **", |s, v| {
         v.texts().put(&mut s.model.freeze)
     }),
     key("model", "trainable", "[\"fc\"]", "or the other way round: all but these are frozen", |s, v| {
         v.texts().put(&mut s.model.trainable)
     }),
-    key("data", "kind", "\"images\"", "digits, images, masks, csv, npz, tfrecord, tokens or text; guessed from train", |s, v| {
-        v.one_of(&["digits", "images", "masks", "csv", "npz", "tfrecord", "tokens", "text"]).set(&mut s.data.kind)
-    }),
+    key(
+        "data",
+        "kind",
+        "\"images\"",
+        "digits, images, masks, csv, npz, tfrecord, tokens or text; guessed from train",
+        |s, v| {
+            v.one_of(&["digits", "images", "masks", "csv", "npz", "tfrecord", "tokens", "text"]).set(&mut s.data.kind)
+        },
+    ),
     key("data", "train", "\"photos/train\"", "a folder with one folder for each class, or a file", |s, v| {
         v.path().set(&mut s.data.train)
     }),
@@ -62,9 +72,13 @@ pub const KEYS: [Key; 52] = [
     key("data", "hold_out", "0.2", "without test: the share of train that is kept for evaluation", |s, v| {
         v.share().set(&mut s.data.hold_out)
     }),
-    key("data", "label", "\"label\"", "column of a csv, array of an npz, or feature of a tfrecord that is the label", |s, v| {
-        v.text().set(&mut s.data.label)
-    }),
+    key(
+        "data",
+        "label",
+        "\"label\"",
+        "column of a csv, array of an npz, or feature of a tfrecord that is the label",
+        |s, v| v.text().set(&mut s.data.label),
+    ),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
         v.text().set(&mut s.data.features)
     }),
@@ -81,14 +95,20 @@ pub const KEYS: [Key; 52] = [
         "crop, pad-crop:4, flip, flip-vertical, rotate:15, brightness:0.2, contrast:0.2, cutout:16",
         |s, v| v.texts().put(&mut s.data.augment),
     ),
-    key("data", "mixup", "0.2", "mixes samples and their labels, by Beta(a, a)", |s, v| v.positive().set(&mut s.data.mixup)),
+    key("data", "mixup", "0.2", "mixes samples and their labels, by Beta(a, a)", |s, v| {
+        v.positive().set(&mut s.data.mixup)
+    }),
     key("data", "mean", "[0.485, 0.456, 0.406]", "taken from each channel, of pixels in 0 to 1", |s, v| {
         v.numbers().set(&mut s.data.mean)
     }),
     key("data", "std", "[0.229, 0.224, 0.225]", "and divided by this", |s, v| v.numbers().set(&mut s.data.std)),
-    key("data", "shuffle", "10000", "samples to draw the next one from; all if not given, and 1 is their order", |s, v| {
-        v.count().set(&mut s.data.shuffle)
-    }),
+    key(
+        "data",
+        "shuffle",
+        "10000",
+        "samples to draw the next one from; all if not given, and 1 is their order",
+        |s, v| v.count().set(&mut s.data.shuffle),
+    ),
     key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept", |s, v| {
         v.text().set(&mut s.data.cache)
     }),
@@ -148,7 +168,11 @@ pub const KEYS: [Key; 52] = [
         v.size().set(&mut s.memory.host_budget)
     }),
     key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads)),
-    key("memory", "profile", "\"profile.toml\"", "constants of this machine, from `memfit devices --calibrate`", |s, v| {
-        v.path().set(&mut s.memory.profile)
-    }),
+    key(
+        "memory",
+        "profile",
+        "\"profile.toml\"",
+        "constants of this machine, from `memfit devices --calibrate`",
+        |s, v| v.path().set(&mut s.memory.profile),
+    ),
 ];

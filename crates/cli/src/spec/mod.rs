@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub use init::{Purpose, commented};
 pub use keys::KEYS;
-pub use read::read;
+pub use read::Said;
 
 /// Everything that may be said about a run; `None`, or empty, where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]

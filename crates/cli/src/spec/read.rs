@@ -9,28 +9,102 @@ use toml::{Table, Value};
 use super::{KEYS, Spec};
 use crate::run::parse_size;
 
-/// Reads the text of a run file. Paths in it are taken from `folder`, where the file lies.
-pub fn read(text: &str, folder: &Path) -> Result<Spec, String> {
-    let table: Table = text.parse().map_err(|e: toml::de::Error| e.to_string().trim_end().to_string())?;
-    let mut spec = Spec::default();
-    for (section, keys) in &table {
-        let sections = distinct(KEYS.iter().map(|k| k.section));
-        if !sections.contains(&section.as_str()) {
-            return Err(unknown("section", section, &sections));
+/// What was said about a run: the tables of a run file, with what was typed besides it on top.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    table: Table,
+    /// Section, key and option of what was typed: an error names the option.
+    typed: Vec<(&'static str, &'static str, &'static str)>,
+}
+
+/// Keys whose texts are paths, and those that may be one.
+const PATHS: [(&str, &str); 6] = [
+    ("model", "weights"),
+    ("data", "train"),
+    ("data", "test"),
+    ("data", "cache"),
+    ("train", "out"),
+    ("memory", "profile"),
+];
+/// What is no path where a path may stand.
+const WORDS: [&str; 2] = ["off", "memory"];
+
+impl Said {
+    /// Reads the text of a run file. Paths in it are taken from `folder`, where the file lies.
+    pub fn read(text: &str, folder: &Path) -> Result<Said, String> {
+        let mut table: Table = text.parse().map_err(|e: toml::de::Error| e.to_string().trim_end().to_string())?;
+        for (section, key) in PATHS {
+            let value = table.get_mut(section).and_then(|s| s.get_mut(key));
+            if let Some(Value::String(path)) = value
+                && !path.is_empty()
+                && !WORDS.contains(&path.as_str())
+            {
+                // A path that is no text cannot be: it was one.
+                *path = folder.join(&*path).to_string_lossy().into_owned();
+            }
         }
-        let Value::Table(keys) = keys else {
-            return Err(format!("{section} must be a section: write [{section}] on a line of its own"));
-        };
-        for (name, value) in keys {
-            let known: Vec<&str> = KEYS.iter().filter(|k| k.section == section).map(|k| k.name).collect();
-            let Some(key) = KEYS.iter().find(|k| k.section == section && k.name == name) else {
-                return Err(elsewhere(section, name).unwrap_or_else(|| unknown(&format!("key in [{section}]"), name, &known)));
-            };
-            (key.set)(&mut spec, Given { value, folder })
-                .map_err(|problem| format!("{section}.{name} {problem}, such as {}", key.example))?;
+        Ok(Said { table, typed: Vec::new() })
+    }
+
+    /// Says something besides the file, or instead of it.
+    pub fn say(&mut self, option: &'static str, section: &'static str, key: &'static str, value: impl Into<Value>) {
+        self.typed.push((section, key, option));
+        self.set(section, key, value);
+    }
+
+    /// Says what became known.
+    pub fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        let entry = self.table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+        if let Value::Table(keys) = entry {
+            keys.insert(key.to_string(), value.into());
         }
     }
-    Ok(spec)
+
+    /// As a run file that says the same from anywhere.
+    pub fn to_toml(&self) -> String {
+        let mut table = self.table.clone();
+        for (section, key) in PATHS {
+            let value = table.get_mut(section).and_then(|s| s.get_mut(key));
+            if let Some(Value::String(path)) = value
+                && !WORDS.contains(&path.as_str())
+                && let Ok(absolute) = std::path::absolute(&*path)
+            {
+                *path = absolute.to_string_lossy().into_owned();
+            }
+        }
+        table.to_string()
+    }
+
+    /// Every key checked, each value of its kind.
+    pub fn spec(&self) -> Result<Spec, String> {
+        let mut spec = Spec::default();
+        for (section, keys) in &self.table {
+            let sections = distinct(KEYS.iter().map(|k| k.section));
+            if !sections.contains(&section.as_str()) {
+                return Err(unknown("section", section, &sections));
+            }
+            let Value::Table(keys) = keys else {
+                return Err(format!("{section} must be a section: write [{section}] on a line of its own"));
+            };
+            for (name, value) in keys {
+                self.read_key(section, name, value, &mut spec)?;
+            }
+        }
+        Ok(spec)
+    }
+
+    fn read_key(&self, section: &str, name: &str, value: &Value, spec: &mut Spec) -> Result<(), String> {
+        let known: Vec<&str> = KEYS.iter().filter(|k| k.section == section).map(|k| k.name).collect();
+        let Some(key) = KEYS.iter().find(|k| k.section == section && k.name == name) else {
+            let elsewhere = elsewhere(section, name);
+            return Err(elsewhere.unwrap_or_else(|| unknown(&format!("key in [{section}]"), name, &known)));
+        };
+        let option = self.typed.iter().find(|(s, k, _)| *s == section && *k == name).map(|(_, _, option)| *option);
+        (key.set)(spec, Given { value }).map_err(|problem| match option {
+            Some(option) => format!("{option} {problem}"),
+            None => format!("{section}.{name} {problem}, such as {}", key.example),
+        })
+    }
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -61,7 +135,6 @@ pub type Reading = Result<(), String>;
 #[derive(Clone, Copy)]
 pub struct Given<'a> {
     value: &'a Value,
-    folder: &'a Path,
 }
 
 /// A value that was read, or what it must be.
@@ -79,7 +152,7 @@ impl<T> Read<T> {
     }
 }
 
-impl<'a> Given<'a> {
+impl Given<'_> {
     fn must<T>(self, kind: &str, read: Option<T>) -> Read<T> {
         Read(read.ok_or_else(|| format!("must be {kind}, but is {}", self.value)))
     }
@@ -100,7 +173,7 @@ impl<'a> Given<'a> {
     }
 
     pub fn path(self) -> Read<PathBuf> {
-        self.must("a path in quotes", self.value.as_str().filter(|s| !s.is_empty()).map(|s| self.folder.join(s)))
+        self.must("a path in quotes", self.value.as_str().filter(|s| !s.is_empty()).map(PathBuf::from))
     }
 
     pub fn one_of(self, known: &[&'static str]) -> Read<String> {
@@ -174,6 +247,10 @@ fn as_number(value: &Value) -> Option<f32> {
 mod tests {
     use super::*;
 
+    fn read(text: &str, folder: &Path) -> Result<Spec, String> {
+        Said::read(text, folder)?.spec()
+    }
+
     #[test]
     fn every_key_reads_its_own_example_and_changes_what_was_said() {
         for key in &KEYS {
@@ -200,7 +277,10 @@ mod tests {
             ("[train]\nbatch = \"many\"", "train.batch must be a whole number of at least 1, but is \"many\""),
             ("[train]\nlr = -1", "train.lr must be a number above 0"),
             ("[train]\nlr = nan", "train.lr must be a number above 0"),
-            ("[train]\nschedule = \"cosin\"", "must be one of constant, step, cosine, but is \"cosin\" (did you mean \"cosine\"?)"),
+            (
+                "[train]\nschedule = \"cosin\"",
+                "must be one of constant, step, cosine, but is \"cosin\" (did you mean \"cosine\"?)",
+            ),
             ("[memory]\nbudget = \"12 parsecs\"", "memory.budget must be a size: \"12 parsecs\" is not a size"),
             ("[memory]\nbudget = -5", "memory.budget must be a size, but is -5"),
             ("[data]\nhold_out = 1.0", "data.hold_out must be a number from 0 to less than 1"),
@@ -218,5 +298,25 @@ mod tests {
         let spec = read("[data]\ntrain = \"photos\"\ntest = \"/x\"", Path::new("a/b")).expect("it is right");
         assert_eq!(spec.data.train, Some("a/b/photos".into()));
         assert_eq!(spec.data.test, Some("/x".into()));
+    }
+
+    #[test]
+    fn what_was_typed_goes_over_the_file_and_is_named_by_its_option() {
+        let mut said = Said::read("[train]\nbatch = 3\nlr = 0.5", Path::new("a")).expect("it is right");
+        said.say("--batch", "train", "batch", 7);
+        let spec = said.spec().expect("it is right");
+        assert_eq!((spec.train.batch, spec.train.lr), (Some(7), Some(0.5)));
+        said.say("--batch", "train", "batch", 0);
+        assert_eq!(said.spec().expect_err("0"), "--batch must be a whole number of at least 1, but is 0");
+    }
+
+    #[test]
+    fn what_was_said_can_be_written_down_and_read_from_elsewhere() {
+        let mut said =
+            Said::read("[data]\ntrain = \"photos\"\ncache = \"memory\"", Path::new("a")).expect("it is right");
+        said.say("--batch", "train", "batch", 7);
+        let again = Said::read(&said.to_toml(), Path::new("elsewhere")).and_then(|s| s.spec()).expect("it is right");
+        assert_eq!(again.data.train, std::path::absolute("a/photos").ok());
+        assert_eq!((again.data.cache.as_deref(), again.train.batch), (Some("memory"), Some(7)));
     }
 }

@@ -8,6 +8,7 @@ mod folder;
 mod glob;
 mod list;
 mod pairs;
+mod part;
 mod tfrecord;
 mod tokens;
 mod walk;
@@ -16,6 +17,7 @@ pub use arrays::Arrays;
 pub use csv::{Column, Csv, CsvLayout, Label};
 pub use folder::{ImageFiles, ImageFolder};
 pub use pairs::{Masks, SegmentationPairs};
+pub use part::{Part, hold_out};
 pub use tfrecord::{Feature, Kind, TfRecord};
 pub use tokens::{TokenWidth, Tokens, Windows};
 

@@ -1,0 +1,97 @@
+//! One line on the terminal that follows a training; nothing where nobody looks.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use memfit::plan::bytes::Bytes;
+
+use crate::resident;
+
+/// Fast enough for an eye, slow enough to cost nothing.
+const PAUSE: Duration = Duration::from_millis(100);
+const WIDTH: usize = 20;
+
+pub struct Bar {
+    is_terminal: bool,
+    /// Steps of the whole run.
+    steps: u64,
+    batch: usize,
+    planned: u64,
+    budget: Option<u64>,
+    drawn: Option<Instant>,
+    /// Since when, and how many steps there were then.
+    since: (Instant, u64),
+    loss: f64,
+    accuracy: Option<f64>,
+}
+
+impl Bar {
+    pub fn new(steps: u64, first: u64, batch: usize, planned: u64, budget: Option<u64>) -> Bar {
+        let is_terminal = std::io::stderr().is_terminal();
+        let since = (Instant::now(), first);
+        Bar { is_terminal, steps, batch, planned, budget, drawn: None, since, loss: f64::NAN, accuracy: None }
+    }
+
+    /// After a step; `done` counts it.
+    pub fn step(&mut self, done: u64, loss: f32) {
+        // Follows the last few dozen steps.
+        self.loss = if self.loss.is_nan() { loss.into() } else { 0.95 * self.loss + 0.05 * f64::from(loss) };
+        if !self.is_terminal || self.drawn.is_some_and(|at| at.elapsed() < PAUSE) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let line = self.line(done, self.since.0.elapsed().as_secs_f64(), resident::now());
+        // Whether it could be shown does not matter.
+        let _ = write!(std::io::stderr().lock(), "\r\x1b[K{line}").and_then(|()| std::io::stderr().flush());
+    }
+
+    pub fn judged(&mut self, accuracy: Option<f64>) {
+        self.accuracy = accuracy;
+    }
+
+    /// Makes room for a line that stays.
+    pub fn clear(&mut self) {
+        if self.drawn.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    fn line(&self, done: u64, seconds: f64, resident: Option<u64>) -> String {
+        let filled = (done.min(self.steps) as usize * WIDTH) / self.steps.max(1) as usize;
+        let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
+        let rate = (done - self.since.1.min(done)) as f64 * self.batch as f64 / seconds.max(1e-9);
+        let accuracy = self.accuracy.map_or(String::new(), |a| format!("  accuracy {:.2} %", a * 100.0));
+        let now = resident.map_or(String::new(), |bytes| format!("{} resident, ", Bytes(bytes)));
+        let budget = self.budget.map_or(String::new(), |b| format!(" of {}", Bytes(b)));
+        format!(
+            "{bar} {done}/{}  loss {:.4}{accuracy}  {rate:.0} samples/s  memory {now}{} planned{budget}",
+            self.steps,
+            self.loss,
+            Bytes(self.planned)
+        )
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_progress_loss_speed_and_memory() {
+        let mut bar = Bar::new(40, 0, 32, 2 << 20, Some(3 << 20));
+        bar.step(10, 0.5);
+        bar.judged(Some(0.975));
+        assert_eq!(
+            bar.line(10, 2.0, Some(20 << 20)),
+            "█████░░░░░░░░░░░░░░░ 10/40  loss 0.5000  accuracy 97.50 %  160 samples/s  memory 20.0 MiB resident, \
+             2.00 MiB planned of 3.00 MiB"
+        );
+        assert!(bar.line(50, 0.0, None).starts_with("████████████████████ 50/40"));
+    }
+}

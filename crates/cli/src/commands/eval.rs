@@ -1,0 +1,51 @@
+//! `memfit eval`: how good a trained model is on its test set, or on other data of the same kind.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use memfit::data::{BytePool, LoadOptions, OnBad};
+use memfit::train::evaluate;
+use serde_json::json;
+
+use super::train::{scores, task, words};
+use crate::args::EvalArgs;
+use crate::data::{self, HOST_BUDGET};
+use crate::failure::usage;
+use crate::run_dir::Trained;
+use crate::say::say;
+
+pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
+    let mut trained = Trained::open(&args.run_dir, args.batch, args.threads, json)?;
+    let mut spec = trained.spec.clone();
+    if let Some(path) = &args.data {
+        // All of it is for evaluation.
+        spec.data.test = Some(path.clone());
+        spec.data.train = spec.data.train.or(Some(path.clone()));
+    }
+    let pool = BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET));
+    let opened = match &args.data {
+        Some(path) => data::open_alone(&spec, path, &trained.classes, &pool)?,
+        None => data::open(&spec, &pool)?,
+    };
+    let Some(test) = &opened.test else {
+        return Err(usage("this run has no test set; give one with --data PATH"));
+    };
+    let count = test.len();
+    let opened = data::Opened { train: Arc::clone(test), ..opened };
+    let batch = trained.session.plan().micro_batch;
+    let datasets = data::datasets(&opened, &trained.run, &spec, batch)?;
+    let bad = if args.skip_bad || spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
+    let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
+    let Some(test) = &datasets.test else { return Err(usage("there is nothing to evaluate")) };
+    let judged = evaluate(&mut trained.session, test, task(&trained.run), options)?;
+    if json {
+        let run_dir = args.run_dir.display().to_string();
+        say!(
+            "{}",
+            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count, "scores": scores(&judged) })
+        );
+    } else {
+        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged, trained.run.model.task()));
+    }
+    Ok(())
+}

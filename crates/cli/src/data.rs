@@ -1,0 +1,470 @@
+//! From what a run says about its data to datasets: the sources are opened, what they say about the model is asked, and
+//! then each sample is brought into the shape that the model reads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use memfit::data::augment::{self, Crop, Normalise, Prepare};
+use memfit::data::image::Channels;
+use memfit::data::sources::{
+    Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
+    TfRecord, TokenWidth, Tokens, Windows, hold_out,
+};
+use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
+use memfit::ir::{DType, TensorType};
+use memfit::nn::zoo::Task;
+use memfit::train::Datasets;
+
+use crate::digits;
+use crate::failure::usage;
+use crate::run::{Facts, Run};
+use crate::spec::{DataSpec, Spec};
+
+/// For everything that the pipeline holds, where nothing was said.
+pub const HOST_BUDGET: u64 = 512 << 20;
+/// The share of the samples that is held out where there is no test set and nothing was said.
+const HELD_OUT: f32 = 0.2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Digits,
+    Images,
+    Masks,
+    Csv,
+    Npz,
+    TfRecord,
+    Tokens,
+    Text,
+}
+
+/// Sources that are open, and what is known of them.
+pub struct Opened {
+    pub kind: Kind,
+    pub train: Arc<dyn Source>,
+    pub test: Option<Arc<dyn Source>>,
+    pub facts: Facts,
+    /// What the classes are called, where they have names.
+    pub classes: Vec<String>,
+}
+
+/// What the data says about the model; nothing where no data was named.
+pub fn facts(spec: &Spec) -> Result<Facts> {
+    if spec.data.train.is_none() {
+        return Ok(Facts::default());
+    }
+    let pool = BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET));
+    Ok(open(spec, &pool)?.facts)
+}
+
+pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
+    let kind = kind(spec)?;
+    if kind == Kind::Digits {
+        return digits::open();
+    }
+    let path = |what: &Option<PathBuf>| what.clone();
+    let Some(train) = path(&spec.data.train) else {
+        return Err(usage(format!("data.kind is {kind:?}, but data.train does not say where it is").to_lowercase()));
+    };
+    let (source, facts, classes) = source(kind, &train, spec, pool)?;
+    let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
+        Some(path) => {
+            let (test, of_test, names) = self::source(kind, path, spec, pool)?;
+            same_facts(&facts, &of_test, &classes, &names, path)?;
+            (source, Some(test))
+        }
+        None => match spec.data.hold_out.unwrap_or(HELD_OUT) {
+            0.0 => (source, None),
+            share => {
+                let (kept, held) = hold_out(source, share.into())?;
+                (Arc::new(kept), Some(Arc::new(held)))
+            }
+        },
+    };
+    Ok(Opened { kind, train, test, facts, classes })
+}
+
+/// As it was said, or as the path looks.
+fn kind(spec: &Spec) -> Result<Kind> {
+    const KINDS: [(&str, Kind); 8] = [
+        ("digits", Kind::Digits),
+        ("images", Kind::Images),
+        ("masks", Kind::Masks),
+        ("csv", Kind::Csv),
+        ("npz", Kind::Npz),
+        ("tfrecord", Kind::TfRecord),
+        ("tokens", Kind::Tokens),
+        ("text", Kind::Text),
+    ];
+    if let Some(said) = &spec.data.kind {
+        let known = KINDS.iter().find(|(name, _)| name == said).map(|(_, kind)| *kind);
+        return known.ok_or_else(|| usage(format!("there is no kind of data \"{said}\"")));
+    }
+    let Some(path) = &spec.data.train else {
+        let model = spec.model.name.as_deref().unwrap_or("digits");
+        return match model {
+            "digits" => Ok(Kind::Digits),
+            other => Err(usage(format!(
+                "{other} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
+            ))),
+        };
+    };
+    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
+    Ok(match () {
+        () if path.join("images").is_dir() && path.join("masks").is_dir() => Kind::Masks,
+        () if path.is_dir() => Kind::Images,
+        () if ends(&[".csv", ".tsv"]) => Kind::Csv,
+        () if ends(&[".npz"]) => Kind::Npz,
+        () if ends(&[".txt"]) => Kind::Text,
+        () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
+        () if name.contains("tfrecord") => Kind::TfRecord,
+        () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
+        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
+    })
+}
+
+fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
+    DataError::source(path.display(), problem).into()
+}
+
+type Known = (Arc<dyn Source>, Facts, Vec<String>);
+
+/// Opens a source, and asks it what it knows.
+fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known> {
+    let mut facts = Facts::default();
+    let mut classes = Vec::new();
+    let source: Arc<dyn Source> = match kind {
+        Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
+        Kind::Images => {
+            let folder = ImageFolder::open(path, pool)?.encoded();
+            classes = folder.classes().to_vec();
+            facts.classes = Some(classes.len());
+            Arc::new(folder)
+        }
+        Kind::Masks => {
+            facts.classes = Some(1);
+            Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(spec)))
+        }
+        Kind::Csv => {
+            let csv = Csv::open(path, layout(path, &spec.data), pool)?;
+            facts.sample = Some(vec![csv.columns().len() - 1]);
+            Arc::new(csv)
+        }
+        Kind::Npz => {
+            let (x, y) = (spec.data.features.as_deref().unwrap_or("x"), spec.data.label.as_deref().unwrap_or("y"));
+            Arc::new(Arrays::npz(path, &[("x", x), ("y", y)], pool)?)
+        }
+        Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(spec), pool)?),
+        Kind::Tokens => {
+            let width = match spec.data.token.as_deref() {
+                Some("u8") => TokenWidth::U8,
+                Some("u32") => TokenWidth::U32,
+                _ => TokenWidth::U16,
+            };
+            let vocabulary = spec.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
+            Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(spec)))?)
+        }
+        Kind::Text => {
+            let text = Tokens::characters(path, Windows::of(sequence(spec)), pool)?;
+            classes = text.alphabet().iter().map(char::to_string).collect();
+            facts.classes = Some(text.vocabulary());
+            Arc::new(text)
+        }
+    };
+    Ok((source, facts, classes))
+}
+
+fn same_facts(train: &Facts, test: &Facts, names: &[String], test_names: &[String], path: &Path) -> Result<()> {
+    if names == test_names && train == test {
+        return Ok(());
+    }
+    let differs = test_names.iter().find(|n| !names.contains(n)).or(names.iter().find(|n| !test_names.contains(n)));
+    let problem = match differs {
+        Some(name) => format!("its classes are not those of the training set: \"{name}\" is only in one of them"),
+        None => "its samples have another size than those of the training set".to_string(),
+    };
+    Err(bad_path(path, &problem))
+}
+
+fn sequence(spec: &Spec) -> usize {
+    let input = spec.model.input.as_ref().and_then(|i| i.first().copied());
+    spec.model.sequence.or(input).unwrap_or(memfit::nn::zoo::Gpt::default().sequence)
+}
+
+/// Grey for models of one channel.
+fn channels(spec: &Spec) -> Channels {
+    let one = spec.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
+    if one { Channels::Grey } else { Channels::Rgb }
+}
+
+fn layout(path: &Path, spec: &DataSpec) -> CsvLayout {
+    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
+    let header = spec.header.unwrap_or(true);
+    let column = match spec.label.as_deref() {
+        Some(name) => name.parse().map_or(Column::Name(name.to_string()), Column::Number),
+        None if header => Column::Name("label".to_string()),
+        None => Column::Number(0),
+    };
+    CsvLayout { header, separator, label: Some(Label::Class(column)) }
+}
+
+/// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.
+fn features(spec: &Spec) -> Vec<Feature> {
+    let input = spec.data.features.as_deref().unwrap_or("image/encoded");
+    let label = spec.data.label.as_deref().unwrap_or("image/class/label");
+    let kind = match (spec.model.name.as_deref(), &spec.model.input) {
+        (Some("mlp"), Some(sizes)) => FeatureKind::Floats(sizes.clone()),
+        (_, _) => FeatureKind::Encoded,
+    };
+    vec![Feature::new(input, "x", kind), Feature::new(label, "y", FeatureKind::Ints(vec![]))]
+}
+
+// ---- pipelines -------------------------------------------------------------------------------------------------------
+
+/// Batches for training, and for evaluation in the plan's micro-batches.
+pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> Result<Datasets> {
+    let steps = Steps::new(opened.kind, run, &spec.data)?;
+    let train = Dataset::from_source(Shared(Arc::clone(&opened.train)));
+    let train = match spec.data.cache.as_deref() {
+        None | Some("off") => steps.fixed(train),
+        Some("memory") => steps.fixed(train).cache(Cache::memory()),
+        Some(path) => steps.fixed(train).cache(Cache::disk(path)),
+    };
+    let rows = opened.train.len();
+    let train = train.shuffle(spec.data.shuffle.unwrap_or(rows).min(rows).max(1));
+    let mut train = steps.random(train).batch(run.request.batch, Remainder::Drop);
+    if let Some(alpha) = spec.data.mixup {
+        train = train.map(augment::mixup(alpha, run.model.classes()));
+    }
+    let test = opened.test.as_ref().map(|source| {
+        let samples = Dataset::from_source(Shared(Arc::clone(source)));
+        steps.plain(samples).batch(micro_batch, Remainder::Keep).prefetch(Prefetch::Auto)
+    });
+    Ok(Datasets { train: train.prefetch(Prefetch::Auto), test })
+}
+
+/// Other data of the kind of a run, all of it for evaluation. Classes are those of the run.
+pub fn open_alone(spec: &Spec, path: &Path, classes: &[String], pool: &BytePool) -> Result<Opened> {
+    let kind = kind(spec)?;
+    let (source, facts, names) = source(kind, path, spec, pool)?;
+    if !classes.is_empty() && !names.is_empty() && names != classes {
+        let facts = Facts { classes: Some(classes.len()), ..facts.clone() };
+        same_facts(&facts, &Facts { classes: Some(names.len()), ..facts.clone() }, classes, &names, path)?;
+    }
+    Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, classes: classes.to_vec() })
+}
+
+/// Batches of images without labels, as evaluation sees them. The model reads a label that means nothing.
+pub fn images_alone(source: impl Source + 'static, run: &Run, spec: &DataSpec, batch: usize) -> Result<Dataset> {
+    let samples = Dataset::from_source(source).map(|example, context| {
+        let label = Tensor::zeros(TensorType::i32([]), context.pool)?;
+        Ok(example.with("y", label))
+    });
+    let steps = Steps::new(Kind::Images, run, spec)?;
+    Ok(steps.plain(samples).batch(batch, Remainder::Keep).prefetch(Prefetch::Auto))
+}
+
+/// A source that several datasets have.
+struct Shared(Arc<dyn Source>);
+
+impl Source for Shared {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read(&self, index: usize, pool: &BytePool) -> memfit::data::Result<Example> {
+        self.0.read(index, pool)
+    }
+
+    fn place(&self, index: usize) -> String {
+        self.0.place(index)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.0.fingerprint()
+    }
+}
+
+type Step = Arc<dyn Fn(Example, &Context) -> memfit::data::Result<Example> + Send + Sync>;
+
+/// What is done to a sample between source and batch: first what is always the same, then what is random, then the rest.
+/// Evaluation leaves out what is random.
+struct Steps {
+    fixed: Vec<Step>,
+    random: Vec<Step>,
+    last: Vec<Step>,
+    /// What stands in place of the fixed steps in evaluation.
+    test: Vec<Step>,
+}
+
+impl Steps {
+    fn new(kind: Kind, run: &Run, spec: &DataSpec) -> Result<Steps> {
+        let input = run.model.input().map_err(usage)?;
+        let mut steps = Steps { fixed: Vec::new(), random: Vec::new(), last: Vec::new(), test: Vec::new() };
+        match (kind, &input[..]) {
+            (Kind::Images | Kind::Masks | Kind::TfRecord, &[height, width, channels]) => {
+                steps.images([height, width], channels, spec)?;
+            }
+            (_, _) if !spec.augment.is_empty() => {
+                return Err(usage("data.augment is for images, which these data are not"));
+            }
+            (Kind::Images | Kind::Masks, _) => {
+                return Err(usage(format!("{} does not read images; its input is {input:?}", run.name)));
+            }
+            (_, _) => {}
+        }
+        let wanted = TensorType::new(if run.model.task() == Task::Tokens { DType::I32 } else { DType::F32 }, input);
+        steps.last.push(Arc::new(move |example, context| shaped(example, &wanted, context)));
+        if run.model.task() == Task::Classes {
+            let classes = run.model.classes();
+            steps.last.push(Arc::new(move |example, context| labelled(example, classes, context)));
+        }
+        Ok(steps)
+    }
+
+    fn images(&mut self, size: [usize; 2], channels: usize, spec: &DataSpec) -> Result<()> {
+        let channels = match channels {
+            1 => Channels::Grey,
+            3 => Channels::Rgb,
+            n => return Err(usage(format!("images have 1 or 3 channels, but the model's input has {n}"))),
+        };
+        let crops = spec.augment.iter().any(|a| a == "crop");
+        let prepare = |crop| -> Step {
+            let prepare = Prepare { channels, crop, ..Prepare::to(size) };
+            Arc::new(move |example, context| prepare.run(example, context))
+        };
+        match crops {
+            true => self.random.push(prepare(Crop::RANDOM)),
+            false => self.fixed.push(prepare(Crop::Whole)),
+        }
+        self.test.push(prepare(if crops { Crop::Centre { part: 0.875 } } else { Crop::Whole }));
+        for said in spec.augment.iter().filter(|a| *a != "crop") {
+            self.random.push(augmentation(said, size)?);
+        }
+        let all = |given: &Option<Vec<f32>>, usual: f32| match given {
+            Some(numbers) if numbers.len() == 1 => vec![numbers[0]; channels.count()],
+            Some(numbers) => numbers.clone(),
+            None => vec![usual; channels.count()],
+        };
+        let (mean, std) = (all(&spec.mean, 0.0), all(&spec.std, 1.0));
+        if mean.len() != channels.count() || std.len() != channels.count() {
+            return Err(usage(format!(
+                "data.mean and data.std need {} numbers, one for each channel",
+                channels.count()
+            )));
+        }
+        self.last.push(Arc::new(augment::normalise(Normalise::new(&mean, &std)?)));
+        Ok(())
+    }
+
+    fn fixed(&self, data: Dataset) -> Dataset {
+        mapped(data, &self.fixed)
+    }
+
+    fn random(&self, data: Dataset) -> Dataset {
+        mapped(mapped(data, &self.random), &self.last)
+    }
+
+    fn plain(&self, data: Dataset) -> Dataset {
+        mapped(mapped(data, &self.test), &self.last)
+    }
+}
+
+fn mapped(data: Dataset, steps: &[Step]) -> Dataset {
+    if steps.is_empty() {
+        return data;
+    }
+    let steps = steps.to_vec();
+    data.map(move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
+}
+
+const AUGMENTATIONS: [&str; 8] =
+    ["crop", "pad-crop", "flip", "flip-vertical", "rotate", "brightness", "contrast", "cutout"];
+
+/// One augmentation by its name, with its number behind a colon where it has one.
+fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
+    let (name, number) = said.split_once(':').map_or((said, None), |(name, number)| (name, Some(number)));
+    let parsed = number.map(|n| n.trim().parse::<f32>().ok().filter(|x| x.is_finite() && *x >= 0.0));
+    let amount = |usual: f32| match parsed {
+        None => Ok(usual),
+        Some(Some(number)) => Ok(number),
+        Some(None) => Err(usage(format!("data.augment \"{said}\": what stands behind the colon must be a number"))),
+    };
+    Ok(match name {
+        "flip" => Arc::new(augment::flip_horizontal()),
+        "flip-vertical" => Arc::new(augment::flip_vertical()),
+        "pad-crop" => Arc::new(augment::random_crop_padded(size, amount(4.0)? as usize)),
+        "rotate" => Arc::new(augment::rotate(amount(15.0)?)),
+        "brightness" => Arc::new(augment::brightness(amount(0.2)?)),
+        "contrast" => Arc::new(augment::contrast(amount(0.2)?)),
+        "cutout" => Arc::new(augment::cutout(amount(16.0)? as usize)),
+        _ => {
+            let meant = memfit::nn::error::nearest(&AUGMENTATIONS, name);
+            let meant = meant.map_or(String::new(), |n| format!(" (did you mean \"{n}\"?)"));
+            let known = AUGMENTATIONS.join(", ");
+            return Err(usage(format!("there is no augmentation \"{name}\"{meant}; there are {known}")));
+        }
+    })
+}
+
+/// The sample as the model reads it: another shape of as many numbers is taken for it, pixels become 0 to 1.
+fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfit::data::Result<Example> {
+    let x = example.get_mut("x")?;
+    if x.ty() == wanted {
+        return Ok(example);
+    }
+    if x.ty().elements() != wanted.elements() {
+        let problem = format!("a sample is {}, but the model reads {wanted}; give model.input, or other data", x.ty());
+        return Err(DataError::bad(context.place(), problem));
+    }
+    let mut shaped = Tensor::zeros(wanted.clone(), context.pool)?;
+    match (x.ty().dtype, wanted.dtype) {
+        (given, wanted) if given == wanted => shaped.bytes_mut().copy_from_slice(x.bytes()),
+        (DType::U8, DType::F32) => {
+            shaped.f32s_mut().iter_mut().zip(x.bytes()).for_each(|(to, from)| *to = f32::from(*from) / 255.0);
+        }
+        (given, wanted) => {
+            let problem = format!("a sample has {given} numbers, but the model reads {wanted}");
+            return Err(DataError::bad(context.place(), problem));
+        }
+    }
+    *x = shaped;
+    Ok(example)
+}
+
+/// A class that the model does not have would only show in the middle of a step.
+fn labelled(example: Example, classes: usize, context: &Context) -> memfit::data::Result<Example> {
+    let y = example.get("y")?;
+    let label: Option<&i32> = bytemuck::try_cast_slice(y.bytes()).ok().and_then(|labels: &[i32]| labels.first());
+    match label {
+        Some(&label) if y.ty() == &TensorType::i32([]) => match usize::try_from(label) {
+            Ok(n) if n < classes => Ok(example),
+            _ => Err(DataError::bad(
+                context.place(),
+                format!("its label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
+            )),
+        },
+        _ => Err(DataError::bad(context.place(), format!("its label is {}, not one class", y.ty()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_augmentation_is_answered_with_the_known_ones() {
+        for (said, expected) in [
+            ("flop", "there is no augmentation \"flop\" (did you mean \"flip\"?)"),
+            ("rotate:much", "\"rotate:much\": what stands behind the colon must be a number"),
+            ("rotate:-3", "must be a number"),
+        ] {
+            let error = augmentation(said, [8, 8]).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(expected), "{said}: {error}");
+        }
+        for said in ["flip", "rotate:5", "pad-crop", "cutout:3", "brightness:0.1", "contrast", "flip-vertical"] {
+            assert!(augmentation(said, [8, 8]).is_ok(), "{said}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What the command line adds to the folder of a run: the run file that says all of it again, the names of the classes, and
+//! the weights alone. The rest of the folder is `memfit::train`'s.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use memfit::data::image::Channels;
+use memfit::exec::Executor;
+use memfit::exec::weights::Match;
+use memfit::nn::Mode;
+use memfit::plan::{MicroBatch, plan};
+use memfit::train::run_dir::{Which, read};
+use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
+
+use crate::data::Opened;
+use crate::failure::{bad_data, usage};
+use crate::run::{Facts, Run, read_file};
+use crate::spec::{Said, Spec};
+
+const RUN_FILE: &str = "run.toml";
+const CLASSES: &str = "classes.txt";
+/// Parameters and running statistics of the best checkpoint.
+pub const WEIGHTS: &str = "weights.safetensors";
+
+/// A folder under runs/ that is not there yet.
+pub fn free(name: &str) -> Result<PathBuf> {
+    let runs = Path::new("runs");
+    std::fs::create_dir_all(runs).map_err(bad_data).context("the folder runs/ cannot be made; give --out")?;
+    for n in 1.. {
+        let folder = runs.join(format!("{name}-{n}"));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(bad_data(format!("{} cannot be made: {e}; give --out", folder.display()))),
+        }
+    }
+    unreachable!("there are enough numbers")
+}
+
+/// Writes down what the run is: with what the data said, so that it needs them no more.
+pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Result<()> {
+    let mut said = said.clone();
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    said.set("model", "name", run.name.as_str());
+    let input: Vec<i64> = run.model.input().map_err(usage)?.into_iter().map(count).collect();
+    said.set("model", "input", input);
+    match run.model {
+        memfit::Model::Gpt(ref gpt) => said.set("model", "vocabulary", count(gpt.vocabulary)),
+        _ => said.set("model", "classes", count(run.model.classes())),
+    }
+    said.set("memory", "threads", count(run.threads));
+    if let Some(budget) = run.request.budget {
+        said.set("memory", "budget", i64::try_from(budget).unwrap_or(i64::MAX));
+    }
+    write(&folder.join(RUN_FILE), &said.to_toml())?;
+    let escaped: Vec<String> = opened.classes.iter().map(|c| c.escape_default().to_string()).collect();
+    write(&folder.join(CLASSES), &(escaped.join("\n") + "\n"))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))
+}
+
+/// What was said about the run of a folder.
+pub fn said(folder: &Path) -> Result<Said> {
+    let path = folder.join(RUN_FILE);
+    if !path.is_file() {
+        let problem = format!("{} is not the folder of a run: it has no {RUN_FILE}", folder.display());
+        return Err(usage(problem));
+    }
+    read_file(&path)
+}
+
+/// A trained model that only answers: its best weights on a plan without training.
+pub struct Trained {
+    pub spec: Spec,
+    pub run: Run,
+    pub session: Session<CpuExecutor>,
+    pub classes: Vec<String>,
+    /// After so many steps.
+    pub step: u32,
+}
+
+impl Trained {
+    /// From the best checkpoint, or the last where no best was found yet.
+    pub fn open(folder: &Path, batch: Option<usize>, threads: Option<usize>, json: bool) -> Result<Trained> {
+        let mut said = said(folder)?;
+        if let Some(threads) = threads {
+            said.say("--threads", "memory", "threads", i64::try_from(threads).unwrap_or(i64::MAX));
+        }
+        let spec = said.spec().map_err(usage)?;
+        let run = Run::new(&spec, &Facts::default(), json)?;
+        let saved = read(folder, Which::Best).or_else(|_| read(folder, Which::Last))?;
+        let executor = CpuExecutor::new(run.threads)?;
+        let batch = batch.unwrap_or(run.request.batch);
+        let request = Request { micro_batch: MicroBatch::Off, budget: None, batch, ..run.request.clone() };
+        let source = |rows: usize| -> Result<_, SourceError> {
+            let graph = run.model.build(rows, Mode::Eval)?.graph;
+            Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])
+        };
+        let plan = plan(&source, executor.target(), &request)?;
+        let needed = plan.states.len();
+        let mut session = Session::new(executor, plan, run.seed)?;
+        let found = session.load_weights(saved.tensors(), Match::Common)?;
+        if found != needed {
+            let name = saved.tensors().display();
+            return Err(bad_data(format!(
+                "{name} has {found} of the model's {needed} weights; was {RUN_FILE} changed?"
+            )));
+        }
+        let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
+        let classes = names.lines().map(unescape).collect();
+        Ok(Trained { spec, classes, session, step: saved.checkpoint.step, run })
+    }
+
+    pub fn class(&self, index: usize) -> String {
+        self.classes.get(index).cloned().unwrap_or_else(|| index.to_string())
+    }
+
+    pub fn channels(&self) -> Result<Channels> {
+        match self.run.model.input().map_err(usage)?[..] {
+            [_, _, 1] => Ok(Channels::Grey),
+            [_, _, 3] => Ok(Channels::Rgb),
+            _ => Err(usage(format!("{} does not read images", self.run.name))),
+        }
+    }
+}
+
+/// What [`str::escape_default`] made.
+fn unescape(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some('r') => text.push('\r'),
+                Some('u') => {
+                    let hex: String = rest.by_ref().skip(1).take_while(|c| *c != '}').collect();
+                    text.extend(u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32));
+                }
+                Some(other) => text.push(other),
+                None => {}
+            },
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Writes the weights of the best checkpoint, or those of the session where there is none.
+pub fn export(folder: &Path, session: &mut Session<CpuExecutor>, path: &Path) -> Result<()> {
+    if let Ok(best) = read(folder, Which::Best)
+        && best.checkpoint.step != session.steps()
+    {
+        session.load_weights(best.tensors(), Match::Common)?;
+    }
+    Ok(session.save_weights(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn names_of_classes_survive_being_written_down() {
+        for name in ["cat", "a b", "\n", "\t", "\\", "'", "\"", "é", "漢", "\u{1f600}", "a\\nb"] {
+            assert_eq!(unescape(&name.escape_default().to_string()), name);
+        }
+    }
+}
