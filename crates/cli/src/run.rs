@@ -56,10 +56,13 @@ impl TrainRun {
     pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
         let mut said = match &args.resume {
             Some(folder) => {
-                if args.overrides != Overrides::default() || args.skip_bad {
-                    return Err(usage("--resume goes on with the run as it was; only --epochs and --steps may change"));
+                let may_change = Overrides { lr: None, host_budget: None, ..args.overrides.clone() };
+                if may_change != Overrides::default() {
+                    return Err(usage(
+                        "--resume goes on with the run as it was; --epochs, --steps, --lr and --host-budget may change",
+                    ));
                 }
-                run_dir::said(folder)?
+                said_besides(run_dir::said(folder)?, &args.overrides)?
             }
             None => said(&args.overrides)?,
         };
@@ -209,10 +212,14 @@ fn frozen(model: &Model, spec: &ModelSpec) -> Result<HashSet<String>> {
 
 /// What a run file says, with what was typed besides it.
 pub fn said(o: &Overrides) -> Result<Said> {
-    let mut said = match &o.file {
+    let said = match &o.file {
         Some(path) => read_file(path)?,
         None => Said::default(),
     };
+    said_besides(said, o)
+}
+
+fn said_besides(mut said: Said, o: &Overrides) -> Result<Said> {
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let path = |p: &PathBuf| p.to_string_lossy().into_owned();
     if let Some(model) = &o.model {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{check_error, command, event, events, memfit, stdout, temporary};
+use common::{Scratch, check_error, command, event, events, memfit, stdout, temporary};
 use serde_json::Value;
 
 const RESNET: [&str; 7] = ["plan", "--model", "resnet18", "--input", "64x64x3", "--batch", "16"];
@@ -145,12 +145,11 @@ fn a_saved_plan_trains_to_the_same_bits() {
     let run = ["--batch", "64", "--threads", "2", "--micro-batch", "16", "--optimizer", "momentum"];
     event(&[&["plan", "--save", &file][..], &run].concat());
     let weights = |extra: &[&str]| {
-        let out = temporary("weights.safetensors").display().to_string();
+        let scratch = Scratch::new("weights");
+        let out = scratch.path("run");
         let args = [&["train", "--steps", "12", "--out", &out], extra].concat();
         assert!(memfit(&args).status.success(), "{args:?}");
-        let bytes = std::fs::read(&out).expect("the weights");
-        std::fs::remove_file(out).expect("they were written");
-        bytes
+        std::fs::read(scratch.path("run/weights.safetensors")).expect("the weights")
     };
     let planned = ["--batch", "64", "--threads", "2", "--optimizer", "momentum", "--plan", &file];
     assert!(weights(&planned) == weights(&run));

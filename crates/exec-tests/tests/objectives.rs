@@ -137,6 +137,11 @@ fn a_frozen_batch_norm_uses_its_running_statistics_and_keeps_them() -> Result<()
     let batch = common::zoo_batch(&graph, BATCH, 9);
     frozen.step(&batch.views(), 0.1, Clock::default())?;
     assert_eq!(statistics(&frozen)?, before);
+    // In micro-batches too, which they no longer forbid.
+    let micro = Request { micro_batch: MicroBatch::Exactly(2), ..Request::new(BATCH) };
+    let mut split = engine(2, &|n| Ok(train(n)), &training, &micro, Options::default())?;
+    split.step(&batch.views(), 0.1, Clock::default())?;
+    assert_eq!(statistics(&split)?, before);
     // With all of it as in evaluation the loss is the same; with none of it, another.
     let loss_of = |forward: &dyn Fn(usize) -> (Graph, ValueId)| -> Result<f32> {
         let mut plain = engine(2, &|n| Ok(forward(n)), &sgd(0.9), &request, Options::default())?;

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -14,8 +15,41 @@ pub fn memfit(args: &[&str]) -> Output {
 /// What this machine was calibrated to must not change what a test sees.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
-    command.args(args).env("XDG_CONFIG_HOME", "/nowhere").env_remove("COLUMNS");
+    command.args(args).env("XDG_CONFIG_HOME", "/nowhere").env_remove("COLUMNS").current_dir(&SCRATCH.0);
     command
+}
+
+/// Where the binary runs: what it makes there is no part of the repository.
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new("run"));
+
+/// A folder of this test in the temporary folder.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let folder = temporary(name);
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        Scratch(folder)
+    }
+
+    /// A file or folder in it, as an argument.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().expect("it lies in the folder")).expect("a temporary folder");
+        std::fs::write(&path, content).expect("a temporary file");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Whether it is there does not matter any more.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 pub fn stdout(output: &Output) -> String {

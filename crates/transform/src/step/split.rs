@@ -126,8 +126,10 @@ fn statistics(graph: &Graph) -> Result<Vec<Statistic>> {
     Ok(found)
 }
 
+/// Those that change something: what a frozen layer would have updated stays as it is.
 fn batch_updates(graph: &Graph) -> impl Iterator<Item = &Node> {
-    graph.nodes().iter().filter(|n| matches!(n.op, Op::BatchUpdate(_)))
+    let is_donated = |v: &ValueId| graph.donations.iter().any(|d| d.new == *v);
+    graph.nodes().iter().filter(move |n| matches!(n.op, Op::BatchUpdate(_)) && n.outputs.iter().any(is_donated))
 }
 
 fn is_state(graph: &Graph, v: ValueId) -> bool {

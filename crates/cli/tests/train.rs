@@ -1,0 +1,190 @@
+//! `memfit train` as a person meets it: it learns, stops when asked, goes on to the same bits, and leaves a folder that can
+//! be judged and asked.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{Scratch, check_error, command, event, events, memfit, stdout};
+use serde_json::Value;
+
+fn last<'a>(events: &'a [Value], name: &str) -> &'a Value {
+    events.iter().rfind(|e| e["event"] == name).unwrap_or_else(|| panic!("there is no {name}"))
+}
+
+#[test]
+fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
+    let scratch = Scratch::new("default");
+    let (code, events) = events(&["train", "--out", &scratch.path("run")]);
+    assert_eq!(code, 0);
+    let plan = &events[0];
+    let bytes = |key: &str| plan[key].as_u64().unwrap_or_else(|| panic!("{key} is a number"));
+    assert!(bytes("budget_bytes") < bytes("free_tools_bytes"));
+    assert!(bytes("arena_bytes") <= bytes("budget_bytes"));
+    assert!(bytes("recomputed_ops") > 0);
+    let done = last(&events, "done");
+    assert!(done["test_accuracy"].as_f64().expect("a number") >= 0.975, "{done}");
+    assert_eq!(done["run_dir"], scratch.path("run").as_str());
+    // The same model from its folder: the best checkpoint, so at least as good.
+    let judged = event(&["eval", &scratch.path("run")]);
+    assert!(judged["scores"]["accuracy"].as_f64() >= done["test_accuracy"].as_f64(), "{judged}");
+}
+
+/// All states of the last checkpoint of a run.
+fn states(scratch: &Scratch, run: &str) -> Vec<u8> {
+    let json = std::fs::read_to_string(scratch.path(&format!("{run}/last.json"))).expect("a checkpoint");
+    let json: Value = serde_json::from_str(&json).expect("it is JSON");
+    let name = json["checkpoint"]["tensors"]["name"].as_str().unwrap_or_else(|| panic!("{json} names its tensors"));
+    std::fs::read(scratch.path(&format!("{run}/{name}"))).expect("its tensors")
+}
+
+#[test]
+fn a_run_that_is_stopped_goes_on_to_the_same_bits() {
+    let scratch = Scratch::new("stopped");
+    let train = |args: &[&str]| memfit(&[&["train"], args].concat());
+    assert!(train(&["--epochs", "3", "--out", &scratch.path("whole")]).status.success());
+    // In the middle of an epoch, and then at the end of one.
+    assert!(train(&["--steps", "50", "--epochs", "3", "--out", &scratch.path("parts")]).status.success());
+    assert!(train(&["--resume", &scratch.path("parts"), "--steps", "88"]).status.success());
+    assert!(train(&["--resume", &scratch.path("parts"), "--steps", "132"]).status.success());
+    assert!(states(&scratch, "whole") == states(&scratch, "parts"));
+    check_error(&["train", "--out", &scratch.path("whole")], 2, &["holds a run already", "resume"]);
+    check_error(&["train", "--resume", &scratch.path("whole"), "--batch", "64"], 2, &["as it was"]);
+    check_error(&["train", "--resume", &scratch.path("nothing")], 2, &["nothing", "not the folder of a run"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
+    let scratch = Scratch::new("interrupted");
+    let folder = scratch.path("run");
+    let mut child = command(&["train", "--epochs", "500", "--json", "--out", &folder])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let steps = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""))).take(20);
+    assert_eq!(steps.count(), 20);
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let error: Value = serde_json::from_str(rest.last().expect("it says something")).expect("it is JSON");
+    assert_eq!((&error["event"], &error["kind"]), (&"error".into(), &"interrupted".into()));
+    let stopped: u64 = rest.iter().filter(|l| l.contains("\"event\":\"step\"")).count() as u64 + 20;
+    let (code, events) = events(&["train", "--resume", &folder, "--steps", &(stopped + 5).to_string()]);
+    let first = events.iter().find(|e| e["event"] == "step").expect("it goes on");
+    assert_eq!((code, first["step"].as_u64()), (0, Some(stopped)));
+    let whole = scratch.path("whole");
+    assert!(
+        memfit(&["train", "--epochs", "500", "--steps", &(stopped + 5).to_string(), "--out", &whole]).status.success()
+    );
+    assert!(states(&scratch, "whole") == states(&scratch, "run"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_an_error_and_loses_nothing() {
+    let scratch = Scratch::new("full");
+    let folder = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "10", "--out", &folder]).status.success());
+    let before = states(&scratch, "run");
+    // No file may be larger than 100 KiB, which the weights are.
+    let script = "ulimit -f 100; exec \"$@\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_memfit"), "train", "--resume", &folder, "--steps", "60"])
+        .output()
+        .expect("a shell");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    assert!(message.contains("cannot save") && message.contains(&folder), "{message}");
+    assert!(states(&scratch, "run") == before);
+    assert!(memfit(&["train", "--resume", &folder, "--steps", "12"]).status.success());
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_with_the_cure() {
+    let scratch = Scratch::new("damaged");
+    let folder = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "10", "--out", &folder]).status.success());
+    let json = scratch.path("run/last.json");
+    let text = std::fs::read_to_string(&json).expect("a checkpoint");
+    std::fs::write(&json, text.replacen("10", "11", 1)).expect("it can be damaged");
+    check_error(&["train", "--resume", &folder], 4, &["last.json", "best.json"]);
+    std::fs::write(&json, &text).expect("it can be mended");
+    let tensors = std::fs::read_dir(&folder).expect("a folder").filter_map(Result::ok).map(|e| e.path());
+    for path in tensors.filter(|p| p.extension().is_some_and(|e| e == "safetensors")) {
+        let mut bytes = std::fs::read(&path).expect("tensors");
+        let end = bytes.len() - 1;
+        bytes[end] ^= 1;
+        std::fs::write(&path, bytes).expect("it can be damaged");
+    }
+    check_error(&["train", "--resume", &folder], 4, &["step-", "safetensors"]);
+}
+
+#[test]
+fn run_files_are_checked_key_by_key() {
+    let scratch = Scratch::new("files");
+    for (text, code, expected) in [
+        ("[train]\nbacth = 3", 2, &["run.toml", "bacth", "did you mean \"batch\""][..]),
+        ("[memory]\nbudget = \"12 parsecs\"", 2, &["run.toml", "memory.budget", "12 parsecs"]),
+        ("[train]\nbatch = \"many\"", 2, &["train.batch", "whole number"]),
+        ("[model]\nname = \"resnet18\"", 2, &["resnet18 needs data"]),
+        ("[model]\nname = \"resnet18\"\n[data]\ntrain = \"nowhere\"", 4, &["nowhere", "no such file or folder"]),
+        ("[data]\naugment = [\"flop\"]", 2, &["data.augment is for images"]),
+        ("[model]\nfreeze = [\"layer9\"]", 2, &["\"layer9\"", "conv1, conv2, conv3, fc"]),
+        ("[model]\nfreeze = [\"*\"]", 2, &["every parameter is frozen"]),
+        ("[train]\nmonitor = \"charm\"", 2, &["charm", "accuracy"]),
+        ("[memory]\nbudget = \"1KiB\"", 3, &["no plan can fit"]),
+        ("[memory]\nhost_budget = 100", 3, &["host budget"]),
+        ("not toml", 2, &["run.toml", "line 1"]),
+    ] {
+        let file = scratch.write("run.toml", text);
+        check_error(&["train", &file, "--out", &scratch.path("run")], code, expected);
+    }
+    check_error(&["train", &scratch.path("absent.toml")], 2, &["absent.toml", "memfit init"]);
+}
+
+#[test]
+fn init_writes_a_file_that_trains() {
+    let scratch = Scratch::new("init");
+    let file = scratch.path("digits.toml");
+    assert!(memfit(&["init", &file]).status.success());
+    check_error(&["init", &file], 2, &["is there already"]);
+    let (code, events) = events(&["train", &file, "--epochs", "1", "--out", &scratch.path("run")]);
+    assert_eq!((code, &events[0]["batch"]), (0, &32.into()));
+    let plan = stdout(&memfit(&["plan", &file]));
+    assert!(plan.starts_with("digits, batch 32"), "{plan}");
+}
+
+#[test]
+fn frozen_layers_save_memory_and_stay_as_they_are() {
+    let scratch = Scratch::new("frozen");
+    let whole = event(&["plan"]);
+    let frozen = event(&["plan", "--freeze", "conv1", "--freeze", "conv2"]);
+    let bytes = |e: &Value, key: &str| e[key].as_u64().expect("a number");
+    assert!(bytes(&frozen, "optimizer_bytes") < bytes(&whole, "optimizer_bytes"));
+    assert!(bytes(&frozen, "keep_all_bytes") < bytes(&whole, "keep_all_bytes"));
+    let weights = |run: &str| std::fs::read(scratch.path(&format!("{run}/weights.safetensors"))).expect("weights");
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    assert!(memfit(&["train", "--steps", "20", "--out", &first]).status.success());
+    let from = scratch.path("first/weights.safetensors");
+    // A head for other classes starts anew; everything before it is frozen.
+    let args = ["train", "--weights", &from, "--classes", "12", "--freeze", "conv*", "--steps", "20", "--out", &second];
+    let (code, events) = events(&args);
+    let taken = last(&events, "weights");
+    assert_eq!((code, &taken["taken"], &taken["of"]), (0, &15.into(), &17.into()), "{taken}");
+    let tensor = |file: &[u8], name: &str| -> Vec<u8> {
+        let size = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
+        let header: Value = serde_json::from_slice(&file[8..8 + size]).expect("a header");
+        let range = &header[name]["data_offsets"];
+        let at = |i: usize| 8 + size + range[i].as_u64().expect("an offset") as usize;
+        file[at(0)..at(1)].to_vec()
+    };
+    let (before, after) = (weights("first"), weights("second"));
+    for name in ["conv1/conv/weight", "conv1/bn/scale", "conv1/bn/mean", "conv3/bn/var"] {
+        assert_eq!(tensor(&before, name), tensor(&after, name), "{name}");
+    }
+}
