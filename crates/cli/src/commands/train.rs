@@ -109,6 +109,7 @@ fn begin(run: &TrainRun, executor: CpuExecutor, opened: &Opened) -> Result<Start
     let plan = planned.plan;
     let run_dir = RunDir::create(&folder, &plan, &labels)?;
     run_dir::describe(&folder, &run.said, &run.run, opened)?;
+    resident::give_back();
     let mut session = Session::new(executor, plan, run.run.seed)?;
     if let Some(path) = &run.spec.model.weights {
         start_from(&mut session, path, run.run.json)?;
