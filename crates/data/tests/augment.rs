@@ -130,7 +130,8 @@ fn a_turn_by_a_right_angle_moves_pixels_and_by_another_mixes_them() {
         let want = 3.0 * (4.0 + cos * dy + sin * dx) - 2.0 * (4.0 + cos * dx - sin * dy);
         assert!((out[y * 9 + c] - want).abs() < 1e-4, "{y} {c}");
     }
-    let mut eighth = image(5, 5, 3, &pool);
+    let (large, mut eighth) = (image(9, 9, 3, &pool), image(9, 9, 3, &pool));
+    let view = View { pixels: large.bytes(), size: [9, 9], channels: 3 };
     turn(view, std::f32::consts::FRAC_PI_4, Resample::Triangle, eighth.bytes_mut());
     assert_eq!(eighth.bytes()[..3], [0, 0, 0], "corners come in from outside");
     let turned = |i| rotate(30.0)(example(9, 9, &pool), &Context::new(&pool, 1, 0, i)).expect("it is an image");

@@ -179,7 +179,10 @@ fn characters(path: &Path, pool: &BytePool) -> Result<Text> {
     let present = seen.bytes().iter().map(|bits| bits.count_ones() as usize).sum();
     let lease = pool.take((present * size_of::<char>()) as u64)?;
     let mut alphabet = Vec::with_capacity(present);
-    alphabet.extend(('\0'..=char::MAX).filter(|c| seen.bytes()[*c as usize / 8] >> (*c as usize % 8) & 1 == 1));
+    for (byte, bits) in seen.bytes().iter().enumerate().filter(|(_, bits)| **bits != 0) {
+        let codes = (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| (byte * 8 + bit) as u32);
+        alphabet.extend(codes.filter_map(char::from_u32));
+    }
     let width = match present {
         0..=256 => TokenWidth::U8,
         257..=65_536 => TokenWidth::U16,
