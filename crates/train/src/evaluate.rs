@@ -7,7 +7,7 @@ use memfit_plan::Phase;
 
 use crate::error::{Result, TrainError};
 use crate::fit::Flow;
-use crate::metrics::{LABELS, LOGITS, Scores, Tally, Task};
+use crate::metrics::{LABELS, LOGITS, Metric, Scores, Tally, Task};
 use crate::session::{Session, views};
 
 /// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the pool.
@@ -46,6 +46,14 @@ impl Judge {
             what: "evaluation, for the logits of one micro-batch,".into(),
         })?;
         Ok(Judge { task, classes, room })
+    }
+
+    /// Whether there is such a score, before it takes an epoch to find out.
+    pub fn check(&self, metric: Metric) -> Result<()> {
+        match Tally::new(self.task, self.classes).has(metric) {
+            true => Ok(()),
+            false => Err(TrainError::NoMetric { metric, task: self.task }),
+        }
     }
 
     /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `heard`, which is told the number

@@ -66,7 +66,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         let test = match &data.test {
             Some(data) => {
-                Some(Test { data, judge: Judge::new(session, options.task, &options.feed.test_pool)?, loader: None })
+                let judge = Judge::new(session, options.task, &options.feed.test_pool)?;
+                judge.check(options.metric)?;
+                Some(Test { data, judge, loader: None })
             }
             None => None,
         };
@@ -257,7 +259,8 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     fn judged(&mut self, scores: Scores) -> Result<()> {
         let (metric, step) = (self.options.metric, self.session.steps());
-        let value = scores.get(metric).ok_or(TrainError::NoMetric { metric, task: scores.task })?;
+        // A metric that there is not was refused at the start.
+        let value = scores.get(metric).unwrap_or(f64::NAN);
         let evaluation = Evaluation { step, scores };
         self.progress.evaluation = Some(evaluation);
         self.progress.evaluations += 1;
