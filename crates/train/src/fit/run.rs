@@ -291,12 +291,11 @@ impl<'a, E: Executor> Fit<'a, E> {
     }
 
     fn save_if_due(&mut self) -> Result<()> {
-        let save = &self.options.save;
-        let step = self.session.steps();
-        let since = step - self.saved.step.unwrap_or(0).min(step);
-        let by_steps = save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n) && self.saved.step != Some(step));
-        let by_time = save.time.is_some_and(|time| since > 0 && self.saved.at.elapsed() >= time);
-        if self.saved.due || by_steps || by_time { self.save(&[Which::Last]) } else { Ok(()) }
+        let (save, step) = (&self.options.save, self.session.steps());
+        let by_steps = || save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n));
+        let by_time = || save.time.is_some_and(|time| self.saved.at.elapsed() >= time);
+        let moved = self.saved.step != Some(step);
+        if self.saved.due || (moved && (by_steps() || by_time())) { self.save(&[Which::Last]) } else { Ok(()) }
     }
 
     /// Never after a loss that is not a number: then what was saved before remains.
