@@ -8,7 +8,7 @@ use memfit::nn::optim::Optimizer;
 use memfit::plan::MicroBatch;
 use memfit::plan::Target;
 use memfit::plan::bytes;
-use memfit::{Clip, Model, Precision, Request, Subject, Training};
+use memfit::{Model, Precision, Request, Subject, Training};
 
 use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
 use crate::failure::usage;
@@ -88,7 +88,7 @@ impl Run {
         Ok(Run {
             name,
             model,
-            training: Training { update: optimizer.update, clip: Clip::None, frozen: Default::default(), precision },
+            training: Training { precision, ..Training::new(optimizer.update) },
             request,
             profile_file,
             optimizer: optimizer_name,

@@ -56,7 +56,7 @@ impl Target for GpuExecutor {
         Layout::new(graph, group, self.gpu.limits.alignment).bytes
     }
 
-    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, profile: &Profile) -> f64 {
         let root = graph.node(group.root());
         let mut bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
         let (mut launches, mut flops) = (1, 0);

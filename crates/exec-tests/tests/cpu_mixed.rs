@@ -12,7 +12,7 @@ use memfit_ir::{Builder, TensorType, philox};
 use memfit_nn::zoo::{Digits, Gpt};
 use memfit_nn::{Mode, Model};
 use memfit_plan::{MicroBatch, Phase, Request, plan};
-use memfit_transform::{Clip, Half, Precision, Training, forward_in, step};
+use memfit_transform::{Half, Precision, Training, forward_in, step};
 
 const BF16: Precision = Precision::Mixed(Half::Bf16);
 const F16: Precision = Precision::Mixed(Half::F16);
@@ -31,7 +31,7 @@ fn gpt() -> Model {
 
 fn adam(precision: Precision) -> Training {
     let update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
-    Training { update, clip: Clip::None, frozen: Default::default(), precision }
+    Training { precision, ..Training::new(update) }
 }
 
 fn trainer(model: &Model, training: &Training, micro_batch: usize) -> Engine<CpuExecutor> {

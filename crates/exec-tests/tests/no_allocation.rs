@@ -4,7 +4,6 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{engine, zoo_batch};
@@ -13,10 +12,10 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::Result;
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
-use memfit_nn::Mode;
 use memfit_nn::zoo::Gpt;
+use memfit_nn::{Mode, Model};
 use memfit_plan::{MicroBatch, Phase, Request};
-use memfit_transform::{Clip, Precision, Training};
+use memfit_transform::{Clip, Training};
 
 struct Counting;
 
@@ -95,7 +94,7 @@ fn convnet(batch: usize) -> Result<(Graph, ValueId)> {
 
 fn gpt(batch: usize) -> Result<(Graph, ValueId)> {
     let model = Gpt { layers: 2, width: 32, heads: 4, sequence: 24, vocabulary: 10 };
-    let forward = model.build(batch, Mode::Train).unwrap();
+    let forward = Model::Gpt(model).build(batch, Mode::Train).unwrap();
     Ok((forward.graph, forward.loss))
 }
 
@@ -106,7 +105,7 @@ fn step(engine: &mut Engine<CpuExecutor>, views: &[(&str, TensorView)], step: u3
 
 fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize) {
     let update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
-    let training = Training { update, clip: Clip::GlobalNorm(1.0), frozen: HashSet::new(), precision: Precision::F32 };
+    let training = Training { clip: Clip::GlobalNorm(1.0), ..Training::new(update) };
     let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
     let start = LIVE.load(Ordering::SeqCst);
     PEAK.store(start, Ordering::SeqCst);

@@ -67,12 +67,7 @@ const MIB: f64 = 1048576.0;
 fn bench(workload: &Workload, rounds: usize) -> Result<(), Error> {
     let model = model(workload.name)?;
     let executor = CpuExecutor::new(2)?;
-    let training = Training {
-        update: Optimizer::from_name(workload.optimizer)?.update,
-        clip: Clip::None,
-        frozen: Default::default(),
-        precision: Precision::F32,
-    };
+    let training = Training::new(Optimizer::from_name(workload.optimizer)?.update);
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
     let source = |micro_batch| programs(&model, &training, workload.batch, micro_batch);
     let start = Instant::now();

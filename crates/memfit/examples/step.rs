@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let executor = CpuExecutor::new(threads)?;
     let update = Optimizer::momentum().update;
-    let training = Training { update, clip: Clip::None, frozen: Default::default(), precision };
+    let training = Training { precision, ..Training::new(update) };
     let start = Instant::now();
     let plan = plan_model(&model, &training, executor.target(), &Request::new(batch))?;
     println!(

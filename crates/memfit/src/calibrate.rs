@@ -40,7 +40,8 @@ pub fn calibrate<E: Executor>(
     let launch = fastest(make()?, launches()?)?.as_secs_f64() / LAUNCHES as f64;
     progress("memory bandwidth");
     let stream = fastest(make()?, stream()?)?.as_secs_f64() - launch;
-    let bytes = 3.0 * 4.0 * STREAM as f64 / stream.max(1e-9);
+    // Two tensors are read and one is written, of which memory moves each byte about three times: see `Target::seconds`.
+    let bytes = 5.0 * 4.0 * STREAM as f64 / stream.max(1e-9);
     let mut seconds_per_flop = 0.0;
     for side in SIDES {
         progress(&format!("products of {side}x{side} matrices"));

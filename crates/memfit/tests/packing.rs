@@ -4,17 +4,12 @@ use memfit::exec::Executor;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::{MicroBatch, survey};
-use memfit::{Clip, CpuExecutor, Model, Plan, Request, Training, programs};
+use memfit::{CpuExecutor, Model, Plan, Request, Training, programs};
 
 /// The fastest plan and the smallest.
 fn plans(model: &Model, batch: usize, micro_batch: usize) -> [Plan; 2] {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    let training = Training {
-        update: Optimizer::adam().update,
-        clip: Clip::None,
-        frozen: Default::default(),
-        precision: Default::default(),
-    };
+    let training = Training::new(Optimizer::adam().update);
     let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
     let source = |micro_batch| programs(model, &training, batch, micro_batch);
     let survey = survey(&source, cpu.target(), &request).expect("a survey");

@@ -7,11 +7,11 @@ use memfit::nn::optim::Optimizer;
 use memfit::plan::save::{Labels, SaveError, load, save};
 use memfit::plan::{MicroBatch, Place, Segment};
 use memfit::{
-    Clip, Clock, CpuExecutor, Engine, Model, Options, Plan, Precision, Request, TensorView, Training, survey_model,
+    Clock, CpuExecutor, Engine, Model, Options, Plan, Precision, Request, TensorView, Training, survey_model,
 };
 
 fn training(precision: Precision) -> Training {
-    Training { update: Optimizer::adam().update, clip: Clip::None, frozen: Default::default(), precision }
+    Training { precision, ..Training::new(Optimizer::adam().update) }
 }
 
 fn labels() -> Labels {

@@ -7,16 +7,11 @@ use memfit::exec::weights::{Match, WeightsError};
 use memfit::ir::op::StateClass;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::StateSlot;
-use memfit::{Clip, CpuExecutor, Engine, Model, Options, Request, Training, plan_model};
+use memfit::{CpuExecutor, Engine, Model, Options, Request, Training, plan_model};
 
 fn engine(classes: usize, seed: u64) -> Engine<CpuExecutor> {
     let model = Model::from_name("digits").unwrap().with_classes(classes).unwrap();
-    let training = Training {
-        update: Optimizer::adam().update,
-        clip: Clip::None,
-        frozen: Default::default(),
-        precision: Default::default(),
-    };
+    let training = Training::new(Optimizer::adam().update);
     let cpu = CpuExecutor::new(1).unwrap();
     let plan = plan_model(&model, &training, cpu.target(), &Request::new(2)).unwrap();
     let mut engine = Engine::new(cpu, plan, Options::default()).unwrap();

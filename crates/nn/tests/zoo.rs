@@ -189,7 +189,7 @@ fn states_have_names_and_shapes_that_a_person_knows() {
 #[test]
 fn a_gpt_block_is_attention_then_mlp_with_the_norms_in_front() {
     let gpt = Gpt { layers: 1, width: 8, heads: 2, sequence: 4, vocabulary: 16 };
-    let graph = gpt.build(2, Mode::Train).unwrap().graph;
+    let graph = Model::Gpt(gpt).build(2, Mode::Train).unwrap().graph;
     let ops: Vec<String> = graph
         .nodes()
         .iter()

@@ -7,7 +7,7 @@ use memfit_transform::{Group, Needed, copy_state};
 
 use crate::error::PlanError;
 use crate::flow::{Flow, not_in_place, read_too_late};
-use crate::lifetime::{Buffer, buffers, live_bytes};
+use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
 use crate::order::{Effort, order};
 use crate::profile::Profile;
 use crate::target::Target;
@@ -83,7 +83,9 @@ impl Draft {
         let buffers = buffers(flow, order);
         let live = live_bytes(&buffers, order.len());
         let groups: Vec<Group> = order.iter().map(|&i| groups[i as usize].clone()).collect();
-        let seconds = groups.iter().map(|g| shop.target.seconds(&graph, g, shop.profile)).collect();
+        let fresh = fresh_bytes(&buffers, &groups);
+        let seconds =
+            groups.iter().zip(fresh).map(|(g, fresh)| shop.target.seconds(&graph, g, fresh, shop.profile)).collect();
         Draft { phase, graph, groups, buffers, live, seconds }
     }
 
@@ -108,6 +110,19 @@ impl Draft {
     pub fn peak_with_accumulators(&self) -> u64 {
         self.peak() + self.accumulator_bytes()
     }
+}
+
+/// Bytes that each step writes into buffers which begin with it.
+fn fresh_bytes(buffers: &[Buffer], groups: &[Group]) -> Vec<u64> {
+    let mut fresh = vec![0; groups.len()];
+    for buffer in buffers {
+        if let Owner::Values(values) = &buffer.owner
+            && groups.get(buffer.lower).is_some_and(|g| values.first().is_some_and(|v| g.writes.contains(v)))
+        {
+            fresh[buffer.lower] += buffer.size;
+        }
+    }
+    fresh
 }
 
 pub fn accumulator_bytes(graph: &Graph) -> u64 {

@@ -272,8 +272,11 @@ impl Survey<'_> {
             if micro.others.iter().any(|d| too_large_to_bind(d, self.target).is_some()) {
                 continue;
             }
+            let keeping_all = micro.training[0].draft.peak();
             for (c, candidate) in micro.training.iter().enumerate() {
-                if too_large_to_bind(&candidate.draft, self.target).is_some() {
+                // Making values again is for saving memory: a gain in time alone would be within the error of prediction.
+                let is_vain = candidate.recomputed > 0 && candidate.draft.peak() >= keeping_all;
+                if is_vain || too_large_to_bind(&candidate.draft, self.target).is_some() {
                     continue;
                 }
                 let peak = micro.pinned(&candidate.draft) + candidate.draft.peak();

@@ -36,9 +36,9 @@ impl Constant {
 }
 
 impl Default for Profile {
-    /// Two AVX-512 cores with 18 GB/s of memory bandwidth.
+    /// Two AVX-512 cores.
     fn default() -> Self {
-        Profile { name: "default".into(), gflops: 150.0, gbytes: 18.0, launch_us: 3.0 }
+        Profile { name: "default".into(), gflops: 270.0, gbytes: 28.0, launch_us: 3.0 }
     }
 }
 
@@ -137,6 +137,6 @@ mod tests {
             let problem = Profile::from_toml(text).expect_err(text);
             assert!(problem.contains(expected), "{text}: {problem}");
         }
-        assert_eq!(Profile::from_toml("gbytes = 30").map(|p| (p.gflops, p.gbytes)), Ok((150.0, 30.0)));
+        assert_eq!(Profile::from_toml("gbytes = 30").map(|p| (p.gflops, p.gbytes)), Ok((270.0, 30.0)));
     }
 }

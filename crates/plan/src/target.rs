@@ -10,8 +10,8 @@ pub trait Target {
     /// Bytes of temporary memory that the group's kernel uses.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64;
 
-    /// Predicted seconds of the group's kernel.
-    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64;
+    /// Predicted seconds of the group's kernel, which writes `fresh` bytes elsewhere than over what it reads.
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64;
 
     /// Every placement starts at a multiple of this; a power of two.
     fn alignment(&self) -> u64;

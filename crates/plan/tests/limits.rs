@@ -5,7 +5,7 @@ use memfit_ir::op::{Init, Update};
 use memfit_ir::{Builder, Graph, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
-use memfit_transform::{Clip, Group, Precision, Training, split_step, step};
+use memfit_transform::{Group, Training, split_step, step};
 
 const ALIGNMENT: u64 = 256;
 
@@ -20,7 +20,7 @@ impl Target for Device {
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
-    fn seconds(&self, graph: &Graph, group: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
         group.writes.iter().map(|&v| graph.ty(v).bytes() as f64).sum::<f64>() + 1e6
     }
     fn alignment(&self) -> u64 {
@@ -59,7 +59,7 @@ fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {
     b.output("loss", loss);
     let graph = b.finish();
     let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
-    let training = Training { update, clip: Clip::None, frozen: Default::default(), precision: Precision::F32 };
+    let training = Training::new(update);
     if micro == batch {
         return vec![(Phase::Step, step(&graph, loss, &training).unwrap())];
     }

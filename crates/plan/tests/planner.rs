@@ -4,7 +4,7 @@ use memfit_ir::op::{Init, MatMul, StateClass, Update};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
-use memfit_transform::{Clip, Group, Training, split_step, step};
+use memfit_transform::{Group, Training, split_step, step};
 
 /// Every kernel takes 100 bytes of scratch and a second.
 struct Paper;
@@ -13,7 +13,7 @@ impl Target for Paper {
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         100
     }
-    fn seconds(&self, _: &Graph, _: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
         1.0
     }
     fn alignment(&self) -> u64 {
@@ -38,8 +38,8 @@ impl Target for Apart {
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         Paper.scratch_bytes(graph, group)
     }
-    fn seconds(&self, graph: &Graph, group: &Group, profile: &Profile) -> f64 {
-        Paper.seconds(graph, group, profile)
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64 {
+        Paper.seconds(graph, group, fresh, profile)
     }
     fn alignment(&self) -> u64 {
         Paper.alignment()
@@ -78,7 +78,7 @@ fn forward(batch: usize) -> (Graph, ValueId) {
 
 fn training() -> Training {
     let update = Update::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
-    Training { update, clip: Clip::None, frozen: Default::default(), precision: Default::default() }
+    Training::new(update)
 }
 
 fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {

@@ -3,7 +3,7 @@
 use memfit_ir::op::{Init, Update};
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_plan::{MicroBatch, Phase, PlanError, Profile, Request, Survey, Target, survey};
-use memfit_transform::{Clip, Group, Precision, Training, step};
+use memfit_transform::{Group, Training, step};
 
 /// A product takes a second, all else next to nothing; no scratch.
 struct Even;
@@ -12,7 +12,7 @@ impl Target for Even {
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
-    fn seconds(&self, graph: &Graph, group: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
         let products = group.nodes.iter().filter(|&&n| matches!(graph.node(n).op, Op::MatMul(_))).count();
         products as f64 + 1e-3
     }
@@ -50,7 +50,7 @@ fn chain(layers: usize) -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error
     let loss = b.mean(h)?;
     b.output("loss", loss);
     let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
-    let training = Training { update, clip: Clip::None, frozen: Default::default(), precision: Precision::F32 };
+    let training = Training::new(update);
     Ok(vec![(Phase::Step, step(&b.finish(), loss, &training)?)])
 }
 

@@ -34,6 +34,10 @@ pub enum Error {
     Unreached { param: String },
     #[error("the parameter \"{name}\" is to be frozen, but the model has none of this name")]
     UnknownFrozen { name: String },
+    #[error("an objective's loss is to be the output \"{name}\", but the model has none of this name")]
+    UnknownLoss { name: String },
+    #[error("the objective \"{loss}\" trains nothing: no parameter that is not frozen is meant by {trains}")]
+    IdleObjective { loss: String, trains: String },
     #[error("there is nothing to train: the model has no parameter that is not frozen")]
     NothingToTrain,
     #[error("gradients can be clipped at a positive finite number only, not at {limit}")]

@@ -6,6 +6,7 @@
 pub mod checkpoint;
 pub mod copy_state;
 pub mod error;
+mod freeze;
 pub mod grad;
 pub mod group;
 pub mod masks;
@@ -14,6 +15,7 @@ pub mod precision;
 pub mod prune;
 pub mod recompute;
 pub mod samples;
+pub mod scope;
 pub mod step;
 
 pub use checkpoint::checkpoint;
@@ -25,4 +27,4 @@ pub use masks::{save_masks, save_masks_before};
 pub use precision::{Half, Precision, forward_in};
 pub use prune::prune;
 pub use recompute::{Fate, Recomputed, end_of_forward, recompute};
-pub use step::{Clip, Split, Training, split_step, step};
+pub use step::{Clip, Objective, Split, Training, split_step, step};

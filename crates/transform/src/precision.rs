@@ -83,8 +83,7 @@ pub(crate) fn round(job: &mut Job) -> Result<()> {
     let Some(half) = job.training.precision.half() else { return Ok(()) };
     let points = Points::new(&job.graph);
     let found = rounded(&job.graph, half, &points.activations(), &[])?;
-    job.loss = found.of[job.loss.index()];
-    job.params.iter_mut().for_each(|v| *v = found.of[v.index()]);
+    job.params.iter_mut().chain(&mut job.losses).for_each(|v| *v = found.of[v.index()]);
     job.stored = found.pairs;
     job.graph = found.graph;
     Ok(())
@@ -103,7 +102,7 @@ pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
     let at: Vec<bool> = flows.iter().enumerate().map(|(i, f)| *f && points.leaves_chain(ValueId(i as u32))).collect();
     let found = rounded(&job.graph, half, &at, &job.stored)?;
     // A parameter's gradient is never rounded, even where it is an activation's too.
-    for v in job.grads.iter_mut().chain(&mut job.params).chain([&mut job.loss]).chain(&mut job.unscale) {
+    for v in job.grads.iter_mut().chain(&mut job.params).chain(&mut job.losses).chain(&mut job.unscale) {
         *v = found.of[v.index()];
     }
     job.graph = found.graph;

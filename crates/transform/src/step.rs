@@ -13,10 +13,12 @@ use memfit_ir::op::{State, StateClass, Update};
 use memfit_ir::{Graph, Op, TensorType, ValueId};
 
 use crate::error::{Error, Result};
+use crate::freeze::freeze;
 use crate::grad::{Cotangent, gradients};
 use crate::passes;
 use crate::precision::Precision;
 use crate::precision::scale::{self, Scaling};
+use crate::scope::matches;
 
 pub(crate) use split::accumulate;
 pub use split::{Split, split_step};
@@ -27,9 +29,28 @@ pub(crate) use update::{SCOPE, clip, scalar, sum_of_squares, update};
 pub struct Training {
     pub update: Update,
     pub clip: Clip,
-    /// The names of the parameters that stay as they are.
+    /// The names of the parameters that stay as they are. A batch norm with none else keeps its running statistics too.
     pub frozen: HashSet<String>,
     pub precision: Precision,
+    /// Losses of their own for parts of the model; all else is trained by the loss.
+    pub objectives: Vec<Objective>,
+}
+
+/// A second loss, as a generator's against its judge: some parameters follow it, and no others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    /// The output of the forward graph that is the loss, `f32[]`. It is an output of the step too.
+    pub loss: String,
+    /// What it trains: patterns as of [`crate::scope::matches`].
+    pub trains: Vec<String>,
+}
+
+impl Training {
+    /// All parameters in f32 by one loss, gradients as they are.
+    pub fn new(update: Update) -> Training {
+        let (clip, precision) = (Clip::None, Precision::F32);
+        Training { update, clip, frozen: HashSet::new(), precision, objectives: Vec::new() }
+    }
 }
 
 /// A limit on the gradients; positive and finite.
@@ -72,11 +93,14 @@ pub fn step(forward: &Graph, loss: ValueId, training: &Training) -> Result<Graph
 pub(crate) struct Job<'a> {
     pub(crate) graph: Graph,
     pub(crate) training: &'a Training,
-    pub(crate) loss: ValueId,
+    /// The loss, then those of the objectives.
+    pub(crate) losses: Vec<ValueId>,
     /// How much of the batch's loss this graph's loss is.
     pub(crate) share: f32,
     /// The parameters to train, in the order of the graph.
     pub(crate) params: Vec<ValueId>,
+    /// By parameter, which of the losses it follows.
+    pub(crate) follows: Vec<usize>,
     /// One for each parameter, once they are known.
     pub(crate) grads: Vec<ValueId>,
     /// Of mixed precision: an activation, and what its readers read instead.
@@ -94,16 +118,38 @@ pub(crate) struct Job<'a> {
 impl<'a> Job<'a> {
     fn new(forward: &Graph, loss: ValueId, training: &'a Training, share: f32) -> Result<Job<'a>> {
         training.clip.check()?;
-        check_loss(forward, loss)?;
+        let mut losses = vec![loss];
+        for objective in &training.objectives {
+            let name = objective.loss.clone();
+            losses.push(forward.output(&name).ok_or(Error::UnknownLoss { name })?);
+        }
+        losses.iter().try_for_each(|&loss| check_loss(forward, loss))?;
         let params = trained(forward, &training.frozen)?;
-        Ok(Job::at(forward.clone(), training, loss, share, params))
+        let follows = followed(forward, &params, &training.objectives)?;
+        Ok(Job { follows, ..Job::at(freeze(forward, &training.frozen)?, training, losses, share, params) })
     }
 
-    fn at(graph: Graph, training: &'a Training, loss: ValueId, share: f32, params: Vec<ValueId>) -> Job<'a> {
-        let (grads, stored, arrivals) = (Vec::new(), Vec::new(), Vec::new());
+    fn at(graph: Graph, training: &'a Training, losses: Vec<ValueId>, share: f32, params: Vec<ValueId>) -> Job<'a> {
+        let (follows, grads, stored, arrivals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (unscale, scaling, squares) = (None, None, None);
-        Job { graph, training, loss, share, params, grads, stored, arrivals, unscale, scaling, squares }
+        Job { graph, training, losses, share, params, follows, grads, stored, arrivals, unscale, scaling, squares }
     }
+
+    /// What the sum of each loss over the micro-batches is called.
+    pub(crate) fn loss_names(&self) -> Vec<String> {
+        let others = self.training.objectives.iter().map(|o| o.loss.clone());
+        std::iter::once(LOSS.to_string()).chain(others).collect()
+    }
+}
+
+/// By parameter, which loss it follows: the first objective that names it, or the loss itself.
+fn followed(forward: &Graph, params: &[ValueId], objectives: &[Objective]) -> Result<Vec<usize>> {
+    let means = |o: &Objective, v: ValueId| o.trains.iter().any(|p| matches(p, &state_of(forward, v).name));
+    if let Some(o) = objectives.iter().find(|o| !params.iter().any(|&v| means(o, v))) {
+        return Err(Error::IdleObjective { loss: o.loss.clone(), trains: o.trains.join(", ") });
+    }
+    let of = |&v: &ValueId| objectives.iter().position(|o| means(o, v)).map_or(0, |i| i + 1);
+    Ok(params.iter().map(of).collect())
 }
 
 fn check_loss(forward: &Graph, loss: ValueId) -> Result<()> {
@@ -127,14 +173,20 @@ fn trained(forward: &Graph, frozen: &HashSet<String>) -> Result<Vec<ValueId>> {
 
 pub(crate) fn differentiate(job: &mut Job) -> Result<()> {
     let seed = scale::seed(job)?.map_or(Cotangent::Constant(job.share), Cotangent::Value);
-    let found = gradients(&job.graph, &[(job.loss, seed)], &job.params)?;
+    let mut grads = vec![None; job.params.len()];
+    for (i, &loss) in job.losses.iter().enumerate() {
+        let of: Vec<usize> = (0..job.params.len()).filter(|&p| job.follows[p] == i).collect();
+        let params: Vec<ValueId> = of.iter().map(|&p| job.params[p]).collect();
+        let found = gradients(&job.graph, &[(loss, seed)], &params)?;
+        of.into_iter().zip(found.of).for_each(|(p, grad)| grads[p] = grad);
+        job.arrivals.extend(found.arrivals);
+        job.graph = found.graph;
+    }
     let given =
-        job.params.iter().zip(&found.of).map(|(&param, grad)| {
+        job.params.iter().zip(grads).map(|(&param, grad)| {
             grad.ok_or_else(|| Error::Unreached { param: state_of(&job.graph, param).name.clone() })
         });
     job.grads = given.collect::<Result<_>>()?;
-    job.arrivals = found.arrivals;
-    job.graph = found.graph;
     Ok(())
 }
 

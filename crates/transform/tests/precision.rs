@@ -8,7 +8,7 @@ use memfit_transform::{Clip, Error, Half, Precision, Training, forward_in, split
 
 fn training(precision: Precision, clip: Clip) -> Training {
     let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
-    Training { update, clip, frozen: HashSet::new(), precision }
+    Training { clip, precision, ..Training::new(update) }
 }
 
 const BF16: Precision = Precision::Mixed(Half::Bf16);

@@ -8,13 +8,13 @@ use std::collections::{HashMap, HashSet};
 use common::{Tensor, evaluate, input, noise};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, Result, TensorType, ValueId, verify};
-use memfit_transform::{Clip, Error, Precision, Split, Training, prune, split_step, step};
+use memfit_transform::{Clip, Error, Split, Training, prune, split_step, step};
 
 const SGD: Update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
 const ADAM: Update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
 
 fn training(update: Update, clip: Clip, frozen: &[&str]) -> Training {
-    Training { update, clip, frozen: frozen.iter().map(|s| s.to_string()).collect(), precision: Precision::F32 }
+    Training { clip, frozen: frozen.iter().map(|s| s.to_string()).collect(), ..Training::new(update) }
 }
 
 /// Two linear layers, the mean of squares; with a batch norm between them if asked for.

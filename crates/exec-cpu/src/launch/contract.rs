@@ -77,6 +77,11 @@ pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
     group.writes.iter().rev().find(fits).copied()
 }
 
+/// Whether a contraction has one filter a channel.
+pub fn is_depthwise(graph: &Graph, node: &Node) -> bool {
+    matches!(Contraction::new(graph, node), Contraction::Conv(shape, _) if shape.is_depthwise())
+}
+
 fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node, fed: Fed) -> usize {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();

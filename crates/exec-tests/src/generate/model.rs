@@ -1,7 +1,7 @@
 //! Random models: graphs of layers with branches, their parameters and a scalar loss, and the training step of them. A
 //! model is a function of its draws and the batch size: with the same draws it has the same layers at every batch size.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
@@ -59,7 +59,7 @@ impl Recipe {
             _ => Update::Adam { beta1: 0.9, beta2: 0.99, eps: 0.1, weight_decay, decoupled: draws.flip() },
         };
         let clip = draws.pick(&[Clip::None, Clip::None, Clip::Value(0.05), Clip::GlobalNorm(0.5)]);
-        Training { update, clip, frozen: HashSet::new(), precision: Precision::F32 }
+        Training { clip, ..Training::new(update) }
     }
 
     /// One training step on a batch.

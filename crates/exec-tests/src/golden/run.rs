@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass, Update};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
-use memfit_transform::{Clip, Precision, Training, step};
+use memfit_transform::{Training, step};
 
 use super::optimizer::clock;
 use super::{Attrs, Named, gpt, sequential};
@@ -56,8 +56,7 @@ impl RunCase {
         let forward = self.graph()?;
         self.check_after(&forward)?;
         let loss = forward.output("loss").expect("the forward graph has this output");
-        let training =
-            Training { update: self.update, clip: Clip::None, frozen: HashSet::new(), precision: Precision::F32 };
+        let training = Training::new(self.update);
         Ok(step(&forward, loss, &training)?)
     }
 

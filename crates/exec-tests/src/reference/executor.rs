@@ -113,7 +113,7 @@ impl Target for ReferenceExecutor {
         0
     }
 
-    fn seconds(&self, _: &Graph, _: &Group, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
         0.0
     }
 

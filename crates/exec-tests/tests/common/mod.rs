@@ -3,8 +3,6 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
-use std::collections::HashSet;
-
 use memfit_exec::{Engine, Executor, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
@@ -13,7 +11,7 @@ use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, 
 use memfit_ir::op::{CLOCK, LEARNING_RATE, Update};
 use memfit_ir::{DType, Graph, TensorType, ValueId, philox};
 use memfit_plan::{Phase, Request, plan};
-use memfit_transform::{Clip, Grouping, Precision, Training, split_step, step};
+use memfit_transform::{Grouping, Training, split_step, step};
 use proptest::test_runner::{Config, RngSeed};
 
 /// Reproducible, so that a change that breaks nothing fails nothing. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look further.
@@ -139,7 +137,7 @@ pub fn zoo_batch(graph: &Graph, batch: usize, seed: u64) -> Batch {
 
 pub fn sgd(momentum: f32) -> Training {
     let update = Update::Sgd { momentum, nesterov: false, weight_decay: 0.0 };
-    Training { update, clip: Clip::None, frozen: HashSet::new(), precision: Precision::F32 }
+    Training::new(update)
 }
 
 /// A state of an engine.

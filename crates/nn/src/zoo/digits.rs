@@ -1,8 +1,7 @@
 //! A small convnet for small images, such as the 8×8 digits that come with memfit.
 
-use super::Forward;
-use super::frame::classifier;
-use crate::error::Result;
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
+
 use crate::layers::{
     Activation, BatchNorm, Conv2d, ConvBn, Dense, Padding, Pool, conv_bn, dense, dropout, flatten, max_pool,
 };
@@ -23,17 +22,16 @@ impl Default for Digits {
 }
 
 impl Digits {
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
-        classifier(batch, &self.input, |b, x| {
-            let x = conv_bn(b, mode, "conv1", x, conv(32))?;
-            let x = conv_bn(b, mode, "conv2", x, conv(32))?;
-            let x = max_pool(b, "pool", x, Pool::new(2))?;
-            let x = conv_bn(b, mode, "conv3", x, conv(64))?;
-            // Not pooled to one pixel: where a stroke is tells a 6 from a 9.
-            let x = flatten(b, x)?;
-            let x = dropout(b, mode, x, self.dropout)?;
-            dense(b, "fc", x, Dense::new(self.classes))
-        })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let x = conv_bn(b, mode, "conv1", x, conv(32))?;
+        let x = conv_bn(b, mode, "conv2", x, conv(32))?;
+        let x = max_pool(b, "pool", x, Pool::new(2))?;
+        let x = conv_bn(b, mode, "conv3", x, conv(64))?;
+        // Not pooled to one pixel: where a stroke is tells a 6 from a 9.
+        let x = flatten(b, x)?;
+        let x = dropout(b, mode, x, self.dropout)?;
+        dense(b, "fc", x, Dense::new(self.classes))
     }
 }
 

@@ -3,10 +3,7 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::classifier;
 use super::inverted::{InvertedResidual, inverted_residual, same_conv};
-use crate::error::Result;
 use crate::layers::{Activation, BatchNorm, Dense, SqueezeExcite, conv_bn, dense, dropout};
 use crate::{Initializer, Mode};
 
@@ -36,15 +33,14 @@ impl Default for EfficientNetB0 {
 }
 
 impl EfficientNetB0 {
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
-        classifier(batch, &self.input, |b, x| {
-            let x = b.scope("features", |b| features(b, mode, x))?;
-            let x = b.global_avg_pool(x)?;
-            b.scope("classifier", |b| {
-                let x = dropout(b, mode, x, self.dropout)?;
-                let limit = 1.0 / (self.classes.max(1) as f32).sqrt();
-                dense(b, "fc", x, Dense { init: Initializer::Uniform { limit }, ..Dense::new(self.classes) })
-            })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let x = b.scope("features", |b| features(b, mode, x))?;
+        let x = b.global_avg_pool(x)?;
+        b.scope("classifier", |b| {
+            let x = dropout(b, mode, x, self.dropout)?;
+            let limit = 1.0 / (self.classes.max(1) as f32).sqrt();
+            dense(b, "fc", x, Dense { init: Initializer::Uniform { limit }, ..Dense::new(self.classes) })
         })
     }
 }

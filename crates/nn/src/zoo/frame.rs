@@ -1,47 +1,83 @@
 //! What every model has around its layers: the inputs `x` and `y`, the loss, the outputs, and the check of the sizes
 //! that a person gave.
 
-use memfit_ir::{Builder, Result as GraphResult, TensorType, ValueId};
+use memfit_ir::{Builder, DType, Result as GraphResult, TensorType};
 
-use super::Forward;
+use super::{Forward, Model};
+use crate::Mode;
 use crate::error::Result;
 use crate::layers::elements;
 use crate::loss;
 
-/// From predictions and labels to a scalar.
-pub type Loss = fn(&mut Builder, ValueId, ValueId) -> GraphResult<ValueId>;
-
-/// A model from f32 samples to i32 classes.
-pub fn classifier(
-    batch: usize,
-    sample: &[usize],
-    body: impl FnOnce(&mut Builder, ValueId) -> GraphResult<ValueId>,
-) -> Result<Forward> {
-    let x = TensorType::f32([&[batch], sample].concat());
-    forward(x, TensorType::i32([batch]), classes_loss, body)
+/// What a model is trained for: what its labels are, and how it is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// One of several classes for a sample: i32 labels, softmax.
+    Classes,
+    /// The next token at each position: i32 labels, softmax.
+    Tokens,
+    /// Yes or no for each pixel and mask: labels in 0…1, sigmoid.
+    Masks,
 }
 
-/// Inputs, then `body` from x to the logits, then the loss and the outputs.
-pub fn forward(
-    x: TensorType,
-    y: TensorType,
-    loss: Loss,
-    body: impl FnOnce(&mut Builder, ValueId) -> GraphResult<ValueId>,
-) -> Result<Forward> {
+/// What the labels of a training step are. Evaluation always has plain ones.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Labels {
+    /// A distribution over the classes for every sample, instead of one class; for mixed samples. Of classes only.
+    pub soft: bool,
+    /// The share of each label that is spread over all classes. Not of masks.
+    pub smoothing: f32,
+}
+
+/// Inputs, then the model from x to the logits, then the loss and the outputs.
+pub fn forward(model: &Model, batch: usize, mode: Mode, labels: Labels) -> Result<Forward> {
+    let labels = if mode == Mode::Train { labels } else { Labels::default() };
+    let shape = [&[batch], &model.input()?[..]].concat();
+    let dtype = if model.task() == Task::Tokens { DType::I32 } else { DType::F32 };
+    let x = TensorType::new(dtype, shape);
     let mut b = Builder::new();
     b.scope("x", |b| check(b, &x))?;
+    b.scope("y", |b| check_labels(b, model.task(), labels))?;
+    let y = labels_of(model, &x, labels);
     let x = b.input("x", x)?;
     let y = b.input("y", y)?;
-    let logits = body(&mut b, x)?;
-    let loss = loss(&mut b, logits, y)?;
+    let logits = model.logits(&mut b, mode, x)?;
+    let loss = match model.task() {
+        Task::Masks => loss::binary_cross_entropy(&mut b, logits, y),
+        Task::Classes if labels.soft => loss::cross_entropy(&mut b, logits, y, labels.smoothing),
+        Task::Classes | Task::Tokens => loss::sparse_cross_entropy(&mut b, logits, y, labels.smoothing),
+    }?;
     b.output("loss", loss);
     b.output("logits", logits);
     Ok(Forward { graph: b.finish(), logits, loss })
 }
 
-/// Softmax over the last axis, i32 labels.
-pub fn classes_loss(b: &mut Builder, logits: ValueId, labels: ValueId) -> GraphResult<ValueId> {
-    loss::sparse_cross_entropy(b, logits, labels, 0.0)
+fn labels_of(model: &Model, x: &TensorType, labels: Labels) -> TensorType {
+    match model.task() {
+        Task::Classes if labels.soft => TensorType::f32([x.shape[0], model.classes()]),
+        Task::Classes => TensorType::i32([x.shape[0]]),
+        Task::Tokens => TensorType::i32(x.shape.to_vec()),
+        Task::Masks => {
+            let mut shape = x.shape.to_vec();
+            if let Some(channels) = shape.last_mut() {
+                *channels = model.classes();
+            }
+            TensorType::f32(shape)
+        }
+    }
+}
+
+fn check_labels(b: &Builder, task: Task, labels: Labels) -> GraphResult<()> {
+    if labels.soft && task != Task::Classes {
+        return b.fail("only samples with one class each can have a distribution over the classes as label");
+    }
+    if labels.smoothing != 0.0 && task == Task::Masks {
+        return b.fail("the labels of masks cannot be smoothed");
+    }
+    if !(0.0..1.0).contains(&labels.smoothing) {
+        return b.fail(format!("labels can be smoothed by 0 up to less than 1, not by {}", labels.smoothing));
+    }
+    Ok(())
 }
 
 fn check(b: &Builder, x: &TensorType) -> GraphResult<()> {

@@ -1,12 +1,9 @@
 //! A GPT: token and position embeddings, transformer blocks with causal attention, a head of its own (not tied to the
 //! embedding). Predicts the next token at every position.
 
-use memfit_ir::{Builder, Result as GraphResult, TensorType, ValueId};
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::{classes_loss, forward};
 use super::transformer::{TransformerBlock, transformer_block};
-use crate::error::Result;
 use crate::init::Fans;
 use crate::layers::{Activation, Dense, Embedding, SelfAttention, dense, embedding, layer_norm};
 use crate::{Initializer, Mode};
@@ -32,18 +29,16 @@ impl Default for Gpt {
 }
 
 impl Gpt {
-    pub fn build(&self, batch: usize, _mode: Mode) -> Result<Forward> {
-        let tokens = TensorType::i32([batch, self.sequence]);
-        forward(tokens.clone(), tokens, classes_loss, |b, ids| {
-            let mut x = self.embed(b, ids)?;
-            let block = self.block();
-            for i in 0..self.layers {
-                x = b.scope("blocks", |b| transformer_block(b, i, x, &block))?;
-            }
-            let x = layer_norm(b, "ln_f", x, EPS)?;
-            let head = Dense { units: self.vocabulary, bias: false, init: Initializer::Normal { std: STD } };
-            dense(b, "head", x, head)
-        })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, _mode: Mode, ids: ValueId) -> GraphResult<ValueId> {
+        let mut x = self.embed(b, ids)?;
+        let block = self.block();
+        for i in 0..self.layers {
+            x = b.scope("blocks", |b| transformer_block(b, i, x, &block))?;
+        }
+        let x = layer_norm(b, "ln_f", x, EPS)?;
+        let head = Dense { units: self.vocabulary, bias: false, init: Initializer::Normal { std: STD } };
+        dense(b, "head", x, head)
     }
 
     fn embed(&self, b: &mut Builder, ids: ValueId) -> GraphResult<ValueId> {

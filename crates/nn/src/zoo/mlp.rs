@@ -1,8 +1,7 @@
 //! The multi-layer perceptron: dense layers with ReLU between them.
 
-use super::frame::classifier;
-use super::{Forward, option};
-use crate::error::Result;
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
+
 use crate::layers::{Dense, dense};
 use crate::{Initializer, Mode};
 
@@ -19,21 +18,18 @@ impl Default for Mlp {
 }
 
 impl Mlp {
-    pub fn build(&self, batch: usize, _mode: Mode) -> Result<Forward> {
-        let [features, units @ ..] = &self.sizes[..] else {
-            return option("mlp", "it has no layers; give the sizes of features, hidden layers and classes".into());
-        };
-        classifier(batch, &[*features], |b, mut x| {
-            if units.is_empty() {
-                return b.fail(format!("an mlp of {:?} has no layer; give features and classes at least", self.sizes));
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, _mode: Mode, mut x: ValueId) -> GraphResult<ValueId> {
+        let units = self.sizes.get(1..).unwrap_or_default();
+        if units.is_empty() {
+            return b.fail(format!("an mlp of {:?} has no layer; give features and classes at least", self.sizes));
+        }
+        for (i, &n) in units.iter().enumerate() {
+            x = dense(b, format!("fc{}", i + 1), x, Dense { init: Initializer::HE_NORMAL, ..Dense::new(n) })?;
+            if i + 1 < units.len() {
+                x = b.relu(x)?;
             }
-            for (i, &n) in units.iter().enumerate() {
-                x = dense(b, format!("fc{}", i + 1), x, Dense { init: Initializer::HE_NORMAL, ..Dense::new(n) })?;
-                if i + 1 < units.len() {
-                    x = b.relu(x)?;
-                }
-            }
-            Ok(x)
-        })
+        }
+        Ok(x)
     }
 }

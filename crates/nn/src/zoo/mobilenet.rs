@@ -2,10 +2,7 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::classifier;
 use super::inverted::{InvertedResidual, inverted_residual, same_conv};
-use crate::error::Result;
 use crate::layers::{Activation, BatchNorm, Dense, SqueezeExcite, activation, conv_bn, dense, dropout};
 use crate::{Initializer, Mode};
 
@@ -68,20 +65,19 @@ impl MobileNetV3 {
         MobileNetV3 { size, input: [224, 224, 3], classes: 1000, dropout: 0.2 }
     }
 
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
         let (rows, head, hidden) = match self.size {
             Size::Small => (&SMALL[..], 576, 1024),
             Size::Large => (&LARGE[..], 960, 1280),
         };
-        classifier(batch, &self.input, |b, x| {
-            let x = b.scope("features", |b| features(b, mode, x, rows, head))?;
-            let x = b.global_avg_pool(x)?;
-            b.scope("classifier", |b| {
-                let x = dense(b, "fc1", x, fc(hidden))?;
-                let x = activation(b, x, HS)?;
-                let x = dropout(b, mode, x, self.dropout)?;
-                dense(b, "fc2", x, fc(self.classes))
-            })
+        let x = b.scope("features", |b| features(b, mode, x, rows, head))?;
+        let x = b.global_avg_pool(x)?;
+        b.scope("classifier", |b| {
+            let x = dense(b, "fc1", x, fc(hidden))?;
+            let x = activation(b, x, HS)?;
+            let x = dropout(b, mode, x, self.dropout)?;
+            dense(b, "fc2", x, fc(self.classes))
         })
     }
 }

@@ -19,6 +19,7 @@ mod vit;
 
 pub use digits::Digits;
 pub use efficientnet::EfficientNetB0;
+pub use frame::{Labels, Task};
 pub use gpt::Gpt;
 pub use mlp::Mlp;
 pub use mobilenet::{MobileNetV3, Size};
@@ -27,7 +28,7 @@ pub use unet::Unet;
 pub use vgg::Vgg16;
 pub use vit::Vit;
 
-use memfit_ir::{Graph, ValueId};
+use memfit_ir::{Builder, Graph, Result as GraphResult, ValueId};
 
 use crate::Mode;
 use crate::error::{Error, Result};
@@ -111,16 +112,79 @@ impl Model {
 
     /// The forward graph for batches of this size.
     pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        self.build_with(batch, mode, Labels::default())
+    }
+
+    /// The same, with labels of another kind.
+    pub fn build_with(&self, batch: usize, mode: Mode, labels: Labels) -> Result<Forward> {
+        frame::forward(self, batch, mode, labels)
+    }
+
+    /// From a batch of samples to logits, appended to a graph: for models made of several, and for losses of one's own.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
         match self {
-            Model::Mlp(m) => m.build(batch, mode),
-            Model::Digits(m) => m.build(batch, mode),
-            Model::Vgg16(m) => m.build(batch, mode),
-            Model::Resnet(m) => m.build(batch, mode),
-            Model::MobileNetV3(m) => m.build(batch, mode),
-            Model::EfficientNetB0(m) => m.build(batch, mode),
-            Model::Unet(m) => m.build(batch, mode),
-            Model::Vit(m) => m.build(batch, mode),
-            Model::Gpt(m) => m.build(batch, mode),
+            Model::Mlp(m) => m.logits(b, mode, x),
+            Model::Digits(m) => m.logits(b, mode, x),
+            Model::Vgg16(m) => m.logits(b, mode, x),
+            Model::Resnet(m) => m.logits(b, mode, x),
+            Model::MobileNetV3(m) => m.logits(b, mode, x),
+            Model::EfficientNetB0(m) => m.logits(b, mode, x),
+            Model::Unet(m) => m.logits(b, mode, x),
+            Model::Vit(m) => m.logits(b, mode, x),
+            Model::Gpt(m) => m.logits(b, mode, x),
+        }
+    }
+
+    /// What it is trained for.
+    pub fn task(&self) -> Task {
+        match self {
+            Model::Unet(_) => Task::Masks,
+            Model::Gpt(_) => Task::Tokens,
+            Model::Mlp(_)
+            | Model::Digits(_)
+            | Model::Vgg16(_)
+            | Model::Resnet(_)
+            | Model::MobileNetV3(_)
+            | Model::EfficientNetB0(_)
+            | Model::Vit(_) => Task::Classes,
+        }
+    }
+
+    /// The shape of one sample: height, width, channels of an image; features of an MLP; tokens of a GPT.
+    pub fn input(&self) -> Result<Vec<usize>> {
+        Ok(match self {
+            Model::Mlp(m) => match m.sizes.first() {
+                Some(&features) => vec![features],
+                None => {
+                    return option(
+                        "mlp",
+                        "it has no layers; give the sizes of features, hidden layers and classes".into(),
+                    );
+                }
+            },
+            Model::Gpt(m) => vec![m.sequence],
+            Model::Digits(m) => m.input.to_vec(),
+            Model::Vgg16(m) => m.input.to_vec(),
+            Model::Resnet(m) => m.input.to_vec(),
+            Model::MobileNetV3(m) => m.input.to_vec(),
+            Model::EfficientNetB0(m) => m.input.to_vec(),
+            Model::Unet(m) => m.input.to_vec(),
+            Model::Vit(m) => m.input.to_vec(),
+        })
+    }
+
+    /// Classes, masks, or the tokens of a vocabulary: the width of what it gives.
+    pub fn classes(&self) -> usize {
+        match self {
+            Model::Mlp(m) => m.sizes.last().copied().unwrap_or(0),
+            Model::Digits(m) => m.classes,
+            Model::Vgg16(m) => m.classes,
+            Model::Resnet(m) => m.classes,
+            Model::MobileNetV3(m) => m.classes,
+            Model::EfficientNetB0(m) => m.classes,
+            Model::Unet(m) => m.outputs,
+            Model::Vit(m) => m.classes,
+            Model::Gpt(m) => m.vocabulary,
         }
     }
 
@@ -159,8 +223,7 @@ impl Model {
         Ok(self)
     }
 
-    /// The shape of one sample: height, width, channels of an image; features of an MLP (an image is flattened); the
-    /// sequence of a GPT.
+    /// Another shape of one sample; the features of an MLP may be an image, which is flattened.
     pub fn with_input(mut self, sample: &[usize]) -> Result<Model> {
         let image = || match *sample {
             [h, w, c] => Ok([h, w, c]),

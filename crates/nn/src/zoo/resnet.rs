@@ -2,9 +2,6 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::classifier;
-use crate::error::Result;
 use crate::layers::{BatchNorm, Conv2d, Dense, Padding, Pool, batch_norm, conv2d, dense, max_pool};
 use crate::{Initializer, Mode};
 
@@ -62,15 +59,14 @@ impl Resnet {
         Resnet { block, depths, stem: Stem::Imagenet, input: [224, 224, 3], classes: 1000 }
     }
 
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
-        classifier(batch, &self.input, |b, x| {
-            let mut x = self.stem(b, mode, x)?;
-            for (stage, &depth) in self.depths.iter().enumerate() {
-                x = b.scope(format!("layer{}", stage + 1), |b| self.stage(b, mode, x, stage, depth))?;
-            }
-            let x = b.global_avg_pool(x)?;
-            dense(b, "fc", x, Dense { init: Initializer::TORCH_UNIFORM, ..Dense::new(self.classes) })
-        })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let mut x = self.stem(b, mode, x)?;
+        for (stage, &depth) in self.depths.iter().enumerate() {
+            x = b.scope(format!("layer{}", stage + 1), |b| self.stage(b, mode, x, stage, depth))?;
+        }
+        let x = b.global_avg_pool(x)?;
+        dense(b, "fc", x, Dense { init: Initializer::TORCH_UNIFORM, ..Dense::new(self.classes) })
     }
 
     fn stem(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {

@@ -1,15 +1,11 @@
 //! U-Net with batch norm: convolutions and poolings down to a small image with many channels and up again, with the
 //! image of each level handed across. Gives one logit per pixel and mask.
 
-use memfit_ir::{Builder, Result as GraphResult, TensorType, ValueId};
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::forward;
-use crate::error::Result;
 use crate::layers::{
     Activation, BatchNorm, Conv2d, Conv2dTranspose, ConvBn, Padding, Pool, conv_bn, conv2d, conv2d_transpose, max_pool,
 };
-use crate::loss::binary_cross_entropy;
 use crate::{Initializer, Mode};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,26 +25,22 @@ impl Default for Unet {
 }
 
 impl Unet {
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
-        let [height, width, channels] = self.input;
-        let x = TensorType::f32([batch, height, width, channels]);
-        let y = TensorType::f32([batch, height, width, self.outputs]);
-        forward(x, y, binary_cross_entropy, |b, x| {
-            let Some((&bottom, levels)) = self.channels.split_last() else {
-                return b.fail("a unet needs the channels of at least one level");
-            };
-            let (mut x, mut skips) = (x, Vec::new());
-            for (level, &channels) in (1..).zip(levels) {
-                let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels))?;
-                x = b.scope(format!("down{level}"), |b| self.halve(b, skip))?;
-                skips.push((level, channels, skip));
-            }
-            x = b.scope("bottom", |b| double_conv(b, mode, x, bottom))?;
-            for (level, channels, skip) in skips.into_iter().rev() {
-                x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels))?;
-            }
-            conv2d(b, "out", x, Conv2d::new(self.outputs, 1))
-        })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let Some((&bottom, levels)) = self.channels.split_last() else {
+            return b.fail("a unet needs the channels of at least one level");
+        };
+        let (mut x, mut skips) = (x, Vec::new());
+        for (level, &channels) in (1..).zip(levels) {
+            let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels))?;
+            x = b.scope(format!("down{level}"), |b| self.halve(b, skip))?;
+            skips.push((level, channels, skip));
+        }
+        x = b.scope("bottom", |b| double_conv(b, mode, x, bottom))?;
+        for (level, channels, skip) in skips.into_iter().rev() {
+            x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels))?;
+        }
+        conv2d(b, "out", x, Conv2d::new(self.outputs, 1))
     }
 
     /// An odd image would come back one pixel smaller and not fit its skip.

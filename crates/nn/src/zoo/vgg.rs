@@ -3,9 +3,6 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::classifier;
-use crate::error::Result;
 use crate::layers::{Conv2d, Dense, Padding, Pool, conv2d, dense, dropout, flatten, max_pool};
 use crate::{Initializer, Mode};
 
@@ -27,12 +24,11 @@ impl Default for Vgg16 {
 }
 
 impl Vgg16 {
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
-        classifier(batch, &self.input, |b, x| {
-            let x = b.scope("features", |b| self.features(b, x))?;
-            let x = flatten(b, x)?;
-            b.scope("classifier", |b| self.classifier(b, mode, x))
-        })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let x = b.scope("features", |b| self.features(b, x))?;
+        let x = flatten(b, x)?;
+        b.scope("classifier", |b| self.classifier(b, mode, x))
     }
 
     fn features(&self, b: &mut Builder, mut x: ValueId) -> GraphResult<ValueId> {

@@ -4,10 +4,7 @@
 use memfit_ir::op::Init;
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use super::Forward;
-use super::frame::classifier;
 use super::transformer::{TransformerBlock, transformer_block};
-use crate::error::Result;
 use crate::layers::{Activation, Conv2d, Dense, SelfAttention, conv2d, dense, layer_norm};
 use crate::{Initializer, Mode};
 
@@ -32,14 +29,13 @@ impl Vit {
         Vit { patch: 16, layers: 12, width: 768, heads: 12, hidden: 3072, input: [224, 224, 3], classes: 1000 }
     }
 
-    pub fn build(&self, batch: usize, _mode: Mode) -> Result<Forward> {
-        classifier(batch, &self.input, |b, x| {
-            let patches = self.patches(b, x)?;
-            let x = self.tokens(b, patches)?;
-            let x = b.scope("encoder", |b| self.encoder(b, x))?;
-            // Zeros, so that every class starts equally likely.
-            dense(b, "head", x, Dense { init: Initializer::Zeros, ..Dense::new(self.classes) })
-        })
+    /// From samples to logits, appended to a graph.
+    pub fn logits(&self, b: &mut Builder, _mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let patches = self.patches(b, x)?;
+        let x = self.tokens(b, patches)?;
+        let x = b.scope("encoder", |b| self.encoder(b, x))?;
+        // Zeros, so that every class starts equally likely.
+        dense(b, "head", x, Dense { init: Initializer::Zeros, ..Dense::new(self.classes) })
     }
 
     /// Batch, patches, width.

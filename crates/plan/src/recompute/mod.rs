@@ -55,7 +55,8 @@ const RUNS: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
 /// Drafts of a program, from keeping all that the backward pass reads to keeping next to nothing. The first keeps all.
 pub fn candidates(phase: Phase, graph: Graph, shop: &Workshop, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
     let groups = group(&graph, shop.grouping);
-    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, shop.profile)).collect();
+    // What is made again lies in memory that was just used.
+    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, shop.profile)).collect();
     let all = Draft::new(phase, graph.clone(), shop, Effort::Full)?;
     let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
     let Some(end) = end_of_forward(&graph) else { return Ok(vec![free]) };

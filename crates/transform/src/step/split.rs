@@ -27,7 +27,7 @@ pub fn split_step(forward: &Graph, loss: ValueId, training: &Training, share: f3
         return Err(Error::Share { share });
     }
     let mut job = Job::new(forward, loss, training, share)?;
-    let mut end = whole_batch(forward, &job)?;
+    let mut end = whole_batch(&job)?;
     passes::run(passes::ACCUMULATE, &mut job)?;
     passes::run(passes::APPLY, &mut end)?;
     Ok(Split { accumulate: job.graph, apply: end.graph })
@@ -39,20 +39,23 @@ pub fn split_step(forward: &Graph, loss: ValueId, training: &Training, share: f3
 /// in the graph lose their purpose here and go with the next pruning.
 pub(crate) fn accumulate(job: &mut Job) -> Result<()> {
     check_updates(&job.graph)?;
-    let (params, grads, loss) = (job.params.clone(), job.grads.clone(), job.loss);
+    let (params, grads, losses) = (job.params.clone(), job.grads.clone(), job.losses.clone());
+    let names = job.loss_names();
     let statistics = statistics(&job.graph)?;
     let graph = &mut job.graph;
     graph.donations.clear();
-    graph.outputs.retain(|&(_, v)| v != loss);
+    graph.outputs.retain(|(_, v)| !losses.contains(v));
     for (param, grad) in params.into_iter().zip(grads) {
         let (name, scope) = (state_of(graph, param).name.clone(), scope_of(graph, param));
         add_to(graph, &name, grad, &scope)?;
     }
     let share = Op::Fill(Fill { value: job.share, dtype: DType::F32, shape: [].into() });
     let share = push(graph, share, &[], "")?;
-    let scope = scope_of(graph, loss);
-    let part = push(graph, Op::Binary(Binary::Mul), &[loss, share], &scope)?;
-    add_to(graph, LOSS, part, &scope)?;
+    for (name, loss) in names.iter().zip(losses) {
+        let scope = scope_of(graph, loss);
+        let part = push(graph, Op::Binary(Binary::Mul), &[loss, share], &scope)?;
+        add_to(graph, name, part, &scope)?;
+    }
     for Statistic { running, batch, scope } in statistics {
         if !is_state(graph, batch) {
             let name = state_of(graph, running).name.clone();
@@ -135,7 +138,8 @@ fn is_state(graph: &Graph, v: ValueId) -> bool {
 
 /// The graph that `apply` starts from: the trained parameters, their summed gradients, the loss and the updates of
 /// the running statistics.
-fn whole_batch<'a>(forward: &Graph, job: &Job<'a>) -> Result<Job<'a>> {
+fn whole_batch<'a>(job: &Job<'a>) -> Result<Job<'a>> {
+    let forward = &job.graph;
     let mut graph = Graph::new();
     let (mut params, mut grads) = (Vec::new(), Vec::new());
     for &param in &job.params {
@@ -143,14 +147,18 @@ fn whole_batch<'a>(forward: &Graph, job: &Job<'a>) -> Result<Job<'a>> {
         params.push(same_state(&mut graph, forward, param)?);
         grads.push(accumulator(&mut graph, name, forward.ty(param).clone(), &scope_of(forward, param))?);
     }
-    let loss = accumulator(&mut graph, LOSS, TensorType::f32([]), &scope_of(forward, job.loss))?;
-    let names = forward.outputs.iter().filter(|(_, v)| *v == job.loss).map(|(name, _)| name.clone());
-    graph.outputs = names.map(|name| (name, loss)).collect();
+    let mut losses = Vec::new();
+    for (name, &loss) in job.loss_names().iter().zip(&job.losses) {
+        let sum = accumulator(&mut graph, name, TensorType::f32([]), &scope_of(forward, loss))?;
+        let names = forward.outputs.iter().filter(|(_, v)| *v == loss).map(|(name, _)| name.clone());
+        graph.outputs.extend(names.map(|name| (name, sum)));
+        losses.push(sum);
+    }
     if graph.output(LOSS).is_none() {
-        graph.outputs.push((LOSS.into(), loss));
+        graph.outputs.push((LOSS.into(), losses[0]));
     }
     update_statistics(&mut graph, forward)?;
-    Ok(Job { grads, ..Job::at(graph, job.training, loss, 1.0, params) })
+    Ok(Job { grads, ..Job::at(graph, job.training, losses, 1.0, params) })
 }
 
 /// Every batch update of the model, on the sums of what it reads.
