@@ -67,6 +67,9 @@ pub enum TrainError {
     NoRun { folder: PathBuf },
     #[error("another process trains in {}; wait for it or give another folder", folder.display())]
     Busy { folder: PathBuf },
+    /// Programs take turns with their memory.
+    #[error("output \"{name}\" is there after a step and until anything else runs; read it before you evaluate")]
+    Gone { name: String },
     #[error("a run has at most {} steps", u32::MAX)]
     TooManySteps,
 }

@@ -177,7 +177,7 @@ impl<E: Executor> Session<E> {
         let plan = saved.plan.clone().for_target(executor.target()).map_err(broken)?;
         let mut engine = Engine::new(executor, plan, Options::default())?;
         engine.load(&saved.tensors, Match::Exact, |_| true)?;
-        Ok(Session { engine, step: saved.checkpoint.step, seed: saved.checkpoint.seed })
+        Ok(Session::at(engine, saved.checkpoint.step, saved.checkpoint.seed))
     }
 }
 
@@ -316,15 +316,14 @@ mod tests {
     use memfit_nn::zoo::Mlp;
     use memfit_nn::{Model, Optimizer};
     use memfit_plan::Request;
-    use memfit_transform::{Clip, Precision, Training};
+    use memfit_transform::Training;
 
     use super::*;
 
     /// A model whose states take several pieces to write.
     fn session() -> Session<CpuExecutor> {
         let model = Model::Mlp(Mlp { sizes: vec![40, 600, 5] });
-        let (clip, precision) = (Clip::None, Precision::F32);
-        let training = Training { update: Optimizer::adam().update, clip, frozen: Default::default(), precision };
+        let training = Training::new(Optimizer::adam().update);
         let cpu = CpuExecutor::new(1).unwrap();
         let programs = |rows| crate::programs(&|n, mode| Ok(model.build(n, mode)?), &training, 2, rows);
         let plan = memfit_plan::plan(&programs, cpu.target(), &Request::new(2)).unwrap();

@@ -39,7 +39,7 @@ fn word(event: &Event) -> String {
 fn everything_is_told_in_its_order() {
     let (name, mut session) = (folder("told"), session(digits(), 16, None, 3));
     let run = RunDir::create(&name, session.plan(), &Default::default()).unwrap();
-    let options = FitOptions { length: Period::Epochs(2), ..options(Some(run), Progress::default()) };
+    let options = options(Some(run), Progress::default());
     let (outcome, events) = events(&mut session, &datasets(16), &options);
     let outcome = outcome.unwrap();
     let words: Vec<String> = events.iter().map(word).collect();
@@ -182,7 +182,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_checkpoint_is_named(
 fn an_overflow_in_f16_is_a_skipped_step_and_never_a_checkpoint() {
     let (name, mut session) = (folder("f16"), Session::new(cpu(), f16_plan(), 3).unwrap());
     let run = RunDir::create(&name, session.plan(), &Default::default()).unwrap();
-    let options = FitOptions { length: Period::Epochs(2), ..options(Some(run), Progress::default()) };
+    let options = options(Some(run), Progress::default());
     let (outcome, events) = events(&mut session, &broken(&[3, 4, 5]), &options);
     assert_eq!(outcome.unwrap().why, Why::Done);
     let mut bad = false;
@@ -247,7 +247,7 @@ fn what_cannot_be_done_is_refused_with_a_cure() {
     let mut options = options(None, Progress::default());
     options.schedule = Schedule::constant(1e-3);
     let outcome = events(&mut session(digits(), 8, None, 3), &unknown, &options).0.unwrap();
-    assert_eq!(outcome.steps, 15, "a constant rate needs no length");
+    assert_eq!(outcome.steps, 10, "a constant rate needs no length");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
         Err(e) => return Err(e),
     };
     let mut options = options(Some(run), progress);
-    options.length = Period::Epochs(6);
+    options.length = Period::Epochs(4);
     options.save = SaveEvery { steps: Some(1), ..SaveEvery::default() };
     let flat = |tensors| {
         Dataset::from_tensors(tensors).unwrap().map(|mut example, context| {
@@ -114,7 +114,7 @@ fn killed_at_any_moment(untouched: &Untouched) {
     let mut moments = philox::uniform(3, "moments", 100_000).map(|x| f64::from(x + 1.0) / 2.0);
     while kills < KILLS {
         let mut process = start(&folder);
-        std::thread::sleep(Duration::from_secs_f64(moments.next().unwrap() * untouched.seconds * 0.6));
+        std::thread::sleep(Duration::from_secs_f64(moments.next().unwrap() * untouched.seconds * 0.5));
         // Only the process that was started here; if it has ended, nobody else has its number before it is waited for.
         process.kill().unwrap();
         let output = process.wait_with_output().unwrap();
