@@ -8,6 +8,7 @@ pub mod fixes;
 pub mod search;
 mod subject;
 
+pub use memfit_data as data;
 pub use memfit_exec as exec;
 pub use memfit_exec_cpu as cpu;
 #[cfg(feature = "gpu")]

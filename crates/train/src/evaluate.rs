@@ -1,7 +1,7 @@
 //! Judging a model by a data set: one pass, a micro-batch at a time.
 
 use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader};
-use memfit_exec::{Executor, TensorView};
+use memfit_exec::Executor;
 use memfit_ir::DType;
 use memfit_plan::Phase;
 
@@ -10,7 +10,8 @@ use crate::fit::Flow;
 use crate::metrics::{LABELS, LOGITS, Metric, Scores, Tally, Task};
 use crate::session::{Session, views};
 
-/// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the pool.
+/// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the
+/// pool.
 pub fn evaluate<E: Executor>(
     session: &mut Session<E>,
     data: &Dataset,
@@ -56,8 +57,8 @@ impl Judge {
         }
     }
 
-    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `heard`, which is told the number
-    /// of batches, says to stop.
+    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `heard`, which is told the
+    /// number of batches, says to stop.
     pub fn run<E: Executor>(
         &mut self,
         session: &mut Session<E>,
@@ -89,13 +90,5 @@ impl Judge {
                 Task::Masks => tally.add_masks(logits, bytemuck::cast_slice(labels)),
             }
         })
-    }
-}
-
-/// The number of rows of a batch for training, which must be what the plan takes.
-pub(crate) fn check_batch(batch: &[(&str, TensorView)], expected: usize) -> Result<()> {
-    match batch.iter().find_map(|(name, t)| Some((name, *t.shape.first()?)).filter(|(_, rows)| *rows != expected)) {
-        Some((name, rows)) => Err(TrainError::Batch { name: name.to_string(), rows, expected }),
-        None => Ok(()),
     }
 }

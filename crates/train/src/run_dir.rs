@@ -1,8 +1,8 @@
 //! The folder of a run: its plan, and checkpoints that are there whole or not at all.
 //!
-//! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums. New
-//! tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what no JSON
-//! names any more. So whoever looks at any instant finds a JSON whose files are there.
+//! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums.
+//! New tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what
+//! no JSON names any more. So whoever looks at any instant finds a JSON whose files are there.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -181,7 +181,8 @@ impl<E: Executor> Session<E> {
     }
 }
 
-/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run goes on.
+/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run
+/// goes on.
 pub fn read(folder: &Path, which: Which) -> Result<Saved> {
     let unread = match read_whole(folder, which) {
         Ok(saved) => return Ok(saved),

@@ -73,8 +73,8 @@ impl<E: Executor> Session<E> {
         Ok(number[0])
     }
 
-    /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and nothing is
-    /// ever skipped.
+    /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and
+    /// nothing is ever skipped.
     pub fn skipped_steps(&self) -> Result<Option<i32>> {
         if !self.weights().any(|s| s.name == SKIPPED_STEPS) {
             return Ok(None);
@@ -84,8 +84,8 @@ impl<E: Executor> Session<E> {
         Ok(Some(counts[0]))
     }
 
-    /// Evaluates any number of rows, a micro-batch at a time, and hands `each` the numbers of some rows and what the output
-    /// says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`].
+    /// Evaluates any number of rows, a micro-batch at a time, and hands `each` the numbers of some rows and what the
+    /// output says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`].
     pub fn eval(
         &mut self,
         batch: &[(&str, TensorView)],
@@ -115,7 +115,7 @@ impl<E: Executor> Session<E> {
         }
     }
 
-    // ---- weights -----------------------------------------------------------------------------------------------------
+    // ---- weights ----------------------------------------------------------------------------------------------------
 
     /// Names and types of what outlives a step: parameters, running statistics, what the optimizer keeps.
     pub fn weights(&self) -> impl Iterator<Item = &StateSlot> {

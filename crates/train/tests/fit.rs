@@ -131,7 +131,7 @@ fn the_best_checkpoint_is_the_best_and_patience_ends() {
     std::fs::remove_dir_all(name).unwrap();
 }
 
-// ---- numbers that are none -------------------------------------------------------------------------------------------
+// ---- numbers that are none ------------------------------------------------------------------------------------------
 
 /// Batches in order, of which those of these numbers have a pixel that is no number.
 fn broken(batches: &[usize]) -> Datasets {
@@ -217,7 +217,7 @@ fn an_overflow_without_end_stops_the_run() {
     assert_eq!(changed, ["optimizer/loss_scale", "optimizer/skipped_steps"]);
 }
 
-// ---- what cannot be done ---------------------------------------------------------------------------------------------
+// ---- what cannot be done --------------------------------------------------------------------------------------------
 
 #[track_caller]
 fn check_refused(data: &Datasets, change: impl FnOnce(&mut FitOptions), expected: &str) {

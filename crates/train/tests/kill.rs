@@ -1,5 +1,5 @@
-//! Processes that train and are killed (SIGKILL) at any moment, or find the disk full: their folder always holds a run to
-//! go on with, and in the end it holds the same bytes as the folder of a run that nobody touched.
+//! Processes that train and are killed (SIGKILL) at any moment, or find the disk full: their folder always holds a run
+//! to go on with, and in the end it holds the same bytes as the folder of a run that nobody touched.
 //!
 //! Started as `kill child FOLDER [STEPS]` this binary is that process.
 
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-// ---- the process -----------------------------------------------------------------------------------------------------
+// ---- the process ----------------------------------------------------------------------------------------------------
 
 /// Starts the run of a folder, or goes on with it, and saves every step; stops before a number of steps.
 fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
@@ -72,7 +72,7 @@ fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
     fit(&mut session, &data, &options, &mut observer).map(|_| ())
 }
 
-// ---- the test --------------------------------------------------------------------------------------------------------
+// ---- the test -------------------------------------------------------------------------------------------------------
 
 struct Untouched {
     left: std::collections::BTreeMap<String, Vec<u8>>,

@@ -1,5 +1,5 @@
-//! A run that is stopped anywhere and resumed leaves the same bytes as one that was not: states, best, everything in its
-//! folder.
+//! A run that is stopped anywhere and resumed leaves the same bytes as one that was not: states, best, everything in
+//! its folder.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Scores that are counted on the host against the loss that the eval program computes itself, for every task of the zoo.
+//! Scores that are counted on the host against the loss that the eval program computes itself, for every task of the
+//! zoo.
 
 mod common;
 

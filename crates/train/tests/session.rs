@@ -195,7 +195,11 @@ fn adversaries_follow_their_own_losses_and_both_can_be_read() {
         let losses = [loss, session.output("loss").unwrap(), session.output("g_loss").unwrap()];
         let mut room = vec![0; session.eval_bytes("made").unwrap()];
         let mut rows = 0;
-        session.eval(&batch, "made", &mut room, |some, _| Ok(rows += some.len())).unwrap();
+        let each = |some: std::ops::Range<usize>, _: &[u8]| {
+            rows += some.len();
+            Ok(())
+        };
+        session.eval(&batch, "made", &mut room, each).unwrap();
         assert_eq!(rows, 4, "evaluation has every output");
         assert!(matches!(session.output("g_loss"), Err(TrainError::Gone { .. })), "evaluation wrote over it");
         losses

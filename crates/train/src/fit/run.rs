@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use memfit_data::{Dataset, Loader, Position};
-use memfit_exec::Executor;
+use memfit_exec::{Executor, TensorView};
 
 use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{Result, TrainError};
-use crate::evaluate::{Judge, check_batch};
+use crate::evaluate::Judge;
 use crate::metrics::Scores;
 use crate::run_dir::Which;
 use crate::schedule::{Decay, Period, Span};
 use crate::session::{Session, views};
 
-/// Skipped steps in a row. Each halves the loss's scale, and from the largest scale to the smallest it is 48 times: after
-/// that no scale helps.
+/// Skipped steps in a row. Each halves the loss's scale, and from the largest scale to the smallest it is 48 times:
+/// after that no scale helps.
 const MOST_SKIPS: u32 = 48;
 
 pub(super) struct Fit<'a, E: Executor> {
@@ -60,6 +60,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         options: &'a FitOptions,
         observer: &'a mut dyn FnMut(&Event) -> Flow,
     ) -> Result<Self> {
+        options.schedule.check()?;
         let span = span(options, &data.train)?;
         if data.test.is_none() && options.early_stop.is_some() {
             return Err(TrainError::NothingToWatch { metric: options.metric });
@@ -115,14 +116,12 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.save(&[Which::Last])?;
         }
         self.tell(Event::Stopped(why));
-        let Progress { evaluation, best, .. } = self.progress;
-        Ok(Outcome { why, steps: step, evaluation, best, left_out: self.train.skipped().clone() })
+        let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
+        Ok(Outcome { why, steps: step, evaluation, best, saved, left_out: self.train.skipped().clone() })
     }
 
-    fn tell(&mut self, event: Event) -> Flow {
-        let flow = (self.observer)(&event);
-        self.stop |= flow == Flow::Stop;
-        flow
+    fn tell(&mut self, event: Event) {
+        self.stop |= (self.observer)(&event) == Flow::Stop;
     }
 
     fn end(&self) -> Option<Why> {
@@ -139,7 +138,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
     }
 
-    // ---- training ----------------------------------------------------------------------------------------------------
+    // ---- training ---------------------------------------------------------------------------------------------------
 
     /// One step; false if the epoch is over.
     fn step(&mut self) -> Result<bool> {
@@ -216,7 +215,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         Ok(())
     }
 
-    // ---- evaluation --------------------------------------------------------------------------------------------------
+    // ---- evaluation -------------------------------------------------------------------------------------------------
 
     fn evaluated_at(&self) -> Option<u32> {
         self.progress.evaluation.map(|e| e.step)
@@ -280,7 +279,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         if best { self.save(&[Which::Best]) } else { Ok(()) }
     }
 
-    // ---- checkpoints -------------------------------------------------------------------------------------------------
+    // ---- checkpoints ------------------------------------------------------------------------------------------------
 
     /// A run can be resumed from its first moment; and a folder that cannot be written to is found now, not in an hour.
     fn save_at_start(&mut self) -> Result<()> {
@@ -333,4 +332,13 @@ fn span(options: &FitOptions, train: &Dataset) -> Result<Span> {
         None => 0,
     };
     Ok(Span { steps: options.length.steps(epoch), epoch })
+}
+
+/// Every input has as many rows as the plan takes.
+fn check_batch(batch: &[(&str, TensorView)], expected: usize) -> Result<()> {
+    let other = batch.iter().find_map(|(name, t)| Some((name, *t.shape.first()?)).filter(|(_, n)| *n != expected));
+    match other {
+        Some((name, rows)) => Err(TrainError::Batch { name: name.to_string(), rows, expected }),
+        None => Ok(()),
+    }
 }

@@ -54,7 +54,7 @@ pub fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("memfit-train-{}-{name}", std::process::id()))
 }
 
-// ---- data ------------------------------------------------------------------------------------------------------------
+// ---- data -----------------------------------------------------------------------------------------------------------
 
 /// Images of 8×8 with a bright row or column, which is their class, and some noise. No two are the same.
 pub fn images(count: usize, seed: u64) -> Tensors {
