@@ -108,6 +108,7 @@ impl Dataset {
     /// What an iterator gives, one after the other. `make` is called for every epoch and must give the same items each
     /// time: resuming runs it up to the place, and so may a pool that has become too small for what was begun. An item is
     /// in the memory of its maker until the pool has room for it, so that one item at a time stands beside the pool.
+    #[expect(clippy::should_implement_trait, reason = "the name says what it does; the trait could not make epochs")]
     pub fn from_iter<I>(make: impl Fn() -> I + Send + Sync + 'static) -> Dataset
     where
         I: Iterator<Item = Result<Tensors>> + Send + 'static,

@@ -113,7 +113,7 @@ impl Maker<'_> {
         let Node::Cache { store, .. } = self.program.node(cached.cache) else { unreachable!("a cache made it") };
         if cached.missing {
             let made = self.make(&cached.input);
-            store.put(cached.index, &made);
+            store.put(cached.index, &made, self.program);
             return made;
         }
         if let Some(example) = store.get(cached.index, self.pool)? {
@@ -123,7 +123,7 @@ impl Maker<'_> {
         let ready = std::mem::take(&mut self.ready);
         let made = self.make(&cached.input);
         self.ready = ready;
-        store.put(cached.index, &made);
+        store.put(cached.index, &made, self.program);
         made
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Node {
     Map { input: Id, f: Arc<MapFn>, number: u32, drew: AtomicBool },
     Shuffle { input: Id, buffer: usize, number: u32 },
     Batch { input: Id, size: usize, remainder: Remainder },
-    Cache { input: Id, store: Store },
+    Cache { input: Id, store: Box<Store> },
     Repeat { input: Id, times: Option<u64>, count: Count },
     Take { input: Id, count: u64 },
     Skip { input: Id, count: u64 },
@@ -74,20 +74,23 @@ impl Program {
         &self.nodes[id as usize]
     }
 
-    /// Has caches return at least this many bytes, if they hold so many.
+    fn stores(&self) -> impl Iterator<Item = &Store> {
+        self.nodes.iter().filter_map(|node| if let Node::Cache { store, .. } = node { Some(&**store) } else { None })
+    }
+
+    /// Has caches return at least this many bytes, if their elements hold so many.
     pub(crate) fn release(&self, bytes: u64) {
-        let mut left = bytes;
-        for node in &self.nodes {
-            if let Node::Cache { store, .. } = node {
-                left = left.saturating_sub(store.release(left));
-            }
-        }
+        self.stores().fold(bytes, |left, store| left.saturating_sub(store.release(left)));
+    }
+
+    /// Has caches return everything.
+    pub(crate) fn give_up_caches(&self) {
+        self.stores().for_each(Store::give_up);
     }
 
     /// What caches hold.
     pub(crate) fn cached(&self) -> u64 {
-        let held = |node: &Node| if let Node::Cache { store, .. } = node { store.held() } else { 0 };
-        self.nodes.iter().map(held).sum()
+        self.stores().map(Store::held).sum()
     }
 
     /// What a person calls an element that is made so.
@@ -148,7 +151,7 @@ impl Program {
             Verb::Cache { input, cache } => {
                 let count = input.count();
                 let input = self.add(input, numbers)?;
-                Node::Cache { input, store: Store::new(cache, count, self) }
+                Node::Cache { input, store: Box::new(Store::new(cache, count, input, self)?) }
             }
             Verb::Prefetch { input, .. } => return self.add(input, numbers),
             Verb::Repeat { input, times } => {

@@ -82,8 +82,8 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a test stop the world after a number of file operations: from then on each of them fails, as if the process were
-/// dead. None ever fails by default.
+/// Lets a test stop the world after a number of file operations: from then on each of them fails, as if the process
+/// were dead. None ever fails by default.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Option<Arc<AtomicU64>>);
 

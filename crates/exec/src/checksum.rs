@@ -1,7 +1,7 @@
 //! A checksum of bytes as they pass by. It finds damage, not forgery.
 
-/// Words of 64 bits are mixed in one after the other. Every step is a bijection of the word: a change within one word is
-/// always seen.
+/// Words of 64 bits are mixed in one after the other. Every step is a bijection of the word: a change within one word
+/// is always seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum {
     hash: u64,

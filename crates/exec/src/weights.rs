@@ -1,5 +1,5 @@
-//! Weights by name: safetensors in and out. Tensors go to and from the segment in small pieces, never mapped and never held
-//! twice.
+//! Weights by name: safetensors in and out. Tensors go to and from the segment in small pieces, never mapped and never
+//! held twice.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -66,7 +66,8 @@ impl<E: Executor> Engine<E> {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let mut slots: Vec<&StateSlot> =
             self.plan().states.iter().filter(|s| self.is_handed_out(s) && chosen(s)).collect();
-        // Wide types first, so that each tensor is aligned to its own; then by name, so that the order is nobody's choice.
+        // Wide types first, so that each tensor is aligned to its own; then by name, so that the order is nobody's
+        // choice.
         slots.sort_by(|a, b| to_safetensors(b.ty.dtype).cmp(&to_safetensors(a.ty.dtype)).then(a.name.cmp(&b.name)));
         let header = header_of(&slots).map_err(|problem| WeightsError::Format { path: path.into(), problem })?;
         out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;

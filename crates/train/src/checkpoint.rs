@@ -1,5 +1,5 @@
-//! The small file that a checkpoint is: what to go on from, and which files hold the rest. Plain data and its text form;
-//! it never touches a file itself.
+//! The small file that a checkpoint is: what to go on from, and which files hold the rest. Plain data and its text
+//! form; it never touches a file itself.
 
 use memfit_exec::Checksum;
 use serde::{Deserialize, Serialize};

@@ -44,11 +44,13 @@ pub enum TrainError {
     Batch { name: String, rows: usize, expected: usize },
     #[error("an epoch has no batch of {batch} rows; give more data or a smaller batch")]
     EmptyEpoch { batch: usize },
+    #[error("the {what} of the learning rate is {number}; give a finite number that is not negative")]
+    Rate { what: &'static str, number: f32 },
     #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
     UnknownEpoch,
     #[error(
-        "the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller rate, a warm-up or clipped \
-         gradients"
+        "the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller rate, a warm-up or \
+         clipped gradients"
     )]
     Diverged { step: u32, loss: f32, lr: f32, saved: String },
     #[error(
@@ -57,7 +59,10 @@ pub enum TrainError {
     )]
     Overflow { step: u32, skips: u32, lr: f32, saved: String },
     /// Of a run's folder; whatever was saved before is still there.
-    #[error("cannot save {}: {source}; what was saved before is untouched: make room or mend it, then resume", path.display())]
+    #[error(
+        "cannot save {}: {source}; what was saved before is untouched: make room or mend it, then resume",
+        path.display()
+    )]
     Save { path: PathBuf, source: std::io::Error },
     #[error("{}: {problem}; {cure}", path.display())]
     Damaged { path: PathBuf, problem: String, cure: String },
@@ -67,6 +72,9 @@ pub enum TrainError {
     NoRun { folder: PathBuf },
     #[error("another process trains in {}; wait for it or give another folder", folder.display())]
     Busy { folder: PathBuf },
+    /// Programs take turns with their memory.
+    #[error("output \"{name}\" is there after a step and until anything else runs; read it before you evaluate")]
+    Gone { name: String },
     #[error("a run has at most {} steps", u32::MAX)]
     TooManySteps,
 }

@@ -1,16 +1,17 @@
 //! Judging a model by a data set: one pass, a micro-batch at a time.
 
 use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader};
-use memfit_exec::{Executor, TensorView};
+use memfit_exec::Executor;
 use memfit_ir::DType;
 use memfit_plan::Phase;
 
 use crate::error::{Result, TrainError};
 use crate::fit::Flow;
-use crate::metrics::{LABELS, LOGITS, Scores, Tally, Task};
+use crate::metrics::{LABELS, LOGITS, Metric, Scores, Tally, Task};
 use crate::session::{Session, views};
 
-/// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the pool.
+/// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the
+/// pool.
 pub fn evaluate<E: Executor>(
     session: &mut Session<E>,
     data: &Dataset,
@@ -48,8 +49,16 @@ impl Judge {
         Ok(Judge { task, classes, room })
     }
 
-    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `heard`, which is told the number
-    /// of batches, says to stop.
+    /// Whether there is such a score, before it takes an epoch to find out.
+    pub fn check(&self, metric: Metric) -> Result<()> {
+        match Tally::new(self.task, self.classes).has(metric) {
+            true => Ok(()),
+            false => Err(TrainError::NoMetric { metric, task: self.task }),
+        }
+    }
+
+    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `heard`, which is told the
+    /// number of batches, says to stop.
     pub fn run<E: Executor>(
         &mut self,
         session: &mut Session<E>,
@@ -81,13 +90,5 @@ impl Judge {
                 Task::Masks => tally.add_masks(logits, bytemuck::cast_slice(labels)),
             }
         })
-    }
-}
-
-/// The number of rows of a batch for training, which must be what the plan takes.
-pub(crate) fn check_batch(batch: &[(&str, TensorView)], expected: usize) -> Result<()> {
-    match batch.iter().find_map(|(name, t)| Some((name, *t.shape.first()?)).filter(|(_, rows)| *rows != expected)) {
-        Some((name, rows)) => Err(TrainError::Batch { name: name.to_string(), rows, expected }),
-        None => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
-//! Training: a [`Session`] is a planned model with its state, one step at a time; [`fit`] takes it through the data, judges
-//! it and keeps its checkpoints in a [`RunDir`].
+//! Training: a [`Session`] is a planned model with its state, one step at a time; [`fit`] takes it through the data,
+//! judges it and keeps its checkpoints in a [`RunDir`].
 //!
-//! Nothing here prints, and nothing here knows a device or a kernel. A run that is stopped at any instant, or killed, goes
-//! on from its last checkpoint and ends in the same bits.
+//! Nothing here prints, and nothing here knows a device or a kernel. A run that is stopped at any instant, or killed,
+//! goes on from its last checkpoint and ends in the same bits.
 
 pub mod checkpoint;
 mod error;

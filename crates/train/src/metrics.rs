@@ -130,6 +130,15 @@ impl Tally {
         Tally { task, count: 0, loss: 0.0, right: 0, in_top5: 0, overlaps: vec![Overlap::default(); classes] }
     }
 
+    /// Whether its scores have this one.
+    pub fn has(&self, metric: Metric) -> bool {
+        match metric {
+            Metric::Loss | Metric::Accuracy | Metric::MeanIou => true,
+            Metric::Top5 => self.overlaps.len() > 5,
+            Metric::Perplexity => self.task == Task::Classes,
+        }
+    }
+
     /// Adds rows of logits with their labels, as many as there are of both.
     pub fn add_classes(&mut self, logits: &[f32], labels: &[i32]) -> Result<()> {
         let classes = self.overlaps.len().max(1);
@@ -176,7 +185,7 @@ impl Tally {
             count: self.count,
             loss: self.loss / count,
             accuracy: self.right as f64 / count,
-            top5: (self.overlaps.len() > 5).then_some(self.in_top5 as f64 / count),
+            top5: self.has(Metric::Top5).then_some(self.in_top5 as f64 / count),
             mean_iou: ious.iter().sum::<f64>() / ious.len() as f64,
         })
     }

@@ -1,4 +1,5 @@
-//! From a model to the programs that are planned for it. A model is a function of batch size and mode, whoever wrote it.
+//! From a model to the programs that are planned for it. A model is a function of batch size and mode, whoever wrote
+//! it.
 
 use memfit_ir::Graph;
 use memfit_nn::{Forward, Mode};
@@ -10,8 +11,8 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The programs of a model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
 /// evaluation of a micro-batch, so that it never needs more memory than training. Training gives the loss and whatever
-/// else is a single number, so that nothing large has to be kept until its end; evaluation gives every output. Both round
-/// their activations alike. Last comes the checkpoint, which hands out the states.
+/// else is a single number, so that nothing large has to be kept until its end; evaluation gives every output. Both
+/// round their activations alike. Last comes the checkpoint, which hands out the states.
 pub fn programs(
     build: &dyn Fn(usize, Mode) -> Result<Forward, SourceError>,
     training: &Training,

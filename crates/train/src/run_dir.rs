@@ -1,8 +1,8 @@
 //! The folder of a run: its plan, and checkpoints that are there whole or not at all.
 //!
-//! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums. New
-//! tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what no JSON
-//! names any more. So whoever looks at any instant finds a JSON whose files are there.
+//! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums.
+//! New tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what
+//! no JSON names any more. So whoever looks at any instant finds a JSON whose files are there.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -184,11 +184,12 @@ impl<E: Executor> Session<E> {
         let plan = saved.plan.clone().for_target(executor.target()).map_err(broken)?;
         let mut engine = Engine::new(executor, plan, Options::default())?;
         engine.load(&saved.tensors, Match::Exact, |_| true)?;
-        Ok(Session { engine, step: saved.checkpoint.step, seed: saved.checkpoint.seed })
+        Ok(Session::at(engine, saved.checkpoint.step, saved.checkpoint.seed))
     }
 }
 
-/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run goes on.
+/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run
+/// goes on.
 pub fn read(folder: &Path, which: Which) -> Result<Saved> {
     let unread = match read_whole(folder, which) {
         Ok(saved) => return Ok(saved),
@@ -314,4 +315,138 @@ fn lock(folder: &Path) -> Result<File> {
 
 fn failed(path: &Path, source: std::io::Error) -> TrainError {
     TrainError::Save { path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_exec::TensorView;
+    use memfit_exec_cpu::CpuExecutor;
+    use memfit_nn::zoo::Mlp;
+    use memfit_nn::{Model, Optimizer};
+    use memfit_plan::Request;
+    use memfit_transform::Training;
+
+    use super::*;
+
+    /// A model whose states take several pieces to write.
+    fn session() -> Session<CpuExecutor> {
+        let model = Model::Mlp(Mlp { sizes: vec![40, 600, 5] });
+        let training = Training::new(Optimizer::adam().update);
+        let cpu = CpuExecutor::new(1).unwrap();
+        let programs = |rows| crate::programs(&|n, mode| Ok(model.build(n, mode)?), &training, 2, rows);
+        let plan = memfit_plan::plan(&programs, cpu.target(), &Request::new(2)).unwrap();
+        Session::new(cpu, plan, 1).unwrap()
+    }
+
+    fn step(session: &mut Session<CpuExecutor>) {
+        let x: Vec<f32> = (0..80).map(|i| i as f32 / 80.0).collect();
+        let batch = [("x", TensorView::f32(&[2, 40], &x)), ("y", TensorView::i32(&[2], &[3, 1]))];
+        session.step(&batch, 1e-2).unwrap();
+    }
+
+    fn bits(session: &Session<CpuExecutor>) -> Vec<Vec<u8>> {
+        session.weights().map(|s| session.weight(&s.name).unwrap()).collect()
+    }
+
+    /// An empty folder that is removed again.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("memfit-run-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Everything in the folder is the plan, the lock, a checkpoint, or tensors that a checkpoint names.
+    fn assert_clean(folder: &Path, checkpoints: &[Which]) {
+        let mut expected = vec![PLAN.to_string(), LOCK.to_string()];
+        for which in checkpoints {
+            expected.push(which.file_name().into());
+            expected.push(read(folder, *which).unwrap().checkpoint.tensors.name);
+        }
+        let mut here: Vec<String> =
+            std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        here.sort();
+        expected.sort();
+        expected.dedup();
+        assert_eq!(here, expected);
+    }
+
+    #[test]
+    fn a_save_that_ends_anywhere_leaves_a_checkpoint_to_go_on_from() {
+        let folder = Folder::new("anywhere");
+        let mut session = session();
+        let before = bits(&session);
+        let labels = Labels::new();
+        let (mut old, mut new) = (0, 0);
+        for operations in 0.. {
+            let _ = std::fs::remove_dir_all(&folder.0);
+            let run = RunDir::create(&folder.0, session.plan(), &labels).unwrap();
+            let mut first = self::session();
+            run.save(&first, &Progress::default(), &[Which::Last, Which::Best]).unwrap();
+            drop(run);
+            step(&mut first);
+            session = first;
+            let (run, _) = RunDir::resume_with(&folder.0, Which::Last, Faults::after(operations)).unwrap();
+            let progress = Progress { element: 1, ..Progress::default() };
+            let done = run.save(&session, &progress, &[Which::Last]);
+            drop(run);
+            let (_run, saved) = RunDir::resume(&folder.0, Which::Last).unwrap();
+            let resumed = Session::resume(CpuExecutor::new(1).unwrap(), &saved).unwrap();
+            let is_new = saved.checkpoint.step == 1;
+            assert_eq!(saved.checkpoint.progress.element, u64::from(is_new), "after {operations} operations");
+            let expected = if is_new { bits(&session) } else { before.clone() };
+            assert_eq!(bits(&resumed), expected, "after {operations} operations");
+            assert_clean(&folder.0, &Which::ALL);
+            if is_new {
+                new += 1
+            } else {
+                old += 1
+            }
+            if done.is_ok() {
+                break;
+            }
+        }
+        assert!(old > 8 && new > 1, "stopped {old} times before the new checkpoint and {new} times behind it");
+    }
+
+    #[test]
+    fn a_start_that_ends_anywhere_can_be_started_again() {
+        let folder = Folder::new("start");
+        let session = session();
+        for operations in 0..100 {
+            let run = RunDir::create_with(&folder.0, session.plan(), &Labels::new(), Faults::after(operations));
+            match run.and_then(|run| run.save(&session, &Progress::default(), &[Which::Last])) {
+                Err(TrainError::Save { .. }) => {}
+                // The one before got as far as its checkpoint.
+                Err(TrainError::RunExists { .. }) if operations > 10 => break,
+                other => panic!("{other:?} after {operations} operations"),
+            }
+        }
+        drop(RunDir::resume(&folder.0, Which::Last).unwrap());
+        assert_clean(&folder.0, &[Which::Last]);
+    }
+
+    #[test]
+    fn a_folder_has_one_run_and_one_writer() {
+        let folder = Folder::new("one");
+        let session = session();
+        assert!(matches!(RunDir::resume(&folder.0, Which::Last), Err(TrainError::NoRun { .. })));
+        let run = RunDir::create(&folder.0, session.plan(), &Labels::new()).unwrap();
+        assert!(matches!(RunDir::create(&folder.0, session.plan(), &Labels::new()), Err(TrainError::Busy { .. })));
+        run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+        assert!(matches!(RunDir::resume(&folder.0, Which::Last), Err(TrainError::Busy { .. })));
+        assert_eq!(read(&folder.0, Which::Last).unwrap().checkpoint.step, 0, "to look is always possible");
+        drop(run);
+        assert!(matches!(RunDir::create(&folder.0, session.plan(), &Labels::new()), Err(TrainError::RunExists { .. })));
+        assert!(RunDir::resume(&folder.0, Which::Last).is_ok());
+    }
 }

@@ -3,6 +3,8 @@
 
 use std::f64::consts::PI;
 
+use crate::error::{Result, TrainError};
+
 /// A number of steps, or of passes over the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
@@ -57,6 +59,21 @@ impl Schedule {
         Schedule { peak: rate, warm_up: Period::Steps(0), decay: Decay::Constant }
     }
 
+    /// Whether every rate is a number that one can train with.
+    pub fn check(&self) -> Result<()> {
+        let (what, number) = match self.decay {
+            Decay::Constant => ("peak", self.peak),
+            Decay::Step { factor, .. } => ("factor", factor),
+            Decay::Cosine { floor } => ("floor", floor),
+        };
+        for (what, number) in [("peak", self.peak), (what, number)] {
+            if !(number.is_finite() && number >= 0.0) {
+                return Err(TrainError::Rate { what, number });
+            }
+        }
+        Ok(())
+    }
+
     /// The rate of a step, counted from 0.
     pub fn rate(&self, step: u32, span: Span) -> f32 {
         let warm_up = self.warm_up.steps(span.epoch);
@@ -108,6 +125,17 @@ mod tests {
         check(cosine, &[(0, 1.1), (25, 0.953_553_4), (50, 0.6), (75, 0.246_446_6), (100, 0.1), (200, 0.1)]);
         let warm_cosine = Schedule { warm_up: Period::Epochs(2), ..cosine };
         check(warm_cosine, &[(0, 0.055), (19, 1.1), (20, 1.1), (60, 0.6), (100, 0.1)]);
+    }
+
+    #[test]
+    fn rates_that_are_no_numbers_are_named() {
+        let check = |decay, peak| Schedule { decay, ..Schedule::constant(peak) }.check().map_err(|e| e.to_string());
+        let step = |factor| Decay::Step { every: Period::Steps(1), factor };
+        assert_eq!(check(Decay::Constant, 0.0), Ok(()));
+        assert_eq!(check(step(0.1), 0.1), Ok(()));
+        assert!(check(Decay::Constant, f32::NAN).unwrap_err().contains("peak of the learning rate is NaN"));
+        assert!(check(step(-0.5), 0.1).unwrap_err().contains("factor of the learning rate is -0.5"));
+        assert!(check(Decay::Cosine { floor: f32::INFINITY }, 0.1).unwrap_err().contains("floor"));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Session<E: Executor> {
     /// The number of the next one.
     pub(crate) step: u32,
     pub(crate) seed: u64,
+    /// Whether what the last step gave is still where it was.
+    fresh: bool,
 }
 
 impl<E: Executor> Session<E> {
@@ -28,7 +30,11 @@ impl<E: Executor> Session<E> {
     pub fn with_options(executor: E, plan: Plan, seed: u64, options: Options) -> Result<Self> {
         let mut engine = Engine::new(executor, plan, options)?;
         engine.init(seed)?;
-        Ok(Session { engine, step: 0, seed })
+        Ok(Session::at(engine, 0, seed))
+    }
+
+    pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
+        Session { engine, step, seed, fresh: false }
     }
 
     pub fn plan(&self) -> &Plan {
@@ -53,21 +59,24 @@ impl<E: Executor> Session<E> {
         let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
         let loss = self.engine.loss()?;
-        self.step = next;
+        (self.step, self.fresh) = (next, true);
         Ok(loss)
     }
 
-    /// A number that the last step gave besides the loss, such as one of several losses.
+    /// A number that the last step gave besides the loss, such as one of several losses; until something else runs.
     pub fn output(&self, name: &str) -> Result<f32> {
+        if !self.fresh {
+            return Err(TrainError::Gone { name: name.into() });
+        }
         let mut number = [0f32];
         self.engine.read_output(self.engine.loss_phase(), name, bytemuck::cast_slice_mut(&mut number))?;
         Ok(number[0])
     }
 
-    /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and nothing is
-    /// ever skipped.
+    /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and
+    /// nothing is ever skipped.
     pub fn skipped_steps(&self) -> Result<Option<i32>> {
-        if self.engine.state(SKIPPED_STEPS).is_err() {
+        if !self.weights().any(|s| s.name == SKIPPED_STEPS) {
             return Ok(None);
         }
         let mut counts = [0i32; 4];
@@ -75,8 +84,8 @@ impl<E: Executor> Session<E> {
         Ok(Some(counts[0]))
     }
 
-    /// Evaluates any number of rows, a micro-batch at a time, and hands `each` the numbers of some rows and what the output
-    /// says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`].
+    /// Evaluates any number of rows, a micro-batch at a time, and hands `each` the numbers of some rows and what the
+    /// output says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`].
     pub fn eval(
         &mut self,
         batch: &[(&str, TensorView)],
@@ -86,6 +95,7 @@ impl<E: Executor> Session<E> {
     ) -> Result<()> {
         let row_bytes = self.eval_bytes(output)? / self.plan().micro_batch;
         let count = rows(batch)?;
+        self.fresh = false;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
             self.engine.eval(batch, rows.clone())?;
@@ -105,7 +115,7 @@ impl<E: Executor> Session<E> {
         }
     }
 
-    // ---- weights -----------------------------------------------------------------------------------------------------
+    // ---- weights ----------------------------------------------------------------------------------------------------
 
     /// Names and types of what outlives a step: parameters, running statistics, what the optimizer keeps.
     pub fn weights(&self) -> impl Iterator<Item = &StateSlot> {

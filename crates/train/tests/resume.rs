@@ -1,5 +1,5 @@
-//! A run that is stopped anywhere and resumed leaves the same bytes as one that was not: states, best, everything in its
-//! folder.
+//! A run that is stopped anywhere and resumed leaves the same bytes as one that was not: states, best, everything in
+//! its folder.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn a_run_stopped_at_any_event_ends_in_the_same_bytes() {
 #[test]
 fn so_does_one_in_micro_batches_that_is_evaluated_by_steps() {
     check_every_stop("stop-steps", &training(), Some(4), &|options| {
-        options.length = Period::Steps(13);
+        options.length = Period::Steps(9);
         options.evaluate = Period::Steps(4);
         options.save = SaveEvery { epoch: false, steps: Some(5), time: None };
     });
@@ -88,7 +88,7 @@ fn so_does_one_in_f16_that_is_stopped_early() {
     let training = Training { precision: Precision::Mixed(Half::F16), ..training() };
     check_every_stop("stop-f16", &training, None, &|options| {
         options.length = Period::Epochs(50);
-        options.early_stop = Some(EarlyStop { patience: 2, min_delta: 2.0 });
+        options.early_stop = Some(EarlyStop { patience: 1, min_delta: 2.0 });
     });
 }
 

@@ -9,9 +9,10 @@ use memfit_exec::TensorView;
 use memfit_exec::weights::Match;
 use memfit_ir::{Builder, TensorType};
 use memfit_nn::layers::{Dense, dense};
+use memfit_nn::loss::binary_cross_entropy;
 use memfit_nn::{Forward, Mode};
 use memfit_train::{Session, SourceError, TrainError};
-use memfit_transform::{Half, Precision};
+use memfit_transform::{Half, Objective, Precision};
 
 /// Rows of pixels and their labels, made from their numbers.
 fn rows(count: usize) -> (Vec<f32>, Vec<i32>) {
@@ -153,4 +154,58 @@ fn a_student_learns_from_a_teacher_in_the_same_program() {
     let changed: HashSet<String> =
         before.into_iter().zip(bits(&session)).filter(|(a, b)| a != b).map(|(a, _)| a.0).collect();
     assert!(changed.contains("student/fc/weight") && !changed.iter().any(|n| n.starts_with("teacher/")), "{changed:?}");
+}
+
+/// A generator that makes pairs of numbers out of noise, and a judge who tells them from true ones.
+fn adversaries(batch: usize, _: Mode) -> Result<Forward, SourceError> {
+    let mut b = Builder::new();
+    let (noise, real) = (b.input("noise", TensorType::f32([batch, 3]))?, b.input("real", TensorType::f32([batch, 2]))?);
+    let made = b.scope("generator", |b| dense(b, "fc", noise, Dense::new(2)))?;
+    let both = b.concat(&[real, made], 1)?;
+    let both = b.reshape(both, [2 * batch, 2])?;
+    let says = b.scope("judge", |b| dense(b, "fc", both, Dense::new(1)))?;
+    let says = b.reshape(says, [batch, 2])?;
+    let [ones, zeros] = [1.0, 0.0].map(|x| b.fill(x, TensorType::f32([batch, 1])));
+    let (ones, zeros) = (ones?, zeros?);
+    let truth = b.concat(&[ones, zeros], 1)?;
+    let loss = binary_cross_entropy(&mut b, says, truth)?;
+    let of_made = b.slice(says, &[0, 1], &[batch, 2])?;
+    let fooled = binary_cross_entropy(&mut b, of_made, ones)?;
+    b.output("loss", loss);
+    b.output("g_loss", fooled);
+    b.output("made", made);
+    Ok(Forward { graph: b.finish(), logits: made, loss })
+}
+
+#[test]
+fn adversaries_follow_their_own_losses_and_both_can_be_read() {
+    let objective = Objective { loss: "g_loss".into(), trains: vec!["generator".into()] };
+    let training = memfit_transform::Training { objectives: vec![objective], ..training() };
+    let noise: Vec<f32> = (0..12).map(|i| ((i * 5) % 7) as f32 / 7.0).collect();
+    let real: Vec<f32> = (0..8).map(|i| 3.0 + (i % 3) as f32).collect();
+    let batch = [("noise", TensorView::f32(&[4, 3], &noise)), ("real", TensorView::f32(&[4, 2], &real))];
+    let losses = [None, Some(2)].map(|micro_batch| {
+        let mut session = Session::new(common::cpu(), plan(&adversaries, &training, 4, micro_batch), 3).unwrap();
+        let before = bits(&session);
+        let loss = session.step(&batch, 1e-2).unwrap();
+        let changed = before.into_iter().zip(bits(&session)).filter(|(a, b)| a != b).map(|(a, _)| a.0);
+        let changed: Vec<String> = changed.filter(|n| n.ends_with("/weight")).collect();
+        assert_eq!(changed, ["generator/fc/weight", "judge/fc/weight"]);
+        assert!(session.output("made").is_err(), "what is no single number is not kept");
+        let losses = [loss, session.output("loss").unwrap(), session.output("g_loss").unwrap()];
+        let mut room = vec![0; session.eval_bytes("made").unwrap()];
+        let mut rows = 0;
+        let each = |some: std::ops::Range<usize>, _: &[u8]| {
+            rows += some.len();
+            Ok(())
+        };
+        session.eval(&batch, "made", &mut room, each).unwrap();
+        assert_eq!(rows, 4, "evaluation has every output");
+        assert!(matches!(session.output("g_loss"), Err(TrainError::Gone { .. })), "evaluation wrote over it");
+        losses
+    });
+    // The generator's comes last; the two ways of a step may round differently.
+    assert_eq!(losses[0][0], losses[0][1]);
+    assert_ne!(losses[0][1], losses[0][2]);
+    losses[0].iter().zip(losses[1]).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{losses:?}"));
 }

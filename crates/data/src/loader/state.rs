@@ -332,6 +332,9 @@ impl State {
             feed.rewind(oldest.job.position.next());
             self.queue.truncate(1);
         }
+        if !enough() {
+            program.give_up_caches();
+        }
         pool.used() < before
     }
 }

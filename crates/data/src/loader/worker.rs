@@ -33,8 +33,12 @@ impl Shared {
     }
 
     pub(super) fn work(&self) {
-        while !self.stop.load(Ordering::SeqCst) {
+        loop {
+            // Read before everything that is looked at, so that no change is missed.
             let seen = self.program.pool.events();
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
             let found = self.state().find(&self.program);
             match found {
                 Found::Nothing { hungry } => self.program.pool.wait(seen, hungry),

@@ -1,5 +1,5 @@
-//! Training to the end: passes over the data, evaluation, early stopping, checkpoints. What happens is told to an observer,
-//! which may say stop; nothing is printed.
+//! Training to the end: passes over the data, evaluation, early stopping, checkpoints. What happens is told to an
+//! observer, which may say stop; nothing is printed.
 
 mod run;
 
@@ -140,6 +140,8 @@ pub struct Outcome {
     pub evaluation: Option<Evaluation>,
     /// Of the watched metric.
     pub best: Option<f64>,
+    /// At which step the last checkpoint was written; none where nothing was.
+    pub saved: Option<u32>,
     /// Bad samples of the training set that were left out, where that was asked for.
     pub left_out: Skipped,
 }

@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use memfit_data::{Dataset, Loader, Position};
-use memfit_exec::Executor;
+use memfit_exec::{Executor, TensorView};
 
 use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{Result, TrainError};
-use crate::evaluate::{Judge, check_batch};
+use crate::evaluate::Judge;
 use crate::metrics::Scores;
 use crate::run_dir::Which;
 use crate::schedule::{Decay, Period, Span};
 use crate::session::{Session, views};
 
-/// Skipped steps in a row. Each halves the loss's scale, and from the largest scale to the smallest it is 48 times: after
-/// that no scale helps.
+/// Skipped steps in a row. Each halves the loss's scale, and from the largest scale to the smallest it is 48 times:
+/// after that no scale helps.
 const MOST_SKIPS: u32 = 48;
 
 pub(super) struct Fit<'a, E: Executor> {
@@ -60,13 +60,16 @@ impl<'a, E: Executor> Fit<'a, E> {
         options: &'a FitOptions,
         observer: &'a mut dyn FnMut(&Event) -> Flow,
     ) -> Result<Self> {
+        options.schedule.check()?;
         let span = span(options, &data.train)?;
         if data.test.is_none() && options.early_stop.is_some() {
             return Err(TrainError::NothingToWatch { metric: options.metric });
         }
         let test = match &data.test {
             Some(data) => {
-                Some(Test { data, judge: Judge::new(session, options.task, &options.feed.test_pool)?, loader: None })
+                let judge = Judge::new(session, options.task, &options.feed.test_pool)?;
+                judge.check(options.metric)?;
+                Some(Test { data, judge, loader: None })
             }
             None => None,
         };
@@ -113,14 +116,12 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.save(&[Which::Last])?;
         }
         self.tell(Event::Stopped(why));
-        let Progress { evaluation, best, .. } = self.progress;
-        Ok(Outcome { why, steps: step, evaluation, best, left_out: self.train.skipped().clone() })
+        let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
+        Ok(Outcome { why, steps: step, evaluation, best, saved, left_out: self.train.skipped().clone() })
     }
 
-    fn tell(&mut self, event: Event) -> Flow {
-        let flow = (self.observer)(&event);
-        self.stop |= flow == Flow::Stop;
-        flow
+    fn tell(&mut self, event: Event) {
+        self.stop |= (self.observer)(&event) == Flow::Stop;
     }
 
     fn end(&self) -> Option<Why> {
@@ -137,7 +138,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
     }
 
-    // ---- training ----------------------------------------------------------------------------------------------------
+    // ---- training ---------------------------------------------------------------------------------------------------
 
     /// One step; false if the epoch is over.
     fn step(&mut self) -> Result<bool> {
@@ -214,7 +215,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         Ok(())
     }
 
-    // ---- evaluation --------------------------------------------------------------------------------------------------
+    // ---- evaluation -------------------------------------------------------------------------------------------------
 
     fn evaluated_at(&self) -> Option<u32> {
         self.progress.evaluation.map(|e| e.step)
@@ -257,7 +258,8 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     fn judged(&mut self, scores: Scores) -> Result<()> {
         let (metric, step) = (self.options.metric, self.session.steps());
-        let value = scores.get(metric).ok_or(TrainError::NoMetric { metric, task: scores.task })?;
+        // A metric that there is not was refused at the start.
+        let value = scores.get(metric).unwrap_or(f64::NAN);
         let evaluation = Evaluation { step, scores };
         self.progress.evaluation = Some(evaluation);
         self.progress.evaluations += 1;
@@ -277,7 +279,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         if best { self.save(&[Which::Best]) } else { Ok(()) }
     }
 
-    // ---- checkpoints -------------------------------------------------------------------------------------------------
+    // ---- checkpoints ------------------------------------------------------------------------------------------------
 
     /// A run can be resumed from its first moment; and a folder that cannot be written to is found now, not in an hour.
     fn save_at_start(&mut self) -> Result<()> {
@@ -288,12 +290,11 @@ impl<'a, E: Executor> Fit<'a, E> {
     }
 
     fn save_if_due(&mut self) -> Result<()> {
-        let save = &self.options.save;
-        let step = self.session.steps();
-        let since = step - self.saved.step.unwrap_or(0).min(step);
-        let by_steps = save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n) && self.saved.step != Some(step));
-        let by_time = save.time.is_some_and(|time| since > 0 && self.saved.at.elapsed() >= time);
-        if self.saved.due || by_steps || by_time { self.save(&[Which::Last]) } else { Ok(()) }
+        let (save, step) = (&self.options.save, self.session.steps());
+        let by_steps = || save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n));
+        let by_time = || save.time.is_some_and(|time| self.saved.at.elapsed() >= time);
+        let moved = self.saved.step != Some(step);
+        if self.saved.due || (moved && (by_steps() || by_time())) { self.save(&[Which::Last]) } else { Ok(()) }
     }
 
     /// Never after a loss that is not a number: then what was saved before remains.
@@ -331,4 +332,13 @@ fn span(options: &FitOptions, train: &Dataset) -> Result<Span> {
         None => 0,
     };
     Ok(Span { steps: options.length.steps(epoch), epoch })
+}
+
+/// Every input has as many rows as the plan takes.
+fn check_batch(batch: &[(&str, TensorView)], expected: usize) -> Result<()> {
+    let other = batch.iter().find_map(|(name, t)| Some((name, *t.shape.first()?)).filter(|(_, n)| *n != expected));
+    match other {
+        Some((name, rows)) => Err(TrainError::Batch { name: name.to_string(), rows, expected }),
+        None => Ok(()),
+    }
 }

@@ -16,7 +16,7 @@ use memfit_train::{
     Datasets, Decay, Feed, FitOptions, Metric, Period, Progress, RunDir, SaveEvery, Schedule, Session, SourceError,
     Task, programs,
 };
-use memfit_transform::{Clip, Precision, Training};
+use memfit_transform::Training;
 
 pub type Build<'a> = &'a dyn Fn(usize, Mode) -> Result<Forward, SourceError>;
 
@@ -25,12 +25,7 @@ pub fn cpu() -> CpuExecutor {
 }
 
 pub fn training() -> Training {
-    Training {
-        update: Optimizer::adam().update,
-        clip: Clip::None,
-        frozen: Default::default(),
-        precision: Precision::F32,
-    }
+    Training::new(Optimizer::adam().update)
 }
 
 /// The convnet of the zoo for images of 8×8: dropout, batch norm.
@@ -59,7 +54,7 @@ pub fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("memfit-train-{}-{name}", std::process::id()))
 }
 
-// ---- data ------------------------------------------------------------------------------------------------------------
+// ---- data -----------------------------------------------------------------------------------------------------------
 
 /// Images of 8×8 with a bright row or column, which is their class, and some noise. No two are the same.
 pub fn images(count: usize, seed: u64) -> Tensors {
@@ -88,7 +83,7 @@ pub fn feed(threads: usize) -> Feed {
 /// A few epochs with everything that can happen in them.
 pub fn options(run: Option<RunDir>, progress: Progress) -> FitOptions {
     FitOptions {
-        length: Period::Epochs(3),
+        length: Period::Epochs(2),
         schedule: Schedule { peak: 1e-2, warm_up: Period::Steps(3), decay: Decay::Cosine { floor: 1e-4 } },
         task: Task::Classes,
         evaluate: Period::Epochs(1),
