@@ -1,0 +1,129 @@
+//! Data that cannot be used: each is told with its place and a cure, with the exit code of bad data, and without a panic.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Scratch, check_error, events, memfit};
+
+#[path = "../../../examples/pictures/draw.rs"]
+#[allow(dead_code)]
+mod draw;
+
+/// A folder of two classes with a few pictures each.
+fn pictures(name: &str) -> Scratch {
+    let scratch = Scratch::new(name);
+    for class in ["bar", "disc"] {
+        for n in 0..8 {
+            let (image, _) = draw::picture(draw::Shape::from_name(class).expect("a shape"), 16, &format!("{class}{n}"));
+            let path = scratch.write(&format!("data/{class}/{n}.png"), "");
+            draw::write_png(Path::new(&path), &image, 16, 3).expect("a picture");
+        }
+    }
+    scratch
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures").join(name);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Trains the digits convnet, which is small, on a folder of images: all of them, in pairs.
+fn args<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
+    vec![
+        "train", "--model", "digits", "--input", "16x16x3", "--batch", "2", "--epochs", "1", "--data", data, "--out",
+        out,
+    ]
+}
+
+#[test]
+fn folders_that_are_not_there_or_empty_are_named() {
+    let scratch = pictures("folders");
+    let out = scratch.path("out");
+    check_error(&args(&scratch.path("nowhere"), &out), 4, &["nowhere", "no such file or folder"]);
+    std::fs::create_dir(scratch.path("data/empty")).expect("a folder");
+    check_error(&args(&scratch.path("data"), &out), 4, &["empty", "JPEG or PNG"]);
+    std::fs::create_dir(scratch.path("bare")).expect("a folder");
+    check_error(&args(&scratch.path("bare"), &out), 4, &["bare"]);
+    assert!(!Path::new(&out).exists(), "nothing is made of a run that cannot start");
+}
+
+#[test]
+fn a_truncated_image_is_named_or_left_out_and_counted() {
+    let scratch = pictures("truncated");
+    let jpeg = fixture("baseline_420.jpg");
+    scratch.write("data/disc/cut.jpg", &jpeg[..jpeg.len() / 2]);
+    scratch.write("data/disc/whole.jpg", &jpeg);
+    let (data, out) = (scratch.path("data"), scratch.path("out"));
+    check_error(&args(&data, &out), 4, &["cut.jpg"]);
+    let second = scratch.path("second");
+    let (code, events) = events(&[&args(&data, &second)[..], &["--skip-bad"]].concat());
+    let done = events.last().expect("it ends");
+    assert_eq!((code, &done["event"]), (0, &"done".into()), "{done}");
+    let third = scratch.path("third");
+    let output = memfit(&[&args(&data, &third)[..], &["--skip-bad"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let skipped = done["skipped_samples"].as_u64().expect("a number");
+    // It may be one of the held-out samples; then it is no sample of the training.
+    assert!(skipped <= 1 && (skipped == 0 || text.contains("cut.jpg")), "{text}");
+}
+
+#[test]
+fn tables_are_told_by_line_and_column() {
+    let scratch = Scratch::new("tables");
+    let rows = |last: &str| -> String {
+        let good: String = (0..40).map(|i| format!("{}.5,{i},{}\n", i, i % 3)).collect();
+        format!("a,b,label\n{good}{last}\n")
+    };
+    let train = |name: &str, text: &str| -> Vec<String> {
+        let data = scratch.write(&format!("{name}.csv"), text);
+        let file = scratch.write(
+            &format!("{name}.toml"),
+            format!("[model]\nname = \"mlp\"\nclasses = 3\n[data]\ntrain = {data:?}\nhold_out = 0\n[train]\nbatch = 41\nepochs = 1\n"),
+        );
+        vec!["train".into(), file, "--out".into(), scratch.path(name)]
+    };
+    for (name, last, expected) in [
+        ("ragged", "1,2", &["ragged.csv", "42"][..]),
+        ("word", "1,many,2", &["word.csv", "42", "many"]),
+        ("label", "1,2,7", &["label.csv", "7", "0..3"]),
+    ] {
+        let args = train(name, &rows(last));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        check_error(&args, 4, expected);
+    }
+    let args = train("good", &rows("1,2,2"));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    assert!(memfit(&args).status.success());
+}
+
+#[test]
+fn a_broken_record_is_named() {
+    let scratch = Scratch::new("records");
+    let mut record = fixture("shard-0-of-2.tfrecord");
+    let file = |name: &str| {
+        scratch.write(
+            &format!("{name}.toml"),
+            format!(
+                "[model]\nname = \"digits\"\ninput = [16, 16, 3]\n[data]\ntrain = {:?}\nhold_out = 0\nfeatures = \"image\"\n\
+                 label = \"label\"\n[train]\nbatch = 1\nepochs = 1\n",
+                scratch.path(&format!("{name}.tfrecord"))
+            ),
+        )
+    };
+    let middle = record.len() / 2;
+    record[middle] ^= 0x10;
+    scratch.write("broken.tfrecord", &record);
+    check_error(&["train", &file("broken"), "--out", &scratch.path("out")], 4, &["broken.tfrecord"]);
+}
+
+#[test]
+fn samples_of_another_size_than_the_model_reads_are_told() {
+    let scratch = Scratch::new("arrays");
+    scratch.write("data.npz", fixture("stored.npz"));
+    let file = scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\n[data]\ntrain = \"data.npz\"\nhold_out = 0\n[train]\nbatch = 1\nepochs = 1\n",
+    );
+    check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["data.npz", "f32[8,8,1]"]);
+}
