@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::say::say;
+use crate::say::{self, say};
 use crate::signals::INTERRUPTED;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
@@ -108,9 +108,21 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
         }
         say!("{event}");
     } else {
-        eprintln!("error: {}", message(error));
+        say::error(&message(error));
     }
     ExitCode::from(code)
+}
+
+/// What was typed cannot be read; help and version are no errors. With `--json` among it, it is told as an event.
+pub fn misspelt(error: clap::Error) -> ExitCode {
+    let asked = std::env::args_os().any(|a| a == "--json");
+    if asked && error.use_stderr() {
+        say!("{}", json!({ "event": "error", "kind": "usage", "message": error.to_string().trim() }));
+    } else {
+        // Where nobody can read it, the exit code has to do.
+        let _ = error.print();
+    }
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }
 
 /// A refusal as data.

@@ -6,6 +6,7 @@ mod commands;
 mod data;
 mod digits;
 mod failure;
+mod file;
 mod planning;
 mod profile;
 mod progress;
@@ -25,7 +26,10 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::misspelt(error),
+    };
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
         Command::Train(args) => run::TrainRun::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
@@ -40,7 +44,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) if say::all_printed() => ExitCode::SUCCESS,
         Ok(()) => {
-            eprintln!("error: not everything could be written to standard output");
+            say::error("not everything could be written to standard output");
             ExitCode::FAILURE
         }
         Err(error) => failure::report(&error, json),

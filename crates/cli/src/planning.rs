@@ -12,6 +12,7 @@ use memfit::plan::{MicroBatch, Survey};
 use memfit::{CpuExecutor, Phase, Plan, PlanError};
 
 use crate::failure::{bad_data, no_room, usage};
+use crate::file;
 use crate::progress::Progress;
 use crate::run::Run;
 
@@ -99,13 +100,8 @@ pub fn labels(run: &Run, executor: &CpuExecutor, micro_batch: usize) -> Result<L
     Ok(labels)
 }
 
-/// Writes a plan beside its file first, then renames, so that a half-written file is never met.
 pub fn write(run: &Run, executor: &CpuExecutor, plan: &Plan, path: &Path) -> Result<()> {
-    let text = save::save(plan, &labels(run, executor, plan.micro_batch)?);
-    let beside = path.with_extension("part");
-    std::fs::write(&beside, text)
-        .and_then(|()| std::fs::rename(beside, path))
-        .map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))
+    file::write(path, &save::save(plan, &labels(run, executor, plan.micro_batch)?))
 }
 
 /// A saved plan, sound but not yet known to be of any use here.
@@ -119,6 +115,11 @@ pub fn read(path: &Path) -> Result<Saved> {
 pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
     let saved = read(path)?;
     let name = path.display().to_string();
+    let (theirs, ours) = (saved.plan.batch, run.request.batch);
+    if theirs != ours {
+        let differs = format!("its batch is {theirs}, here it is {ours} (use --batch {theirs})");
+        return Err(usage(format!("the plan {name} is of another run: {differs}")));
+    }
     check_labels(run, &saved, &labels(run, executor, saved.plan.micro_batch)?, &name)?;
     let plan = saved.for_target(executor.target()).map_err(bad_data).with_context(|| name.clone())?;
     if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {

@@ -14,6 +14,7 @@ use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
 use crate::data::Opened;
 use crate::failure::{bad_data, usage};
+use crate::file::write;
 use crate::run::{Facts, Run, read_file};
 use crate::spec::{Said, Spec};
 
@@ -55,10 +56,6 @@ pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Resul
     write(&folder.join(RUN_FILE), &said.to_toml())?;
     let escaped: Vec<String> = opened.classes.iter().map(|c| c.escape_default().to_string()).collect();
     write(&folder.join(CLASSES), &(escaped.join("\n") + "\n"))
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))
 }
 
 /// What was said about the run of a folder.

@@ -18,6 +18,11 @@ pub fn line(text: std::fmt::Arguments) {
     }
 }
 
+/// Prints a message of what went wrong. Where nobody can read it, the exit code has to do.
+pub fn error(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "error: {message}");
+}
+
 /// Whether everything was printed that anybody wanted to read.
 pub fn all_printed() -> bool {
     matches!(TROUBLE.get(), None | Some(ErrorKind::BrokenPipe))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use memfit::CpuExecutor;
 use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::args::DevicesArgs;
 use crate::failure::{bad_data, usage};
+use crate::file;
 use crate::profile::{in_use, measured_file};
 use crate::progress::Progress;
 use crate::run::{check_writable, threads};
@@ -62,7 +63,10 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let mut progress = Progress::new("measuring");
     let profile = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
     drop(progress);
-    write(&path, &profile).map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))?;
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|e| bad_data(format!("{} cannot be made: {e}", folder.display())))?;
+    }
+    file::write(&path, &profile.to_toml())?;
     if as_json {
         say!("{}", json!({ "event": "profile", "profile": describe(&profile, Some(&path)) }));
     } else {
@@ -70,16 +74,6 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
         print_constants(&profile);
     }
     Ok(())
-}
-
-/// Beside it first, then renamed, so that a half-written file is never met.
-fn write(path: &Path, profile: &Profile) -> Result<()> {
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).context("its folder")?;
-    }
-    let beside = path.with_extension("part");
-    std::fs::write(&beside, profile.to_toml())?;
-    Ok(std::fs::rename(beside, path)?)
 }
 
 fn print_constants(profile: &Profile) {
@@ -122,7 +116,7 @@ fn gpus(as_json: bool) {
             Ok(gpu) if as_json => say!(
                 "{}",
                 json!({
-                    "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
+                    "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
                     "alignment_bytes": gpu.limits.alignment, "largest_operand_bytes": gpu.limits.binding,
                     "largest_segment_bytes": gpu.limits.buffer,
                 })
@@ -136,7 +130,7 @@ fn gpus(as_json: bool) {
                 Bytes(gpu.limits.binding),
                 Bytes(gpu.limits.buffer)
             ),
-            Err(e) if as_json => say!("{}", json!({ "device": "gpu", "error": e.to_string() })),
+            Err(e) if as_json => say!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() })),
             Err(e) => say!("{e}"),
         }
     }

@@ -15,7 +15,7 @@ pub fn models(as_json: bool) -> Result<()> {
         let input = graph.input("x").map(|v| graph.ty(v).clone());
         let size = input.map_or(String::new(), |t| format!("{} {}", t.dtype, sizes(&t.shape[1..])));
         if as_json {
-            say!("{}", json!({ "model": name, "parameters": graph.param_count(), "input": size }));
+            say!("{}", json!({ "event": "model", "model": name, "parameters": graph.param_count(), "input": size }));
         } else {
             say!("{name:<22} {:>12}  {size}", graph.param_count());
         }

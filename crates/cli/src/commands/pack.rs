@@ -1,6 +1,5 @@
 //! `memfit pack`: the packer alone, on a table of buffers.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -8,7 +7,8 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_quick, pack_within, solve};
 use serde_json::json;
 
-use crate::failure::{NoRoom, bad_data};
+use crate::failure::NoRoom;
+use crate::file;
 use crate::run::PackRun;
 use crate::say::say;
 use crate::table::Table;
@@ -29,7 +29,7 @@ pub fn pack(run: &PackRun) -> Result<()> {
     };
     let seconds = start.elapsed().as_secs_f64();
     if let Some(path) = &run.out {
-        write(path, &table.with_offsets(&packing.offsets))?;
+        file::write(path, &table.with_offsets(&packing.offsets))?;
     }
     print(run, &table, live, &packing, seconds);
     Ok(())
@@ -136,19 +136,8 @@ fn print(run: &PackRun, table: &Table, live: Live, packing: &Packing, seconds: f
 /// Bytes to the last one, and as people read them.
 fn exact(bytes: u64) -> String {
     match bytes {
+        1 => "1 byte".to_string(),
         0..1024 => format!("{bytes} bytes"),
         _ => format!("{bytes} bytes ({})", Bytes(bytes)),
     }
-}
-
-/// Writes beside and renames, so that a file that was there, even the table itself, is replaced whole or not at all.
-fn write(path: &Path, text: &str) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|e| {
-        // What was left of it, if anything, is of no use.
-        let _ = std::fs::remove_file(&beside);
-        bad_data(format!("{} cannot be written: {e}", path.display()))
-    })
 }

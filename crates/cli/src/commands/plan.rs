@@ -11,7 +11,7 @@ use memfit::search::{LIMIT, Largest, largest_batch};
 use memfit::{CpuExecutor, Request};
 use serde_json::json;
 
-use crate::failure::bad_data;
+use crate::file;
 use crate::planning::{self, Planned};
 use crate::progress::Progress;
 use crate::run::{PlanRun, Run, Wanted};
@@ -35,23 +35,28 @@ pub fn print(run: &Run, planned: &Planned) {
 
 fn one(run: &Run, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
-    let planned = planning::plan(run, &executor)?;
+    let planned = kept(run, &executor, planning::plan(run, &executor)?, save)?;
     if run.json {
         say!("{}", event::plan(run, &planned))
     } else {
-        summary::print(run, &planned, columns())
-    }
-    keep(run, &executor, &planned, save)
-}
-
-fn keep(run: &Run, executor: &CpuExecutor, planned: &Planned, save: Option<&Path>) -> Result<()> {
-    let Some(path) = save else { return Ok(()) };
-    planning::write(run, executor, &planned.plan, path)?;
-    if !run.json {
-        say!("");
-        say!("  saved to {}", path.display());
+        page(run, &planned)
     }
     Ok(())
+}
+
+/// Writes the plan down where that was asked for.
+fn kept(run: &Run, executor: &CpuExecutor, planned: Planned, save: Option<&Path>) -> Result<Planned> {
+    let Some(path) = save else { return Ok(planned) };
+    planning::write(run, executor, &planned.plan, path)?;
+    Ok(Planned { file: Some(path.display().to_string()), ..planned })
+}
+
+fn page(run: &Run, planned: &Planned) {
+    summary::print(run, planned, columns());
+    if let Some(file) = &planned.file {
+        say!("");
+        say!("  saved to {file}");
+    }
 }
 
 fn draw(run: &Run, file: Option<&Path>) -> Result<()> {
@@ -63,8 +68,7 @@ fn draw(run: &Run, file: Option<&Path>) -> Result<()> {
         let title = format!("{}, batch {}, {}", run.name, run.request.batch, run.training.precision.name());
         let (points, lower_bound) = (survey.frontier(), survey.lower_bound_bytes());
         let picture = Picture { title: &title, points: &points, lower_bound, budget: run.request.budget };
-        std::fs::write(path, svg(&picture))
-            .map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))?;
+        file::write(path, &svg(&picture))?;
     }
     if run.json {
         say!("{}", frontier::event(run, &survey, ms))
@@ -86,7 +90,7 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
     let batch = plan.map_or(1, |p| p.batch);
     let run = Run { request: Request { batch, micro_batch: MicroBatch::Off, ..run.request.clone() }, ..run.clone() };
     // Where not even one sample fits, this is the refusal that says so.
-    let planned = planning::plan(&run, &executor)?;
+    let planned = kept(&run, &executor, planning::plan(&run, &executor)?, save)?;
     if run.json {
         let tried: Vec<_> =
             tried.iter().map(|t| json!({ "batch": t.batch, "needed_bytes": t.needed, "fits": t.fits })).collect();
@@ -95,7 +99,7 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
             json!({ "event": "max_batch", "model": run.name, "budget_bytes": budget, "batch": batch,
                     "is_limit": batch == LIMIT, "tried": tried, "search_ms": ms, "plan": event::plan(&run, &planned) })
         );
-        return keep(&run, &executor, &planned, save);
+        return Ok(());
     }
     for t in &tried {
         let needed = t.needed.map_or("more than can be counted".into(), |n| Bytes(n).to_string());
@@ -104,8 +108,8 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
     let more = if batch == LIMIT { "; larger ones were not tried" } else { "" };
     say!("the largest batch in {} is {batch}{more}; {} were planned in {ms:.0} ms", Bytes(budget), tried.len());
     say!("");
-    summary::print(&run, &planned, columns());
-    keep(&run, &executor, &planned, save)
+    page(&run, &planned);
+    Ok(())
 }
 
 fn compare(files: [&Path; 2], as_json: bool) -> Result<()> {

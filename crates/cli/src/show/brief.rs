@@ -32,13 +32,21 @@ pub fn print(run: &Run, planned: &Planned) {
         Some(ms) => format!("planned in {ms:.0} ms"),
         None => "planned before".into(),
     };
-    let again =
-        if plan.recomputed_ops > 0 { format!(", {} ops made again", plan.recomputed_ops) } else { String::new() };
+    let again = if plan.recomputed_ops > 0 {
+        format!(", {} made again", count(plan.recomputed_ops, "op"))
+    } else {
+        String::new()
+    };
     say!(
         "  predicted  {:>7.1} ms  a step of {} kernels{again}; {made}",
         plan.predicted_step_seconds * 1e3,
         kernels(plan)
     );
+}
+
+/// "1 op", "2 ops".
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Of all programs that a step runs.

@@ -8,7 +8,7 @@ use memfit::plan::report::classes_at_peak;
 use crate::planning::Planned;
 use crate::run::Run;
 use crate::say::say;
-use crate::show::brief::{head, kernels};
+use crate::show::brief::{count, head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
 
@@ -110,7 +110,7 @@ fn tools(plan: &Plan) -> String {
     let one = |s: &memfit::plan::Saving| {
         let bytes = Bytes(s.bytes.unsigned_abs());
         let again = match s.tool {
-            "recompute" => format!(" ({} ops made again)", plan.recomputed_ops),
+            "recompute" => format!(" ({} made again)", count(plan.recomputed_ops, "op")),
             _ => String::new(),
         };
         match s.bytes {
