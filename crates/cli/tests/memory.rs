@@ -1,0 +1,58 @@
+//! The plan's number is the process's: what the system counts is the arena, what the data pipeline holds, and little else.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Scratch, events};
+use serde_json::Value;
+
+#[path = "../../../examples/pictures/draw.rs"]
+#[allow(dead_code)]
+mod draw;
+
+const MIB: u64 = 1 << 20;
+
+fn done(args: &[&str]) -> Value {
+    let (code, events) = events(&[&["train"], args].concat());
+    let done = events.last().expect("it ends").clone();
+    assert_eq!((code, &done["event"]), (0, &"done".into()), "{args:?}: {done}");
+    done
+}
+
+fn bytes(done: &Value, key: &str) -> u64 {
+    done[key].as_u64().unwrap_or_else(|| panic!("{key} of {done}"))
+}
+
+#[test]
+fn resident_memory_is_the_arena_and_the_pipeline() {
+    let scratch = Scratch::new("memory");
+    for n in 0..40 {
+        let class = ["bar", "disc"][n % 2];
+        let (image, _) = draw::picture(draw::Shape::from_name(class).expect("a shape"), 48, &n.to_string());
+        let path = scratch.write(&format!("data/{class}/{n}.png"), "");
+        draw::write_png(Path::new(&path), &image, 48, 3).expect("a picture");
+    }
+    let data = scratch.path("data");
+    let tiny = done(&["--batch", "1", "--steps", "1", "--out", &scratch.path("tiny")]);
+    let program = bytes(&tiny, "measured_peak_bytes") - bytes(&tiny, "arena_bytes") - bytes(&tiny, "host_peak_bytes");
+    let resnet = ["--model", "resnet50", "--batch", "16", "--optimizer", "momentum", "--data", &data, "--steps", "2"];
+    for (name, args) in [
+        ("digits", &["--epochs", "2"][..]),
+        ("fastest", &resnet),
+        ("tight", &[&resnet[..], &["--budget", "700MiB"]].concat()),
+    ] {
+        let out = scratch.path(name);
+        let done = done(&[args, &["--out", &out]].concat());
+        let planned = bytes(&done, "arena_bytes") + bytes(&done, "host_peak_bytes");
+        let measured = bytes(&done, "measured_peak_bytes") - program;
+        let room = planned / 20 + 16 * MIB;
+        eprintln!("{name}: planned {} MiB, measured {} MiB", planned / MIB, measured / MIB);
+        assert!(
+            measured.abs_diff(planned) <= room,
+            "{name}: {measured} measured, {planned} planned, {program} program"
+        );
+    }
+}
