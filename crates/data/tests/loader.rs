@@ -344,3 +344,26 @@ fn a_shuffle_of_everything_gives_every_order_with_equal_chances() {
     let chi: f64 = counts.values().map(|&n| (n as f64 - 200.0).powi(2) / 200.0).sum();
     assert!(counts.len() == 24 && chi < 64.0, "{} orders, χ² {chi}", counts.len());
 }
+
+#[test]
+fn a_pause_returns_what_was_made_ahead_and_loses_nothing() {
+    let pool = BytePool::new(3 * 256 + 2 * 64);
+    let dataset = rows(16, 16, 0).batch(4, Remainder::Drop).prefetch(Prefetch::Depth(2));
+    let options = || LoadOptions { threads: 2, ..LoadOptions::new(pool.clone()) };
+    let mut train = Loader::new(&dataset, options()).expect("the pipeline is right");
+    let first = train.next().expect("it fits").expect("the epoch has four");
+    train.pause();
+    assert_eq!((firsts(&first, 16), pool.used()), (vec![0., 1., 2., 3.], 256));
+    // Another loader has the pool meanwhile.
+    let mut test = Loader::new(&dataset, options()).expect("the pipeline is right");
+    assert_eq!(epoch(&mut test, 16).expect("it fits").len(), 4);
+    drop((test, first));
+    assert_eq!(epoch(&mut train, 16).expect("it fits").concat(), (4..16).map(|i| i as f32).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_loader_can_be_moved_to_another_thread() {
+    let mut all = loader(&rows(3, 1, 0), 1000, 2);
+    let got = std::thread::spawn(move || epoch(&mut all, 1).map(|e| e.concat())).join().expect("it ends");
+    assert_eq!(got.expect("it fits"), [0., 1., 2.]);
+}
