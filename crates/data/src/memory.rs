@@ -98,6 +98,20 @@ impl BytePool {
         Ok(Buffer { words: vec![0; words], bytes, _lease: lease })
     }
 
+    /// A copy of these bytes.
+    pub fn copy(&self, bytes: &[u8]) -> Result<Buffer, NoRoom> {
+        let lease = self.take(rounded(bytes.len()))?;
+        let (whole, rest) = bytes.as_chunks::<WORD>();
+        let mut words = Vec::with_capacity(bytes.len().div_ceil(WORD));
+        words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
+        if !rest.is_empty() {
+            let mut last = [0; WORD];
+            last[..rest.len()].copy_from_slice(rest);
+            words.push(u64::from_ne_bytes(last));
+        }
+        Ok(Buffer { words, bytes: bytes.len(), _lease: lease })
+    }
+
     /// Another handle of the same pool, which measures what is drawn through it.
     pub(crate) fn metered(&self) -> (BytePool, Arc<Meter>) {
         let meter = Arc::new(Meter::default());
@@ -255,6 +269,11 @@ mod tests {
         bytemuck::cast_slice_mut::<u8, f32>(buffer.bytes_mut())[2] = 1.0;
         assert_eq!(buffer.bytes()[8..], 1f32.to_le_bytes());
         assert!(pool.buffer(1).is_err());
+        drop(buffer);
+        for len in 0..=16 {
+            let bytes: Vec<u8> = (1..=len).collect();
+            assert_eq!(pool.copy(&bytes).expect("there is room").bytes(), bytes);
+        }
     }
 
     #[test]

@@ -36,28 +36,37 @@ enum Verbs {
 }
 
 fn verbs() -> impl Strategy<Value = Verbs> {
-    let start = prop_oneof![
+    let one = chain(prop_oneof![
         4 => (0..12usize, 0..100).prop_map(|(n, from)| Verbs::Rows(n, from)),
         1 => (0..8usize).prop_map(Verbs::Generator),
-    ];
-    start.prop_recursive(6, 12, 2, |v| {
-        let b = v.clone().prop_map(Box::new);
-        prop_oneof![
-            2 => (b.clone(), -9..9).prop_map(|(v, k)| Verbs::Add(v, k)),
-            2 => b.clone().prop_map(Verbs::Noise),
-            1 => (b.clone(), 1..5).prop_map(|(v, k)| Verbs::Fail(v, k)),
-            2 => (b.clone(), 1..9usize).prop_map(|(v, n)| Verbs::Shuffle(v, n)),
-            3 => (b.clone(), 1..5usize, any::<bool>()).prop_map(|(v, n, keep)| Verbs::Batch(v, n, keep)),
-            1 => (b.clone(), prop_oneof![Just(0), Just(300), Just(u64::MAX)]).prop_map(|(v, n)| Verbs::Cache(v, n)),
-            1 => (b.clone(), 0..4usize).prop_map(|(v, n)| Verbs::Prefetch(v, n)),
-            1 => (b.clone(), 1..4usize).prop_map(|(v, n)| Verbs::Repeat(v, n)),
-            1 => (b.clone(), 0..15usize).prop_map(|(v, n)| Verbs::Cycle(v, n)),
-            1 => (b.clone(), 0..9usize).prop_map(|(v, n)| Verbs::Take(v, n)),
-            1 => (b.clone(), 0..5usize).prop_map(|(v, n)| Verbs::Skip(v, n)),
-            1 => (b.clone(), b).prop_map(|(v, w)| Verbs::Zip(v, w)),
-            1 => (prop::collection::vec(v, 1..3), 1..4usize).prop_map(|(v, n)| Verbs::Interleave(v, n)),
-        ]
-    })
+    ]);
+    let zip = (one.clone(), one.clone()).prop_map(|(v, w)| Verbs::Zip(Box::new(v), Box::new(w)));
+    let some = prop::collection::vec(one.clone(), 1..4);
+    let interleave = (some, 1..4usize).prop_map(|(v, n)| Verbs::Interleave(v, n));
+    prop_oneof![2 => one, 1 => chain(zip), 1 => chain(interleave)]
+}
+
+/// A few verbs behind another one.
+fn chain(start: impl Strategy<Value = Verbs> + 'static) -> BoxedStrategy<Verbs> {
+    let steps = prop::collection::vec((0..16usize, 0..8usize, any::<bool>()), 0..6);
+    (start, steps).prop_map(|(start, steps)| steps.into_iter().fold(start, then)).boxed()
+}
+
+fn then(verbs: Verbs, (kind, n, keep): (usize, usize, bool)) -> Verbs {
+    let v = Box::new(verbs);
+    match kind {
+        0 => Verbs::Add(v, n as i32 - 4),
+        1..3 => Verbs::Noise(v),
+        3 => Verbs::Fail(v, n as i32 % 5 + 1),
+        4..6 => Verbs::Shuffle(v, n + 1),
+        6..9 => Verbs::Batch(v, n % 4 + 1, keep),
+        9 => Verbs::Cache(v, [0, 300, u64::MAX][n % 3]),
+        10 => Verbs::Prefetch(v, n % 4),
+        11 => Verbs::Repeat(v, n % 3 + 1),
+        12 => Verbs::Cycle(v, 2 * n),
+        13 => Verbs::Take(v, n + 1),
+        _ => Verbs::Skip(v, n % 4),
+    }
 }
 
 // What the engine is given.
@@ -355,7 +364,6 @@ fn compare(dataset: &Dataset, options: LoadOptions, expected: &[(Option<Out>, Po
 const EPOCHS: u64 = 3;
 
 fn check(verbs: &Verbs, oracle: Oracle, threads: usize, start: Position) {
-    eprintln!("CASE {verbs:?} seed {} skip {} threads {threads} {start:?}", oracle.seed, oracle.skip);
     let expected = oracle.run(verbs, start, EPOCHS);
     let dataset = dataset(verbs);
     let bad = if oracle.skip { OnBad::Skip } else { OnBad::Fail };
@@ -376,7 +384,7 @@ fn position(verbs: &Verbs, oracle: Oracle, epoch: u64, part: f64) -> Position {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_loader_gives_what_the_oracle_says(

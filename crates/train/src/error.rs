@@ -66,6 +66,10 @@ pub enum TrainError {
     Save { path: PathBuf, source: std::io::Error },
     #[error("{}: {problem}; {cure}", path.display())]
     Damaged { path: PathBuf, problem: String, cure: String },
+    #[error(
+        "{problem}; but a run goes on with its own plan: resume it on the device, and with as many threads, as it had"
+    )]
+    OtherDevice { problem: String },
     #[error("{} holds a run already; resume it or give another folder", folder.display())]
     RunExists { folder: PathBuf },
     #[error("there is no run in {} to go on with; start one there", folder.display())]

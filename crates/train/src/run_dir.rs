@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use memfit_exec::beside::{Beside, Faults, UNFINISHED, sync_folder};
 use memfit_exec::weights::{Match, WeightsError};
-use memfit_exec::{Checksum, Engine, Executor, Options};
+use memfit_exec::{Checksum, Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
-use memfit_plan::save::{Labels, Saved as SavedPlan, load, save};
+use memfit_plan::save::{Labels, SaveError, Saved as SavedPlan, load, save};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
@@ -176,13 +176,14 @@ impl RunDir {
 impl<E: Executor> Session<E> {
     /// A session as it was saved, on the plan that it was saved with.
     pub fn resume(executor: E, saved: &Saved) -> Result<Self> {
-        let broken = |e: memfit_plan::save::SaveError| TrainError::Damaged {
-            path: saved.tensors.with_file_name(PLAN),
-            problem: e.to_string(),
-            cure: "a run goes on with the plan and on the device it was started with".into(),
-        };
+        let broken = |e: SaveError| TrainError::OtherDevice { problem: e.to_string() };
         let plan = saved.plan.clone().for_target(executor.target()).map_err(broken)?;
-        let mut engine = Engine::new(executor, plan, Options::default())?;
+        let mut engine = Engine::new(executor, plan, Options::default()).map_err(|e| match e {
+            ExecError::Unsupported { .. } | ExecError::Plan { .. } => {
+                TrainError::OtherDevice { problem: e.to_string() }
+            }
+            other => other.into(),
+        })?;
         engine.load(&saved.tensors, Match::Exact, |_| true)?;
         Ok(Session::at(engine, saved.checkpoint.step, saved.checkpoint.seed))
     }

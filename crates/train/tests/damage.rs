@@ -5,6 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{cpu, datasets, digits, folder, options, plan, training};
+use memfit_exec_cpu::CpuExecutor;
 use memfit_train::{Flow, Period, Progress, RunDir, Session, TrainError, Which, fit, run_dir};
 
 /// A run of two epochs whose best checkpoint is not its last.
@@ -109,5 +110,15 @@ fn an_empty_folder_is_no_run() {
     for which in Which::ALL {
         assert!(matches!(RunDir::resume(&folder, which), Err(TrainError::NoRun { .. })));
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_run_goes_on_with_as_many_threads_as_it_had() {
+    let folder = finished("damage-threads");
+    let saved = run_dir::read(&folder, Which::Last).unwrap();
+    let more = CpuExecutor::new(2).unwrap();
+    let error = Session::resume(more, &saved).err().expect("its scratch is for one thread").to_string();
+    assert!(error.contains("with 2 threads") && error.contains("with as many threads, as it had"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -8,8 +8,8 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::TensorType;
 use memfit_plan::Plan;
 use memfit_train::{
-    Datasets, EarlyStop, Event, FitOptions, Flow, Metric, Outcome, Period, Progress, Result, RunDir, Schedule, Session,
-    Task, TrainError, Which, Why, evaluate, fit, run_dir,
+    Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, Result, RunDir, Schedule,
+    Session, Task, TrainError, Which, Why, evaluate, fit, run_dir,
 };
 use memfit_transform::{Half, Precision, Training};
 
@@ -39,7 +39,9 @@ fn word(event: &Event) -> String {
 fn everything_is_told_in_its_order() {
     let (name, mut session) = (folder("told"), session(digits(), 16, None, 3));
     let run = RunDir::create(&name, session.plan(), &Default::default()).unwrap();
-    let options = options(Some(run), Progress::default());
+    let (pool, test_pool) = (BytePool::new(1 << 20), BytePool::new(1 << 20));
+    let feed = Feed { pool, test_pool, ..common::feed(1) };
+    let options = FitOptions { feed, ..options(Some(run), Progress::default()) };
     let (outcome, events) = events(&mut session, &datasets(16), &options);
     let outcome = outcome.unwrap();
     let words: Vec<String> = events.iter().map(word).collect();

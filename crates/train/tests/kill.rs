@@ -10,11 +10,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{contents, cpu, folder, images, options, plan, training};
-use memfit_data::{Dataset, Remainder};
+use memfit_data::{BytePool, Dataset, Remainder};
 use memfit_ir::philox;
 use memfit_nn::{Model, zoo::Mlp};
 use memfit_train::{
-    Datasets, Event, Flow, Period, Progress, Result, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir,
+    Datasets, Event, Feed, Flow, Period, Progress, Result, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir,
 };
 
 const KILLS: usize = 50;
@@ -53,6 +53,7 @@ fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
     };
     let mut options = options(Some(run), progress);
     options.length = Period::Epochs(4);
+    options.feed = Feed { pool: BytePool::new(1 << 20), test_pool: BytePool::new(1 << 20), ..common::feed(1) };
     options.save = SaveEvery { steps: Some(1), ..SaveEvery::default() };
     let flat = |tensors| {
         Dataset::from_tensors(tensors).unwrap().map(|mut example, context| {

@@ -1,6 +1,8 @@
 //! Records in a file. A file for a run alone has no name; one for later runs gets its name when it is whole:
 //!
-//!     "memfitc1"  records …  a table of offsets, 8 bytes for each element (0: not there)  [`Trailer`]
+//! ```text
+//! "memfitc1"  records …  a table of offsets, 8 bytes for each element (0: not there)  a trailer
+//! ```
 //!
 //! Nothing in a file is trusted: the table is under the trailer's checksum, each record under its own.
 

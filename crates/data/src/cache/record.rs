@@ -1,7 +1,10 @@
 //! An element as bytes in a file:
 //!
-//!     checksum u64, bytes of the head u32, fields u32; the head: for each field the length of its name u32, the name, its
-//!     type u32, its rank u32, its extents u64 …; then the bytes of each tensor
+//! ```text
+//! checksum u64, bytes of the head u32, fields u32
+//! the head: for each field the length of its name u32, the name, its type u32, its rank u32, its extents u64 …
+//! the bytes of each tensor
+//! ```
 //!
 //! The checksum is over everything behind it.
 

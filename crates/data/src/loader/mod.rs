@@ -58,8 +58,8 @@ pub struct Skipped {
 /// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for every
 /// number of threads and every size of the pool. Dropping it ends its threads.
 ///
-/// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample), and
-/// what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
+/// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample), names
+/// and types of tensors, and what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
 pub struct Loader {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -145,6 +145,22 @@ impl Loader {
         }
     }
 
+    /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which others
+    /// need the pool. Nothing is lost but work.
+    pub fn pause(&mut self) {
+        let pool = &self.shared.program.pool;
+        loop {
+            let seen = pool.events();
+            let mut state = self.shared.state();
+            state.paused = true;
+            if state.drop_made() {
+                return;
+            }
+            drop(state);
+            pool.wait(seen, false);
+        }
+    }
+
     /// That of the element which the next call gives: what a checkpoint keeps.
     pub fn position(&self) -> Position {
         self.position
@@ -178,8 +194,10 @@ impl Loader {
             }
             let done = state.queue.front().is_some_and(Slot::is_done).then(|| state.queue.pop_front()).flatten();
             let blocked = state.blocked(&shared.program);
-            let news = done.is_some() || !state.asked;
+            let news = done.is_some() || !state.asked || state.paused;
             state.asked = done.is_none() && blocked.is_none();
+            state.hopeful = state.asked;
+            state.paused = false;
             drop(state);
             if news {
                 pool.ring();

@@ -34,6 +34,10 @@ pub(super) struct State {
     pub depth: Depth,
     /// The consumer waits for the oldest.
     pub asked: bool,
+    /// It fell asleep in the belief that the oldest can go on: who finds otherwise wakes it.
+    pub hopeful: bool,
+    /// Nothing is made until the consumer asks.
+    pub paused: bool,
     hunger: Option<Hunger>,
     /// The pool had no room for what a generator gave: how many bytes it takes.
     feed_wants: u64,
@@ -100,6 +104,8 @@ pub(super) enum Found {
     Nothing {
         hungry: bool,
     },
+    /// The oldest cannot go on, and the consumer does not know.
+    Hopeless,
 }
 
 impl State {
@@ -112,6 +118,8 @@ impl State {
             needs: Needs::default(),
             depth,
             asked: false,
+            hopeful: false,
+            paused: false,
             hunger: None,
             feed_wants: 0,
             threads,
@@ -119,6 +127,9 @@ impl State {
     }
 
     pub(super) fn find(&mut self, program: &Program) -> Found {
+        if self.paused {
+            return Found::Nothing { hungry: false };
+        }
         if self.hunger.is_some() {
             return self.find_alone(program);
         }
@@ -152,13 +163,22 @@ impl State {
             return Found::Nothing { hungry: false };
         }
         if self.blocked(program).is_some() {
-            return Found::Nothing { hungry: true };
+            let news = self.asked && std::mem::take(&mut self.hopeful);
+            return if news { Found::Hopeless } else { Found::Nothing { hungry: true } };
         }
         if self.queue.is_empty() {
             return self.begin_pull(true, program);
         }
         let others = self.others(program);
         self.begin_part(0, 1, Some(others), program)
+    }
+
+    /// Lets go of all that was made, if nobody is at work.
+    pub(super) fn drop_made(&mut self) -> bool {
+        if self.running.is_empty() {
+            self.queue.iter_mut().filter_map(Slot::work).for_each(Work::reset);
+        }
+        self.running.is_empty()
     }
 
     /// What the oldest lacks, if it cannot go on until somebody else returns bytes.

@@ -42,6 +42,7 @@ impl Shared {
             let found = self.state().find(&self.program);
             match found {
                 Found::Nothing { hungry } => self.program.pool.wait(seen, hungry),
+                Found::Hopeless => self.program.pool.ring(),
                 Found::Task(task) => {
                     let outcome = self.run(task.what, &task.pool);
                     self.state().settle(task.ticket, outcome, &self.program);

@@ -69,7 +69,8 @@ impl Default for SaveEvery {
 pub struct Feed {
     /// For training.
     pub pool: BytePool,
-    /// For evaluation: of its own, since what waits for the next training step must not keep it from running.
+    /// For evaluation, its logits included. It may be the same: the two take turns, and only what a cache keeps in memory
+    /// stays when the other's turn comes.
     pub test_pool: BytePool,
     pub threads: usize,
     pub bad: OnBad,

@@ -234,6 +234,8 @@ impl<'a, E: Executor> Fit<'a, E> {
     /// Nothing changes where there is no test set, or where it is stopped on the way.
     fn evaluate(&mut self) -> Result<()> {
         let Some(test) = &mut self.test else { return Ok(()) };
+        // The pool may be the same: each gives back what it made ahead while the other works.
+        self.train.pause();
         let loader = match &mut test.loader {
             Some(loader) => loader,
             None => {
@@ -249,6 +251,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             *stop |= flow == Flow::Stop;
             flow
         })?;
+        loader.pause();
         match scores {
             Some(scores) => self.judged(scores),
             None if self.stop => Ok(()),

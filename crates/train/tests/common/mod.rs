@@ -76,8 +76,10 @@ pub fn datasets(batch: usize) -> Datasets {
     Datasets { train, test: Some(test) }
 }
 
+/// One pool, with room for training in batches of 8 or for evaluation, but not for both at once.
 pub fn feed(threads: usize) -> Feed {
-    Feed { pool: BytePool::new(1 << 20), test_pool: BytePool::new(1 << 20), threads, bad: OnBad::Fail }
+    let pool = BytePool::new(5500);
+    Feed { test_pool: pool.clone(), pool, threads, bad: OnBad::Fail }
 }
 
 /// A few epochs with everything that can happen in them.
