@@ -1,6 +1,6 @@
-//! What the loader costs beside the work itself: batches of 128 images of 32×32, made by the loader and by a plain loop on one
-//! thread that does the same work, in turns. Prints ratios; 1.00 is a loader that costs nothing and threads that bring
-//! nothing, and one over the number of threads the best there is.
+//! What the loader costs beside the work itself: batches of 128 images of 32×32, made by the loader and by a plain loop
+//! on one thread that does the same work, in turns. Prints ratios; 1.00 is a loader that costs nothing and threads that
+//! bring nothing, and one over the number of threads the best there is.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! From a recipe to an element: reads, maps, stacks, with everything drawn from a pool. It keeps nothing: what finds no room
-//! returns, and is called again.
+//! From a recipe to an element: reads, maps, stacks, with everything drawn from a pool. It keeps nothing: what finds no
+//! room returns, and is called again.
 
 use crate::context::{At, Context};
 use crate::error::{DataError, Result};

@@ -1,6 +1,6 @@
 //! Host memory by the byte: one [`BytePool`] for a pipeline, from which everything it holds is drawn and to which it
-//! returns by drop. A pool never gives more than it has: whoever finds it empty gets [`NoRoom`], lets go of what it has,
-//! and is run again later. That is possible because every element can be made again from its recipe.
+//! returns by drop. A pool never gives more than it has: whoever finds it empty gets [`NoRoom`], lets go of what it
+//! has, and is run again later. That is possible because every element can be made again from its recipe.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -123,8 +123,8 @@ impl BytePool {
         self.shared.events.load(Ordering::SeqCst)
     }
 
-    /// Waits until the bell is rung, or if `hungry` bytes come back, after `seen` was read. May return early: the caller
-    /// looks again.
+    /// Waits until the bell is rung, or if `hungry` bytes come back, after `seen` was read. May return early: the
+    /// caller looks again.
     pub(crate) fn wait(&self, seen: u64, hungry: bool) {
         let shared = &*self.shared;
         let asleep = self.asleep();

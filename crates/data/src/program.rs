@@ -1,6 +1,6 @@
-//! A dataset made ready to run: a list of verbs in which each refers to those before it, with checked numbers. Shuffles and
-//! maps are numbered in the order in which data meets them, and by nothing else: a cache, a batch or a prefetch more or
-//! less in a pipeline leaves the random numbers of the others as they were.
+//! A dataset made ready to run: a list of verbs in which each refers to those before it, with checked numbers. Shuffles
+//! and maps are numbered in the order in which data meets them, and by nothing else: a cache, a batch or a prefetch
+//! more or less in a pipeline leaves the random numbers of the others as they were.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,5 +1,5 @@
-//! How an element is made: what flows through a pipeline instead of the element. A recipe is small, holds no data (but for
-//! that of a generator), and can be followed any number of times, by any thread, with the same result.
+//! How an element is made: what flows through a pipeline instead of the element. A recipe is small, holds no data (but
+//! for that of a generator), and can be followed any number of times, by any thread, with the same result.
 
 use crate::error::Result;
 use crate::memory::Lease;

@@ -77,19 +77,54 @@ fn what_the_consumer_holds_is_counted_and_may_come_back() {
 
 #[test]
 fn an_element_that_finds_no_room_beside_younger_ones_drops_them() {
-    // The last element of each four is so large that nothing fits beside it.
-    let dataset = Dataset::from_fn(12, |i, pool| {
-        let width = if i % 4 == 3 { 250 } else { 10 };
-        Ok(Example::default().with("x", Tensor::zeros(TensorType::f32([width]), pool)?))
-    })
-    .prefetch(Prefetch::Depth(8));
-    for threads in [1, 2, 3, 8] {
+    for threads in [2, 3, 8] {
+        let (tries, younger) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let made = younger.clone();
+        let dataset = Dataset::from_fn(8, move |i, pool| {
+            // The fourth waits until another is made behind it, and then needs all of the pool.
+            while i == 3 && tries.load(Ordering::SeqCst) == 0 && made.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            tries.fetch_add((i == 3) as usize, Ordering::SeqCst);
+            let x = Tensor::zeros(TensorType::f32([if i == 3 { 250 } else { 10 }]), pool)?;
+            made.fetch_add((i > 3) as usize, Ordering::SeqCst);
+            Ok(Example::default().with("x", x))
+        })
+        .prefetch(Prefetch::Depth(8));
         let mut tight = loader(&dataset, 1000, threads);
-        for _ in 0..3 {
-            let lens: Vec<usize> = epoch(&mut tight, 1).expect("it fits").iter().map(Vec::len).collect();
-            assert_eq!(lens, [10, 10, 10, 250].repeat(3));
-        }
+        let lens: Vec<usize> = epoch(&mut tight, 1).expect("it fits").iter().map(Vec::len).collect();
+        assert_eq!(lens, [10, 10, 10, 250, 10, 10, 10, 10]);
+        assert!(younger.load(Ordering::SeqCst) > 4, "what was made too early is made again");
     }
+}
+
+#[test]
+fn items_of_a_generator_that_stand_in_the_way_are_let_go_and_made_again() {
+    let (runs, tries, behind) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, pulled) = (runs.clone(), behind.clone());
+    let dataset = Dataset::from_iter(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        let pulled = pulled.clone();
+        (0..6).map(move |i| {
+            pulled.fetch_max(i, Ordering::SeqCst);
+            memfit_data::Tensors::new().with("x", TensorType::f32([10]), vec![i as f32; 10])
+        })
+    })
+    .map(move |e, context| {
+        // The third waits until the generator has gone on, and then needs all but what it is made of.
+        while context.element() == 2 && tries.load(Ordering::SeqCst) == 0 && behind.load(Ordering::SeqCst) < 4 {
+            std::thread::yield_now();
+        }
+        tries.fetch_add((context.element() == 2) as usize, Ordering::SeqCst);
+        let _work = context.pool.take(if context.element() == 2 { 920 } else { 0 })?;
+        Ok(e)
+    })
+    .prefetch(Prefetch::Depth(4));
+    let mut tight = loader(&dataset, 1000, 2);
+    let all = epoch(&mut tight, 10).expect("it fits").concat();
+    assert_eq!(all, [0., 1., 2., 3., 4., 5.]);
+    assert!(runs.load(Ordering::SeqCst) >= 2, "it was run again");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Random pipelines against a naive, eager, single-threaded reading of the same description, which shares nothing with the
-//! engine but the generator of random bits: for several numbers of threads, from any position, in pools that are large or
-//! have room for hardly one element.
+//! Random pipelines against a naive, eager, single-threaded reading of the same description, which shares nothing with
+//! the engine but the generator of random bits: for several numbers of threads, from any position, in pools that are
+//! large or have room for hardly one element.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! What a cache keeps, and where: in what the pool has left beside the work in flight, then on disk, and else nowhere. It
-//! is never in the way: what is not there, or is damaged, is made again, and memory is returned when work needs it.
+//! What a cache keeps, and where: in what the pool has left beside the work in flight, then on disk, and else nowhere.
+//! It is never in the way: what is not there, or is damaged, is made again, and memory is returned when work needs it.
 
 mod file;
 mod index;

@@ -76,7 +76,7 @@ impl Feed {
 fn beyond(start: Position, len: u64) -> DataError {
     let Position { epoch, element } = start;
     DataError::Pipeline(format!(
-        "cannot go on with element {element} of epoch {epoch}: the epoch has {len}; the position is from another dataset or \
-         from another pipeline"
+        "cannot go on with element {element} of epoch {epoch}: the epoch has {len}; the position is from \
+         another dataset or another pipeline"
     ))
 }

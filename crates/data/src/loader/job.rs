@@ -1,5 +1,5 @@
-//! One element on its way: what of it is made, being made, and left to make. The samples of its batches are made one by one
-//! by whoever has time; what stands around the batches is made when these are there.
+//! One element on its way: what of it is made, being made, and left to make. The samples of its batches are made one by
+//! one by whoever has time; what stands around the batches is made when these are there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -125,7 +125,8 @@ pub(super) struct Work {
     left: usize,
     /// Tasks that are at it.
     pub running: usize,
-    /// Something is wrong with a sample: all is made one after the other, so that the first fault is the one that is told.
+    /// Something is wrong with a sample: all is made one after the other, so that the first fault is the one that is
+    /// told.
     in_sequence: bool,
     bad: Vec<(usize, Bad)>,
     pub made: Option<(Result<Example>, Vec<Bad>)>,

@@ -55,11 +55,11 @@ pub struct Skipped {
     pub first: Vec<Bad>,
 }
 
-/// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for every
-/// number of threads and every size of the pool. Dropping it ends its threads.
+/// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for
+/// every number of threads and every size of the pool. Dropping it ends its threads.
 ///
-/// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample), names
-/// and types of tensors, and what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
+/// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample),
+/// names and types of tensors, and what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
 pub struct Loader {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -112,8 +112,8 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The next element; None at the end of an epoch, after which the next one begins. After an error the next call goes on
-    /// behind it, but for [`DataError::Budget`]: the element is tried again, for bytes may have come back.
+    /// The next element; None at the end of an epoch, after which the next one begins. After an error the next call
+    /// goes on behind it, but for [`DataError::Budget`]: the element is tried again, for bytes may have come back.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with the first epoch")]
     pub fn next(&mut self) -> Result<Option<Example>> {
         loop {
@@ -145,8 +145,8 @@ impl Loader {
         }
     }
 
-    /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which others
-    /// need the pool. Nothing is lost but work.
+    /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which
+    /// others need the pool. Nothing is lost but work.
     pub fn pause(&mut self) {
         let pool = &self.shared.program.pool;
         loop {

@@ -1,12 +1,12 @@
 //! Who works on what, within the pool. The rules, by which every pipeline that fits comes to its end:
 //!
-//! 1. Work is let in by the largest needs seen so far, counting what work under way has yet to draw. Before anything was
-//!    seen, one task runs at a time.
+//! 1. Work is let in by the largest needs seen so far, counting what work under way has yet to draw. Before anything
+//!    was seen, one task runs at a time.
 //! 2. Who finds no room lets go of what it has. If its element is not the oldest, it waits for room.
-//! 3. If it is the oldest, nothing else begins; when all else is still, it is tried alone. If it fails alone, caches give
-//!    their memory back and younger elements are dropped, youngest first, to be made again later.
-//! 4. If there is nothing left to drop, it waits for others (the consumer above all) to return bytes. A consumer who asks
-//!    for the element in that state would wait for itself, and gets an error that says what is needed.
+//! 3. If it is the oldest, nothing else begins; when all else is still, it is tried alone. If it fails alone, caches
+//!    give their memory back and younger elements are dropped, youngest first, to be made again later.
+//! 4. If there is nothing left to drop, it waits for others (the consumer above all) to return bytes. A consumer who
+//!    asks for the element in that state would wait for itself, and gets an error that says what is needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
