@@ -29,13 +29,17 @@ impl std::error::Error for Usage {}
 #[derive(Debug)]
 pub struct Interrupted {
     pub folder: PathBuf,
-    pub steps: u32,
+    /// The step up to which it was.
+    pub saved: Option<u32>,
 }
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let folder = self.folder.display();
-        write!(f, "interrupted after {} steps and saved; `memfit train --resume {folder}` goes on", self.steps)
+        match self.saved {
+            Some(step) => write!(f, "interrupted and saved at step {step}; `memfit train --resume {folder}` goes on"),
+            None => f.write_str("interrupted before anything was saved"),
+        }
     }
 }
 

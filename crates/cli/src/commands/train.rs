@@ -31,8 +31,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
     let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
-    // Half for training and half for evaluation: what waits for the next step must not keep it from running.
-    let (pool, test_pool) = (BytePool::new(host - host / 2), BytePool::new(host / 2));
+    let pool = BytePool::new(host);
     let opened = data::open(&run.spec, &pool)?;
     check(run, &opened)?;
     let executor = CpuExecutor::new(run.run.threads)?;
@@ -60,7 +59,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
         progress: start.progress,
         feed: Feed {
             pool: pool.clone(),
-            test_pool: test_pool.clone(),
+            test_pool: pool.clone(),
             threads: run.run.threads,
             bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
         },
@@ -77,11 +76,11 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let outcome = outcome?;
     let folder = start.folder;
     if outcome.why == Why::Interrupted {
-        return Err(Interrupted { folder, steps: outcome.steps }.into());
+        return Err(Interrupted { folder, saved: outcome.saved }.into());
     }
     let weights = folder.join(run_dir::WEIGHTS);
     run_dir::export(&folder, session, &weights)?;
-    let peak_host = pool.high_water() + test_pool.high_water();
+    let peak_host = pool.high_water();
     let end = End { run, folder: &folder, outcome: &outcome, arena: session.plan().arena_bytes(), peak_host };
     end.tell(started);
     Ok(())

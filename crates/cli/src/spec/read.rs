@@ -246,6 +246,8 @@ fn as_number(value: &Value) -> Option<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{Purpose, commented};
+    use proptest::prelude::*;
 
     fn read(text: &str, folder: &Path) -> Result<Spec, String> {
         Said::read(text, folder)?.spec()
@@ -318,5 +320,43 @@ mod tests {
         let again = Said::read(&said.to_toml(), Path::new("elsewhere")).and_then(|s| s.spec()).expect("it is right");
         assert_eq!(again.data.train, std::path::absolute("a/photos").ok());
         assert_eq!((again.data.cache.as_deref(), again.train.batch), (Some("memory"), Some(7)));
+    }
+
+    /// A run file with some of its characters replaced, left out or doubled.
+    fn mangled() -> impl Strategy<Value = String> {
+        let whole = commented(&Purpose { set: vec![("train.batch", "7".into())] }).replace("\n# ", "\n");
+        let edits = proptest::collection::vec((any::<proptest::sample::Index>(), 0..4u8, any::<char>()), 0..6);
+        let lines = proptest::collection::vec(any::<proptest::sample::Index>(), 0..8);
+        (lines, edits).prop_map(move |(lines, edits)| {
+            let all: Vec<&str> = whole.lines().collect();
+            let mut text: Vec<char> =
+                lines.iter().map(|i| *i.get(&all)).collect::<Vec<_>>().join("\n").chars().collect();
+            for (at, how, with) in edits.iter().filter(|_| !whole.is_empty()) {
+                if text.is_empty() {
+                    break;
+                }
+                let at = at.index(text.len());
+                match how {
+                    0 => text[at] = *with,
+                    1 => drop(text.remove(at)),
+                    2 => text.insert(at, *with),
+                    _ => text.insert(at, text[at]),
+                }
+            }
+            text.into_iter().collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever stands in a run file, it is read or refused; and what was read means the same when it is written down.
+        #[test]
+        fn any_text_is_read_or_refused(text in prop_oneof![3 => mangled(), 1 => any::<String>()]) {
+            if let Ok(said) = Said::read(&text, Path::new("/a")) && let Ok(spec) = said.spec() {
+                let again = Said::read(&said.to_toml(), Path::new("/b")).and_then(|s| s.spec());
+                prop_assert_eq!(again, Ok(spec));
+            }
+        }
     }
 }
