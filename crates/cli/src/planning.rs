@@ -9,7 +9,7 @@ use memfit::fixes::plan_or_fixes;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::save::{self, Labels, Saved};
 use memfit::plan::{MicroBatch, Survey};
-use memfit::{CpuExecutor, Phase, Plan, PlanError};
+use memfit::{CpuExecutor, Phase, Plan, PlanError, Training};
 
 use crate::failure::{bad_data, no_room, usage};
 use crate::file;
@@ -25,7 +25,16 @@ pub struct Planned {
     pub free_tools_bytes: Option<u64>,
     /// What makes a sample's result depend on the rest of its batch, in words.
     pub mixer: Option<String>,
+    pub frozen: Option<Frozen>,
     pub file: Option<String>,
+}
+
+/// What it saves not to train some parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    pub parameters: usize,
+    /// Of what the free tools need.
+    pub saved_bytes: u64,
 }
 
 /// The fastest plan that fits, or a refusal that says what would.
@@ -45,14 +54,27 @@ pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) 
         planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
         free_tools_bytes: Some(survey.free_tools_bytes()),
         mixer: subject.mixer()?,
+        frozen: frozen(run, executor, survey)?,
         file: None,
     })
+}
+
+/// Against the same run with everything trained.
+fn frozen(run: &Run, executor: &CpuExecutor, survey: &Survey) -> Result<Option<Frozen>, PlanError> {
+    let parameters = run.training.frozen.len();
+    if parameters == 0 {
+        return Ok(None);
+    }
+    let training = Training { frozen: Default::default(), ..run.training.clone() };
+    let all = Run { training, ..run.clone() };
+    let needed = all.subject(executor.target()).survey()?.free_tools_bytes();
+    Ok(Some(Frozen { parameters, saved_bytes: needed.saturating_sub(survey.free_tools_bytes()) }))
 }
 
 impl Planned {
     /// A plan that was made before.
     pub fn of_file(plan: Plan, file: String) -> Planned {
-        Planned { plan, planning_ms: None, free_tools_bytes: None, mixer: None, file: Some(file) }
+        Planned { plan, planning_ms: None, free_tools_bytes: None, mixer: None, frozen: None, file: Some(file) }
     }
 }
 

@@ -167,6 +167,8 @@ fn frozen_layers_save_memory_and_stay_as_they_are() {
     let bytes = |e: &Value, key: &str| e[key].as_u64().expect("a number");
     assert!(bytes(&frozen, "optimizer_bytes") < bytes(&whole, "optimizer_bytes"));
     assert!(bytes(&frozen, "keep_all_bytes") < bytes(&whole, "keep_all_bytes"));
+    let saved = bytes(&whole, "free_tools_bytes") - bytes(&frozen, "free_tools_bytes");
+    assert_eq!((bytes(&frozen, "frozen_saved_bytes"), bytes(&frozen, "frozen_parameters")), (saved, 6));
     let weights = |run: &str| std::fs::read(scratch.path(&format!("{run}/weights.safetensors"))).expect("weights");
     let (first, second) = (scratch.path("first"), scratch.path("second"));
     assert!(memfit(&["train", "--steps", "20", "--out", &first]).status.success());

@@ -45,25 +45,9 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     };
     let session = &mut start.session;
     let data = data::datasets(&opened, &run.run, &run.spec, session.plan().micro_batch)?;
-    let epoch = data.train.len().unwrap_or(0) as u32;
-    let length = length(run);
-    let options = FitOptions {
-        length,
-        schedule: schedule(run),
-        task: task(&run.run),
-        evaluate: Period::Epochs(1),
-        metric: metric(run)?,
-        early_stop: run.spec.train.patience.map(|n| EarlyStop { patience: n as u32, min_delta: 0.0 }),
-        run: Some(start.run_dir),
-        save: SaveEvery { epoch: true, steps: run.spec.train.save_every.map(|n| n as u32), time: None },
-        progress: start.progress,
-        feed: Feed {
-            pool: pool.clone(),
-            test_pool: pool.clone(),
-            threads: run.run.threads,
-            bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
-        },
-    };
+    let epoch = small(data.train.len().unwrap_or(0));
+    let (folder, length) = (start.folder, length(run));
+    let options = options(run, &pool, start.run_dir, start.progress)?;
     let (plan, first) = (session.plan(), session.steps());
     let bar =
         Bar::new(length.steps(epoch).into(), first.into(), plan.batch, plan.arena_bytes(), run.run.request.budget);
@@ -74,7 +58,6 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     });
     drop(teller);
     let outcome = outcome?;
-    let folder = start.folder;
     if outcome.why == Why::Interrupted {
         return Err(Interrupted { folder, saved: outcome.saved }.into());
     }
@@ -84,6 +67,32 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let end = End { run, folder: &folder, outcome: &outcome, arena: session.plan().arena_bytes(), peak_host };
     end.tell(started);
     Ok(())
+}
+
+fn options(run: &TrainRun, pool: &BytePool, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
+    let t = &run.spec.train;
+    Ok(FitOptions {
+        length: length(run),
+        schedule: schedule(run),
+        task: task(&run.run),
+        evaluate: Period::Epochs(1),
+        metric: metric(run)?,
+        early_stop: t.patience.map(|n| EarlyStop { patience: small(n), min_delta: 0.0 }),
+        run: Some(run_dir),
+        save: SaveEvery { epoch: true, steps: t.save_every.map(small), time: None },
+        progress,
+        feed: Feed {
+            pool: pool.clone(),
+            test_pool: pool.clone(),
+            threads: run.run.threads,
+            bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
+        },
+    })
+}
+
+/// More than anybody counts to is as good as the most.
+fn small(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// A session at its first step, or at the one where it was left.
@@ -172,8 +181,8 @@ fn check(run: &TrainRun, opened: &Opened) -> Result<()> {
 
 fn length(run: &TrainRun) -> Period {
     match (run.spec.train.steps, run.spec.train.epochs) {
-        (Some(steps), _) => Period::Steps(steps as u32),
-        (None, epochs) => Period::Epochs(epochs.unwrap_or(EPOCHS) as u32),
+        (Some(steps), _) => Period::Steps(small(steps)),
+        (None, epochs) => Period::Epochs(small(epochs.unwrap_or(EPOCHS))),
     }
 }
 
@@ -186,11 +195,11 @@ fn schedule(run: &TrainRun) -> Schedule {
     let decay = match t.schedule.as_deref() {
         Some("cosine") => Decay::Cosine { floor: peak * t.decay.unwrap_or(0.0) },
         Some("step") => {
-            Decay::Step { every: Period::Epochs(t.decay_every.unwrap_or(10) as u32), factor: t.decay.unwrap_or(0.1) }
+            Decay::Step { every: Period::Epochs(small(t.decay_every.unwrap_or(10))), factor: t.decay.unwrap_or(0.1) }
         }
         _ => Decay::Constant,
     };
-    Schedule { peak, warm_up: Period::Steps(t.warm_up.unwrap_or(0) as u32), decay }
+    Schedule { peak, warm_up: Period::Steps(small(t.warm_up.unwrap_or(0))), decay }
 }
 
 pub fn task(run: &Run) -> Task {

@@ -28,6 +28,14 @@ pub fn print(run: &Run, planned: &Planned) {
         Bytes(plan.arena_bytes()).to_string(),
         Bytes(plan.peak_bytes)
     );
+    if let Some(frozen) = planned.frozen {
+        let saved = Bytes(frozen.saved_bytes);
+        say!(
+            "  frozen     {:>10}  saved by {} that are not trained",
+            saved.to_string(),
+            count(frozen.parameters, "parameter")
+        );
+    }
     let made = match planned.planning_ms {
         Some(ms) => format!("planned in {ms:.0} ms"),
         None => "planned before".into(),

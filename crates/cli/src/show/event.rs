@@ -30,6 +30,8 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
         "planning_ms": planned.planning_ms, "kernels": kernels(plan), "recomputed_ops": plan.recomputed_ops,
         "tools": tools, "batch_dependence": planned.mixer,
         "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+        "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
+        "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
         "plan_file": planned.file,
     })
 }

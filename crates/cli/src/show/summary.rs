@@ -86,6 +86,10 @@ fn costs(run: &Run, planned: &Planned) {
     };
     line("step", &format!("{:.1} ms predicted, {against}", plan.predicted_step_seconds * 1e3));
     line("tools", &tools(plan));
+    if let Some(frozen) = planned.frozen {
+        let saved = Bytes(frozen.saved_bytes);
+        line("frozen", &format!("{} that are not trained save {saved}", count(frozen.parameters, "parameter")));
+    }
     if plan.accumulate() > 1 {
         let effect = match &planned.mixer {
             Some(m) if m.starts_with("batch_stats") => {
