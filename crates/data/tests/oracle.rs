@@ -411,3 +411,14 @@ proptest! {
         prop_assert!(dataset.is_empty().is_none_or(|empty| empty == (len == 0)));
     }
 }
+
+/// Of an element whose first half is bad and whose second is a batch without a good sample, the first fault counts.
+#[test]
+fn the_first_of_two_faults_counts() {
+    let bad = |n| Box::new(Verbs::Fail(Box::new(Verbs::Rows(n, 0)), 1));
+    let verbs = Verbs::Zip(bad(2), Box::new(Verbs::Batch(bad(4), 2, true)));
+    for threads in [1, 2, 8] {
+        check(&verbs, Oracle { seed: 0, skip: true }, threads, Position::default());
+        check(&verbs, Oracle { seed: 0, skip: true }, threads, Position { epoch: 0, element: 1 });
+    }
+}

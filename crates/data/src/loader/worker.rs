@@ -11,6 +11,7 @@ use crate::guard::guarded;
 use crate::make::{Bad, Maker, OnBad};
 use crate::memory::{BytePool, NoRoom};
 use crate::program::Program;
+use crate::recipe::Batch;
 use crate::stack::{Misfit, Stack, stackable};
 use crate::tensor::Example;
 
@@ -64,12 +65,7 @@ impl Shared {
                 Outcome::Samples(job, samples)
             }
             What::Part(job, Part::Rest(bad)) => self.rest(job, bad, pool),
-            What::Part(job, Part::Whole) => {
-                let mut maker = self.maker(pool, Vec::new());
-                let made = guarded(|| self.program.place(&job.recipe), || maker.make(&job.recipe));
-                let bad = std::mem::take(&mut maker.skipped);
-                Outcome::Made(job, made, bad)
-            }
+            What::Part(job, Part::Whole) => self.whole(job, Vec::new(), Vec::new(), pool),
         }
     }
 
@@ -140,15 +136,18 @@ impl Shared {
         }
     }
 
-    /// The batches are there: what stands around them.
-    fn rest(&self, job: Arc<Job>, mut bad: Vec<Bad>, pool: &BytePool) -> Outcome {
-        let mut ready = Vec::new();
-        for (stack, batch) in job.take_stacks().into_iter().zip(job.batches()) {
-            match stack.finish(self.program.remainder(batch)) {
-                Some(example) => ready.push(example),
-                None => return Outcome::Made(job.clone(), Err(self.program.no_good(batch, bad.first())), bad),
-            }
+    /// The samples are there: the batches, and what stands around them.
+    fn rest(&self, job: Arc<Job>, bad: Vec<Bad>, pool: &BytePool) -> Outcome {
+        let finish = |(stack, batch): (Stack, &Batch)| stack.finish(self.program.remainder(batch));
+        let ready: Option<Vec<Example>> = job.take_stacks().into_iter().zip(job.batches()).map(finish).collect();
+        match ready {
+            Some(ready) => self.whole(job, ready, bad, pool),
+            // A batch has no good sample: made in order, the element shows whether that is the first thing wrong with it.
+            None => self.whole(job, Vec::new(), Vec::new(), pool),
         }
+    }
+
+    fn whole(&self, job: Arc<Job>, ready: Vec<Example>, mut bad: Vec<Bad>, pool: &BytePool) -> Outcome {
         let mut maker = self.maker(pool, ready);
         let made = guarded(|| self.program.place(&job.recipe), || maker.make(&job.recipe));
         bad.append(&mut maker.skipped);
