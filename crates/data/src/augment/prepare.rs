@@ -6,7 +6,7 @@ use super::crop::{centre_region, check_size, random_region};
 use super::field::{OnSamples, channels, moved, sized, with_samples};
 use super::{Map, stream};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{DataError, Result};
 use crate::image::{self, Channels, Region, Sample, View};
 use crate::memory::{BytePool, NoRoom};
 use crate::tensor::{Example, Tensor};
@@ -79,12 +79,9 @@ impl Prepare {
 
     pub fn run(&self, mut example: Example, context: &Context) -> Result<Example> {
         check_size(self.size)?;
-        if example.get("x")?.ty().shape.rank() == 1 {
-            let x = example.get_mut("x")?;
-            *x = image::decode(x.bytes(), self.channels, &context.place(), context.pool)?;
-        }
-        let (size, names) = moved(&example)?;
-        let region = self.crop.region(size, self.size, context);
+        let encoded = example.get("x")?.ty().shape.rank() == 1;
+        let (names, region) =
+            if encoded { self.decode(&mut example, context)? } else { self.choose(&example, context)? };
         let mirror = self.flip && context.random(stream::FLIP_HORIZONTAL).below(2) == 1;
         for name in names {
             let image = example.get_mut(name)?;
@@ -95,6 +92,24 @@ impl Prepare {
             *x = normalise.tensor(x, context.pool)?;
         }
         Ok(example)
+    }
+
+    fn choose(&self, example: &Example, context: &Context) -> Result<(&'static [&'static str], Region)> {
+        let (size, names) = moved(example)?;
+        Ok((names, self.crop.region(size, self.size, context)))
+    }
+
+    /// Decodes no more than the region, where the format allows. A mask has no encoded image beside it.
+    fn decode(&self, example: &mut Example, context: &Context) -> Result<(&'static [&'static str], Region)> {
+        let (x, place) = (example.get_mut("x")?, context.place());
+        let size = image::size(x.bytes(), &place)?;
+        if size.contains(&0) {
+            return Err(DataError::bad(place, format!("the image has {} rows and {} columns", size[0], size[1])));
+        }
+        let region = self.crop.region(size, self.size, context);
+        let (image, region) = image::decode_region(x.bytes(), region, self.channels, &place, context.pool)?;
+        *x = image;
+        Ok((&["x"], region))
     }
 }
 

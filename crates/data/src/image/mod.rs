@@ -57,6 +57,24 @@ pub fn decode(bytes: &[u8], channels: Channels, place: &dyn Display, pool: &Byte
     image.map_err(|fault| fault.at(place))
 }
 
+/// A region of a JPEG or PNG, as [`decode`] makes it, with what of the image had to be decoded: the region alone, or all of
+/// it, and then where the region is.
+pub fn decode_region(
+    bytes: &[u8],
+    region: Region,
+    channels: Channels,
+    place: &dyn Display,
+    pool: &BytePool,
+) -> Result<(Tensor, Region)> {
+    if let Some(Format::Jpeg) = Format::of(bytes) {
+        let part = jpeg::decode_region(bytes, region, channels, pool).map_err(|fault| fault.at(place))?;
+        if let Some(part) = part {
+            return Ok((part, Region { top: 0, left: 0, ..region }));
+        }
+    }
+    Ok((decode(bytes, channels, place, pool)?, region))
+}
+
 /// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as they
 /// are stored.
 pub fn decode_classes(bytes: &[u8], place: &dyn Display, pool: &BytePool) -> Result<Tensor> {

@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::memory::{Buffer, BytePool, NoRoom};
-use crate::simd::wide;
+use crate::simd::{Four, wide};
 
 /// A rectangle of pixels, which lies inside of the image it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Region {
         Region { top: 0, left: 0, height, width }
     }
 
-    fn inside(&self, [height, width]: [usize; 2]) -> bool {
+    pub(super) fn inside(&self, [height, width]: [usize; 2]) -> bool {
         let fits =
             |from: usize, extent: usize, of: usize| extent > 0 && from.checked_add(extent).is_some_and(|e| e <= of);
         fits(self.top, self.height, height) && fits(self.left, self.width, width)
@@ -41,6 +41,11 @@ pub trait Sample: Copy {
     fn to_f32(self) -> f32;
     /// To the nearest value there is.
     fn from_f32(value: f32) -> Self;
+    /// Four at once, none of which is beyond what the type holds.
+    #[inline(always)]
+    fn from_four(values: Four) -> [Self; 4] {
+        values.values().map(Self::from_f32)
+    }
 }
 
 impl Sample for u8 {
@@ -51,6 +56,10 @@ impl Sample for u8 {
     #[inline(always)]
     fn from_f32(value: f32) -> u8 {
         (value + 0.5) as u8
+    }
+    #[inline(always)]
+    fn from_four(values: Four) -> [u8; 4] {
+        values.bytes()
     }
 }
 
@@ -117,7 +126,8 @@ impl Taps {
         let scale = inputs as f64 / outputs as f64;
         let reach = scale.max(1.0);
         let count = match how {
-            Resample::Triangle => ((2.0 * reach).ceil() as usize + 1).min(inputs),
+            // An open interval of this length has no more whole numbers in it.
+            Resample::Triangle => ((2.0 * reach).ceil() as usize).min(inputs),
             Resample::Nearest => 1,
         };
         let mut data = pool.buffer(outputs * (1 + count) * 4)?;
@@ -136,10 +146,15 @@ impl Taps {
         Ok(Taps { count, data, outputs })
     }
 
-    fn of(&self, output: usize) -> (usize, &[f32]) {
+    /// The firsts, the weights, and how many of these each output has.
+    fn all(&self) -> (&[u32], &[f32], usize) {
         let (firsts, weights) = self.data.bytes().split_at(self.outputs * 4);
-        let first = bytemuck::cast_slice::<u8, u32>(firsts)[output] as usize;
-        (first, &bytemuck::cast_slice(weights)[output * self.count..][..self.count])
+        (bytemuck::cast_slice(firsts), bytemuck::cast_slice(weights), self.count)
+    }
+
+    fn of(&self, output: usize) -> (usize, &[f32]) {
+        let (firsts, weights, count) = self.all();
+        (firsts[output] as usize, &weights[output * count..][..count])
     }
 }
 
@@ -171,7 +186,13 @@ wide! {
             let elements = region.width * channels;
             sum_rows(&source[first * stride..], stride, weights, &mut row[..elements]);
             match channels {
-                3 => sum_pixels_of_three(row, across, mirror, out),
+                // The usual numbers of weights as constants, so that their loops vanish.
+                3 => match across.count {
+                    2 => sum_pixels_of_three(row, across, 2, mirror, out),
+                    3 => sum_pixels_of_three(row, across, 3, mirror, out),
+                    4 => sum_pixels_of_three(row, across, 4, mirror, out),
+                    count => sum_pixels_of_three(row, across, count, mirror, out),
+                },
                 _ => sum_pixels(row, across, channels, mirror, out),
             }
         }
@@ -201,22 +222,23 @@ fn sum_rows<S: Sample>(source: &[S], stride: usize, weights: &[f32], row: &mut [
     }
 }
 
+/// Four lanes for three channels: the last one is of the next pixel, and is overwritten by it.
 #[inline(always)]
-fn sum_pixels_of_three<S: Sample>(row: &[f32], across: &Taps, mirror: bool, out: &mut [S]) {
+fn sum_pixels_of_three<S: Sample>(row: &[f32], across: &Taps, count: usize, mirror: bool, out: &mut [S]) {
     let width = out.len() / 3;
-    for x in 0..width {
-        let (first, weights) = across.of(x);
-        let mut sum = [0f32; 4];
-        // Four lanes for three channels: the last one is of the next pixel, and is not kept.
-        for (weight, pixel) in weights.iter().zip(row[first * 3..].windows(4).step_by(3)) {
-            for (sum, value) in sum.iter_mut().zip(pixel) {
-                *sum += weight * value;
-            }
+    let (firsts, weights, _) = across.all();
+    for to in 0..width {
+        let x = if mirror { width - 1 - to } else { to };
+        let values = &row[firsts[x] as usize * 3..][..count * 3 + 1];
+        let mut sum = Four::all(0.0);
+        for (k, weight) in weights[x * count..][..count].iter().enumerate() {
+            let pixel = values[k * 3..].first_chunk().expect("there is one element more");
+            sum = sum.plus(Four::all(*weight).times(Four::new(pixel)));
         }
-        let to = if mirror { width - 1 - x } else { x };
-        let out = &mut out[to * 3..][..3];
-        for (out, sum) in out.iter_mut().zip(sum) {
-            *out = S::from_f32(sum);
+        let pixel = S::from_four(sum);
+        match out.get_mut(to * 3..to * 3 + 4) {
+            Some(four) => four.copy_from_slice(&pixel),
+            None => out[to * 3..].copy_from_slice(&pixel[..3]),
         }
     }
 }

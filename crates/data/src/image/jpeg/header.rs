@@ -11,6 +11,8 @@ pub(super) struct Header {
     pub coding: Coding,
     pub components: Vec<Component>,
     pub orientation: Orientation,
+    /// What an Adobe segment says of the colours: 0 is none or RGB, 1 is YCbCr, 2 is YCCK.
+    pub adobe: Option<u8>,
     /// Where the first scan's segment starts: at its length.
     pub scan: usize,
 }
@@ -33,7 +35,7 @@ pub(super) struct Component {
 
 impl Header {
     pub fn read(bytes: &[u8]) -> Result<Header, Fault> {
-        let (mut frame, mut orientation) = (None, None);
+        let (mut frame, mut orientation, mut adobe) = (None, None, None);
         let mut at = 2;
         loop {
             let segment = Segment::next(bytes, at)?;
@@ -42,6 +44,7 @@ impl Header {
                 0xc0..=0xc2 => frame = Some(read_frame(&segment)?),
                 0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => return Err(unsupported(segment.marker)),
                 0xe1 => orientation = orientation.or_else(|| exif::orientation(segment.payload)),
+                0xee => adobe = read_adobe(segment.payload).or(adobe),
                 0xda => break,
                 0xd9 => return Err("the image ends before it begins: there is no scan".into()),
                 _ => {}
@@ -50,7 +53,16 @@ impl Header {
         }
         let (height, width, coding, components) = frame.ok_or("there is no frame header before the first scan")?;
         let orientation = orientation.unwrap_or(Orientation::UPRIGHT);
-        Ok(Header { height, width, coding, components, orientation, scan: at })
+        Ok(Header { height, width, coding, components, orientation, adobe, scan: at })
+    }
+
+    /// Grey, or brightness and two colours, and not RGB as it is.
+    pub fn is_ycc(&self) -> bool {
+        match self.components[..] {
+            [_] => true,
+            [a, b, c] => self.adobe.is_none_or(|transform| transform == 1) && [a.id, b.id, c.id] != *b"RGB",
+            _ => false,
+        }
     }
 
     /// The largest sampling factors: a unit of the scan is 8 × these pixels.
@@ -134,6 +146,10 @@ fn unsupported(marker: u8) -> Fault {
         _ => "hierarchical",
     };
     format!("{kind} JPEGs are not read; save it as a baseline or progressive JPEG, or as PNG").into()
+}
+
+fn read_adobe(payload: &[u8]) -> Option<u8> {
+    payload.strip_prefix(b"Adobe")?.get(6).copied()
 }
 
 type Frame = (usize, usize, Coding, Vec<Component>);
