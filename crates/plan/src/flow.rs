@@ -76,7 +76,7 @@ impl Access {
 }
 
 /// By value: whether it is a state or takes the place of one.
-fn in_state(graph: &Graph) -> Vec<bool> {
+pub fn in_state(graph: &Graph) -> Vec<bool> {
     let mut found = vec![false; graph.values().len()];
     for (_, v) in graph.states() {
         found[v.index()] = true;

@@ -226,7 +226,7 @@ impl Micro {
     fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
         let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
-        let bound = lower_bound(&graphs, state_bytes);
+        let bound = lower_bound(&graphs, state_bytes, shop.target);
         let (mut training, mut others) = (Vec::new(), Vec::new());
         for (phase, graph) in graphs {
             match phase.is_training() {
