@@ -84,7 +84,7 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
     let whole = programs(source, first)?;
     let others = match request.micro_batch {
         MicroBatch::Allow => divisors(batch),
-        MicroBatch::Auto if !mixes(&whole) => divisors(batch),
+        MicroBatch::Auto if !mixes(&whole, batch) => divisors(batch),
         MicroBatch::Auto | MicroBatch::Off | MicroBatch::Exactly(_) => Vec::new(),
     };
     let yardstick = keep_all(&whole, &shop)?;
@@ -126,8 +126,8 @@ fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, 
     Ok(graphs)
 }
 
-fn mixes(graphs: &[(Phase, Graph)]) -> bool {
-    graphs.iter().any(|(_, g)| end_of_forward(g).is_some_and(|end| mixes_samples(g, end).is_some()))
+fn mixes(graphs: &[(Phase, Graph)], batch: usize) -> bool {
+    graphs.iter().any(|(_, g)| end_of_forward(g).is_some_and(|end| mixes_samples(g, end, batch).is_some()))
 }
 
 /// Most sizes of micro-batches that are looked at.
