@@ -1,6 +1,6 @@
 //! The planner on small graphs, with a target that is not a device.
 
-use memfit_ir::op::{Init, MatMul, StateClass, Update};
+use memfit_ir::op::{Init, MatMul, ReduceKind, StateClass, Update};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
@@ -181,6 +181,35 @@ fn a_state_that_its_own_writer_needs_whole_is_copied_first() {
     let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), &Paper, &Request::new(1)).unwrap();
     let ops: Vec<_> = p.programs[0].graph.nodes().iter().map(|n| n.op.name()).collect();
     assert_eq!(ops, ["state", "broadcast", "matmul"]);
+}
+
+/// Of two states that are overwritten, one is read by whoever needs its new value: that one is copied, whichever comes
+/// first.
+#[test]
+fn only_a_state_that_is_read_too_late_is_copied() {
+    for first in [true, false] {
+        let mut b = Builder::new();
+        let x = b.input("x", TensorType::f32([4, 64])).unwrap();
+        let large = b.param("large", [64, 64], Init::Constant(1.0)).unwrap();
+        let small = b.param("small", [8], Init::Constant(1.0)).unwrap();
+        let y = b.matmul(x, large).unwrap();
+        b.output("y", y);
+        let grad = b.matmul_with(x, y, MatMul { transpose_a: true, transpose_b: false }).unwrap();
+        let new_large = b.sub(large, grad).unwrap();
+        let new_small = b.scale(small, 0.5).unwrap();
+        let total = b.reduce(ReduceKind::Sum, new_small, &[0], false).unwrap();
+        let late = b.mul(small, total).unwrap();
+        b.output("late", late);
+        let mut donations = [(large, new_large), (small, new_small)];
+        donations.sort_by_key(|&(old, _)| (old == large) != first);
+        donations.into_iter().for_each(|(old, new)| b.donate(old, new));
+        let graph = b.finish();
+        let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), &Paper, &Request::new(4)).unwrap();
+        let graph = &p.programs[0].graph;
+        let copied =
+            graph.nodes().iter().filter(|n| n.op.name() == "broadcast").map(|n| graph.ty(n.outputs[0]).bytes());
+        assert_eq!(copied.collect::<Vec<_>>(), [32], "the large one is donated first: {first}");
+    }
 }
 
 #[test]
