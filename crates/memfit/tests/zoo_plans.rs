@@ -31,3 +31,16 @@ fn no_plan_of_the_zoo_lies_below_its_bound() {
         println!("{what}: the bound is {bound}, the smallest plan {:?}", survey.frontier().last());
     });
 }
+
+#[test]
+fn reading_from_other_places_alone_is_no_reason_to_take_more_memory() {
+    let cpu = CpuExecutor::new(1).expect("one thread");
+    let model = Model::from_name("vit_b16").expect("a name of the zoo");
+    let precision = Precision::Mixed(Half::Bf16);
+    let training = Training { precision, ..Training::new(Optimizer::adam().update) };
+    let request = Request { micro_batch: MicroBatch::Off, ..Request::new(4) };
+    let survey = survey_model(&model, &training, cpu.target(), &request).expect("a survey");
+    let fastest = survey.plan(None).expect("the fastest plan");
+    let cost = fastest.savings.iter().find(|s| s.tool == "recompute" && s.bytes < 0);
+    assert_eq!((fastest.recomputed_ops, cost), (0, None));
+}

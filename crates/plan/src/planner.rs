@@ -274,8 +274,9 @@ impl Survey<'_> {
             }
             let keeping_all = micro.training[0].draft.peak();
             for (c, candidate) in micro.training.iter().enumerate() {
-                // Making values again is for saving memory: a gain in time alone would be within the error of prediction.
-                let is_vain = candidate.recomputed > 0 && candidate.draft.peak() >= keeping_all;
+                // Making values again, or reading them from other places, is for saving memory: a gain in time alone would
+                // be within the error of prediction.
+                let is_vain = c > 0 && candidate.draft.peak() >= keeping_all;
                 if is_vain || too_large_to_bind(&candidate.draft, self.target).is_some() {
                     continue;
                 }
