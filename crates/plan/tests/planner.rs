@@ -3,7 +3,7 @@
 use memfit_ir::op::{Init, MatMul, ReduceKind, StateClass, Update};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
+use memfit_plan::{MicroBatch, Phase, Place, Plan, PlanError, Profile, Request, Segment, Target, plan};
 use memfit_transform::{Group, Training, split_step, step};
 
 /// Every kernel takes 100 bytes of scratch and a second.
@@ -246,4 +246,50 @@ fn the_validator_sees_what_overlaps() {
         }
     }
     assert!(caught > 10, "only {caught} overlaps were tried");
+}
+
+/// Checks that the validator sees a change of a program of a valid plan.
+fn check_seen(what: &str, phase: Phase, change: impl Fn(&mut Plan, usize), expected: &str) {
+    let mut p = plan(&|micro| Ok(source(4, micro)), &Paper, &Request::new(4)).unwrap();
+    let at = p.programs.iter().position(|program| program.phase == phase).unwrap();
+    assert_eq!(validate(&p, &p.programs[at], &Paper), Ok(()), "{what}: it is valid before");
+    change(&mut p, at);
+    let error = validate(&p, &p.programs[at], &Paper).expect_err(what);
+    assert!(error.contains(expected), "{what}: {error}");
+}
+
+#[test]
+fn the_validator_sees_wrong_numbers_and_missing_scratch() {
+    check_seen("no scratch", Phase::Step, |p, at| p.programs[at].steps[1].scratch = None, "100 bytes of scratch");
+    check_seen("a wrong peak", Phase::Eval, |p, _| p.peak_bytes -= 1, "the peak is said to be");
+    check_seen("wrong live bytes", Phase::Eval, |p, at| p.programs[at].steps[1].live_bytes += 4, "step 1");
+    let forget = |p: &mut Plan, at: usize| p.programs[at].steps.iter_mut().for_each(|s| s.dies.clear());
+    check_seen("no deaths", Phase::Step, forget, "none are said to die");
+    let early = |p: &mut Plan, at: usize| {
+        let steps = &mut p.programs[at].steps;
+        let from = steps.iter().rposition(|s| !s.dies.is_empty()).unwrap();
+        let dead = steps[from].dies.pop().unwrap();
+        steps[from - 1].dies.push(dead);
+    };
+    check_seen("an early death", Phase::Step, early, "said to die");
+}
+
+#[test]
+fn the_validator_sees_what_lies_on_a_state() {
+    // The evaluation reads no momentum, so nobody there would miss it.
+    let over_momentum = |p: &mut Plan, at: usize| {
+        let slot = p.states.iter().filter(|s| s.class == StateClass::Slot).max_by_key(|s| s.place.size).unwrap().place;
+        let program = &mut p.programs[at];
+        let written: Vec<ValueId> = program.steps.iter().flat_map(|s| s.group.writes.clone()).collect();
+        let fits = |v: &&ValueId| program.place(**v).is_some_and(|q| q.size <= slot.size);
+        let v = *written.iter().find(fits).unwrap();
+        let size = program.place(v).unwrap().size;
+        program.places[v.index()] = Some(Place { size, ..slot });
+    };
+    check_seen("a value", Phase::Eval, over_momentum, "in the state segment, but is no state");
+    let scratch_over = |p: &mut Plan, at: usize| {
+        let slot = p.states.iter().find(|s| s.class == StateClass::Slot).unwrap().place;
+        p.programs[at].steps[0].scratch = Some(Place { size: 100, ..slot });
+    };
+    check_seen("scratch", Phase::Eval, scratch_over, "the scratch lies in the state segment");
 }
