@@ -2,7 +2,7 @@
 
 use memfit_nn::zoo::Model;
 use memfit_plan::bytes;
-use memfit_plan::{Fix, MicroBatch, Plan, PlanError, Request, Survey};
+use memfit_plan::{Fix, MicroBatch, Plan, PlanError, Request, Survey, divisors};
 use memfit_transform::{Half, Precision, Training};
 
 use crate::search::largest_batch;
@@ -85,7 +85,7 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
         MicroBatch::Auto | MicroBatch::Off => batch,
         MicroBatch::Exactly(n) => n,
     };
-    let sizes: Vec<usize> = (1..below).rev().filter(|n| batch.is_multiple_of(*n)).collect();
+    let sizes: Vec<usize> = divisors(batch).into_iter().filter(|n| *n < below).collect();
     let plan_with = |n: usize| {
         let request = Request { micro_batch: MicroBatch::Exactly(n), ..subject.request.clone() };
         Subject { request: &request, ..*subject }.survey().ok()?.plan(Some(budget)).ok()
@@ -116,12 +116,16 @@ fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut
     if matches!(micro_batch, MicroBatch::Exactly(n) if n < batch) {
         return None;
     }
-    let off = Request { micro_batch: MicroBatch::Off, ..subject.request.clone() };
-    let whole = Subject { request: &off, ..*subject };
-    let subject = if matches!(micro_batch, MicroBatch::Exactly(_)) { &whole } else { subject };
+    // A micro-batch that is the batch divides no other: without it the fix would be refused when it is typed.
+    let (micro_batch, off) = match micro_batch {
+        MicroBatch::Exactly(_) => (MicroBatch::Off, " --micro-batch off"),
+        other => (other, ""),
+    };
+    let request = Request { micro_batch, ..subject.request.clone() };
+    let subject = Subject { request: &request, ..*subject };
     let needed = survey.frontier().last()?.arena_bytes;
-    let plan = largest_batch(subject, budget, Some((batch, needed)), progress).ok()?.plan?;
-    Some(fix(format!("--batch {}", plan.batch), String::new(), &plan))
+    let plan = largest_batch(&subject, budget, Some((batch, needed)), progress).ok()?.plan?;
+    Some(fix(format!("--batch {}{off}", plan.batch), String::new(), &plan))
 }
 
 /// The largest of the smaller models of the family that fits, with the same batch, input and classes.

@@ -60,11 +60,14 @@ fn state_bytes(subject: &Subject) -> Result<u64, PlanError> {
     Ok(states.sum())
 }
 
+/// A model was built for one sample before, so one that cannot be built, bound or allocated has too many.
 fn try_batch(subject: &Subject, budget: u64, batch: usize) -> Result<(Option<Plan>, Option<u64>), PlanError> {
     let request = Request { batch, ..subject.request.clone() };
     let survey = match (Subject { request: &request, ..*subject }).survey() {
         Ok(survey) => survey,
-        Err(PlanError::TooLarge | PlanError::Binding { .. }) => return Ok((None, None)),
+        Err(PlanError::TooLarge | PlanError::Source(_) | PlanError::Binding { .. } | PlanError::Segment { .. }) => {
+            return Ok((None, None));
+        }
         Err(e) => return Err(e),
     };
     let needed = survey.frontier().last().map(|p| p.arena_bytes);

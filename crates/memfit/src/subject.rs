@@ -40,7 +40,7 @@ impl<'a> Subject<'a> {
     pub fn mixer(&self) -> Result<Option<String>, PlanError> {
         // Two samples, for one has no others.
         let graphs = self.build(2, 2).map_err(PlanError::Source)?;
-        Ok(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?)))
+        Ok(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?, 2)))
     }
 }
 

@@ -13,7 +13,7 @@ fn models_without_batch_statistics_may_be_cut() {
             let graph = memfit::transform::forward_in(&forward.graph, precision).unwrap();
             let loss = graph.output("loss").expect("a model gives its loss");
             let statistics = graph.nodes().iter().any(|n| n.op == Op::BatchStats);
-            let found = mixes_samples(&graph, graph.producer(loss));
+            let found = mixes_samples(&graph, graph.producer(loss), 4);
             assert_eq!(found.is_some(), statistics, "{name} in {}: {found:?}", precision.name());
         }
     }

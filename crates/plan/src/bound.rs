@@ -1,14 +1,20 @@
 //! What no plan can do without: a bound that is proved, not guessed.
 //!
-//! Whatever is kept, recomputed or reordered, every op of the programs runs at least once. While it runs, its operands,
-//! its result and its kernel's scratch are there; and with them every value that was given or made before it, is read
-//! after it, and cannot be made again: staged inputs and the results of the backward pass.
+//! Whatever is kept, recomputed or reordered, every op of the programs runs at least once. While it runs, its operands and
+//! its result are there; and with them every value that was given or made before it, is read after it, and cannot be made
+//! again: staged inputs and the results of the backward pass. Scratch counts for ops that always run alone. That of a
+//! contraction does not: it depends on what else its kernel computes, and so on the plan.
+//!
+//! An op of the forward pass may run more than once. Then one of its runs is looked at: the one that leads to the first op
+//! of the backward pass which depends on it. That op and all that depend on it run once, and later.
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
-use memfit_transform::end_of_forward;
 use memfit_transform::group::is_contraction;
+use memfit_transform::{Group, Needed, end_of_forward};
 
 use crate::draft::accumulator_bytes;
+use crate::flow::{in_state, storage};
+use crate::target::Target;
 use crate::types::Phase;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +28,11 @@ pub struct Bound {
 /// Ops whose surroundings are looked at; those with the largest operands.
 const LOOKED_AT: usize = 24;
 
-pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64) -> Bound {
+pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64, target: &dyn Target) -> Bound {
     let mut best = Bound { bytes: state_bytes, reason: "the states alone".into() };
     for (phase, graph) in graphs {
         let accumulators = accumulator_bytes(graph);
-        for (bytes, id) in needs(graph) {
+        for (bytes, id) in needs(graph, target) {
             let bytes = state_bytes + accumulators + bytes;
             if bytes > best.bytes {
                 let node = graph.node(id);
@@ -39,32 +45,53 @@ pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64) -> Bound {
 }
 
 /// Transient bytes that must be there while a node runs, for the nodes with the largest operands.
-fn needs(graph: &Graph) -> Vec<(u64, NodeId)> {
-    let mut in_state = vec![false; graph.values().len()];
-    for (_, v) in graph.states() {
-        in_state[v.index()] = true;
-    }
-    for d in &graph.donations {
-        in_state[d.new.index()] = true;
-    }
-    let facts = Facts { graph, in_state, users: graph.users(), end: end_of_forward(graph) };
-    let roots = graph.node_ids().filter(|&id| facts.runs_alone(id));
+fn needs(graph: &Graph, target: &dyn Target) -> Vec<(u64, NodeId)> {
+    let facts = Facts {
+        graph,
+        target,
+        in_state: in_state(graph),
+        storage: (0..graph.values().len() as u32).map(|v| storage(graph, ValueId(v))).collect(),
+        needed: Needed::new(graph),
+        end: end_of_forward(graph),
+    };
+    let roots = graph.node_ids().filter(|&id| facts.is_root(id));
     let mut own: Vec<(u64, NodeId)> = roots.map(|id| (facts.touched(id), id)).collect();
     own.sort_by_key(|&(bytes, id)| (std::cmp::Reverse(bytes), id));
     own.truncate(LOOKED_AT);
-    own.into_iter().map(|(_, id)| (facts.needed(id), id)).collect()
+    own.into_iter().map(|(_, id)| (facts.needed_by(id), id)).collect()
 }
 
 struct Facts<'a> {
     graph: &'a Graph,
+    target: &'a dyn Target,
     in_state: Vec<bool>,
-    users: Vec<Vec<NodeId>>,
+    /// By value: what it is a view of, or itself.
+    storage: Vec<ValueId>,
+    needed: Needed,
     end: Option<NodeId>,
+}
+
+/// The run of a node that is looked at.
+struct Run {
+    node: NodeId,
+    /// By node: whether it comes after this run wherever it comes, and runs once.
+    after: Vec<bool>,
+    /// By node: whether what the run makes goes this way; all ways where the node runs once.
+    ways: Option<Vec<bool>>,
+    /// By value: whether it is there during the run, whoever else needs it.
+    around: Vec<bool>,
+}
+
+/// What an operand takes at least, and where the chain that could compute it begins.
+#[derive(Clone, Copy)]
+struct Source {
+    bytes: u64,
+    start: ValueId,
 }
 
 impl Facts<'_> {
     /// Whether a node is the root of its kernel in every grouping.
-    fn runs_alone(&self, id: NodeId) -> bool {
+    fn is_root(&self, id: NodeId) -> bool {
         let op = &self.graph.node(id).op;
         let source = matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Reshape(_));
         !source && !op.is_elementwise()
@@ -80,67 +107,163 @@ impl Facts<'_> {
         if self.in_state[v.index()] { 0 } else { self.graph.ty(v).bytes() }
     }
 
-    /// Transient bytes that must be there while a node runs.
-    fn needed(&self, id: NodeId) -> u64 {
-        let node = self.graph.node(id);
-        let around = self.around(id);
-        let sources = self.sources(&around, is_contraction(&node.op));
-        let mut operands: Vec<(ValueId, u64)> = Vec::new();
-        for &v in &node.inputs {
-            let (source, bytes) = sources[v.index()];
-            if !operands.iter().any(|o| o.0 == source) {
-                operands.push((source, bytes));
-            }
-        }
-        let results = node.outputs.iter().filter(|v| !self.in_place_possible(id, **v));
-        let results: u64 = results.map(|&v| self.output_bytes(v, is_contraction(&node.op))).sum();
-        let there: u64 =
-            (0..around.len() as u32).map(ValueId).filter(|v| around[v.index()]).map(|v| self.bytes(v)).sum();
-        there + operands.iter().map(|o| o.1).sum::<u64>() + results
+    fn users(&self, v: ValueId) -> &[NodeId] {
+        &self.needed.users[v.index()]
     }
 
-    /// For every value, the least that must be in memory for a kernel that reads it, and the value that this stands for:
-    /// itself, or, where the kernel can run the elementwise chain that makes it, the widest of what the chain reads,
-    /// whichever is less. What is there anyway takes nothing more.
-    fn sources(&self, around: &[bool], fused: bool) -> Vec<(ValueId, u64)> {
-        let mut found: Vec<(ValueId, u64)> = Vec::with_capacity(around.len());
+    fn is_elementwise(&self, id: NodeId) -> bool {
+        self.graph.node(id).op.is_elementwise()
+    }
+
+    /// Transient bytes that must be there while a node runs.
+    fn needed_by(&self, id: NodeId) -> u64 {
+        let run = self.run(id);
+        let values = (0..run.around.len() as u32).map(ValueId);
+        let around: u64 = values.filter(|v| run.around[v.index()]).map(|v| self.bytes(v)).sum();
+        let alone = self.alone(id);
+        let own = match is_contraction(&self.graph.node(id).op) {
+            true => self.contraction_result(&run, &alone),
+            false => self.results(&run, &alone) + self.target.scratch_bytes(self.graph, &alone),
+        };
+        around + self.operands(&run) + own
+    }
+
+    fn run(&self, node: NodeId) -> Run {
+        let mut after = self.descendants(node);
+        let mut ways = None;
+        if self.end.is_some_and(|end| node <= end) {
+            let is_backward = |id: &NodeId| self.end < Some(*id) && after[id.index()];
+            // Where the backward pass does not depend on it, nobody makes it again.
+            if let Some(first) = self.graph.node_ids().find(is_backward) {
+                after = self.descendants(first);
+                after[first.index()] = true;
+                let mut leads = self.ancestors(first);
+                leads[first.index()] = true;
+                ways = Some(leads);
+            }
+        }
+        let around = self.around(node, &after);
+        Run { node, after, ways, around }
+    }
+
+    /// A node as a group of its own.
+    fn alone(&self, id: NodeId) -> Group {
+        let node = self.graph.node(id);
+        let mut reads: Vec<ValueId> = Vec::new();
+        for v in &node.inputs {
+            if !reads.contains(v) {
+                reads.push(*v);
+            }
+        }
+        Group { nodes: vec![id], before: 0, reads, writes: node.outputs.clone() }
+    }
+
+    /// The least bytes that the operands of a node take beside what is around. Of operands that may be computed from one
+    /// and the same value only the largest counts.
+    fn operands(&self, run: &Run) -> u64 {
+        let node = self.graph.node(run.node);
+        let sources = self.sources(&run.around, is_contraction(&node.op));
+        let mut found: Vec<Source> = Vec::new();
+        for v in &node.inputs {
+            let source = sources[v.index()];
+            match found.iter_mut().find(|f| f.start == source.start) {
+                Some(same) => same.bytes = same.bytes.max(source.bytes),
+                None => found.push(source),
+            }
+        }
+        found.iter().map(|f| f.bytes).sum()
+    }
+
+    /// For every value, the least that must be in memory for a kernel that reads it: itself, or, where the kernel can run
+    /// the elementwise chain that makes it, the widest of what the chain reads, whichever is less. What is there anyway
+    /// takes nothing more, nor does a constant that a chain holds.
+    fn sources(&self, around: &[bool], fused: bool) -> Vec<Source> {
+        let mut found: Vec<Source> = Vec::with_capacity(around.len());
         for node in self.graph.nodes() {
             for &v in &node.outputs {
-                let own = if around[v.index()] { 0 } else { self.bytes(v) };
-                let widest =
-                    node.inputs.iter().map(|u| found[u.index()]).max_by_key(|s| (s.1, std::cmp::Reverse(s.0.0)));
-                found.push(match (&node.op, widest) {
-                    (Op::Reshape(_), Some(source)) => source,
-                    (op, Some(source)) if fused && op.is_elementwise() && source.1 <= own => source,
-                    _ => (v, own),
+                let start = self.storage[v.index()];
+                let bytes = if around[start.index()] { 0 } else { self.bytes(start) };
+                let read = |u: &ValueId| match self.graph.producer_op(*u) {
+                    Op::Fill(_) => Source { bytes: 0, start: *u },
+                    _ => found[u.index()],
+                };
+                let widest = node.inputs.iter().map(read).max_by_key(|s| (s.bytes, std::cmp::Reverse(s.start)));
+                found.push(match widest {
+                    Some(s) if fused && node.op.is_elementwise() => Source { bytes: bytes.min(s.bytes), ..s },
+                    Some(_) | None => Source { bytes, start },
                 });
             }
         }
         found
     }
 
-    /// A result that a chain finishes inside the kernel may leave it in a narrower type, or only as a sum with a state.
-    fn output_bytes(&self, v: ValueId, fused: bool) -> u64 {
-        let ty = self.graph.ty(v);
-        let users = &self.users[v.index()];
-        let chained = fused && !users.is_empty() && users.iter().all(|u| self.graph.node(*u).op.is_elementwise());
-        if !chained {
-            return ty.bytes();
-        }
-        let ends = users.iter().flat_map(|u| &self.graph.node(*u).outputs);
-        ends.map(|&e| self.bytes(e).min(ty.bytes())).min().unwrap_or(0)
+    /// The least bytes that the results of an op take which always runs alone: those that cannot lie over an operand.
+    fn results(&self, run: &Run, alone: &Group) -> u64 {
+        let over = |w: ValueId| {
+            let dies = |v: &&ValueId| !run.around[self.storage[v.index()].index()];
+            let same = |v: &ValueId| self.graph.ty(*v).bytes() == self.graph.ty(w).bytes();
+            let mut operands = alone.reads.iter().filter(dies);
+            operands.any(|&v| same(&v) && self.target.can_run_in_place(self.graph, alone, v, w))
+        };
+        alone.writes.iter().filter(|w| !over(**w)).map(|&w| self.bytes(w)).sum()
     }
 
-    /// Kernels that may write over an operand: then the result takes no memory of its own.
-    fn in_place_possible(&self, id: NodeId, v: ValueId) -> bool {
-        let node = self.graph.node(id);
-        !is_contraction(&node.op) && node.inputs.iter().any(|u| self.graph.ty(*u).bytes() == self.graph.ty(v).bytes())
+    /// The least bytes that the result of a contraction takes, which may leave its kernel as another value: at the end of
+    /// a chain behind it, in a narrower type, in the place of a state, or over what that chain reads.
+    fn contraction_result(&self, run: &Run, alone: &Group) -> u64 {
+        let result = alone.writes[0];
+        let over_operand = |v: &ValueId| self.target.can_run_in_place(self.graph, alone, *v, result);
+        let chain = self.chain_behind(run.node);
+        let made = |id: &NodeId| self.graph.ty(self.graph.node(*id).outputs[0]).bytes();
+        let over = |v: ValueId| {
+            let mut later = self.readers(v).into_iter().filter(|u| run.after[u.index()]);
+            let bytes = self.graph.ty(v).bytes();
+            later.all(|u| chain.contains(&u)) && chain.iter().chain([&run.node]).any(|id| made(id) == bytes)
+        };
+        let mut around = (0..run.around.len() as u32).map(ValueId).filter(|v| run.around[v.index()]);
+        if alone.reads.iter().any(over_operand) || around.any(over) {
+            return 0;
+        }
+        self.leaving(run)[result.index()]
+    }
+
+    /// The elementwise nodes that a contraction leads to by elementwise nodes alone.
+    fn chain_behind(&self, id: NodeId) -> Vec<NodeId> {
+        let mut chain: Vec<NodeId> = Vec::new();
+        let mut open = vec![id];
+        while let Some(id) = open.pop() {
+            for &v in &self.graph.node(id).outputs {
+                let new = self.users(v).iter().filter(|&&u| self.is_elementwise(u) && !chain.contains(&u));
+                let new: Vec<NodeId> = new.copied().collect();
+                open.extend(&new);
+                chain.extend(new);
+            }
+        }
+        chain
+    }
+
+    /// By value: the least bytes by which it leaves a kernel that can go on with the elementwise nodes behind it. On the
+    /// way to a reader that is not elementwise some value has to be in memory; of several ways, the widest counts.
+    fn leaving(&self, run: &Run) -> Vec<u64> {
+        let mut least = vec![0; self.graph.values().len()];
+        for v in (0..least.len() as u32).rev().map(ValueId) {
+            let goes = |u: &&NodeId| run.ways.as_ref().is_none_or(|ways| ways[u.index()]);
+            let given_out = run.ways.is_none() && self.needed.at_end[v.index()];
+            let own = self.bytes(v);
+            let of = |u: &NodeId| match self.is_elementwise(*u) {
+                true => least[self.graph.node(*u).outputs[0].index()],
+                false => own,
+            };
+            let widest = self.users(v).iter().filter(goes).map(of).max().unwrap_or(0);
+            least[v.index()] = if given_out { own } else { own.min(widest) };
+        }
+        least
     }
 
     /// By value: whether it is there while a node runs, wherever else it may be needed: it was given, or made on the way
-    /// to the node and is not made again, and somebody reads it who needs the node first.
-    fn around(&self, id: NodeId) -> Vec<bool> {
-        let (on_the_way, needs_it) = (self.ancestors(id), self.descendants(id));
+    /// to the node and is not made again, and somebody reads it who comes `after`.
+    fn around(&self, id: NodeId, after: &[bool]) -> Vec<bool> {
+        let on_the_way = self.ancestors(id);
         let there = |v: ValueId| {
             let producer = self.graph.producer(v);
             let op = &self.graph.node(producer).op;
@@ -148,7 +271,7 @@ impl Facts<'_> {
             let made = self.end.is_some_and(|end| producer > end)
                 && on_the_way[producer.index()]
                 && !matches!(op, Op::Reshape(_) | Op::Fill(_));
-            let later = || self.readers(v).iter().any(|u| needs_it[u.index()]);
+            let later = || self.readers(v).iter().any(|u| after[u.index()]);
             !self.in_state[v.index()] && (given || made) && later()
         };
         (0..self.graph.values().len() as u32).map(|v| there(ValueId(v))).collect()
@@ -157,10 +280,11 @@ impl Facts<'_> {
     /// Nodes that read a value, themselves or through views.
     fn readers(&self, v: ValueId) -> Vec<NodeId> {
         let mut found = Vec::new();
-        for &u in &self.users[v.index()] {
-            match self.graph.node(u).op {
-                Op::Reshape(_) => found.extend(self.readers(self.graph.node(u).outputs[0])),
-                _ => found.push(u),
+        for &u in self.users(v) {
+            let made = self.graph.node(u).outputs.first().filter(|w| self.storage[w.index()] != **w);
+            match made {
+                Some(&view) => found.extend(self.readers(view)),
+                None => found.push(u),
             }
         }
         found
@@ -185,7 +309,7 @@ impl Facts<'_> {
         let mut open = vec![id];
         while let Some(id) = open.pop() {
             for v in &self.graph.node(id).outputs {
-                for u in &self.users[v.index()] {
+                for u in self.users(*v) {
                     if !std::mem::replace(&mut found[u.index()], true) {
                         open.push(*u);
                     }

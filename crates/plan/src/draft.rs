@@ -60,7 +60,7 @@ impl Draft {
             let flow = Flow::new(&graph, &groups, &Needed::new(&graph), shop);
             let found = order(&flow, if shop.tools.order { effort } else { Effort::None });
             let state = match &found {
-                None => Some(read_too_late(&graph, &groups)),
+                None => read_too_late(&graph, &groups),
                 Some(_) => not_in_place(&graph, &groups, shop.target),
             };
             match (found, state) {
@@ -71,8 +71,8 @@ impl Draft {
                     copies -= 1;
                 }
                 (_, state) => {
-                    let state = state.map_or(0, |s| s.0);
-                    let problem = format!("the state %{state} is overwritten while it is still needed");
+                    let state = state.map_or("a state".into(), |s| format!("the state %{}", s.0));
+                    let problem = format!("{state} is overwritten while it is still needed");
                     return Err(PlanError::Graph { phase, problem });
                 }
             }

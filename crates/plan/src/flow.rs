@@ -76,7 +76,7 @@ impl Access {
 }
 
 /// By value: whether it is a state or takes the place of one.
-fn in_state(graph: &Graph) -> Vec<bool> {
+pub fn in_state(graph: &Graph) -> Vec<bool> {
     let mut found = vec![false; graph.values().len()];
     for (_, v) in graph.states() {
         found[v.index()] = true;
@@ -131,19 +131,40 @@ fn precedence(graph: &Graph, groups: &[Group]) -> Vec<Vec<u32>> {
     before
 }
 
-/// A state that no order can overwrite in time, because a reader of it also needs what overwrites it.
-pub fn read_too_late(graph: &Graph, groups: &[Group]) -> ValueId {
+/// A state that no order can overwrite in time, because a reader of it also needs what overwrites it. None where every
+/// such reader is a copy, made for this very reason.
+pub fn read_too_late(graph: &Graph, groups: &[Group]) -> Option<ValueId> {
     let group_of = groups_of(graph, groups);
+    let before = precedence(graph, groups);
     let late = |d: &&Donation| {
-        let writer = group_of[graph.producer(d.new).index()];
+        let Some(writer) = group_of[graph.producer(d.new).index()] else { return false };
+        let needs_writer = dependents(&before, writer);
         groups.iter().enumerate().any(|(i, g)| {
-            Some(i as u32) != writer
+            i as u32 != writer
+                && needs_writer[i]
                 && g.reads.iter().any(|&v| storage(graph, v) == d.old)
-                // A copy made for this very reason is not to be copied again.
                 && g.nodes.iter().any(|&n| !matches!(graph.node(n).op, Op::Broadcast(_)))
         })
     };
-    graph.donations.iter().find(late).map_or(ValueId(0), |d| d.old)
+    graph.donations.iter().find(late).map(|d| d.old)
+}
+
+/// By group: whether it can only run after this one.
+fn dependents(before: &[Vec<u32>], group: u32) -> Vec<bool> {
+    let mut after: Vec<Vec<u32>> = vec![Vec::new(); before.len()];
+    for (i, list) in before.iter().enumerate() {
+        list.iter().for_each(|&b| after[b as usize].push(i as u32));
+    }
+    let mut found = vec![false; before.len()];
+    let mut open = vec![group];
+    while let Some(g) = open.pop() {
+        for &next in &after[g as usize] {
+            if !std::mem::replace(&mut found[next as usize], true) {
+                open.push(next);
+            }
+        }
+    }
+    found
 }
 
 /// A state that the kernel which overwrites it reads too, though it cannot work in place.

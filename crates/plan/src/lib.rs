@@ -23,12 +23,15 @@ pub mod recompute;
 mod refuse;
 pub mod report;
 pub mod save;
+mod sizes;
 mod target;
 mod types;
 pub mod validate;
+mod yardstick;
 
 pub use error::{Fix, PlanError, Refusal, Resident};
 pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
 pub use profile::{CONSTANTS, Constant, Profile};
+pub use sizes::divisors;
 pub use target::Target;
 pub use types::{Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step};

@@ -21,9 +21,11 @@ use crate::place;
 use crate::profile::Profile;
 use crate::recompute::{Candidate, Depth, candidates};
 use crate::refuse::refuse;
+use crate::sizes::micro_batches;
 use crate::target::Target;
 use crate::types::{Phase, Place, Plan, Saving, Segment, StateSlot};
 use crate::validate::validate;
+use crate::yardstick::{keep_all, savings};
 
 /// Makes the programs for a micro-batch: `[Step]` where it is the whole batch, else `[Accumulate, Apply]`; and `Eval`
 /// where it is wanted.
@@ -81,37 +83,46 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         MicroBatch::Exactly(n) => n,
         MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch,
     };
-    let whole = programs(source, first)?;
-    let others = match request.micro_batch {
-        MicroBatch::Allow => divisors(batch),
-        MicroBatch::Auto if !mixes(&whole) => divisors(batch),
-        MicroBatch::Auto | MicroBatch::Off | MicroBatch::Exactly(_) => Vec::new(),
+    let graphs = programs(source, first)?;
+    let is_cut = match request.micro_batch {
+        MicroBatch::Allow => true,
+        MicroBatch::Auto => !mixes(&graphs, batch),
+        MicroBatch::Off | MicroBatch::Exactly(_) => false,
     };
-    let yardstick = keep_all(&whole, &shop)?;
-    let savings = savings(&whole, &shop)?;
-    let mut batches = vec![Micro::new(first, whole, &shop, Depth::Full)?];
-    for n in others {
+    let keep_all_bytes = keep_all_bytes(source, batch, &graphs, first, &shop)?;
+    let savings = savings(&graphs, &shop)?;
+    let mut batches = vec![Micro::new(first, graphs, &shop, Depth::Full)?];
+    for n in micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch) {
         let graphs = programs(source, n)?;
         // A source that knows whole steps only has nothing to be cut.
         if !graphs.iter().any(|(phase, _)| *phase == Phase::Step) {
-            batches.push(Micro::new(n, graphs, &shop, Depth::Sketch)?);
+            // What does not fit one sample at a time fits with no size, so that one is searched as if it were asked for.
+            let depth = if n == 1 { Depth::Full } else { Depth::Sketch };
+            batches.push(Micro::new(n, graphs, &shop, depth)?);
         }
     }
-    let keep_all_bytes = batches[0].state_bytes + yardstick;
-    let mut survey = Survey {
-        target,
-        batch,
-        profile_hash: request.profile.hash(),
-        keep_all_bytes,
-        savings,
-        batches,
-        options: Vec::new(),
-    };
+    let profile_hash = request.profile.hash();
+    let mut survey = Survey { target, batch, profile_hash, keep_all_bytes, savings, batches, options: Vec::new() };
     survey.options = survey.efficient();
     match survey.options.is_empty() {
         true => Err(survey.too_large()),
         false => Ok(survey),
     }
+}
+
+/// What a plain eager framework would hold for the whole batch, whatever the micro-batch; for the micro-batch where the
+/// whole batch is too large to be built. `graphs` are those of a micro-batch of `size`.
+fn keep_all_bytes(
+    source: &Source,
+    batch: usize,
+    graphs: &[(Phase, Graph)],
+    size: usize,
+    shop: &Workshop,
+) -> Result<u64, PlanError> {
+    let whole = if size == batch { None } else { programs(source, batch).ok() };
+    let graphs = whole.as_deref().unwrap_or(graphs);
+    let (_, state_bytes, _) = place_states(graphs, shop.target.alignment())?;
+    Ok(state_bytes + keep_all(graphs, shop)?)
 }
 
 fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
@@ -126,54 +137,8 @@ fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, 
     Ok(graphs)
 }
 
-fn mixes(graphs: &[(Phase, Graph)]) -> bool {
-    graphs.iter().any(|(_, g)| end_of_forward(g).is_some_and(|end| mixes_samples(g, end).is_some()))
-}
-
-/// Most sizes of micro-batches that are looked at.
-const SIZES: usize = 8;
-
-/// Sizes of micro-batches, largest first: the divisors of the batch, or the largest of them and 1, whose bound is the lowest:
-/// without it a refusal could not claim to speak for all sizes.
-fn divisors(batch: usize) -> Vec<usize> {
-    let mut sizes: Vec<usize> = (2..=batch).filter(|k| batch.is_multiple_of(*k)).map(|k| batch / k).collect();
-    if sizes.len() > SIZES {
-        sizes.drain(SIZES - 1..sizes.len() - 1);
-    }
-    sizes
-}
-
-/// The most live bytes where every forward value that the backward pass reads stays until its last reader, nothing runs
-/// in place, no cheap form is saved, and all gradients stand together until one update at the end.
-fn keep_all(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<u64, PlanError> {
-    let shop = Workshop { tools: Tools::NONE, grouping: Grouping::Single, ..*shop };
-    let draft = |(phase, graph): &(Phase, Graph)| Draft::new(*phase, graph.clone(), &shop, Effort::Quick);
-    let peaks = graphs.iter().map(|g| Ok(draft(g)?.peak_with_accumulators()));
-    Ok(peaks.collect::<Result<Vec<u64>, PlanError>>()?.into_iter().max().unwrap_or(0))
-}
-
-/// What each of the free tools saves on top of those before it.
-fn savings(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<Vec<Saving>, PlanError> {
-    let Some((phase, graph)) = graphs.iter().find(|(p, _)| p.is_training()) else { return Ok(Vec::new()) };
-    let peak = |tools: Tools, grouping: Grouping| {
-        let shop = Workshop { tools, grouping, ..*shop };
-        let graph = if tools.masks { save_masks(graph) } else { graph.clone() };
-        Draft::new(*phase, graph, &shop, Effort::Quick).map(|d| d.peak())
-    };
-    let mut before = peak(Tools::NONE, Grouping::Single)?;
-    let stages = [
-        ("groups", Tools::NONE),
-        ("in place", Tools { in_place: true, ..Tools::NONE }),
-        ("masks", Tools { in_place: true, masks: true, ..Tools::NONE }),
-        ("order", Tools::ALL),
-    ];
-    let mut savings = Vec::new();
-    for (tool, tools) in stages {
-        let now = peak(tools, shop.grouping)?;
-        savings.push(Saving { tool, bytes: before as i64 - now as i64 });
-        before = now;
-    }
-    Ok(savings)
+fn mixes(graphs: &[(Phase, Graph)], batch: usize) -> bool {
+    graphs.iter().any(|(_, g)| end_of_forward(g).is_some_and(|end| mixes_samples(g, end, batch).is_some()))
 }
 
 /// All that is known about a model on a device, before a budget is given.
@@ -197,8 +162,8 @@ struct Micro {
     pinned_bytes: u64,
     /// Drafts of the program that has a backward pass.
     training: Vec<Candidate>,
-    /// The other programs, each in one draft.
-    others: Vec<Draft>,
+    /// The other programs, each in one draft and packed.
+    others: Vec<(Draft, Packing)>,
     bound: Bound,
 }
 
@@ -226,7 +191,7 @@ impl Micro {
     fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
         let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
-        let bound = lower_bound(&graphs, state_bytes);
+        let bound = lower_bound(&graphs, state_bytes, shop.target);
         let (mut training, mut others) = (Vec::new(), Vec::new());
         for (phase, graph) in graphs {
             match phase.is_training() {
@@ -237,11 +202,23 @@ impl Micro {
         if training.is_empty() && !others.is_empty() {
             training.push(Candidate { draft: others.remove(0), recomputed: 0, clones: Vec::new() });
         }
+        let packed = |draft: Draft| {
+            let packing = pack(&items(&draft), shop.target.alignment());
+            (draft, packing)
+        };
+        let others = others.into_iter().map(packed).collect();
         Ok(Micro { size, states, state_bytes, pinned_bytes, training, others, bound })
     }
 
     fn pinned(&self, draft: &Draft) -> u64 {
         if draft.has_accumulators() { self.pinned_bytes } else { 0 }
+    }
+
+    /// Bytes of the transient segment for all programs, with a draft of the training program that is packed so.
+    fn transient(&self, draft: &Draft, packing: &Packing, alignment: u64) -> u64 {
+        let end = |d: &Draft, p: &Packing| self.pinned(d) + p.capacity;
+        let others = self.others.iter().map(|(d, p)| end(d, p)).max().unwrap_or(0);
+        end(draft, packing).max(others).max(self.pinned_bytes).next_multiple_of(alignment)
     }
 
     /// Seconds of a whole step with a candidate.
@@ -252,7 +229,7 @@ impl Micro {
             Phase::Eval | Phase::Checkpoint => 0.0,
         };
         let of = |d: &Draft| times(d.phase) * d.total_seconds();
-        let seconds = of(candidate) + self.others.iter().map(of).sum::<f64>();
+        let seconds = of(candidate) + self.others.iter().map(|(d, _)| of(d)).sum::<f64>();
         // To the nanosecond: the order of a sum must not make one plan faster than another.
         (seconds * 1e9).round() / 1e9
     }
@@ -269,13 +246,14 @@ impl Survey<'_> {
         let alignment = self.target.alignment();
         let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
         for (b, micro) in self.batches.iter().enumerate() {
-            if micro.others.iter().any(|d| too_large_to_bind(d, self.target).is_some()) {
+            if micro.others.iter().any(|(d, _)| too_large_to_bind(d, self.target).is_some()) {
                 continue;
             }
             let keeping_all = micro.training[0].draft.peak();
             for (c, candidate) in micro.training.iter().enumerate() {
-                // Making values again is for saving memory: a gain in time alone would be within the error of prediction.
-                let is_vain = candidate.recomputed > 0 && candidate.draft.peak() >= keeping_all;
+                // Making values again, or reading them from other places, is for saving memory: a gain in time alone would
+                // be within the error of prediction.
+                let is_vain = c > 0 && candidate.draft.peak() >= keeping_all;
                 if is_vain || too_large_to_bind(&candidate.draft, self.target).is_some() {
                     continue;
                 }
@@ -284,7 +262,6 @@ impl Survey<'_> {
             }
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let others: Vec<u64> = self.batches.iter().map(|m| self.others_end(m)).collect();
         let mut found: Vec<Choosable> = Vec::new();
         for (seconds, peak, b, c) in all {
             let best = found.last().map_or(u64::MAX, |f| f.arena);
@@ -294,8 +271,7 @@ impl Survey<'_> {
             }
             let (micro, candidate) = (&self.batches[b], &self.batches[b].training[c]);
             let packing = pack(&items(&candidate.draft), alignment);
-            let end = micro.pinned(&candidate.draft) + packing.capacity;
-            let transient = end.max(others[b]).max(micro.pinned_bytes).next_multiple_of(alignment);
+            let transient = micro.transient(&candidate.draft, &packing, alignment);
             let arena = micro.state_bytes + transient;
             if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
                 found.push(Choosable { batch: b, candidate: c, arena, transient, seconds, packing });
@@ -304,23 +280,17 @@ impl Survey<'_> {
         found
     }
 
-    /// The end of the largest of the other programs.
-    fn others_end(&self, micro: &Micro) -> u64 {
-        let end = |d: &Draft| micro.pinned(d) + pack(&items(d), self.target.alignment()).capacity;
-        micro.others.iter().map(end).max().unwrap_or(0)
-    }
-
     /// Why the device can run no candidate, however large the budget: what the smallest asks of it.
     fn too_large(&self) -> PlanError {
         let Some(micro) = self.batches.last() else { return PlanError::TooLarge };
         let unbound = |d: &Draft| too_large_to_bind(d, self.target);
         let drafts = micro.training.iter().map(|c| &c.draft);
         let Some(least) = drafts.min_by_key(|d| micro.pinned(d) + d.peak()) else { return PlanError::TooLarge };
-        let end = micro.pinned(least) + pack(&items(least), self.target.alignment()).capacity;
-        let bytes = end.max(self.others_end(micro));
+        let alignment = self.target.alignment();
+        let bytes = micro.transient(least, &pack(&items(least), alignment), alignment);
         let segment = || too_large_to_allocate(micro.state_bytes, bytes, self.target);
         let limit = self.target.largest_segment();
-        let unbound = micro.others.iter().find_map(unbound).or_else(|| unbound(least));
+        let unbound = micro.others.iter().find_map(|(d, _)| unbound(d)).or_else(|| unbound(least));
         unbound.or_else(segment).unwrap_or(PlanError::Segment { segment: Segment::Transient, bytes, limit })
     }
 
@@ -338,11 +308,13 @@ impl Survey<'_> {
 
     /// What a plan takes that keeps all the backward pass reads but uses every tool that costs no time.
     pub fn free_tools_bytes(&self) -> u64 {
+        if let Some(option) = self.options.iter().find(|o| (o.batch, o.candidate) == (0, 0)) {
+            return option.arena;
+        }
         let micro = &self.batches[0];
         let free = &micro.training[0].draft;
         let alignment = self.target.alignment();
-        let end = micro.pinned(free) + pack(&items(free), alignment).capacity;
-        micro.state_bytes + end.max(self.others_end(micro)).max(micro.pinned_bytes).next_multiple_of(alignment)
+        micro.state_bytes + micro.transient(free, &pack(&items(free), alignment), alignment)
     }
 
     /// No plan of this model can take less.
@@ -374,10 +346,9 @@ impl Survey<'_> {
         let mut programs =
             vec![place::program(&candidate.draft, &by_name, pinned, &option.packing, candidate.clones.clone())];
         let mut peak = candidate.draft.peak_with_accumulators();
-        for d in &micro.others {
-            let packing = pack(&items(d), self.target.alignment());
-            peak = peak.max(d.peak_with_accumulators());
-            programs.push(place::program(d, &by_name, micro.pinned(d), &packing, Vec::new()));
+        for (draft, packing) in &micro.others {
+            peak = peak.max(draft.peak_with_accumulators());
+            programs.push(place::program(draft, &by_name, micro.pinned(draft), packing, Vec::new()));
         }
         programs.sort_by_key(|p| p.phase);
         let plan = Plan {
@@ -448,16 +419,4 @@ fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateS
         }
     }
     Ok((slots, state_end.next_multiple_of(alignment), pinned_end.next_multiple_of(alignment)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::divisors;
-
-    #[test]
-    fn one_sample_at_a_time_is_always_looked_at() {
-        assert!(divisors(1).is_empty());
-        assert_eq!(divisors(12), [6, 4, 3, 2, 1]);
-        assert_eq!(divisors(240), [120, 80, 60, 48, 40, 30, 24, 1]);
-    }
 }

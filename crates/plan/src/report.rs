@@ -4,7 +4,8 @@ use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
 use memfit_transform::end_of_forward;
 
-use crate::types::{Place, Plan, Program, Segment};
+use crate::flow::{in_state, storage};
+use crate::types::{Place, Plan, Program, Segment, StateSlot};
 
 /// What bytes are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,12 +83,16 @@ pub fn peak_step(plan: &Plan) -> Option<(&Program, usize)> {
         .map(|(_, p, i)| (p, i))
 }
 
-/// Bytes by class at the fullest instant, states included; classes without bytes are left out.
+/// Bytes by class at the fullest instant, states included; classes without bytes are left out. They add up to the peak:
+/// each state counts with the few bytes behind it that are left free because the next one is aligned.
 pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
     let mut sums = vec![0; Class::ALL.len()];
     let mut add = |class: Class, bytes: u64| sums[class as usize] += bytes;
-    for s in plan.states.iter().filter(|s| s.place.segment == Segment::State) {
-        add(Class::of_state(s.class), s.place.size);
+    let mut states: Vec<&StateSlot> = plan.states.iter().filter(|s| s.place.segment == Segment::State).collect();
+    states.sort_by_key(|s| s.place.offset);
+    let ends = states.iter().skip(1).map(|s| s.place.offset).chain([plan.state_bytes]);
+    for (s, end) in states.iter().zip(ends) {
+        add(Class::of_state(s.class), end.saturating_sub(s.place.offset));
     }
     if let Some((program, step)) = peak_step(plan) {
         for live in live_at(program, step) {
@@ -105,7 +110,7 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
 /// over the place of an operand, only the result is named.
 pub fn live_at(program: &Program, step: usize) -> Vec<Live> {
     let graph = &program.graph;
-    let storage: Vec<ValueId> = (0..graph.values().len() as u32).map(|v| viewed(program, ValueId(v))).collect();
+    let storage: Vec<ValueId> = (0..graph.values().len() as u32).map(|v| storage(graph, ValueId(v))).collect();
     let mut made = vec![usize::MAX; storage.len()];
     let mut read = vec![None; storage.len()];
     for (_, v) in graph.inputs() {
@@ -142,18 +147,6 @@ pub fn live_at(program: &Program, step: usize) -> Vec<Live> {
     live.into_iter().map(|(_, l)| l).collect()
 }
 
-fn viewed(program: &Program, mut v: ValueId) -> ValueId {
-    let graph = &program.graph;
-    while let Op::Reshape(_) = graph.producer_op(v) {
-        let source = graph.node(graph.producer(v)).inputs[0];
-        if program.place(source) != program.place(v) {
-            break;
-        }
-        v = source;
-    }
-    v
-}
-
 /// The class of every value of a program.
 pub struct Classes<'a> {
     program: &'a Program,
@@ -166,14 +159,9 @@ pub struct Classes<'a> {
 impl<'a> Classes<'a> {
     pub fn new(program: &'a Program) -> Classes<'a> {
         let graph = &program.graph;
-        let mut is_state = vec![false; graph.values().len()];
-        let mut is_gradient = is_state.clone();
+        let mut is_gradient = vec![false; graph.values().len()];
         let mut is_clone = vec![false; graph.nodes().len()];
-        for (_, v) in graph.states() {
-            is_state[v.index()] = true;
-        }
-        for d in &graph.donations {
-            is_state[d.new.index()] = true;
+        for d in graph.donations.iter().filter(|d| has_gradient(graph.producer_op(d.old))) {
             let writer = graph.node(graph.producer(d.new));
             for v in writer.inputs.iter().filter(|v| graph.shape(**v) == graph.shape(d.old)) {
                 is_gradient[v.index()] = true;
@@ -182,7 +170,7 @@ impl<'a> Classes<'a> {
         for id in &program.clones {
             is_clone[id.index()] = true;
         }
-        Classes { program, is_state, is_gradient, is_clone, end: end_of_forward(graph) }
+        Classes { program, is_state: in_state(graph), is_gradient, is_clone, end: end_of_forward(graph) }
     }
 
     fn is_state(&self, v: ValueId) -> bool {
@@ -200,4 +188,9 @@ impl<'a> Classes<'a> {
             _ => Class::ActivationGradients,
         }
     }
+}
+
+/// Whether what a state is updated from, in its own shape, is a gradient: statistics are updated from the forward pass.
+fn has_gradient(state: &Op) -> bool {
+    matches!(state, Op::State(s) if s.class != StateClass::Statistic)
 }

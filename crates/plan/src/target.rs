@@ -22,7 +22,8 @@ pub trait Target {
     /// Most bytes of one segment: what the device can give as one allocation. May be more than a kernel can be given.
     fn largest_segment(&self) -> u64;
 
-    /// Whether the kernel gives the right result when `output` lies exactly where `input` lay.
+    /// Whether the kernel gives the right result when `output` lies exactly where `input` lay. Where an op alone cannot
+    /// write over an operand, no group around it can write over what the op reads, nor over what the chains before it do.
     fn can_run_in_place(
         &self,
         graph: &Graph,

@@ -1,11 +1,33 @@
 //! The validator: runs a program on paper and remembers, for every byte range, who wrote it last. It knows nothing of
-//! lifetimes or packing and shares no code with them: a value that is read must still be there, unharmed.
+//! lifetimes or packing and shares no code with them: a value that is read must still be there, unharmed, and the numbers
+//! that a plan gives of itself must be those that are counted on the way (`validate/live.rs`).
+
+mod live;
 
 use memfit_ir::{Graph, Op, ValueId};
 use memfit_transform::Group;
 
 use crate::target::Target;
-use crate::types::{Place, Plan, Program, Segment};
+use crate::types::{Place, Plan, Program, Segment, Step};
+
+/// Checks that a program only reads what is there, stays inside its segments, leaves every state as it was or updated, has
+/// the scratch that its kernels need, and that its numbers are true.
+pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), String> {
+    if plan.state_bytes.max(plan.transient_bytes) > target.largest_segment() {
+        return Err(format!("a segment is larger than the {} that the device can give", target.largest_segment()));
+    }
+    let states = states(&program.graph);
+    for v in (0..program.graph.values().len() as u32).map(ValueId) {
+        if let Some(place) = program.place(v) {
+            check_place(plan, program, v, place, target)?;
+            if place.segment == Segment::State && !states[viewed(program, v).index()] {
+                return Err(format!("%{} lies in the state segment, but is no state", v.0));
+            }
+        }
+    }
+    check_run(plan, program, target)?;
+    live::check(plan, program, &states)
+}
 
 /// What lies in memory, by its writer.
 struct Written {
@@ -13,52 +35,22 @@ struct Written {
     value: ValueId,
 }
 
-/// Checks that a program only reads what is there, stays inside its segments, and leaves every state updated.
-pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), String> {
+/// Goes through the steps, and looks at what is left when they are done.
+fn check_run(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), String> {
     let graph = &program.graph;
-    if plan.state_bytes.max(plan.transient_bytes) > target.largest_segment() {
-        return Err(format!("a segment is larger than the {} that the device can give", target.largest_segment()));
-    }
     let mut memory: Vec<Written> = Vec::new();
-    for v in (0..graph.values().len() as u32).map(ValueId) {
-        if let Some(place) = program.place(v) {
-            check_place(plan, graph, v, place, target)?;
-        }
-        if matches!(graph.producer_op(v), Op::Input(_) | Op::State(_)) {
-            write(program, &mut memory, v)?;
-        }
+    let sources = (0..graph.values().len() as u32).map(ValueId);
+    for v in sources.filter(|v| matches!(graph.producer_op(*v), Op::Input(_) | Op::State(_))) {
+        write(program, &mut memory, v);
     }
     let mut done = vec![false; graph.nodes().len()];
     for (number, step) in program.steps.iter().enumerate() {
-        let reads = operands(graph, &step.group);
-        for &v in &reads {
-            read(program, &memory, v).map_err(|e| format!("step {number}: {e}"))?;
-        }
         for id in &step.group.nodes {
             if std::mem::replace(&mut done[id.index()], true) {
                 return Err(format!("node {} runs twice", id.0));
             }
         }
-        if let Some(scratch) = step.scratch {
-            let problem = |e| format!("step {number}: the scratch {e}");
-            bounds(plan, scratch, target).map_err(problem)?;
-            // Scratch and results must not overlap each other or anything that is read in this step.
-            for v in reads.iter().chain(&step.group.writes) {
-                if program.place(*v).is_some_and(|p| overlap(p, scratch)) {
-                    return Err(format!("step {number}: the scratch overlaps %{}", v.0));
-                }
-            }
-            memory.retain(|w| !overlap(w.place, scratch));
-        }
-        for (i, &v) in step.group.writes.iter().enumerate() {
-            let place = program.place(v).ok_or(format!("step {number}: %{} has no place", v.0))?;
-            let others = &step.group.writes[..i];
-            if others.iter().any(|o| program.place(*o).is_some_and(|p| overlap(p, place))) {
-                return Err(format!("step {number}: two results overlap at %{}", v.0));
-            }
-            check_in_place(program, number, v, place, target)?;
-            write(program, &mut memory, v)?;
-        }
+        check_step(plan, program, step, &mut memory, target).map_err(|e| format!("step {number}: {e}"))?;
     }
     for (name, v) in &graph.outputs {
         read(program, &memory, *v).map_err(|e| format!("output \"{name}\": {e}"))?;
@@ -69,26 +61,91 @@ pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(
         }
         read(program, &memory, d.new).map_err(|e| format!("new state: {e}"))?;
     }
+    for (state, v) in graph.states().filter(|(_, v)| !graph.donations.iter().any(|d| d.old == *v)) {
+        read(program, &memory, v).map_err(|e| format!("state \"{}\": {e}", state.name))?;
+    }
     Ok(())
+}
+
+fn check_step(
+    plan: &Plan,
+    program: &Program,
+    step: &Step,
+    memory: &mut Vec<Written>,
+    target: &dyn Target,
+) -> Result<(), String> {
+    let reads = operands(&program.graph, &step.group);
+    for &v in &reads {
+        read(program, memory, v)?;
+    }
+    check_scratch(plan, program, step, &reads, target)?;
+    if let Some(scratch) = step.scratch {
+        memory.retain(|w| !overlap(w.place, scratch));
+    }
+    for (i, &v) in step.group.writes.iter().enumerate() {
+        let place = program.place(v).ok_or(format!("%{} has no place", v.0))?;
+        let others = &step.group.writes[..i];
+        if others.iter().any(|o| program.place(*o).is_some_and(|p| overlap(p, place))) {
+            return Err(format!("two results overlap at %{}", v.0));
+        }
+        check_in_place(program, &step.group, &reads, v, place, target)?;
+        write(program, memory, v);
+    }
+    Ok(())
+}
+
+/// Scratch is as large as the kernel needs it, and overlaps neither its results nor what it reads.
+fn check_scratch(
+    plan: &Plan,
+    program: &Program,
+    step: &Step,
+    reads: &[ValueId],
+    target: &dyn Target,
+) -> Result<(), String> {
+    let (needed, given) =
+        (target.scratch_bytes(&program.graph, &step.group), step.scratch.map_or(0, |scratch| scratch.size));
+    if given != needed {
+        let root = program.graph.node(step.group.root());
+        let (op, layer) = (root.op.name(), &root.scope);
+        return Err(format!(
+            "{op} in \"{layer}\" takes {needed} bytes of scratch on this device, but has {given}; plan for this device"
+        ));
+    }
+    let Some(scratch) = step.scratch else { return Ok(()) };
+    bounds(plan, scratch, target).map_err(|e| format!("the scratch {e}"))?;
+    if scratch.segment == Segment::State {
+        return Err("the scratch lies in the state segment".into());
+    }
+    match reads.iter().chain(&step.group.writes).find(|v| program.place(**v).is_some_and(|p| overlap(p, scratch))) {
+        Some(v) => Err(format!("the scratch overlaps %{}", v.0)),
+        None => Ok(()),
+    }
 }
 
 /// A result may overlap something read by the same kernel only where it lies exactly there and the target can do that.
 fn check_in_place(
     program: &Program,
-    number: usize,
+    group: &Group,
+    reads: &[ValueId],
     v: ValueId,
     place: Place,
     target: &dyn Target,
 ) -> Result<(), String> {
-    let graph = &program.graph;
-    let group = &program.steps[number].group;
-    for r in operands(graph, group) {
+    for &r in reads {
         let Some(read) = program.place(r).filter(|p| overlap(*p, place)) else { continue };
-        if read != place || !target.can_run_in_place(graph, group, r, v) {
-            return Err(format!("step {number}: %{} overwrites %{}, which it reads", v.0, r.0));
+        if read != place || !target.can_run_in_place(&program.graph, group, r, v) {
+            return Err(format!("%{} overwrites %{}, which it reads", v.0, r.0));
         }
     }
     Ok(())
+}
+
+/// By value: whether it is a state, or what a state becomes.
+fn states(graph: &Graph) -> Vec<bool> {
+    let mut found = vec![false; graph.values().len()];
+    graph.states().for_each(|(_, v)| found[v.index()] = true);
+    graph.donations.iter().for_each(|d| found[d.new.index()] = true);
+    found
 }
 
 /// What the nodes of a group read from outside of it. A constant that the group does not ask memory for is held by the
@@ -105,37 +162,43 @@ fn overlap(a: Place, b: Place) -> bool {
     a.segment == b.segment && a.offset < b.offset + b.size && b.offset < a.offset + a.size
 }
 
-fn write(program: &Program, memory: &mut Vec<Written>, v: ValueId) -> Result<(), String> {
-    let Some(place) = program.place(v) else {
-        return Ok(());
-    };
-    memory.retain(|w| !overlap(w.place, place));
-    memory.push(Written { place, value: v });
-    Ok(())
+fn write(program: &Program, memory: &mut Vec<Written>, v: ValueId) {
+    if let Some(place) = program.place(v) {
+        memory.retain(|w| !overlap(w.place, place));
+        memory.push(Written { place, value: v });
+    }
+}
+
+/// What a value is another name for: through reshapes that lie where their source lies.
+fn viewed(program: &Program, mut v: ValueId) -> ValueId {
+    let graph = &program.graph;
+    while let Op::Reshape(_) = graph.producer_op(v) {
+        let source = graph.node(graph.producer(v)).inputs[0];
+        let donated = graph.donations.iter().any(|d| d.new == v);
+        if donated || program.place(source) != program.place(v) {
+            break;
+        }
+        v = source;
+    }
+    v
 }
 
 /// A value is there if it was written and nothing was written over it since; a reshape is there if its source is.
 fn read(program: &Program, memory: &[Written], v: ValueId) -> Result<(), String> {
-    let graph = &program.graph;
-    let mut viewed = v;
-    loop {
-        if memory.iter().any(|w| w.value == viewed) {
-            return Ok(());
-        }
-        let node = graph.node(graph.producer(viewed));
-        match &node.op {
-            Op::Reshape(_) if program.place(viewed) == program.place(node.inputs[0]) => viewed = node.inputs[0],
-            _ => {
-                let (op, layer) = (node.op.name(), &node.scope);
-                return Err(format!("%{} ({op} in \"{layer}\") is read, but is not there any more", viewed.0));
-            }
-        }
+    let there = |v: ValueId| memory.iter().any(|w| w.value == v);
+    let source = viewed(program, v);
+    if there(v) || there(source) {
+        return Ok(());
     }
+    let node = program.graph.node(program.graph.producer(source));
+    let (op, layer) = (node.op.name(), &node.scope);
+    Err(format!("%{} ({op} in \"{layer}\") is read, but is not there any more", source.0))
 }
 
-fn check_place(plan: &Plan, graph: &Graph, v: ValueId, place: Place, target: &dyn Target) -> Result<(), String> {
-    if place.size != graph.ty(v).bytes() {
-        return Err(format!("%{} is {} but has {} bytes", v.0, graph.ty(v), place.size));
+fn check_place(plan: &Plan, program: &Program, v: ValueId, place: Place, target: &dyn Target) -> Result<(), String> {
+    let ty = program.graph.ty(v);
+    if place.size != ty.bytes() {
+        return Err(format!("%{} is {ty} but has {} bytes", v.0, place.size));
     }
     bounds(plan, place, target).map_err(|e| format!("%{} {e}", v.0))
 }

@@ -1,9 +1,9 @@
 //! The planner on small graphs, with a target that is not a device.
 
-use memfit_ir::op::{Init, MatMul, StateClass, Update};
+use memfit_ir::op::{Init, MatMul, ReduceKind, StateClass, Update};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
+use memfit_plan::{MicroBatch, Phase, Place, Plan, PlanError, Profile, Request, Segment, Target, plan};
 use memfit_transform::{Group, Training, split_step, step};
 
 /// Every kernel takes 100 bytes of scratch and a second.
@@ -183,6 +183,35 @@ fn a_state_that_its_own_writer_needs_whole_is_copied_first() {
     assert_eq!(ops, ["state", "broadcast", "matmul"]);
 }
 
+/// Of two states that are overwritten, one is read by whoever needs its new value: that one is copied, whichever comes
+/// first.
+#[test]
+fn only_a_state_that_is_read_too_late_is_copied() {
+    for first in [true, false] {
+        let mut b = Builder::new();
+        let x = b.input("x", TensorType::f32([4, 64])).unwrap();
+        let large = b.param("large", [64, 64], Init::Constant(1.0)).unwrap();
+        let small = b.param("small", [8], Init::Constant(1.0)).unwrap();
+        let y = b.matmul(x, large).unwrap();
+        b.output("y", y);
+        let grad = b.matmul_with(x, y, MatMul { transpose_a: true, transpose_b: false }).unwrap();
+        let new_large = b.sub(large, grad).unwrap();
+        let new_small = b.scale(small, 0.5).unwrap();
+        let total = b.reduce(ReduceKind::Sum, new_small, &[0], false).unwrap();
+        let late = b.mul(small, total).unwrap();
+        b.output("late", late);
+        let mut donations = [(large, new_large), (small, new_small)];
+        donations.sort_by_key(|&(old, _)| (old == large) != first);
+        donations.into_iter().for_each(|(old, new)| b.donate(old, new));
+        let graph = b.finish();
+        let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), &Paper, &Request::new(4)).unwrap();
+        let graph = &p.programs[0].graph;
+        let copied =
+            graph.nodes().iter().filter(|n| n.op.name() == "broadcast").map(|n| graph.ty(n.outputs[0]).bytes());
+        assert_eq!(copied.collect::<Vec<_>>(), [32], "the large one is donated first: {first}");
+    }
+}
+
 #[test]
 fn the_same_question_gets_the_same_plan() {
     let request = Request { micro_batch: MicroBatch::Exactly(2), ..Request::new(8) };
@@ -217,4 +246,50 @@ fn the_validator_sees_what_overlaps() {
         }
     }
     assert!(caught > 10, "only {caught} overlaps were tried");
+}
+
+/// Checks that the validator sees a change of a program of a valid plan.
+fn check_seen(what: &str, phase: Phase, change: impl Fn(&mut Plan, usize), expected: &str) {
+    let mut p = plan(&|micro| Ok(source(4, micro)), &Paper, &Request::new(4)).unwrap();
+    let at = p.programs.iter().position(|program| program.phase == phase).unwrap();
+    assert_eq!(validate(&p, &p.programs[at], &Paper), Ok(()), "{what}: it is valid before");
+    change(&mut p, at);
+    let error = validate(&p, &p.programs[at], &Paper).expect_err(what);
+    assert!(error.contains(expected), "{what}: {error}");
+}
+
+#[test]
+fn the_validator_sees_wrong_numbers_and_missing_scratch() {
+    check_seen("no scratch", Phase::Step, |p, at| p.programs[at].steps[1].scratch = None, "100 bytes of scratch");
+    check_seen("a wrong peak", Phase::Eval, |p, _| p.peak_bytes -= 1, "the peak is said to be");
+    check_seen("wrong live bytes", Phase::Eval, |p, at| p.programs[at].steps[1].live_bytes += 4, "step 1");
+    let forget = |p: &mut Plan, at: usize| p.programs[at].steps.iter_mut().for_each(|s| s.dies.clear());
+    check_seen("no deaths", Phase::Step, forget, "none are said to die");
+    let early = |p: &mut Plan, at: usize| {
+        let steps = &mut p.programs[at].steps;
+        let from = steps.iter().rposition(|s| !s.dies.is_empty()).unwrap();
+        let dead = steps[from].dies.pop().unwrap();
+        steps[from - 1].dies.push(dead);
+    };
+    check_seen("an early death", Phase::Step, early, "said to die");
+}
+
+#[test]
+fn the_validator_sees_what_lies_on_a_state() {
+    // The evaluation reads no momentum, so nobody there would miss it.
+    let over_momentum = |p: &mut Plan, at: usize| {
+        let slot = p.states.iter().filter(|s| s.class == StateClass::Slot).max_by_key(|s| s.place.size).unwrap().place;
+        let program = &mut p.programs[at];
+        let written: Vec<ValueId> = program.steps.iter().flat_map(|s| s.group.writes.clone()).collect();
+        let fits = |v: &&ValueId| program.place(**v).is_some_and(|q| q.size <= slot.size);
+        let v = *written.iter().find(fits).unwrap();
+        let size = program.place(v).unwrap().size;
+        program.places[v.index()] = Some(Place { size, ..slot });
+    };
+    check_seen("a value", Phase::Eval, over_momentum, "in the state segment, but is no state");
+    let scratch_over = |p: &mut Plan, at: usize| {
+        let slot = p.states.iter().find(|s| s.class == StateClass::Slot).unwrap().place;
+        p.programs[at].steps[0].scratch = Some(Place { size: 100, ..slot });
+    };
+    check_seen("scratch", Phase::Eval, scratch_over, "the scratch lies in the state segment");
 }

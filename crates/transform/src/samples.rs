@@ -1,28 +1,31 @@
 //! Whether each sample's result depends on that sample alone, so that a batch may be cut into micro-batches without
 //! changing more than the rounding of a sum.
 
+use memfit_ir::op::ReduceKind;
 use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 
-/// The first node of the forward pass, up to `end`, that mixes the samples of a batch, in words; none if each sample
-/// stands alone until the loss. A mean over all that becomes the loss does not count: its share of the batch's mean is
-/// known. Where an op could do either, it is taken to mix.
-pub fn mixes_samples(graph: &Graph, end: NodeId) -> Option<String> {
+/// The first node of the forward pass, up to `end`, that mixes the samples of a batch of so many, in words; none if each
+/// sample stands alone until the loss. A mean over all that becomes the loss does not count: its share of the batch's mean
+/// is known. Where an op could do either, it is taken to mix; and so is a graph of which no input has the batch as its first
+/// extent.
+pub fn mixes_samples(graph: &Graph, end: NodeId, batch: usize) -> Option<String> {
     let mut samples: Vec<Option<Samples>> = vec![None; graph.values().len()];
-    let batch = batch_size(graph)?;
-    let mut summed = vec![false; graph.values().len()];
+    let mut averaged = vec![false; graph.values().len()];
+    if !graph.inputs().any(|(name, v)| is_data(graph, name, v, batch)) {
+        return Some(format!("no input has the {batch} samples of the batch along its first axis"));
+    }
     for id in graph.node_ids().take_while(|&id| id <= end) {
         let node = graph.node(id);
         if let Op::Input(input) = &node.op {
             let v = node.outputs[0];
-            let is_data = input.name != memfit_ir::op::CLOCK && graph.shape(v).first() == Some(&batch);
-            samples[v.index()] = is_data.then_some(Samples { axis: 0, rows: 1 });
+            samples[v.index()] = is_data(graph, &input.name, v, batch).then_some(Samples { axis: 0, rows: 1 });
             continue;
         }
-        if node.inputs.iter().any(|v| summed[v.index()]) {
-            if !is_linear(node, &summed, &samples) {
+        if node.inputs.iter().any(|v| averaged[v.index()]) {
+            if !is_linear(node, &averaged, &samples) {
                 return Some(mixed(node));
             }
-            node.outputs.iter().for_each(|v| summed[v.index()] = true);
+            node.outputs.iter().for_each(|v| averaged[v.index()] = true);
             continue;
         }
         let reads: Vec<(ValueId, Samples)> =
@@ -32,7 +35,7 @@ pub fn mixes_samples(graph: &Graph, end: NodeId) -> Option<String> {
         }
         match of(graph, node, &reads, batch) {
             After::Kept(s) => node.outputs.iter().for_each(|v| samples[v.index()] = Some(s)),
-            After::Summed => node.outputs.iter().for_each(|v| summed[v.index()] = true),
+            After::Averaged => node.outputs.iter().for_each(|v| averaged[v.index()] = true),
             After::Mixed => return Some(mixed(node)),
         }
     }
@@ -50,8 +53,8 @@ struct Samples {
 enum After {
     /// The samples still stand apart.
     Kept(Samples),
-    /// Summed up over all samples, as the loss is.
-    Summed,
+    /// The mean over all samples, as the loss is. A sum is not: of that, a micro-batch has more than its share.
+    Averaged,
     Mixed,
 }
 
@@ -59,25 +62,24 @@ fn mixed(node: &Node) -> String {
     format!("{} in layer \"{}\" mixes the samples of a batch", node.op.name(), node.scope)
 }
 
-/// Whether the sum over micro-batches of what a node makes from a sum is what it makes from the whole sum.
-fn is_linear(node: &Node, summed: &[bool], samples: &[Option<Samples>]) -> bool {
+/// Whether the mean over micro-batches of what a node makes from their means is what it makes from the mean of all.
+fn is_linear(node: &Node, averaged: &[bool], samples: &[Option<Samples>]) -> bool {
     use memfit_ir::op::{Binary, Unary};
     let apart = node.inputs.iter().any(|v| samples[v.index()].is_some());
-    let sums = node.inputs.iter().filter(|v| summed[v.index()]).count();
+    let means = node.inputs.iter().filter(|v| averaged[v.index()]).count();
     !apart
         && match &node.op {
             Op::Binary(Binary::Add | Binary::Sub) => true,
-            Op::Binary(Binary::Mul) => sums == 1,
-            Op::Binary(Binary::Div) => sums == 1 && summed[node.inputs[0].index()],
+            Op::Binary(Binary::Mul) => means == 1,
+            Op::Binary(Binary::Div) => means == 1 && averaged[node.inputs[0].index()],
             Op::Unary(Unary::Neg) | Op::Reshape(_) | Op::Cast(_) => true,
             _ => false,
         }
 }
 
-/// The first extent of the data: of the first input with an axis that is not the clock.
-fn batch_size(graph: &Graph) -> Option<usize> {
-    let data = graph.inputs().filter(|(name, _)| *name != memfit_ir::op::CLOCK);
-    data.filter_map(|(_, v)| graph.shape(v).first().copied()).next()
+/// Whether an input holds a batch of samples, and not something that is the same for all.
+fn is_data(graph: &Graph, name: &str, v: ValueId, batch: usize) -> bool {
+    name != memfit_ir::op::CLOCK && graph.shape(v).first() == Some(&batch)
 }
 
 fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> After {
@@ -90,8 +92,8 @@ fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) ->
     let kept = |ok: bool| if ok { After::Kept(s) } else { After::Mixed };
     match &node.op {
         Op::Reduce(r) if r.axes.contains(&s.axis) => {
-            let additive = matches!(r.kind, memfit_ir::op::ReduceKind::Sum | memfit_ir::op::ReduceKind::Mean);
-            if additive && r.axes.len() == x.len() { After::Summed } else { After::Mixed }
+            let mean = r.kind == ReduceKind::Mean && r.axes.len() == x.len();
+            if mean { After::Averaged } else { After::Mixed }
         }
         Op::Reduce(r) if r.keep => After::Kept(s),
         Op::Reduce(r) => After::Kept(Samples { axis: s.axis - r.axes.iter().filter(|a| **a < s.axis).count(), ..s }),

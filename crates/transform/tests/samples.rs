@@ -1,6 +1,6 @@
 //! Which models may be cut into micro-batches.
 
-use memfit_ir::op::Init;
+use memfit_ir::op::{Init, ReduceKind};
 use memfit_ir::{Builder, Result, TensorType, ValueId};
 use memfit_transform::samples::mixes_samples;
 
@@ -9,7 +9,7 @@ fn check(name: &str, mixes: bool, build: impl Fn(&mut Builder, ValueId) -> Resul
     let x = b.input("x", TensorType::f32([4, 6, 8])).unwrap();
     let loss = build(&mut b, x).unwrap_or_else(|e| panic!("{name}: {e}"));
     let graph = b.finish();
-    assert_eq!(mixes_samples(&graph, graph.producer(loss)).is_some(), mixes, "{name}");
+    assert_eq!(mixes_samples(&graph, graph.producer(loss), 4).is_some(), mixes, "{name}");
 }
 
 #[test]
@@ -46,5 +46,38 @@ fn samples_are_followed_through_layout() {
     check("the square of the mean", true, |b, x| {
         let m = b.mean(x)?;
         b.mul(m, m)
+    });
+}
+
+#[test]
+fn an_input_that_all_samples_share_is_no_batch() {
+    let mut b = Builder::new();
+    let weights = b.input("class_weights", TensorType::f32([10])).unwrap();
+    b.output("weights", weights);
+    let x = b.input("x", TensorType::f32([32, 8])).unwrap();
+    let (scale, bias) =
+        (b.param("scale", [8], Init::Constant(1.0)).unwrap(), b.param("bias", [8], Init::Constant(0.0)).unwrap());
+    let [y, ..] = b.batch_norm(x, scale, bias, 1e-5).unwrap();
+    let loss = b.mean(y).unwrap();
+    let graph = b.finish();
+    let found = mixes_samples(&graph, graph.producer(loss), 32).expect("batch statistics mix");
+    assert!(found.starts_with("batch_stats"), "{found}");
+    let found = mixes_samples(&graph, graph.producer(loss), 16).expect("no input is a batch of 16");
+    assert!(found.contains("16 samples"), "{found}");
+}
+
+/// The gradient of a micro-batch is scaled by its share of the batch, which is right for a mean alone.
+#[test]
+fn only_a_mean_has_shares() {
+    check("a sum as the loss", true, |b, x| b.reduce(ReduceKind::Sum, x, &[0, 1, 2], false));
+    check("a mean of sums", false, |b, x| {
+        let rows = b.reduce(ReduceKind::Sum, x, &[1, 2], false)?;
+        b.mean(rows)
+    });
+    check("a mean and a penalty", false, |b, x| {
+        let w = b.param("w", [8], Init::Constant(1.0))?;
+        let (y, penalty) = (b.mul(x, w)?, b.reduce(ReduceKind::Sum, w, &[0], false)?);
+        let mean = b.mean(y)?;
+        b.add(mean, penalty)
     });
 }

@@ -241,13 +241,13 @@ impl Search<'_> {
     fn share_seconds(&self, draft: &Draft, made: &Recomputed, of_block: &[usize], measures: &mut [Measure]) {
         let block_of = self.block_of_unit();
         let mut weight = vec![0.0; measures.len()];
-        for (id, origin) in made.origin.iter().enumerate().filter(|(id, _)| made.is_clone[*id]) {
-            let _ = id;
+        let clones = made.origin.iter().zip(&made.is_clone).filter(|(_, is_clone)| **is_clone);
+        for (origin, _) in clones {
             let v = self.graph.node(*origin).outputs[0];
             if let Some(u) = self.forward.unit_of[v.index()] {
                 let unit = &self.forward.units[u as usize];
-                // Of the nodes of a unit, one stands for all.
-                if unit.makes.last() == Some(&v) || unit.makes.len() == 1 {
+                // Of the nodes of a unit, the last stands for all.
+                if unit.makes.last().is_some_and(|&last| self.graph.producer(last) == *origin) {
                     weight[of_block[block_of[u as usize]]] += unit.seconds;
                 }
             }
@@ -266,4 +266,81 @@ fn clones(draft: &Draft, made: &Recomputed) -> Vec<NodeId> {
         return Vec::new();
     }
     draft.graph.node_ids().filter(|id| made.is_clone[id.index()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draft::Tools;
+    use crate::profile::Profile;
+    use crate::target::Target;
+    use memfit_ir::op::{Init, Update};
+    use memfit_ir::{Builder, Op, TensorType, ValueId};
+    use memfit_transform::group::Grouping;
+    use memfit_transform::{Group, Training, step};
+
+    /// Batch statistics take a second, all else no time.
+    struct Statistician;
+
+    impl Target for Statistician {
+        fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
+            0
+        }
+        fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
+            group.nodes.iter().filter(|&&n| graph.node(n).op == Op::BatchStats).count() as f64
+        }
+        fn alignment(&self) -> u64 {
+            4
+        }
+        fn largest_binding(&self) -> u64 {
+            1 << 40
+        }
+        fn largest_segment(&self) -> u64 {
+            1 << 40
+        }
+        fn can_run_in_place(&self, graph: &Graph, group: &Group, _: ValueId, _: ValueId) -> bool {
+            !graph.node(group.root()).op.is_pure()
+        }
+    }
+
+    /// Layers, each with a batch norm.
+    fn normed(layers: usize) -> Graph {
+        let mut b = Builder::new();
+        let mut h = b.input("x", TensorType::f32([64, 8])).unwrap();
+        for i in 0..layers {
+            let layer = |b: &mut Builder| {
+                let w = b.param("weight", [8, 8], Init::Normal { std: 0.1 })?;
+                let (scale, bias) =
+                    (b.param("scale", [8], Init::Constant(1.0))?, b.param("bias", [8], Init::Constant(0.0))?);
+                let h = b.matmul(h, w)?;
+                let [h, ..] = b.batch_norm(h, scale, bias, 1e-5)?;
+                b.relu(h)
+            };
+            h = b.scope(i, layer).unwrap();
+        }
+        let loss = b.mean(h).unwrap();
+        b.output("loss", loss);
+        let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
+        step(&b.finish(), loss, &Training::new(update)).unwrap()
+    }
+
+    #[test]
+    fn a_unit_with_several_results_has_its_share_of_the_time() {
+        let graph = normed(4);
+        let profile = Profile::default();
+        let shop = Workshop { target: &Statistician, grouping: Grouping::Fused, profile: &profile, tools: Tools::ALL };
+        let groups = group(&graph, shop.grouping);
+        let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, &profile)).collect();
+        let end = end_of_forward(&graph).unwrap();
+        let forward = Forward::new(&graph, end, &groups, &seconds);
+        let all = Draft::new(Phase::Step, graph.clone(), &shop, Effort::Full).unwrap();
+        let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
+        let (seen, found) = (HashSet::new(), vec![free]);
+        let mut search = Search { phase: Phase::Step, graph: &graph, forward: &forward, shop: &shop, seen, found };
+        let again = Choice { blocks: 1, price: f64::INFINITY, again: Again::Held };
+        let measures = search.try_choices(&vec![again; forward.blocks.len()]).unwrap().unwrap();
+        let added = search.found[1].draft.total_seconds() - search.found[0].draft.total_seconds();
+        assert!(added >= 1.0, "statistics are made again");
+        assert_eq!(measures.iter().map(|m| m.seconds).sum::<f64>(), added);
+    }
 }

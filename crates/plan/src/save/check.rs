@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
 
+use crate::flow::in_state;
 use crate::types::{Place, Plan, Program, Segment, StateSlot};
 
 /// More bytes than any machine has; sums below it cannot overflow.
@@ -75,20 +76,16 @@ fn states(plan: &Plan) -> Result<(), String> {
 fn check_program(plan: &Plan, program: &Program) -> Result<(), String> {
     let graph = &program.graph;
     let slots: HashMap<&str, &StateSlot> = plan.states.iter().map(|s| (s.name.as_str(), s)).collect();
-    let mut in_state = vec![false; graph.values().len()];
+    let in_state = in_state(graph);
     let mut pinned: Vec<Place> = Vec::new();
     for (state, v) in graph.states() {
         let known = slots.get(state.name.as_str()).filter(|s| {
             s.class == state.class && s.init == state.init && s.ty == *graph.ty(v) && program.place(v) == Some(s.place)
         });
         let slot = known.ok_or_else(|| format!("it has another idea of the state \"{}\" than the plan", state.name))?;
-        in_state[v.index()] = true;
         if slot.class == StateClass::Accumulator {
             pinned.push(slot.place);
         }
-    }
-    for d in &graph.donations {
-        in_state[d.new.index()] = true;
     }
     for v in (0..graph.values().len() as u32).map(ValueId) {
         // Another name for the bytes of a state; whether it is one, the validator knows.

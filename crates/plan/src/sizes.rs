@@ -1,0 +1,54 @@
+//! Which sizes of micro-batches are looked at.
+
+/// Most sizes, the whole batch included.
+const MOST: usize = 8;
+
+/// All divisors of a batch, largest first.
+pub fn divisors(batch: usize) -> Vec<usize> {
+    let small: Vec<usize> = (1..=batch.isqrt()).filter(|k| batch.is_multiple_of(*k)).collect();
+    let mut found: Vec<usize> = small.iter().map(|k| batch / k).chain(small.iter().rev().copied()).collect();
+    found.dedup();
+    found
+}
+
+/// Sizes of micro-batches, largest first, from the batch to 1, whose bound is the lowest: without it a refusal could not
+/// claim to speak for all sizes. Where there are many divisors, those are left out that lie closest between their
+/// neighbours, so that the rest is spread evenly by ratio.
+pub fn micro_batches(batch: usize) -> Vec<usize> {
+    let mut sizes = divisors(batch);
+    while sizes.len() > MOST {
+        let ratio = |i: &usize| sizes[i - 1] as f64 / sizes[i + 1] as f64;
+        let closest = (1..sizes.len() - 1).min_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        sizes.remove(closest.unwrap_or(1));
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divisors_are_all_there_is() {
+        for batch in 1..200usize {
+            let all: Vec<usize> = (1..=batch).rev().filter(|n| batch.is_multiple_of(*n)).collect();
+            assert_eq!(divisors(batch), all);
+        }
+    }
+
+    #[test]
+    fn sizes_are_spread_from_the_batch_to_one_sample() {
+        assert_eq!(micro_batches(1), [1]);
+        assert_eq!(micro_batches(13), [13, 1]);
+        assert_eq!(micro_batches(12), [12, 6, 4, 3, 2, 1]);
+        for batch in [48, 96, 240, 256, 1000, 1024, 5040, 16 * 1009] {
+            let sizes = micro_batches(batch);
+            assert_eq!((sizes[0], sizes[sizes.len() - 1], sizes.len()), (batch, 1, MOST), "{sizes:?}");
+            assert!(sizes.is_sorted_by(|a, b| a > b) && sizes.iter().all(|n| batch.is_multiple_of(*n)), "{sizes:?}");
+        }
+        // No gap is wider than need be: 240 is 2.2 to the seventh.
+        let widest = |batch| micro_batches(batch).windows(2).map(|w| w[0] as f64 / w[1] as f64).fold(0.0, f64::max);
+        assert!(widest(240) <= 3.0, "{:?}", micro_batches(240));
+        assert!(widest(1024) <= 4.0, "{:?}", micro_batches(1024));
+    }
+}
