@@ -33,7 +33,8 @@ fn typed(request: &Request, training: &Training, change: &str) -> (Request, Trai
 fn checked_fixes(name: &str, request: &Request) -> Vec<Fix> {
     let (cpu, training) = (cpu(), Training::new(Optimizer::adam().update));
     let model = Model::from_name(name).expect("a name of the zoo");
-    let subject = Subject { name, model: &model, training: &training, target: cpu.target(), request };
+    let subject =
+        Subject { name, model: &model, labels: Default::default(), training: &training, target: cpu.target(), request };
     let survey = subject.survey().expect("a survey");
     let smallest = survey.frontier().pop().expect("a plan");
     let budget = smallest.arena_bytes - smallest.transient_bytes / 10;
@@ -66,8 +67,14 @@ fn a_batch_that_cannot_be_built_does_not_fit() {
     let (cpu, training) = (cpu(), Training::new(Optimizer::adam().update));
     let model = Model::from_name("digits").expect("a name of the zoo").with_input(&[4096, 4096, 1]).expect("an input");
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(1) };
-    let subject =
-        Subject { name: "digits", model: &model, training: &training, target: cpu.target(), request: &request };
+    let subject = Subject {
+        name: "digits",
+        model: &model,
+        labels: Default::default(),
+        training: &training,
+        target: cpu.target(),
+        request: &request,
+    };
     let most = Request { batch: LIMIT, ..request.clone() };
     let most = Subject { request: &most, ..subject }.survey().map(|s| s.frontier());
     assert!(matches!(most, Err(PlanError::Source(_))), "the largest batch can be built after all");
