@@ -107,10 +107,13 @@ fn reads_immediates(op: &Op) -> bool {
     op.is_elementwise() && !matches!(op, Op::BatchApply(_) | Op::BatchGradInput(_) | Op::Dropout(_))
 }
 
-/// Whether a node is only another name for its input's bytes: no kernel runs it.
-pub fn is_view(graph: &Graph, id: NodeId) -> bool {
-    let node = graph.node(id);
-    matches!(node.op, Op::Reshape(_)) && !graph.donations.iter().any(|d| d.new == node.outputs[0])
+/// By node: whether it is only another name for its input's bytes: no kernel runs it.
+pub fn views(graph: &Graph) -> Vec<bool> {
+    let mut found: Vec<bool> = graph.nodes().iter().map(|n| matches!(n.op, Op::Reshape(_))).collect();
+    for d in &graph.donations {
+        found[graph.producer(d.new).index()] = false;
+    }
+    found
 }
 
 /// The groups of a graph in a valid order. Sources and views belong to none.
@@ -127,12 +130,13 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
     let mut in_prologue = vec![false; graph.nodes().len()];
     before.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
     let mut waiting = vec![false; graph.nodes().len()];
+    let views = views(graph);
     for id in graph.node_ids() {
         let node = graph.node(id);
         if matches!(node.op, Op::Input(_) | Op::State(_)) {
             continue;
         }
-        if is_view(graph, id) {
+        if views[id.index()] {
             // A view is ready when its source is.
             of[id.index()] = of[graph.producer(node.inputs[0]).index()];
             continue;

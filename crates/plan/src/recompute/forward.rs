@@ -3,7 +3,7 @@
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_transform::Group;
-use memfit_transform::group::{is_contraction, is_view};
+use memfit_transform::group::{is_contraction, views};
 
 use crate::flow::storage;
 
@@ -42,7 +42,7 @@ impl Forward {
     /// `groups` in the order of the graph.
     pub fn new(graph: &Graph, end: NodeId, groups: &[Group], seconds: &[f64]) -> Forward {
         let n = graph.values().len();
-        let storage: Vec<ValueId> = (0..n as u32).map(|v| storage(graph, ValueId(v))).collect();
+        let storage = storage(graph);
         let size: Vec<u64> = graph.values().iter().map(|v| v.ty.bytes()).collect();
         let mut unit_of = vec![None; n];
         let mut units: Vec<Unit> = Vec::new();
@@ -60,7 +60,8 @@ impl Forward {
             unit.reads.retain(|v| unit_of[v.index()].is_some());
         }
         let mut is_saved = vec![false; n];
-        for id in graph.node_ids().filter(|&id| id > end && !is_view(graph, id)) {
+        let views = views(graph);
+        for id in graph.node_ids().filter(|&id| id > end && !views[id.index()]) {
             for v in &graph.node(id).inputs {
                 let v = storage[v.index()];
                 is_saved[v.index()] |= unit_of[v.index()].is_some() && graph.producer_op(v).is_pure();
