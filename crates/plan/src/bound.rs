@@ -50,7 +50,7 @@ fn needs(graph: &Graph, target: &dyn Target) -> Vec<(u64, NodeId)> {
         graph,
         target,
         in_state: in_state(graph),
-        storage: (0..graph.values().len() as u32).map(|v| storage(graph, ValueId(v))).collect(),
+        storage: storage(graph),
         needed: Needed::new(graph),
         end: end_of_forward(graph),
     };

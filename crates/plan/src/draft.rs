@@ -3,10 +3,10 @@
 use memfit_ir::Graph;
 use memfit_ir::op::StateClass;
 use memfit_transform::group::{Grouping, group};
-use memfit_transform::{Group, Needed, copy_state};
+use memfit_transform::{Group, copy_state};
 
 use crate::error::PlanError;
-use crate::flow::{Flow, not_in_place, read_too_late};
+use crate::flow::{Flow, not_in_place, read_too_late, storage};
 use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
 use crate::order::{Effort, order};
 use crate::profile::Profile;
@@ -57,11 +57,12 @@ impl Draft {
         let mut copies = graph.donations.len();
         loop {
             let groups = group(&graph, shop.grouping);
-            let flow = Flow::new(&graph, &groups, &Needed::new(&graph), shop);
+            let storage = storage(&graph);
+            let flow = Flow::new(&graph, &groups, &storage, shop);
             let found = order(&flow, if shop.tools.order { effort } else { Effort::None });
             let state = match &found {
-                None => read_too_late(&graph, &groups),
-                Some(_) => not_in_place(&graph, &groups, shop.target),
+                None => read_too_late(&graph, &groups, &storage),
+                Some(_) => not_in_place(&graph, &groups, &storage, shop.target),
             };
             match (found, state) {
                 (Some(order), None) => return Ok(Draft::finish(phase, graph, groups, &flow, &order, shop)),

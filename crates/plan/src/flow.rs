@@ -2,7 +2,7 @@
 //! view and states left out, and which group must run before which. Order and lifetimes are functions of it.
 
 use memfit_ir::{Donation, Graph, Op, ValueId};
-use memfit_transform::group::is_view;
+use memfit_transform::group::views;
 use memfit_transform::{Group, Needed};
 
 use crate::draft::Workshop;
@@ -34,28 +34,30 @@ pub struct Access {
 }
 
 impl Flow {
-    pub fn new(graph: &Graph, groups: &[Group], needed: &Needed, shop: &Workshop) -> Flow {
+    /// `storage` is that of the graph's values.
+    pub fn new(graph: &Graph, groups: &[Group], storage: &[ValueId], shop: &Workshop) -> Flow {
+        let needed = Needed::new(graph);
         let mut at_end = vec![false; graph.values().len()];
         for v in (0..at_end.len() as u32).map(ValueId).filter(|v| needed.at_end[v.index()]) {
-            at_end[storage(graph, v).index()] = true;
+            at_end[storage[v.index()].index()] = true;
         }
         let in_state = in_state(graph);
-        let access = |g: &Group| Access::new(graph, g, &in_state, shop);
+        let access = |g: &Group| Access::new(graph, g, storage, &in_state, shop);
         Flow {
             groups: groups.iter().map(access).collect(),
             size: graph.values().iter().map(|v| v.ty.bytes()).collect(),
             staged: graph.inputs().map(|(_, v)| v).collect(),
             at_end,
-            before: precedence(graph, groups),
+            before: precedence(graph, groups, storage),
         }
     }
 }
 
 impl Access {
-    fn new(graph: &Graph, group: &Group, in_state: &[bool], shop: &Workshop) -> Access {
+    fn new(graph: &Graph, group: &Group, storage: &[ValueId], in_state: &[bool], shop: &Workshop) -> Access {
         let mut reads: Vec<ValueId> = Vec::with_capacity(group.reads.len());
         for &v in &group.reads {
-            let s = storage(graph, v);
+            let s = storage[v.index()];
             if !in_state[s.index()] && !reads.contains(&s) {
                 reads.push(s);
             }
@@ -65,7 +67,7 @@ impl Access {
         for &w in writes.iter().filter(|_| shop.tools.in_place) {
             for &r in reads.iter().filter(|r| graph.ty(**r).bytes() == graph.ty(w).bytes()) {
                 // Every name by which the group reads these bytes must allow it.
-                let mut names = group.reads.iter().filter(|&&v| storage(graph, v) == r);
+                let mut names = group.reads.iter().filter(|v| storage[v.index()] == r);
                 if names.all(|&v| shop.target.can_run_in_place(graph, group, v, w)) {
                     in_place.push((r, w));
                 }
@@ -87,12 +89,15 @@ pub fn in_state(graph: &Graph) -> Vec<bool> {
     found
 }
 
-/// The value whose bytes a value names: itself, or what it is a view of.
-pub fn storage(graph: &Graph, mut v: ValueId) -> ValueId {
-    while is_view(graph, graph.producer(v)) {
-        v = graph.node(graph.producer(v)).inputs[0];
+/// By value, the value whose bytes it names: itself, or what it is a view of.
+pub fn storage(graph: &Graph) -> Vec<ValueId> {
+    let views = views(graph);
+    let mut found: Vec<ValueId> = Vec::with_capacity(graph.values().len());
+    for v in (0..graph.values().len() as u32).map(ValueId) {
+        let producer = graph.producer(v);
+        found.push(if views[producer.index()] { found[graph.node(producer).inputs[0].index()] } else { v });
     }
-    v
+    found
 }
 
 /// By node, the group it belongs to.
@@ -107,13 +112,13 @@ fn groups_of(graph: &Graph, groups: &[Group]) -> Vec<Option<u32>> {
 }
 
 /// Data must be there before it is read, and a state is read for the last time before it is overwritten.
-fn precedence(graph: &Graph, groups: &[Group]) -> Vec<Vec<u32>> {
+fn precedence(graph: &Graph, groups: &[Group], storage: &[ValueId]) -> Vec<Vec<u32>> {
     let group_of = groups_of(graph, groups);
     let mut before: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); graph.values().len()];
     for (i, g) in groups.iter().enumerate() {
         for &v in &g.reads {
-            let s = storage(graph, v);
+            let s = storage[v.index()];
             readers[s.index()].push(i as u32);
             before[i].extend(group_of[graph.producer(s).index()]);
         }
@@ -133,16 +138,16 @@ fn precedence(graph: &Graph, groups: &[Group]) -> Vec<Vec<u32>> {
 
 /// A state that no order can overwrite in time, because a reader of it also needs what overwrites it. None where every
 /// such reader is a copy, made for this very reason.
-pub fn read_too_late(graph: &Graph, groups: &[Group]) -> Option<ValueId> {
+pub fn read_too_late(graph: &Graph, groups: &[Group], storage: &[ValueId]) -> Option<ValueId> {
     let group_of = groups_of(graph, groups);
-    let before = precedence(graph, groups);
+    let before = precedence(graph, groups, storage);
     let late = |d: &&Donation| {
         let Some(writer) = group_of[graph.producer(d.new).index()] else { return false };
         let needs_writer = dependents(&before, writer);
         groups.iter().enumerate().any(|(i, g)| {
             i as u32 != writer
                 && needs_writer[i]
-                && g.reads.iter().any(|&v| storage(graph, v) == d.old)
+                && g.reads.iter().any(|v| storage[v.index()] == d.old)
                 && g.nodes.iter().any(|&n| !matches!(graph.node(n).op, Op::Broadcast(_)))
         })
     };
@@ -168,12 +173,12 @@ fn dependents(before: &[Vec<u32>], group: u32) -> Vec<bool> {
 }
 
 /// A state that the kernel which overwrites it reads too, though it cannot work in place.
-pub fn not_in_place(graph: &Graph, groups: &[Group], target: &dyn Target) -> Option<ValueId> {
+pub fn not_in_place(graph: &Graph, groups: &[Group], storage: &[ValueId], target: &dyn Target) -> Option<ValueId> {
     let group_of = groups_of(graph, groups);
     let cannot = |d: &&Donation| {
         let Some(writer) = group_of[graph.producer(d.new).index()] else { return false };
         let group = &groups[writer as usize];
-        let mut reads = group.reads.iter().filter(|&&v| storage(graph, v) == d.old);
+        let mut reads = group.reads.iter().filter(|v| storage[v.index()] == d.old);
         !reads.all(|&v| target.can_run_in_place(graph, group, v, d.new))
     };
     graph.donations.iter().find(cannot).map(|d| d.old)

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use memfit_ir::{NodeId, ValueId};
-use memfit_transform::group::is_view;
 
 use crate::draft::Draft;
 use crate::flow::storage;
@@ -23,7 +22,8 @@ pub fn program(
     let mut places = vec![None; draft.graph.values().len()];
     let mut scratch = vec![None; steps];
     let mut dies = vec![Vec::new(); steps];
-    let kept = at_end(draft);
+    let storage = storage(&draft.graph);
+    let kept = at_end(draft, &storage);
     for (b, offset) in draft.buffers.iter().zip(&packing.offsets) {
         let place = Some(Place { segment: Segment::Transient, offset: pinned + offset, size: b.size });
         match &b.owner {
@@ -40,7 +40,7 @@ pub fn program(
             Owner::Scratch(step) => scratch[*step] = place,
         }
     }
-    place_states_and_views(draft, states, &mut places);
+    place_states_and_views(draft, states, &storage, &mut places);
     let accumulators = draft.accumulator_bytes();
     let step = |i: usize| Step {
         group: draft.groups[i].clone(),
@@ -54,15 +54,20 @@ pub fn program(
 }
 
 /// By value: whether its bytes are wanted when the run ends, also as what an output views.
-fn at_end(draft: &Draft) -> Vec<bool> {
+fn at_end(draft: &Draft, storage: &[ValueId]) -> Vec<bool> {
     let mut kept = vec![false; draft.graph.values().len()];
     for (_, v) in &draft.graph.outputs {
-        kept[storage(&draft.graph, *v).index()] = true;
+        kept[storage[v.index()].index()] = true;
     }
     kept
 }
 
-fn place_states_and_views(draft: &Draft, states: &HashMap<&str, Place>, places: &mut [Option<Place>]) {
+fn place_states_and_views(
+    draft: &Draft,
+    states: &HashMap<&str, Place>,
+    storage: &[ValueId],
+    places: &mut [Option<Place>],
+) {
     let graph = &draft.graph;
     for (state, v) in graph.states() {
         places[v.index()] = states.get(state.name.as_str()).copied();
@@ -70,9 +75,8 @@ fn place_states_and_views(draft: &Draft, states: &HashMap<&str, Place>, places: 
     for d in &graph.donations {
         places[d.new.index()] = places[d.old.index()];
     }
-    for id in graph.node_ids().filter(|&id| is_view(graph, id)) {
-        let v: ValueId = graph.node(id).outputs[0];
+    for (v, viewed) in storage.iter().enumerate() {
         // A view may be of a narrower type's bytes, never of other bytes.
-        places[v.index()] = places[storage(graph, v).index()];
+        places[v] = places[viewed.index()];
     }
 }

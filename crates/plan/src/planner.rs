@@ -16,7 +16,7 @@ use crate::draft::{Draft, Tools, Workshop};
 use crate::error::PlanError;
 use crate::limit::{too_large_to_allocate, too_large_to_bind};
 use crate::order::Effort;
-use crate::pack::{Item, Packing, pack};
+use crate::pack::{Item, Packing, pack, pack_briefly, pack_until};
 use crate::place;
 use crate::profile::Profile;
 use crate::recompute::{Candidate, Depth, candidates};
@@ -214,11 +214,48 @@ impl Micro {
         if draft.has_accumulators() { self.pinned_bytes } else { 0 }
     }
 
-    /// Bytes of the transient segment for all programs, with a draft of the training program that is packed so.
-    fn transient(&self, draft: &Draft, packing: &Packing, alignment: u64) -> u64 {
-        let end = |d: &Draft, p: &Packing| self.pinned(d) + p.capacity;
-        let others = self.others.iter().map(|(d, p)| end(d, p)).max().unwrap_or(0);
-        end(draft, packing).max(others).max(self.pinned_bytes).next_multiple_of(alignment)
+    /// Bytes of the transient segment for all programs, with a draft of the training program that is packed into so many.
+    fn transient(&self, draft: &Draft, capacity: u64, alignment: u64) -> u64 {
+        (self.pinned(draft) + capacity).max(self.others_end()).next_multiple_of(alignment)
+    }
+
+    /// The end of the largest of the other programs.
+    fn others_end(&self) -> u64 {
+        self.others.iter().map(|(d, p)| self.pinned(d) + p.capacity).max().unwrap_or(0).max(self.pinned_bytes)
+    }
+
+    /// The candidates that the device can bind, without those that save nothing: making values again, or reading them from
+    /// other places, is for saving memory. A gain in time alone would be within the error of prediction.
+    fn worth_packing(&self, target: &dyn Target) -> Vec<usize> {
+        let binds = |d: &Draft| too_large_to_bind(d, target).is_none();
+        if !self.others.iter().all(|(d, _)| binds(d)) {
+            return Vec::new();
+        }
+        let keeping_all = self.training[0].draft.peak();
+        let is_vain = |c: usize| c > 0 && self.training[c].draft.peak() >= keeping_all;
+        (0..self.training.len()).filter(|&c| !is_vain(c) && binds(&self.training[c].draft)).collect()
+    }
+
+    /// Of some candidates, the fastest and the one with the fewest live bytes.
+    fn ends(&self, candidates: &[usize]) -> [usize; 2] {
+        let draft = |c: usize| &self.training[c].draft;
+        let by_time =
+            |a: usize, b: usize| self.seconds(self.size, draft(a)).total_cmp(&self.seconds(self.size, draft(b)));
+        let by_peak = |a: usize, b: usize| draft(a).peak().cmp(&draft(b).peak());
+        let fastest = candidates.iter().min_by(|a, b| by_time(**a, **b).then(by_peak(**a, **b)));
+        let smallest = candidates.iter().min_by(|a, b| by_peak(**a, **b).then(by_time(**a, **b)));
+        [fastest, smallest].map(|c| c.copied().unwrap_or(0))
+    }
+
+    /// Packs a candidate, and thoroughly those at the ends of the range: the fastest, and the one with the fewest live
+    /// bytes. What it takes does not depend on the other sizes of micro-batches that are looked at.
+    fn pack(&self, c: usize, ends: [usize; 2], alignment: u64) -> Packing {
+        let draft = &self.training[c].draft;
+        let enough = self.others_end().saturating_sub(self.pinned(draft));
+        match ends.contains(&c) {
+            true => pack_until(&items(draft), alignment, enough),
+            false => pack_briefly(&items(draft), alignment, enough),
+        }
     }
 
     /// Seconds of a whole step with a candidate.
@@ -245,33 +282,27 @@ impl Survey<'_> {
     fn efficient(&self) -> Vec<Choosable> {
         let alignment = self.target.alignment();
         let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
+        let mut ends: Vec<[usize; 2]> = Vec::new();
         for (b, micro) in self.batches.iter().enumerate() {
-            if micro.others.iter().any(|(d, _)| too_large_to_bind(d, self.target).is_some()) {
-                continue;
-            }
-            let keeping_all = micro.training[0].draft.peak();
-            for (c, candidate) in micro.training.iter().enumerate() {
-                // Making values again, or reading them from other places, is for saving memory: a gain in time alone would
-                // be within the error of prediction.
-                let is_vain = c > 0 && candidate.draft.peak() >= keeping_all;
-                if is_vain || too_large_to_bind(&candidate.draft, self.target).is_some() {
-                    continue;
-                }
-                let peak = micro.pinned(&candidate.draft) + candidate.draft.peak();
-                all.push((micro.seconds(self.batch, &candidate.draft), micro.state_bytes + peak, b, c));
+            let worth = micro.worth_packing(self.target);
+            ends.push(micro.ends(&worth));
+            for c in worth {
+                let draft = &micro.training[c].draft;
+                // The live bytes are the least that a packing can take.
+                let least = micro.transient(draft, draft.peak(), alignment);
+                all.push((micro.seconds(self.batch, draft), micro.state_bytes + least, b, c));
             }
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut found: Vec<Choosable> = Vec::new();
-        for (seconds, peak, b, c) in all {
+        for (seconds, least, b, c) in all {
             let best = found.last().map_or(u64::MAX, |f| f.arena);
-            // The live bytes are the least that a packing can take.
-            if peak >= best {
+            if least >= best {
                 continue;
             }
-            let (micro, candidate) = (&self.batches[b], &self.batches[b].training[c]);
-            let packing = pack(&items(&candidate.draft), alignment);
-            let transient = micro.transient(&candidate.draft, &packing, alignment);
+            let micro = &self.batches[b];
+            let packing = micro.pack(c, ends[b], alignment);
+            let transient = micro.transient(&micro.training[c].draft, packing.capacity, alignment);
             let arena = micro.state_bytes + transient;
             if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
                 found.push(Choosable { batch: b, candidate: c, arena, transient, seconds, packing });
@@ -287,7 +318,7 @@ impl Survey<'_> {
         let drafts = micro.training.iter().map(|c| &c.draft);
         let Some(least) = drafts.min_by_key(|d| micro.pinned(d) + d.peak()) else { return PlanError::TooLarge };
         let alignment = self.target.alignment();
-        let bytes = micro.transient(least, &pack(&items(least), alignment), alignment);
+        let bytes = micro.transient(least, pack(&items(least), alignment).capacity, alignment);
         let segment = || too_large_to_allocate(micro.state_bytes, bytes, self.target);
         let limit = self.target.largest_segment();
         let unbound = micro.others.iter().find_map(|(d, _)| unbound(d)).or_else(|| unbound(least));
@@ -311,10 +342,9 @@ impl Survey<'_> {
         if let Some(option) = self.options.iter().find(|o| (o.batch, o.candidate) == (0, 0)) {
             return option.arena;
         }
-        let micro = &self.batches[0];
-        let free = &micro.training[0].draft;
-        let alignment = self.target.alignment();
-        micro.state_bytes + micro.transient(free, &pack(&items(free), alignment), alignment)
+        let (micro, alignment) = (&self.batches[0], self.target.alignment());
+        let packing = micro.pack(0, [0, 0], alignment);
+        micro.state_bytes + micro.transient(&micro.training[0].draft, packing.capacity, alignment)
     }
 
     /// No plan of this model can take less.

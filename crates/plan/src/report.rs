@@ -110,7 +110,7 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
 /// over the place of an operand, only the result is named.
 pub fn live_at(program: &Program, step: usize) -> Vec<Live> {
     let graph = &program.graph;
-    let storage: Vec<ValueId> = (0..graph.values().len() as u32).map(|v| storage(graph, ValueId(v))).collect();
+    let storage = storage(graph);
     let mut made = vec![usize::MAX; storage.len()];
     let mut read = vec![None; storage.len()];
     for (_, v) in graph.inputs() {

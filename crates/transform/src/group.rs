@@ -107,72 +107,94 @@ fn reads_immediates(op: &Op) -> bool {
     op.is_elementwise() && !matches!(op, Op::BatchApply(_) | Op::BatchGradInput(_) | Op::Dropout(_))
 }
 
-/// Whether a node is only another name for its input's bytes: no kernel runs it.
-pub fn is_view(graph: &Graph, id: NodeId) -> bool {
-    let node = graph.node(id);
-    matches!(node.op, Op::Reshape(_)) && !graph.donations.iter().any(|d| d.new == node.outputs[0])
+/// By node: whether it is only another name for its input's bytes: no kernel runs it.
+pub fn views(graph: &Graph) -> Vec<bool> {
+    let mut found: Vec<bool> = graph.nodes().iter().map(|n| matches!(n.op, Op::Reshape(_))).collect();
+    for d in &graph.donations {
+        found[graph.producer(d.new).index()] = false;
+    }
+    found
 }
 
 /// The groups of a graph in a valid order. Sources and views belong to none.
 pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
     let needed = Needed::new(graph);
-    let mut groups: Vec<Group> = Vec::new();
-    // The group of each node. Groups are numbered by their first node, and a node joins a group only if all else that it
-    // reads comes from groups with lower numbers: so the numbers stay a valid order.
-    let mut of: Vec<Option<usize>> = vec![None; graph.nodes().len()];
     let before = match grouping {
         Grouping::Fused => prologue::prologues(graph, &needed),
         Grouping::Single => vec![Vec::new(); graph.nodes().len()],
     };
     let mut in_prologue = vec![false; graph.nodes().len()];
     before.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
-    let mut waiting = vec![false; graph.nodes().len()];
-    for id in graph.node_ids() {
-        let node = graph.node(id);
-        if matches!(node.op, Op::Input(_) | Op::State(_)) {
-            continue;
+    let (of, waiting) = (vec![None; graph.nodes().len()], vec![false; graph.nodes().len()]);
+    let views = views(graph);
+    let groups = Vec::new();
+    let mut maker = Maker { graph, grouping, needed, views, before, in_prologue, waiting, of, groups };
+    graph.node_ids().for_each(|id| maker.take(id));
+    let Maker { mut groups, needed, .. } = maker;
+    groups.iter_mut().for_each(|g| g.finish(graph, &needed));
+    groups
+}
+
+/// Goes through the nodes in order and puts each into a group.
+struct Maker<'a> {
+    graph: &'a Graph,
+    grouping: Grouping,
+    needed: Needed,
+    views: Vec<bool>,
+    /// By node: the chains before it.
+    before: Vec<Vec<NodeId>>,
+    in_prologue: Vec<bool>,
+    /// By node: whether it waits for its reader.
+    waiting: Vec<bool>,
+    /// The group of each node. Groups are numbered by their first node, and a node joins a group only if all else that it
+    /// reads comes from groups with lower numbers: so the numbers stay a valid order.
+    of: Vec<Option<usize>>,
+    groups: Vec<Group>,
+}
+
+impl Maker<'_> {
+    fn take(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        let group_of = |v: &ValueId| self.of[self.graph.producer(*v).index()];
+        let is_held = matches!(node.op, Op::Fill(_)) && !needs_memory(self.graph, &self.needed, id);
+        let is_source = matches!(node.op, Op::Input(_) | Op::State(_)) || is_held;
+        // What is in a prologue goes with the contraction that reads it, and nobody else does.
+        if is_source || self.in_prologue[id.index()] {
+            return;
         }
-        if is_view(graph, id) {
+        if self.views[id.index()] {
             // A view is ready when its source is.
-            of[id.index()] = of[graph.producer(node.inputs[0]).index()];
-            continue;
+            self.of[id.index()] = group_of(&node.inputs[0]);
+            return;
         }
-        if matches!(node.op, Op::Fill(_)) && !needs_memory(graph, &needed, id) {
-            continue;
-        }
-        if in_prologue[id.index()] {
-            // It goes with the contraction that reads it, and nobody else does.
-            continue;
-        }
-        if grouping == Grouping::Fused && waits(graph, &needed, &waiting, id, &in_prologue) {
+        let fused = self.grouping == Grouping::Fused;
+        if fused && waits(self.graph, &self.needed, &self.waiting, id, &self.in_prologue) {
             // It goes with its reader, and is ready when its sources are.
-            of[id.index()] = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max();
-            waiting[id.index()] = true;
-            continue;
+            self.of[id.index()] = node.inputs.iter().filter_map(group_of).max();
+            self.waiting[id.index()] = true;
+            return;
         }
-        let members = with_waiting(graph, &waiting, id);
-        let joined = match grouping {
-            Grouping::Fused => joinable(graph, &groups, &of, &members, id),
+        self.place(id);
+    }
+
+    /// Puts a node with those that wait for it into the group that it can join, or else into a new one.
+    fn place(&mut self, id: NodeId) {
+        let members = with_waiting(self.graph, &self.waiting, id);
+        let joined = match self.grouping {
+            Grouping::Fused => joinable(self.graph, &self.groups, &self.of, &members, id),
             Grouping::Single => None,
         };
-        let index = joined.unwrap_or_else(|| {
-            groups.push(Group::default());
-            groups.len() - 1
-        });
-        if !before[id.index()].is_empty() {
-            groups[index].before = before[id.index()].len();
-            groups[index].nodes.clone_from(&before[id.index()]);
+        let index = joined.unwrap_or(self.groups.len());
+        if index == self.groups.len() {
+            let nodes = std::mem::take(&mut self.before[id.index()]);
+            self.groups.push(Group { before: nodes.len(), nodes, ..Group::default() });
         }
         for member in members {
-            groups[index].nodes.push(member);
-            of[member.index()] = Some(index);
-            waiting[member.index()] = false;
+            self.groups[index].nodes.push(member);
+            self.of[member.index()] = Some(index);
+            self.waiting[member.index()] = false;
         }
     }
-    for g in &mut groups {
-        g.finish(graph, &needed);
-    }
-    groups
 }
 
 /// A constant needs memory where something other than an elementwise kernel wants it.

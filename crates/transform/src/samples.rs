@@ -1,7 +1,7 @@
 //! Whether each sample's result depends on that sample alone, so that a batch may be cut into micro-batches without
 //! changing more than the rounding of a sum.
 
-use memfit_ir::op::ReduceKind;
+use memfit_ir::op::{MatMul, Reduce, ReduceKind};
 use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 
 /// The first node of the forward pass, up to `end`, that mixes the samples of a batch of so many, in words; none if each
@@ -82,6 +82,7 @@ fn is_data(graph: &Graph, name: &str, v: ValueId, batch: usize) -> bool {
     name != memfit_ir::op::CLOCK && graph.shape(v).first() == Some(&batch)
 }
 
+/// What becomes of the samples in a node that reads some.
 fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> After {
     let y = graph.shape(node.outputs[0]);
     let (first, s) = reads[0];
@@ -91,12 +92,7 @@ fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) ->
     let last = s.axis + 1 == x.len();
     let kept = |ok: bool| if ok { After::Kept(s) } else { After::Mixed };
     match &node.op {
-        Op::Reduce(r) if r.axes.contains(&s.axis) => {
-            let mean = r.kind == ReduceKind::Mean && r.axes.len() == x.len();
-            if mean { After::Averaged } else { After::Mixed }
-        }
-        Op::Reduce(r) if r.keep => After::Kept(s),
-        Op::Reduce(r) => After::Kept(Samples { axis: s.axis - r.axes.iter().filter(|a| **a < s.axis).count(), ..s }),
+        Op::Reduce(r) => reduced(r, x, s),
         Op::Reshape(_) => reshaped(x, y, s, batch),
         Op::Transpose(perm) => match perm.iter().position(|&p| p == s.axis) {
             Some(axis) => After::Kept(Samples { axis, ..s }),
@@ -107,12 +103,7 @@ fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) ->
         Op::Pad(pads) => kept(pads[s.axis] == (0, 0)),
         Op::Broadcast(shape) => kept(shape.len() == x.len() && shape[s.axis] == x[s.axis]),
         Op::Softmax(_) => kept(!last),
-        // Rows of the left side by a right side that is the same for all, or a product for each sample.
-        Op::MatMul(m) => {
-            let each = s.axis + 2 < y.len() && reads.iter().all(|(v, _)| graph.shape(*v).len() == y.len());
-            let of_rows = only_first && !last && !(m.transpose_a && s.axis + 2 == x.len());
-            kept(alike && (each || of_rows))
-        }
+        Op::MatMul(m) => kept(alike && (only_first && rows_stay_apart(m, x, s) || each_by_itself(graph, y, reads, s))),
         Op::LayerNorm(_) | Op::RmsNorm(_) | Op::BatchApply(_) => kept(only_first && !last),
         Op::Conv(_) | Op::ConvTranspose(_) | Op::GroupNorm(_) => kept(only_first && s.axis == 0),
         Op::MaxPool(_) | Op::AvgPool(_) | Op::Upsample(_) => kept(s.axis == 0),
@@ -127,6 +118,26 @@ fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) ->
         // Statistics of the batch; and what does not stand in a forward pass.
         _ => After::Mixed,
     }
+}
+
+fn reduced(r: &Reduce, x: &[usize], s: Samples) -> After {
+    let before = r.axes.iter().filter(|a| **a < s.axis).count();
+    match (r.axes.contains(&s.axis), r.keep) {
+        (true, _) if r.kind == ReduceKind::Mean && r.axes.len() == x.len() => After::Averaged,
+        (true, _) => After::Mixed,
+        (false, true) => After::Kept(s),
+        (false, false) => After::Kept(Samples { axis: s.axis - before, ..s }),
+    }
+}
+
+/// Rows of the left side by a right side that is the same for all.
+fn rows_stay_apart(m: &MatMul, x: &[usize], s: Samples) -> bool {
+    s.axis + 1 < x.len() && !(m.transpose_a && s.axis + 2 == x.len())
+}
+
+/// A product for each sample.
+fn each_by_itself(graph: &Graph, y: &[usize], reads: &[(ValueId, Samples)], s: Samples) -> bool {
+    s.axis + 2 < y.len() && reads.iter().all(|(v, _)| graph.shape(*v).len() == y.len())
 }
 
 /// The samples stay apart where an axis of the new shape begins where theirs did and holds whole samples.

@@ -75,8 +75,23 @@ pub enum Outcome {
 
 /// Packs items at multiples of the alignment. The same items give the same packing.
 pub fn pack(items: &[Item], alignment: u64) -> Packing {
+    pack_until(items, alignment, 0)
+}
+
+/// The same, until it takes no more than is `enough`.
+pub fn pack_until(items: &[Item], alignment: u64, enough: u64) -> Packing {
     let nodes = default_nodes(items.len() as u64);
-    search_below_rules(items, alignment, Limits { nodes: Some(nodes), deadline: None }, EXTENSION * nodes)
+    let Some(task) = Task::new(items, alignment, enough) else { return uncountable(items) };
+    let mut meter = Meter::new(Limits { nodes: Some(nodes), deadline: None });
+    task.refine(task.rules(&mut meter), &mut meter, EXTENSION * nodes)
+}
+
+/// Packs one of many: searches too, but not for long.
+pub fn pack_briefly(items: &[Item], alignment: u64, enough: u64) -> Packing {
+    let nodes = default_nodes(items.len() as u64) / BRIEF;
+    let Some(task) = Task::new(items, alignment, enough) else { return uncountable(items) };
+    let mut meter = Meter::new(Limits { nodes: Some(nodes), deadline: None });
+    task.refine(task.rules(&mut meter), &mut meter, 0)
 }
 
 /// Nodes that [`pack`] searches at most. A run without a mistake takes one for each item, so there are some such passes,
@@ -87,12 +102,15 @@ fn default_nodes(items: u64) -> u64 {
     (6 * items).min(16_000_000 / items) + 2_000_000 / items
 }
 
+/// The share of that which is searched for one of many.
+const BRIEF: u64 = 4;
+
 /// How many times more [`pack`] searches where what it has is not [near](Best::is_near) yet.
 const EXTENSION: u64 = 3;
 
 /// Packs by the few rules that are quickest and no search: for the many candidates of a planner that looks for the best.
 pub fn pack_quick(items: &[Item], alignment: u64) -> Packing {
-    let Some(task) = Task::new(items, alignment) else { return uncountable(items) };
+    let Some(task) = Task::new(items, alignment, 0) else { return uncountable(items) };
     let bound = task.max_live();
     let greedy = greedy::pack(&task.items, greedy::QUICK, bound, &mut Meter::default());
     task.finish(greedy.offsets, bound, Method::Greedy(greedy.rule))
@@ -100,15 +118,9 @@ pub fn pack_quick(items: &[Item], alignment: u64) -> Packing {
 
 /// The best packing that is found within the limits. At least one rule is followed to its end, whatever they are.
 pub fn pack_within(items: &[Item], alignment: u64, limits: Limits) -> Packing {
-    search_below_rules(items, alignment, limits, 0)
-}
-
-/// The same, with so many `more` nodes where the packing is not near the most live bytes at the limits.
-fn search_below_rules(items: &[Item], alignment: u64, limits: Limits, more: u64) -> Packing {
-    let Some(task) = Task::new(items, alignment) else { return uncountable(items) };
+    let Some(task) = Task::new(items, alignment, 0) else { return uncountable(items) };
     let mut meter = Meter::new(limits);
-    let greedy = greedy::pack(&task.items, greedy::ALL, task.max_live(), &mut meter);
-    task.refine(greedy, &mut meter, more)
+    task.refine(task.rules(&mut meter), &mut meter, 0)
 }
 
 /// Fits the items into a capacity, of which only whole multiples of the alignment count; or proves that they do not fit;
@@ -117,7 +129,7 @@ pub fn solve(items: &[Item], alignment: u64, capacity: u64, limits: Limits) -> O
     if max_live(items).is_none_or(|live| live > capacity) {
         return Outcome::Infeasible;
     }
-    let Some(task) = Task::new(items, alignment) else { return Outcome::GaveUp };
+    let Some(task) = Task::new(items, alignment, 0) else { return Outcome::GaveUp };
     let capacity = capacity / task.alignment * task.alignment;
     let bound = task.max_live();
     if bound > capacity {
@@ -159,11 +171,13 @@ struct Task<'a> {
     alignment: u64,
     /// What all sizes are multiples of; so can be all offsets, and there is nothing between two capacities.
     unit: u64,
+    /// A capacity below which there is nothing to gain.
+    enough: u64,
 }
 
 impl<'a> Task<'a> {
     /// None where sizes and offsets could add up to more than can be counted.
-    fn new(items: &'a [Item], alignment: u64) -> Option<Task<'a>> {
+    fn new(items: &'a [Item], alignment: u64, enough: u64) -> Option<Task<'a>> {
         let alignment = alignment.max(1);
         let mut rounded = Vec::with_capacity(items.len());
         let (mut total, mut unit) = (0u64, 0);
@@ -173,7 +187,7 @@ impl<'a> Task<'a> {
             unit = gcd(unit, size);
             rounded.push(Item { size, ..*i });
         }
-        Some(Task { real: items, items: rounded, alignment, unit: unit.max(1) })
+        Some(Task { real: items, items: rounded, alignment, unit: unit.max(1), enough })
     }
 
     fn max_live(&self) -> u64 {
@@ -181,7 +195,12 @@ impl<'a> Task<'a> {
         max_live(&self.items).unwrap_or(u64::MAX)
     }
 
-    /// Searches below what the rules found, until that is proved to be the best or the meter is empty.
+    fn rules(&self, meter: &mut Meter) -> greedy::Greedy {
+        greedy::pack(&self.items, greedy::ALL, self.max_live().max(self.enough), meter)
+    }
+
+    /// Searches below what the rules found, until that is enough, or is proved to be the best, or the meter is empty; then
+    /// there are so many `more` nodes where it is not near the most live bytes.
     fn refine(&self, greedy: greedy::Greedy, meter: &mut Meter, mut more: u64) -> Packing {
         let mut best = Best {
             bound: self.max_live(),
@@ -191,7 +210,7 @@ impl<'a> Task<'a> {
         };
         let mut nodes = self.items.len() as u64;
         let mut runs = 0;
-        while best.capacity > best.bound {
+        while best.capacity > best.bound.max(self.enough) {
             if meter.is_empty() && !best.is_near() {
                 meter.extend(std::mem::take(&mut more));
             }

@@ -31,45 +31,68 @@ const RESOLUTION: u64 = 256;
 /// Choices for all blocks with the least time, so that everywhere what is kept before and the work together stay within
 /// `limit`. None if there are none.
 pub fn combine(measures: &[Measure], blocks: usize, limit: u64) -> Option<Vec<Choice>> {
-    let mut at: Vec<Vec<Partial>> = vec![Vec::new(); blocks + 1];
-    at[0].push(Partial { kept: 0, seconds: 0.0, last: None });
+    let mut at: Vec<Cells> = vec![Cells::new(limit); blocks + 1];
+    at[0].add(Partial { kept: 0, seconds: 0.0, last: None });
+    let mut done: Vec<Vec<Partial>> = Vec::with_capacity(blocks + 1);
     let mut from: Vec<Vec<usize>> = vec![Vec::new(); blocks];
     for (i, m) in measures.iter().enumerate() {
         from[m.first].push(i);
     }
     for block in 0..blocks {
-        thin_out(&mut at[block], limit);
-        for p in 0..at[block].len() {
-            let partial = at[block][p];
+        done.push(at[block].best());
+        for (p, partial) in done[block].iter().enumerate() {
             for &i in &from[block] {
                 let m = &measures[i];
                 if partial.kept + m.work <= limit {
                     let (kept, seconds) = (partial.kept + m.kept, partial.seconds + m.seconds);
-                    at[block + m.choice.blocks].push(Partial { kept, seconds, last: Some((i, p)) });
+                    at[block + m.choice.blocks].add(Partial { kept, seconds, last: Some((i, p)) });
                 }
             }
         }
     }
-    let best = at[blocks].iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.kept.cmp(&b.kept)))?;
+    let best = *at[blocks].best().last()?;
     let mut choices = Vec::new();
     let mut last = best.last;
     while let Some((measure, partial)) = last {
         let m = &measures[measure];
         choices.push(m.choice);
-        last = at[m.first][partial].last;
+        last = done[m.first][partial].last;
     }
     choices.reverse();
     Some(choices)
 }
 
-/// Keeps, of partials that hold about the same bytes, the fastest; and only those that are faster than all that hold less.
-fn thin_out(partials: &mut Vec<Partial>, limit: u64) {
-    let cell = (limit / RESOLUTION).max(1);
-    partials.sort_by(|a, b| (a.kept / cell).cmp(&(b.kept / cell)).then(a.seconds.total_cmp(&b.seconds)));
-    let mut best = f64::INFINITY;
-    partials.retain(|p| {
-        let better = p.seconds < best;
-        best = best.min(p.seconds);
-        better
-    });
+/// Of partials that hold about the same bytes, the fastest.
+#[derive(Clone)]
+struct Cells {
+    /// Bytes of one cell.
+    width: u64,
+    cells: Vec<Option<Partial>>,
+}
+
+impl Cells {
+    fn new(limit: u64) -> Cells {
+        // What is kept may be more than the limit where nothing is worked with any more.
+        Cells { width: (limit / RESOLUTION).max(1), cells: vec![None; 2 * RESOLUTION as usize] }
+    }
+
+    fn add(&mut self, partial: Partial) {
+        let at = (partial.kept / self.width).min(self.cells.len() as u64 - 1);
+        let cell = &mut self.cells[at as usize];
+        let is_better = |old: &Partial| (partial.seconds, partial.kept) < (old.seconds, old.kept);
+        if cell.as_ref().is_none_or(is_better) {
+            *cell = Some(partial);
+        }
+    }
+
+    /// Those that are faster than all that hold less, by what they hold.
+    fn best(&self) -> Vec<Partial> {
+        let mut least = f64::INFINITY;
+        let faster = |p: &&Partial| {
+            let better = p.seconds < least;
+            least = least.min(p.seconds);
+            better
+        };
+        self.cells.iter().flatten().filter(faster).copied().collect()
+    }
 }

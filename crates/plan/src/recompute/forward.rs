@@ -3,7 +3,7 @@
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_transform::Group;
-use memfit_transform::group::{is_contraction, is_view};
+use memfit_transform::group::{is_contraction, views};
 
 use crate::flow::storage;
 
@@ -41,42 +41,13 @@ pub struct Forward {
 impl Forward {
     /// `groups` in the order of the graph.
     pub fn new(graph: &Graph, end: NodeId, groups: &[Group], seconds: &[f64]) -> Forward {
-        let n = graph.values().len();
-        let storage: Vec<ValueId> = (0..n as u32).map(|v| storage(graph, ValueId(v))).collect();
+        let storage = storage(graph);
+        let (units, unit_of) = units(graph, end, groups, seconds, &storage);
+        let is_saved = saved(graph, end, &unit_of, &storage);
         let size: Vec<u64> = graph.values().iter().map(|v| v.ty.bytes()).collect();
-        let mut unit_of = vec![None; n];
-        let mut units: Vec<Unit> = Vec::new();
-        for (g, &seconds) in groups.iter().zip(seconds).filter(|(g, _)| g.root() <= end) {
-            let makes = g.nodes.iter().filter(|&&id| id <= end).flat_map(|&id| graph.node(id).outputs.clone());
-            let makes: Vec<ValueId> = makes.collect();
-            for v in &makes {
-                unit_of[v.index()] = Some(units.len() as u32);
-            }
-            let reads = g.reads.iter().map(|v| storage[v.index()]).collect();
-            let is_light = !g.nodes.iter().any(|&id| is_heavy(&graph.node(id).op));
-            units.push(Unit { reads, makes, seconds, is_light });
-        }
-        for unit in &mut units {
-            unit.reads.retain(|v| unit_of[v.index()].is_some());
-        }
-        let mut is_saved = vec![false; n];
-        for id in graph.node_ids().filter(|&id| id > end && !is_view(graph, id)) {
-            for v in &graph.node(id).inputs {
-                let v = storage[v.index()];
-                is_saved[v.index()] |= unit_of[v.index()].is_some() && graph.producer_op(v).is_pure();
-            }
-        }
-        let mut forward = Forward {
-            end,
-            units,
-            unit_of,
-            storage,
-            is_saved,
-            size,
-            blocks: Vec::new(),
-            crossing: Vec::new(),
-            crosses: vec![0; n],
-        };
+        let crosses = vec![0; size.len()];
+        let (blocks, crossing) = (Vec::new(), Vec::new());
+        let mut forward = Forward { end, units, unit_of, storage, is_saved, size, blocks, crossing, crosses };
         forward.cut();
         for v in forward.crossing.iter().flatten() {
             forward.crosses[v.index()] += 1;
@@ -157,6 +128,45 @@ impl Forward {
         };
         change[..self.units.len()].iter().map(sum).collect()
     }
+}
+
+/// The units of the forward pass, and by value the unit that makes it.
+fn units(
+    graph: &Graph,
+    end: NodeId,
+    groups: &[Group],
+    seconds: &[f64],
+    storage: &[ValueId],
+) -> (Vec<Unit>, Vec<Option<u32>>) {
+    let mut unit_of = vec![None; graph.values().len()];
+    let mut units: Vec<Unit> = Vec::new();
+    for (g, &seconds) in groups.iter().zip(seconds).filter(|(g, _)| g.root() <= end) {
+        let makes = g.nodes.iter().filter(|&&id| id <= end).flat_map(|&id| graph.node(id).outputs.clone());
+        let makes: Vec<ValueId> = makes.collect();
+        for v in &makes {
+            unit_of[v.index()] = Some(units.len() as u32);
+        }
+        let reads = g.reads.iter().map(|v| storage[v.index()]).collect();
+        let is_light = !g.nodes.iter().any(|&id| is_heavy(&graph.node(id).op));
+        units.push(Unit { reads, makes, seconds, is_light });
+    }
+    for unit in &mut units {
+        unit.reads.retain(|v| unit_of[v.index()].is_some());
+    }
+    (units, unit_of)
+}
+
+/// By value: whether the backward pass reads it, itself or a view of it, and it could be made again.
+fn saved(graph: &Graph, end: NodeId, unit_of: &[Option<u32>], storage: &[ValueId]) -> Vec<bool> {
+    let mut found = vec![false; storage.len()];
+    let views = views(graph);
+    for id in graph.node_ids().filter(|&id| id > end && !views[id.index()]) {
+        for v in &graph.node(id).inputs {
+            let v = storage[v.index()];
+            found[v.index()] |= unit_of[v.index()].is_some() && graph.producer_op(v).is_pure();
+        }
+    }
+    found
 }
 
 fn is_heavy(op: &Op) -> bool {

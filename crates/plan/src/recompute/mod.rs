@@ -163,9 +163,9 @@ impl Search<'_> {
             return Ok(None);
         }
         let problem = |e: memfit_ir::Error| PlanError::Graph { phase: self.phase, problem: e.to_string() };
-        let made = recompute(self.graph, self.forward.end, &fate).map_err(problem)?;
+        let mut made = recompute(self.graph, self.forward.end, &fate).map_err(problem)?;
         let recomputed = made.is_clone.iter().filter(|c| **c).count();
-        let draft = Draft::new(self.phase, made.graph.clone(), self.shop, Effort::Quick)?;
+        let draft = Draft::new(self.phase, std::mem::take(&mut made.graph), self.shop, Effort::Quick)?;
         let measures = self.measure(&draft, &made, &fate, choices);
         self.seen.insert(fate);
         let clones = clones(&draft, &made);
