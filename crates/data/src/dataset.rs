@@ -1,5 +1,6 @@
-//! The verbs. A [`Dataset`] is a description: making one reads nothing and checks nothing; the [`Loader`](crate::Loader)
-//! does both. It is cheap to clone, and a clone in two places of a pipeline is two independent parts of it.
+//! The verbs. A [`Dataset`] is a description: making one reads nothing and checks nothing; the
+//! [`Loader`](crate::Loader) does both. It is cheap to clone, and a clone in two places of a pipeline is two
+//! independent parts of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ pub enum Remainder {
 /// How many finished elements may wait for the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
-    /// As many as are needed: more when the consumer finds nothing ready and the pool has room, fewer when it never does.
+    /// As many as are needed: more when the consumer finds nothing ready and the pool has room, fewer when it never
+    /// does.
     Auto,
     /// This many, if the pool has room. With 0, work begins when the consumer asks.
     Depth(usize),
@@ -57,13 +59,13 @@ pub enum Prefetch {
 /// Where finished elements are kept for the next epoch.
 #[derive(Clone, Debug)]
 pub enum Cache {
-    /// In what the pool has left beside the work in flight, and then in a temporary file of at most `spill` bytes, which
-    /// is gone with the loader.
+    /// In what the pool has left beside the work in flight, and then in a temporary file of at most `spill` bytes,
+    /// which is gone with the loader.
     Memory { spill: u64 },
     /// In a file of at most `limit` bytes that later runs read. It appears under this name when all elements are in it,
     /// and is used again if what can be told of the pipeline is the same: the verbs, their numbers, the fingerprints of
-    /// the sources, and the seed where random numbers were drawn. A change inside of a map function cannot be told: give
-    /// it another path.
+    /// the sources, and the seed where random numbers were drawn. A change inside of a map function cannot be told:
+    /// give it another path.
     Disk { path: PathBuf, limit: u64 },
 }
 
@@ -106,8 +108,9 @@ impl Dataset {
     }
 
     /// What an iterator gives, one after the other. `make` is called for every epoch and must give the same items each
-    /// time: resuming runs it up to the place, and so may a pool that has become too small for what was begun. An item is
-    /// in the memory of its maker until the pool has room for it, so that one item at a time stands beside the pool.
+    /// time: resuming runs it up to the place, and so may a pool that has become too small for what was begun. An item
+    /// is in the memory of its maker until the pool has room for it, so that one item at a time stands beside the pool.
+    #[expect(clippy::should_implement_trait, reason = "the name says what it does; the trait could not make epochs")]
     pub fn from_iter<I>(make: impl Fn() -> I + Send + Sync + 'static) -> Dataset
     where
         I: Iterator<Item = Result<Tensors>> + Send + 'static,
@@ -120,15 +123,16 @@ impl Dataset {
         Dataset::new(Verb::Interleave { inputs, block })
     }
 
-    /// Applies a function to every element, on all threads, in order. It must be pure: the same example and context give
-    /// the same result, for it may be run again. Random numbers come from [`Context::random`].
+    /// Applies a function to every element, on all threads, in order. It must be pure: the same example and context
+    /// give the same result, for it may be run again. Random numbers come from [`Context::random`].
     pub fn map(self, f: impl Fn(Example, &Context) -> Result<Example> + Send + Sync + 'static) -> Dataset {
         Dataset::new(Verb::Map { input: self, f: Arc::new(f) })
     }
 
     /// Draws each element from the next `buffer` ones: a buffer of that many is filled, one of it is drawn with equal
-    /// chances, and the next takes its place. A buffer as long as the input gives every order with equal chances. It holds
-    /// recipes, not data: 16 bytes for a row and about 50 more for each map before it. Every epoch has its own order.
+    /// chances, and the next takes its place. A buffer as long as the input gives every order with equal chances. It
+    /// holds recipes, not data: 16 bytes for a row and about 50 more for each map before it. Every epoch has its own
+    /// order.
     pub fn shuffle(self, buffer: usize) -> Dataset {
         Dataset::new(Verb::Shuffle { input: self, buffer })
     }
@@ -138,14 +142,14 @@ impl Dataset {
         Dataset::new(Verb::Batch { input: self, size, remainder })
     }
 
-    /// Keeps what is made. What stands before a cache always runs as in epoch 0, cached or not: every epoch gets what the
-    /// first one got.
+    /// Keeps what is made. What stands before a cache always runs as in epoch 0, cached or not: every epoch gets what
+    /// the first one got.
     pub fn cache(self, cache: Cache) -> Dataset {
         Dataset::new(Verb::Cache { input: self, cache })
     }
 
-    /// How many finished elements may wait. The last one in a pipeline counts, and only behind the last batch; one further
-    /// inside changes nothing, for nothing is made before it is asked for. Without any it is 1.
+    /// How many finished elements may wait. The last one in a pipeline counts, and only behind the last batch; one
+    /// further inside changes nothing, for nothing is made before it is asked for. Without any it is 1.
     pub fn prefetch(self, depth: Prefetch) -> Dataset {
         Dataset::new(Verb::Prefetch { input: self, depth })
     }

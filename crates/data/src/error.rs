@@ -11,10 +11,8 @@ pub enum DataError {
     /// For the moment: the pipeline tries again when bytes have come back.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// For good: this is what one batch takes with nothing beside it.
-    #[error(
-        "the host budget of {limit} bytes is too small: {what} needs {needed} bytes; give at least that with --host-budget"
-    )]
+    /// For good: this is what was missing when an element was made with nothing beside it; it may be more.
+    #[error("the host budget of {limit} bytes is too small: {what} needs at least {needed}; raise --host-budget")]
     Budget { limit: u64, needed: u64, what: String },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },

@@ -1,8 +1,7 @@
-//! From a recipe to an element: reads, maps, stacks, with everything drawn from a pool. It keeps nothing: what finds no room
-//! returns, and is called again.
+//! From a recipe to an element: reads, maps, stacks, with everything drawn from a pool. It keeps nothing: what finds no
+//! room returns, and is called again.
 
 use crate::context::{At, Context};
-use crate::dataset::Remainder;
 use crate::error::{DataError, Result};
 use crate::guard::guarded;
 use crate::memory::BytePool;
@@ -74,43 +73,27 @@ impl Maker<'_> {
     fn batch(&mut self, batch: &Batch) -> Result<Example> {
         let mut stack = Stack::new(batch.items.len());
         let mut first: Option<Like> = None;
-        let mut last_bad = None;
+        let skipped = self.skipped.len();
         for (row, item) in batch.items.iter().enumerate() {
             let sample = match self.make(item) {
                 Err(DataError::Bad { place, problem }) if self.bad == OnBad::Skip => {
-                    self.skipped.push(Bad { place: place.clone(), problem: problem.clone() });
-                    last_bad = Some(DataError::Bad { place, problem });
+                    self.skipped.push(Bad { place, problem });
                     continue;
                 }
                 sample => sample?,
             };
-            let place = self.program.place(item);
-            stackable(&place, &sample)?;
+            let place = || self.program.place(item);
+            stackable(place, &sample)?;
             match (stack.put(row, &sample, self.pool), &first) {
                 (Err(Misfit::NoRoom(e)), _) => return Err(e.into()),
-                (Err(Misfit::Differs), Some(first)) => return Err(difference(first, &place, &sample)),
+                (Err(Misfit::Differs), Some(first)) => return Err(difference(first, &place(), &sample)),
                 (Err(Misfit::Differs), None) => unreachable!("the first sample is like itself"),
                 (Ok(()), Some(_)) => {}
-                (Ok(()), None) => first = Some(like(place, &sample)),
+                (Ok(()), None) => first = Some(like(place(), &sample)),
             }
         }
-        stack.finish(self.remainder(batch)).ok_or_else(|| self.no_good(batch, last_bad))
-    }
-
-    pub(crate) fn remainder(&self, batch: &Batch) -> Remainder {
-        match self.program.node(batch.batch) {
-            Node::Batch { remainder, .. } => *remainder,
-            _ => unreachable!("a batch made it"),
-        }
-    }
-
-    pub(crate) fn no_good(&self, batch: &Batch, last: Option<DataError>) -> DataError {
-        let place = batch.items.first().map_or_else(String::new, |item| self.program.place(item));
-        let (n, last) = (batch.items.len(), last.map_or_else(String::new, |e| e.to_string()));
-        DataError::source(
-            place,
-            format!("of the {n} samples of the batch that begins here none is good; the last one: {last}"),
-        )
+        let skipped = &self.skipped[skipped..];
+        stack.finish(self.program.remainder(batch)).ok_or_else(|| self.program.no_good(batch, skipped.first()))
     }
 
     fn zip(&mut self, [a, b]: &[Recipe; 2]) -> Result<Example> {
@@ -128,11 +111,19 @@ impl Maker<'_> {
 
     fn cached(&mut self, cached: &Cached) -> Result<Example> {
         let Node::Cache { store, .. } = self.program.node(cached.cache) else { unreachable!("a cache made it") };
+        if cached.missing {
+            let made = self.make(&cached.input);
+            store.put(cached.index, &made, self.program);
+            return made;
+        }
         if let Some(example) = store.get(cached.index, self.pool)? {
             return Ok(example);
         }
+        // Nobody made the batches of what seemed to be there: those that are ready belong to others.
+        let ready = std::mem::take(&mut self.ready);
         let made = self.make(&cached.input);
-        store.put(cached.index, &made);
+        self.ready = ready;
+        store.put(cached.index, &made, self.program);
         made
     }
 }

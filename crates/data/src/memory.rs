@@ -1,10 +1,9 @@
 //! Host memory by the byte: one [`BytePool`] for a pipeline, from which everything it holds is drawn and to which it
-//! returns by drop. A pool never gives more than it has: whoever finds it empty gets [`NoRoom`], lets go of what it has,
-//! and is run again later. That is possible because every element can be made again from its recipe.
+//! returns by drop. A pool never gives more than it has: whoever finds it empty gets [`NoRoom`], lets go of what it
+//! has, and is run again later. That is possible because every element can be made again from its recipe.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The pool has not so many bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +74,7 @@ impl BytePool {
             .shared
             .used
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .map_err(|used| NoRoom { wanted: bytes, used })?;
+            .map_err(|used| self.missed(NoRoom { wanted: bytes, used }))?;
         if before + bytes > self.high_water() {
             self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
         }
@@ -85,11 +84,32 @@ impl BytePool {
         Ok(Lease { pool: self.clone(), bytes })
     }
 
+    fn missed(&self, no_room: NoRoom) -> NoRoom {
+        if let Some(meter) = &self.meter {
+            meter.peak.fetch_max(meter.held().saturating_add(no_room.wanted), Ordering::Relaxed);
+        }
+        no_room
+    }
+
     /// Zeroes of this many bytes.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, NoRoom> {
         let words = bytes.div_ceil(WORD);
         let lease = self.take(rounded(bytes))?;
         Ok(Buffer { words: vec![0; words], bytes, _lease: lease })
+    }
+
+    /// A copy of these bytes.
+    pub fn copy(&self, bytes: &[u8]) -> Result<Buffer, NoRoom> {
+        let lease = self.take(rounded(bytes.len()))?;
+        let (whole, rest) = bytes.as_chunks::<WORD>();
+        let mut words = Vec::with_capacity(bytes.len().div_ceil(WORD));
+        words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
+        if !rest.is_empty() {
+            let mut last = [0; WORD];
+            last[..rest.len()].copy_from_slice(rest);
+            words.push(u64::from_ne_bytes(last));
+        }
+        Ok(Buffer { words, bytes: bytes.len(), _lease: lease })
     }
 
     /// Another handle of the same pool, which measures what is drawn through it.
@@ -103,9 +123,9 @@ impl BytePool {
         self.shared.events.load(Ordering::SeqCst)
     }
 
-    /// Waits until the bell is rung (or, if `hungry`, bytes come back) after `seen` was read, or the time is over. May
-    /// return early: the caller looks again.
-    pub(crate) fn wait(&self, seen: u64, hungry: bool, at_most: Option<Duration>) {
+    /// Waits until the bell is rung, or if `hungry` bytes come back, after `seen` was read. May return early: the
+    /// caller looks again.
+    pub(crate) fn wait(&self, seen: u64, hungry: bool) {
         let shared = &*self.shared;
         let asleep = self.asleep();
         shared.waiting.fetch_add(1, Ordering::SeqCst);
@@ -113,10 +133,7 @@ impl BytePool {
         // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
         // the two sees the other.
         if shared.events.load(Ordering::SeqCst) == seen {
-            match at_most {
-                None => drop(shared.changed.wait(asleep)),
-                Some(time) => drop(shared.changed.wait_timeout(asleep, time)),
-            }
+            drop(shared.changed.wait(asleep));
         }
         shared.hungry.fetch_sub(hungry as usize, Ordering::SeqCst);
         shared.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -149,6 +166,7 @@ impl Meter {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// The most that was held at once, or would have been if there had been room.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -251,6 +269,11 @@ mod tests {
         bytemuck::cast_slice_mut::<u8, f32>(buffer.bytes_mut())[2] = 1.0;
         assert_eq!(buffer.bytes()[8..], 1f32.to_le_bytes());
         assert!(pool.buffer(1).is_err());
+        drop(buffer);
+        for len in 0..=16 {
+            let bytes: Vec<u8> = (1..=len).collect();
+            assert_eq!(pool.copy(&bytes).expect("there is room").bytes(), bytes);
+        }
     }
 
     #[test]
@@ -262,6 +285,8 @@ mod tests {
         a.grow(5).expect("there is room");
         drop(metered.take(30).expect("there is room"));
         assert_eq!((meter.held(), meter.peak(), pool.used()), (25, 55, 35));
+        assert!(metered.take(70).is_err());
+        assert_eq!(meter.peak(), 95, "what was missed counts");
         drop(a);
         assert_eq!((meter.held(), pool.used()), (0, 10));
     }
@@ -277,7 +302,7 @@ mod tests {
                 if let Ok(lease) = pool.take(8) {
                     return lease.bytes();
                 }
-                pool.wait(seen, true, None);
+                pool.wait(seen, true);
             }
         });
         drop(lease);

@@ -8,8 +8,8 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// Named tensors outside of a pool: a table for [`Dataset::from_tensors`](crate::Dataset::from_tensors), or one element of
-/// [`Dataset::from_iter`](crate::Dataset::from_iter).
+/// Named tensors outside of a pool: a table for [`Dataset::from_tensors`](crate::Dataset::from_tensors), or one element
+/// of [`Dataset::from_iter`](crate::Dataset::from_iter).
 #[derive(Clone, Debug, Default)]
 pub struct Tensors {
     fields: Vec<Field>,
@@ -99,7 +99,7 @@ impl Tensors {
             let has = field.ty.shape.first().copied();
             if has.is_none() || has != len {
                 return Err(DataError::Pipeline(format!(
-                    "tensors \"{name}\" and \"{}\" are no rows of one table: their first extents are those of {} and {}",
+                    "tensors \"{name}\" and \"{}\" are no rows of one table: their first extents are of {} and {}",
                     field.name, first.ty, field.ty
                 )));
             }

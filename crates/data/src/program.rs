@@ -1,16 +1,17 @@
-//! A dataset made ready to run: a list of verbs in which each refers to those before it, with checked numbers. Shuffles and
-//! maps are numbered in the order in which data meets them, and by nothing else: a cache, a batch or a prefetch more or
-//! less in a pipeline leaves the random numbers of the others as they were.
+//! A dataset made ready to run: a list of verbs in which each refers to those before it, with checked numbers. Shuffles
+//! and maps are numbered in the order in which data meets them, and by nothing else: a cache, a batch or a prefetch
+//! more or less in a pipeline leaves the random numbers of the others as they were.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::cache::Store;
 use crate::count::Count;
 use crate::dataset::{Dataset, Generate, MapFn, Prefetch, Remainder, Verb};
 use crate::error::{DataError, Result};
-use crate::memory::BytePool;
-use crate::recipe::{self, Id, Recipe};
+use crate::make::Bad;
+use crate::memory::{BytePool, Meter};
+use crate::recipe::{self, Batch, Id, Recipe};
 use crate::source::Source;
 
 pub(crate) struct Program {
@@ -18,6 +19,11 @@ pub(crate) struct Program {
     pub nodes: Vec<Node>,
     pub seed: u64,
     pub pool: BytePool,
+    /// What generators gave is drawn through `items` and measured by `generated`.
+    pub items: BytePool,
+    pub generated: Arc<Meter>,
+    /// Bytes that caches leave free for the work in flight.
+    pub work: AtomicU64,
     pub depth: Prefetch,
     pub count: Count,
     /// What all shuffle buffers together hold in recipes.
@@ -32,7 +38,7 @@ pub(crate) enum Node {
     Map { input: Id, f: Arc<MapFn>, number: u32, drew: AtomicBool },
     Shuffle { input: Id, buffer: usize, number: u32 },
     Batch { input: Id, size: usize, remainder: Remainder },
-    Cache { input: Id, store: Store },
+    Cache { input: Id, store: Box<Store> },
     Repeat { input: Id, times: Option<u64>, count: Count },
     Take { input: Id, count: u64 },
     Skip { input: Id, count: u64 },
@@ -42,10 +48,14 @@ pub(crate) enum Node {
 
 impl Program {
     pub(crate) fn new(dataset: &Dataset, seed: u64, pool: &BytePool) -> Result<Program> {
+        let (items, generated) = pool.metered();
         let mut program = Program {
             nodes: Vec::new(),
             seed,
             pool: pool.clone(),
+            items,
+            generated,
+            work: AtomicU64::new(0),
             depth: prefetch(dataset),
             count: dataset.count(),
             buffers: 0,
@@ -64,6 +74,25 @@ impl Program {
         &self.nodes[id as usize]
     }
 
+    fn stores(&self) -> impl Iterator<Item = &Store> {
+        self.nodes.iter().filter_map(|node| if let Node::Cache { store, .. } = node { Some(&**store) } else { None })
+    }
+
+    /// Has caches return at least this many bytes, if their elements hold so many.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.stores().fold(bytes, |left, store| left.saturating_sub(store.release(left)));
+    }
+
+    /// Has caches return everything.
+    pub(crate) fn give_up_caches(&self) {
+        self.stores().for_each(Store::give_up);
+    }
+
+    /// What caches hold.
+    pub(crate) fn cached(&self) -> u64 {
+        self.stores().map(Store::held).sum()
+    }
+
     /// What a person calls an element that is made so.
     pub(crate) fn place(&self, recipe: &Recipe) -> String {
         match recipe {
@@ -80,6 +109,21 @@ impl Program {
             Recipe::Zip(both) => self.place(&both[0]),
             Recipe::Cached(cached) => self.place(&cached.input),
         }
+    }
+
+    pub(crate) fn remainder(&self, batch: &Batch) -> Remainder {
+        match self.node(batch.batch) {
+            Node::Batch { remainder, .. } => *remainder,
+            _ => unreachable!("a batch made it"),
+        }
+    }
+
+    /// All samples of a batch are bad; this was the first.
+    pub(crate) fn no_good(&self, batch: &Batch, first: Option<&Bad>) -> DataError {
+        let place = first.map_or_else(|| "a batch".to_string(), |bad| bad.place.clone());
+        let problem = first.map_or("", |bad| &bad.problem);
+        let n = batch.items.len();
+        DataError::source(place, format!("{problem}; and of the {n} samples of its batch none is good"))
     }
 
     fn add(&mut self, dataset: &Dataset, numbers: &mut u32) -> Result<Id> {
@@ -107,7 +151,7 @@ impl Program {
             Verb::Cache { input, cache } => {
                 let count = input.count();
                 let input = self.add(input, numbers)?;
-                Node::Cache { input, store: Store::new(cache, count, self) }
+                Node::Cache { input, store: Box::new(Store::new(cache, count, input, self)?) }
             }
             Verb::Prefetch { input, .. } => return self.add(input, numbers),
             Verb::Repeat { input, times } => {

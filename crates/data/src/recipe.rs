@@ -1,5 +1,5 @@
-//! How an element is made: what flows through a pipeline instead of the element. A recipe is small, holds no data (but for
-//! that of a generator), and can be followed any number of times, by any thread, with the same result.
+//! How an element is made: what flows through a pipeline instead of the element. A recipe is small, holds no data (but
+//! for that of a generator), and can be followed any number of times, by any thread, with the same result.
 
 use crate::error::Result;
 use crate::memory::Lease;
@@ -49,6 +49,8 @@ pub(crate) struct Batch {
 pub(crate) struct Cached {
     pub cache: Id,
     pub index: u64,
+    /// It was looked for and is not there.
+    pub missing: bool,
     pub input: Recipe,
 }
 

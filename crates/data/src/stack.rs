@@ -12,8 +12,8 @@ use crate::tensor::{Example, Tensor};
 pub(crate) struct Stack {
     /// Which rows are there.
     there: Vec<bool>,
-    /// Empty until the first sample tells what they are.
-    fields: Vec<(String, Tensor)>,
+    /// None until the first sample tells what they are.
+    fields: Option<Vec<(String, Tensor)>>,
 }
 
 /// Why a sample did not get in.
@@ -26,7 +26,11 @@ pub(crate) enum Misfit {
 
 impl Stack {
     pub(crate) fn new(rows: usize) -> Stack {
-        Stack { there: vec![false; rows], fields: Vec::new() }
+        Stack { there: vec![false; rows], fields: None }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.there.len()
     }
 
     /// What a batch of so many samples like this one takes from a pool.
@@ -36,17 +40,18 @@ impl Stack {
 
     /// What it holds by now.
     pub(crate) fn held(&self) -> u64 {
-        self.fields.iter().map(|(_, t)| rounded(t.bytes().len())).sum()
+        self.fields.iter().flatten().map(|(_, t)| rounded(t.bytes().len())).sum()
     }
 
     pub(crate) fn put(&mut self, row: usize, sample: &Example, pool: &BytePool) -> Result<(), Misfit> {
-        if !self.there.contains(&true) && self.fields.is_empty() {
-            self.fields = self.rows_like(sample, pool).map_err(Misfit::NoRoom)?;
-        }
-        if !self.is_like(sample) {
+        let fields = match &mut self.fields {
+            Some(fields) => fields,
+            None => self.fields.insert(rows_like(self.there.len(), sample, pool).map_err(Misfit::NoRoom)?),
+        };
+        if !is_like(fields, sample) {
             return Err(Misfit::Differs);
         }
-        for ((_, all), (_, one)) in self.fields.iter_mut().zip(&sample.fields) {
+        for ((_, all), (_, one)) in fields.iter_mut().zip(&sample.fields) {
             let bytes = one.bytes();
             all.bytes_mut()[row * bytes.len()..][..bytes.len()].copy_from_slice(bytes);
         }
@@ -56,53 +61,56 @@ impl Stack {
 
     /// The batch. Where a sample is missing, the next that is there takes its place if all batches must have one shape;
     /// otherwise the batch is shorter. None if there is none at all.
-    pub(crate) fn finish(mut self, remainder: Remainder) -> Option<Example> {
-        let rows = self.there.len();
+    pub(crate) fn finish(self, remainder: Remainder) -> Option<Example> {
         let first = self.there.iter().position(|&there| there)?;
-        if !self.there.contains(&false) {
-            return Some(Example { fields: self.fields });
-        }
-        match remainder {
-            Remainder::Drop => {
-                // Backwards, so that each missing one finds the next good one right behind it.
-                let mut from = first;
-                for row in (0..rows).rev() {
-                    if self.there[row] { from = row } else { self.copy(from, row) }
+        let (rows, mut fields) = (self.there.len(), self.fields?);
+        if self.there.contains(&false) {
+            match remainder {
+                Remainder::Drop => {
+                    // Backwards, so that each missing one finds the next good one right behind it.
+                    let mut from = first;
+                    for row in (0..rows).rev() {
+                        if self.there[row] { from = row } else { copy(&mut fields, rows, from, row) }
+                    }
+                }
+                Remainder::Keep => {
+                    let good: Vec<usize> = (0..rows).filter(|&row| self.there[row]).collect();
+                    for (to, &from) in good.iter().enumerate() {
+                        copy(&mut fields, rows, from, to);
+                    }
+                    fields.iter_mut().for_each(|(_, tensor)| tensor.keep_rows(good.len()));
                 }
             }
-            Remainder::Keep => {
-                let good: Vec<usize> = (0..rows).filter(|&row| self.there[row]).collect();
-                for (to, &from) in good.iter().enumerate() {
-                    self.copy(from, to);
-                }
-                self.fields.iter_mut().for_each(|(_, tensor)| tensor.keep_rows(good.len()));
-            }
         }
-        Some(Example { fields: self.fields })
+        Some(Example { fields })
     }
+}
 
-    fn rows_like(&self, sample: &Example, pool: &BytePool) -> Result<Vec<(String, Tensor)>, NoRoom> {
-        let rows_of = |(name, tensor): &(String, Tensor)| {
-            let shape = [&[self.there.len()], &tensor.ty().shape[..]].concat();
-            Ok((name.clone(), Tensor::zeros(TensorType::new(tensor.ty().dtype, shape), pool)?))
-        };
-        sample.fields.iter().map(rows_of).collect()
+fn rows_like(rows: usize, sample: &Example, pool: &BytePool) -> Result<Vec<(String, Tensor)>, NoRoom> {
+    let (wanted, used) = (Stack::bytes(rows, sample), pool.used());
+    if wanted > pool.limit().saturating_sub(used) {
+        // Told as a whole, so that nobody makes room field by field.
+        return Err(NoRoom { wanted, used });
     }
+    let rows_of = |(name, tensor): &(String, Tensor)| {
+        let shape = [&[rows], &tensor.ty().shape[..]].concat();
+        Ok((name.clone(), Tensor::zeros(TensorType::new(tensor.ty().dtype, shape), pool)?))
+    };
+    sample.fields.iter().map(rows_of).collect()
+}
 
-    fn is_like(&self, sample: &Example) -> bool {
-        let same = |((a, all), (b, one)): (&(String, Tensor), &(String, Tensor))| {
-            a == b && all.ty().dtype == one.ty().dtype && all.ty().shape[1..] == one.ty().shape[..]
-        };
-        self.fields.len() == sample.fields.len() && self.fields.iter().zip(&sample.fields).all(same)
-    }
+fn is_like(rows: &[(String, Tensor)], sample: &Example) -> bool {
+    let same = |((a, all), (b, one)): (&(String, Tensor), &(String, Tensor))| {
+        a == b && all.ty().dtype == one.ty().dtype && all.ty().shape[1..] == one.ty().shape[..]
+    };
+    rows.len() == sample.fields.len() && rows.iter().zip(&sample.fields).all(same)
+}
 
-    fn copy(&mut self, from: usize, to: usize) {
-        let rows = self.there.len();
-        for (_, tensor) in &mut self.fields {
-            let bytes = tensor.bytes_mut();
-            let row = bytes.len() / rows;
-            bytes.copy_within(from * row..(from + 1) * row, to * row);
-        }
+fn copy(fields: &mut [(String, Tensor)], rows: usize, from: usize, to: usize) {
+    for (_, tensor) in fields {
+        let bytes = tensor.bytes_mut();
+        let row = bytes.len() / rows;
+        bytes.copy_within(from * row..(from + 1) * row, to * row);
     }
 }
 
@@ -128,11 +136,12 @@ pub(crate) fn difference(first: &Like, place: &str, sample: &Example) -> DataErr
 }
 
 /// Samples are stacked by bytes: one of bits must end where a byte does.
-pub(crate) fn stackable(place: &str, sample: &Example) -> Result<()> {
+pub(crate) fn stackable(place: impl FnOnce() -> String, sample: &Example) -> Result<()> {
     match sample.fields.iter().find(|(_, t)| t.ty().elements() * t.ty().dtype.bits() % 8 != 0) {
         None => Ok(()),
         Some((name, t)) => Err(DataError::Pipeline(format!(
-            "{place}: field \"{name}\" is {}, which is no whole bytes and cannot be batched; make it u8 in a map",
+            "{}: field \"{name}\" is {}, which is no whole bytes and cannot be batched; make it u8 in a map",
+            place(),
             t.ty()
         ))),
     }

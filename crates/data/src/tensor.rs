@@ -3,7 +3,7 @@
 use memfit_ir::{DType, TensorType};
 
 use crate::error::{DataError, Result};
-use crate::memory::{Buffer, BytePool, NoRoom};
+use crate::memory::{Buffer, BytePool, NoRoom, rounded};
 
 /// A type and its bytes, which are drawn from a pool.
 #[derive(Debug)]
@@ -20,9 +20,8 @@ impl Tensor {
 
     /// The bytes must be as many as the type has.
     pub fn from_bytes(ty: TensorType, bytes: &[u8], pool: &BytePool) -> Result<Tensor, NoRoom> {
-        let mut tensor = Tensor::zeros(ty, pool)?;
-        tensor.data.bytes_mut().copy_from_slice(bytes);
-        Ok(tensor)
+        assert_eq!(bytes.len() as u64, ty.bytes(), "the caller knows the type");
+        Ok(Tensor { ty, data: pool.copy(bytes)? })
     }
 
     /// Keeps the first `rows` along the first axis.
@@ -76,6 +75,18 @@ impl Example {
             Some(i) => Ok(&mut self.fields[i].1),
             None => Err(self.unknown(name)),
         }
+    }
+
+    /// What it takes from its pool.
+    pub fn held(&self) -> u64 {
+        self.fields.iter().map(|(_, tensor)| rounded(tensor.bytes().len())).sum()
+    }
+
+    pub(crate) fn copy(&self, pool: &BytePool) -> Result<Example, NoRoom> {
+        let copy = |(name, tensor): &(String, Tensor)| {
+            Ok((name.clone(), Tensor::from_bytes(tensor.ty().clone(), tensor.bytes(), pool)?))
+        };
+        Ok(Example { fields: self.fields.iter().map(copy).collect::<Result<_, NoRoom>>()? })
     }
 
     fn unknown(&self, name: &str) -> DataError {

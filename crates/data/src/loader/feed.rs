@@ -1,9 +1,8 @@
 //! The recipes of a pipeline, epoch after epoch, from any position.
 
-use std::sync::Arc;
-
 use crate::count::Count;
 use crate::error::{DataError, Result};
+use crate::guard::guarded;
 use crate::program::Program;
 use crate::recipe::Recipe;
 use crate::stream::{Stream, open};
@@ -27,7 +26,6 @@ impl Position {
 }
 
 pub(crate) struct Feed {
-    program: Arc<Program>,
     /// Of what comes next.
     pub position: Position,
     /// None where it has to be opened at the position.
@@ -35,12 +33,12 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub(crate) fn new(program: Arc<Program>, start: Position) -> Result<Feed> {
+    pub(crate) fn new(program: &Program, start: Position) -> Result<Feed> {
         match program.count {
             Count::Exact(n) if start.element > n => return Err(beyond(start, n)),
             Count::Exact(_) | Count::Unknown | Count::Endless => {}
         }
-        Ok(Feed { program, position: start, stream: None })
+        Ok(Feed { position: start, stream: None })
     }
 
     /// Begins anew at a position, and lets go of everything.
@@ -50,8 +48,8 @@ impl Feed {
 
     /// The next recipe, or None at the end of an epoch. The position is then behind it. After an error for want of room
     /// the same call may be made again; after another one the epoch is over.
-    pub(crate) fn pull(&mut self) -> Result<Option<Recipe>> {
-        let pulled = self.next();
+    pub(crate) fn pull(&mut self, program: &Program) -> Result<Option<Recipe>> {
+        let pulled = guarded(|| "the pipeline".to_string(), || self.next(program));
         match &pulled {
             Ok(Some(_)) => self.position = self.position.next(),
             Err(DataError::NoRoom(_)) => {}
@@ -60,17 +58,17 @@ impl Feed {
         pulled
     }
 
-    fn next(&mut self) -> Result<Option<Recipe>> {
+    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
-            None => self.open()?,
+            None => self.open(program)?,
         };
-        self.stream.insert(stream).next(&self.program)
+        self.stream.insert(stream).next(program)
     }
 
-    fn open(&self) -> Result<Box<dyn Stream>> {
-        let mut stream = open(&self.program, self.program.root(), self.position.epoch)?;
-        let skipped = stream.skip(&self.program, self.position.element)?;
+    fn open(&self, program: &Program) -> Result<Box<dyn Stream>> {
+        let mut stream = open(program, program.root(), self.position.epoch)?;
+        let skipped = stream.skip(program, self.position.element)?;
         if skipped < self.position.element { Err(beyond(self.position, skipped)) } else { Ok(stream) }
     }
 }
@@ -78,7 +76,7 @@ impl Feed {
 fn beyond(start: Position, len: u64) -> DataError {
     let Position { epoch, element } = start;
     DataError::Pipeline(format!(
-        "cannot go on with element {element} of epoch {epoch}: the epoch has {len}; the position is from another dataset or \
-         from another pipeline"
+        "cannot go on with element {element} of epoch {epoch}: the epoch has {len}; the position is from \
+         another dataset or another pipeline"
     ))
 }

@@ -1,19 +1,31 @@
-//! The loader: elements in order, out of one pool.
+//! The loader: elements in order, made ahead on worker threads, out of one pool.
 
 mod feed;
+mod job;
+mod needs;
+mod state;
+mod worker;
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 pub use feed::Position;
 
 use crate::dataset::Dataset;
 use crate::error::{DataError, Result};
-use crate::loader::feed::Feed;
-use crate::make::{Bad, Maker, OnBad};
-use crate::memory::{BytePool, Lease};
+use crate::make::{Bad, OnBad};
+use crate::memory::{BytePool, Lease, NoRoom};
 use crate::program::Program;
 use crate::tensor::Example;
+use feed::Feed;
+use job::Slot;
+use needs::Depth;
+use state::State;
+use worker::Shared;
 
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
@@ -35,7 +47,7 @@ impl LoadOptions {
     }
 }
 
-/// What was left out.
+/// The samples that were left out, each counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     pub count: u64,
@@ -43,70 +55,222 @@ pub struct Skipped {
     pub first: Vec<Bad>,
 }
 
+/// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for
+/// every number of threads and every size of the pool. Dropping it ends its threads.
+///
+/// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample),
+/// names and types of tensors, and what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
 pub struct Loader {
-    program: Arc<Program>,
-    feed: Feed,
-    bad: OnBad,
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Of the element that the next call gives.
+    position: Position,
+    /// Elements given and left out since the epoch began; None if it began before this loader.
+    epoch: Option<(u64, u64)>,
+    waited: Duration,
     skipped: Skipped,
-    _buffers: Lease,
+    /// Which bad samples were counted.
+    known: HashSet<u64>,
+    buffers: Lease,
 }
+
+/// So many bad samples are listed by name.
+const LISTED: usize = 10;
+/// So many bad elements in a row are taken for the whole dataset being bad.
+const BAD_IN_A_ROW: u64 = 10_000;
 
 impl Loader {
     pub fn new(dataset: &Dataset, options: LoadOptions) -> Result<Loader> {
         if options.threads == 0 {
             return Err(DataError::Pipeline("a loader with 0 threads makes nothing: give it at least 1".into()));
         }
-        let program = Arc::new(Program::new(dataset, options.seed, &options.pool)?);
-        let buffers = options.pool.take(program.buffers)?;
-        let feed = Feed::new(program.clone(), options.start)?;
-        Ok(Loader { program, feed, bad: options.bad, skipped: Skipped::default(), _buffers: buffers })
+        let program = Program::new(dataset, options.seed, &options.pool)?;
+        let buffers = options.pool.take(program.buffers).map_err(|e| DataError::Budget {
+            limit: options.pool.limit(),
+            needed: e.used.saturating_add(e.wanted),
+            what: format!("a pipeline whose shuffle buffers hold {} bytes of recipes", program.buffers),
+        })?;
+        let feed = Feed::new(&program, options.start)?;
+        let state = State::new(feed, Depth::new(program.depth), options.threads);
+        let mut loader = Loader {
+            shared: Arc::new(Shared::new(program, options.bad, state)),
+            workers: Vec::new(),
+            position: options.start,
+            epoch: (options.start.element == 0).then_some((0, 0)),
+            waited: Duration::ZERO,
+            skipped: Skipped::default(),
+            known: HashSet::new(),
+            buffers,
+        };
+        for index in 0..options.threads {
+            let (shared, name) = (loader.shared.clone(), format!("memfit-data-{index}"));
+            let worker = std::thread::Builder::new().name(name).spawn(move || shared.work());
+            loader.workers.push(worker.map_err(|e| {
+                DataError::Pipeline(format!("cannot start worker thread {index}: {e}; use fewer threads"))
+            })?);
+        }
+        Ok(loader)
     }
 
-    /// The next element; None at the end of an epoch, after which the next one begins.
-    #[allow(clippy::should_implement_trait)]
+    /// The next element; None at the end of an epoch, after which the next one begins. After an error the next call
+    /// goes on behind it, but for [`DataError::Budget`]: the element is tried again, for bytes may have come back.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would end with the first epoch")]
     pub fn next(&mut self) -> Result<Option<Example>> {
         loop {
-            let Some(recipe) = self.feed.pull()? else { return Ok(None) };
-            let mut maker = Maker {
-                program: &self.program,
-                pool: &self.program.pool,
-                bad: self.bad,
-                skipped: Vec::new(),
-                ready: Vec::new().into_iter(),
-            };
-            let made = maker.make(&recipe);
-            let mut bad = std::mem::take(&mut maker.skipped);
-            let made = match made {
-                Err(DataError::Bad { place, problem }) if self.bad == OnBad::Skip => {
-                    bad.push(Bad { place, problem });
-                    None
+            let (made, bad) = match self.wait()? {
+                Slot::Element(work) => {
+                    self.position = work.job.position.next();
+                    work.made.unwrap_or_else(|| unreachable!("it is done"))
                 }
-                made => Some(made),
+                Slot::End(position) => {
+                    self.position = position.next_epoch();
+                    return self.end_epoch(position).map(|()| None);
+                }
+                Slot::Failed(position, error) => {
+                    self.position = position.next_epoch();
+                    self.epoch = Some((0, 0));
+                    return error.map_or(Ok(None), Err);
+                }
             };
-            self.skipped.count += bad.len() as u64;
-            self.skipped.first.extend(bad);
-            self.skipped.first.truncate(10);
-            if let Some(made) = made {
-                return made.map(Some);
+            bad.into_iter().for_each(|bad| self.note(bad));
+            match made {
+                Err(DataError::Bad { place, problem }) if self.shared.bad == OnBad::Skip => {
+                    self.left_out(Bad { place, problem })?;
+                }
+                made => {
+                    self.epoch = self.epoch.map(|(given, _)| (given + 1, 0));
+                    return made.map(Some);
+                }
             }
         }
     }
 
-    /// Of the element that the next call gives.
+    /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which
+    /// others need the pool. Nothing is lost but work.
+    pub fn pause(&mut self) {
+        let pool = &self.shared.program.pool;
+        loop {
+            let seen = pool.events();
+            let mut state = self.shared.state();
+            state.paused = true;
+            if state.drop_made() {
+                return;
+            }
+            drop(state);
+            pool.wait(seen, false);
+        }
+    }
+
+    /// That of the element which the next call gives: what a checkpoint keeps.
     pub fn position(&self) -> Position {
-        self.feed.position
+        self.position
     }
 
     pub fn pool(&self) -> &BytePool {
-        &self.program.pool
+        &self.shared.program.pool
     }
 
-    /// How long calls of `next` waited so far.
+    /// How long calls of [`Loader::next`] waited so far.
     pub fn waited(&self) -> Duration {
-        Duration::ZERO
+        self.waited
     }
 
+    /// What was left out of the elements given so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
+    }
+
+    /// The oldest element, when it is there.
+    fn wait(&mut self) -> Result<Slot> {
+        let (shared, pool) = (&*self.shared, &self.shared.program.pool);
+        let mut since = None;
+        loop {
+            let seen = pool.events();
+            let mut state = shared.state();
+            if since.is_none() {
+                let ready = state.queue.iter().take_while(|slot| slot.is_done()).count();
+                let room = state.has_room(pool);
+                state.depth.asked(ready, room);
+            }
+            let done = state.queue.front().is_some_and(Slot::is_done).then(|| state.queue.pop_front()).flatten();
+            let blocked = state.blocked(&shared.program);
+            let news = done.is_some() || !state.asked || state.paused;
+            state.asked = done.is_none() && blocked.is_none();
+            state.hopeful = state.asked;
+            state.paused = false;
+            drop(state);
+            if news {
+                pool.ring();
+            }
+            if let Some(slot) = done {
+                self.waited += since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+                return Ok(slot);
+            }
+            if let Some(no_room) = blocked {
+                return Err(self.too_small(no_room));
+            }
+            since.get_or_insert_with(Instant::now);
+            pool.wait(seen, false);
+        }
+    }
+
+    fn too_small(&self, no_room: NoRoom) -> DataError {
+        let (Position { epoch, element }, pool) = (self.position, self.pool());
+        let ours = self.shared.state().others(&self.shared.program);
+        let held = ours.saturating_sub(self.buffers.bytes()).saturating_sub(self.shared.program.cached());
+        let beside = match held {
+            0 => String::new(),
+            held => format!(", beside {held} bytes that others hold (elements given out before, for one),"),
+        };
+        DataError::Budget {
+            limit: pool.limit(),
+            needed: no_room.used.saturating_add(no_room.wanted),
+            what: format!("element {element} of epoch {epoch}{beside}"),
+        }
+    }
+
+    fn note(&mut self, bad: Bad) {
+        let mut hasher = DefaultHasher::new();
+        (&bad.place, &bad.problem).hash(&mut hasher);
+        if self.known.insert(hasher.finish()) {
+            self.skipped.count += 1;
+            if self.skipped.first.len() < LISTED {
+                self.skipped.first.push(bad);
+            }
+        }
+    }
+
+    fn left_out(&mut self, bad: Bad) -> Result<()> {
+        let Bad { place, problem } = bad.clone();
+        self.note(bad);
+        let (given, missed) = self.epoch.unwrap_or((1, 0));
+        self.epoch = Some((given, missed + 1));
+        if missed + 1 < BAD_IN_A_ROW {
+            return Ok(());
+        }
+        Err(DataError::source(place, format!("{problem}; and so are the {missed} elements before it: none is good")))
+    }
+
+    /// An epoch of which every element was left out is an error, not a short epoch.
+    fn end_epoch(&mut self, end: Position) -> Result<()> {
+        match self.epoch.replace((0, 0)) {
+            Some((0, missed @ 1..)) => {
+                let first = self.skipped.first.first().map_or("", |bad| &bad.problem);
+                let problem = format!("none of its {missed} elements is good; the first one: {first}");
+                Err(DataError::source(format!("epoch {}", end.epoch), problem))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.program.pool.ring();
+        for worker in self.workers.drain(..) {
+            // What a worker runs of others' code is guarded, so that joining cannot fail.
+            let _ = worker.join();
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Recipes in order: for each verb, a stream that takes recipes from those before it. Streams move recipes about and look
-//! at no data, so running one is cheap, and so is passing over elements; only a generator has to be run for that.
+//! Recipes in order: for each verb, a stream that takes recipes from those before it. Streams move recipes about and
+//! look at no data, so running one is cheap, and so is passing over elements; only a generator has to be run for that.
 
 mod gather;
 mod order;
@@ -10,8 +10,8 @@ use crate::program::{Node, Program};
 use crate::recipe::{Id, Recipe};
 
 pub(crate) trait Stream: Send {
-    /// The next recipe. After an error for want of room the same call may be made again: nothing is lost. After None it is
-    /// not called again.
+    /// The next recipe. After an error for want of room the same call may be made again: nothing is lost. After None it
+    /// is not called again.
     fn next(&mut self, program: &Program) -> Result<Option<Recipe>>;
 
     /// Passes over `n` recipes and says how many there were: fewer at the end. After an error the stream is of no use.

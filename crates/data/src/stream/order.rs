@@ -22,8 +22,8 @@ impl Shuffle {
 }
 
 impl Stream for Shuffle {
-    /// Fills the buffer, then draws: a place that was drawn from is filled by the last one, before the next draw another
-    /// comes in at the end.
+    /// Fills the buffer, then draws: a place that was drawn from is filled by the last one, before the next draw
+    /// another comes in at the end.
     fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
         while let (true, Some(input)) = (self.buffer.len() < self.size, &mut self.input) {
             match input.next(program)? {

@@ -7,7 +7,7 @@ use crate::dataset::{Generate, Items};
 use crate::error::Result;
 use crate::guard::guarded;
 use crate::plain::Tensors;
-use crate::program::Program;
+use crate::program::{Node, Program};
 use crate::recipe::{Cached as CachedRecipe, Held, Id, Mapped, Recipe};
 
 pub(super) struct Rows {
@@ -57,7 +57,7 @@ impl Stream for Generator {
             self.waiting = self.item()?;
         }
         let Some(item) = &self.waiting else { return Ok(None) };
-        let lease = program.pool.take(item.as_ref().map_or(0, Tensors::bytes))?;
+        let lease = program.items.take(item.as_ref().map_or(0, Tensors::bytes))?;
         let index = self.index;
         self.index += 1;
         Ok(self.waiting.take().map(|item| Recipe::Held(Box::new(Held { index, item, lease }))))
@@ -104,8 +104,11 @@ pub(super) struct Cached {
 
 impl Stream for Cached {
     fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
-        let Some(input) = self.input.next(program)? else { return Ok(None) };
-        let cached = CachedRecipe { cache: self.cache, index: self.index, input };
+        let Some(input) = self.input.next(program)? else {
+            self.ended(program);
+            return Ok(None);
+        };
+        let cached = CachedRecipe { cache: self.cache, index: self.index, missing: false, input };
         self.index += 1;
         Ok(Some(Recipe::Cached(Box::new(cached))))
     }
@@ -113,6 +116,17 @@ impl Stream for Cached {
     fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
         let skipped = self.input.skip(program, n)?;
         self.index += skipped;
+        if skipped < n {
+            self.ended(program);
+        }
         Ok(skipped)
+    }
+}
+
+impl Cached {
+    /// The cache learns how many elements there are.
+    fn ended(&self, program: &Program) {
+        let Node::Cache { store, .. } = program.node(self.cache) else { unreachable!("a cache opened it") };
+        store.ended(self.index, program);
     }
 }
