@@ -13,6 +13,8 @@ use crate::tensor::{Example, Tensor};
 /// (value ÷ 255 − mean) ÷ deviation for each channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normalise {
+    channels: usize,
+    /// For a whole number of pixels that fills whole registers.
     scale: Vec<f32>,
     shift: Vec<f32>,
 }
@@ -25,9 +27,10 @@ impl Normalise {
                 "normalise needs a mean and a positive deviation for each channel; there are {mean:?} and {deviation:?}"
             )));
         }
-        let scale: Vec<f32> = deviation.iter().map(|d| 1.0 / (255.0 * d)).collect();
-        let shift = mean.iter().zip(deviation).map(|(m, d)| -m / d).collect();
-        Ok(Normalise { scale, shift })
+        let (channels, period) = (mean.len(), mean.len() * 8);
+        let scale = deviation.iter().map(|d| 1.0 / (255.0 * d)).cycle().take(period).collect();
+        let shift = mean.iter().zip(deviation).map(|(m, d)| -m / d).cycle().take(period).collect();
+        Ok(Normalise { channels, scale, shift })
     }
 
     /// The usual means and deviations of natural images.
@@ -36,15 +39,12 @@ impl Normalise {
     }
 
     pub fn channels(&self) -> usize {
-        self.scale.len()
+        self.channels
     }
 
     /// Pixels of [`Normalise::channels`] values.
     pub fn run(&self, pixels: &[u8], out: &mut [f32]) {
-        // A whole number of pixels that fills whole registers.
-        let period = self.channels() * 8;
-        let repeat = |v: &[f32]| v.iter().copied().cycle().take(period).collect::<Vec<f32>>();
-        scale_and_shift(pixels, &repeat(&self.scale), &repeat(&self.shift), out);
+        scale_and_shift(pixels, &self.scale, &self.shift, out);
     }
 
     pub(super) fn tensor(&self, x: &Tensor, pool: &BytePool) -> Result<Tensor> {

@@ -65,12 +65,10 @@ pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, Fa
     Ok(image)
 }
 
+type File<'a> = Reader<Cursor<&'a [u8]>>;
+
 /// A reader, and the lease on what it allocates itself: some rows, and buffers of fixed size.
-fn open<'a>(
-    bytes: &'a [u8],
-    transformations: Transformations,
-    pool: &BytePool,
-) -> Result<(Reader<Cursor<&'a [u8]>>, Lease), Fault> {
+fn open<'a>(bytes: &'a [u8], transformations: Transformations, pool: &BytePool) -> Result<(File<'a>, Lease), Fault> {
     let [height, width] = size(bytes)?;
     // u16 of four channels is the most.
     if width.checked_mul(height).and_then(|n| n.checked_mul(8)).is_none_or(|n| n > isize::MAX as usize) {
@@ -87,7 +85,7 @@ fn open<'a>(
 /// What png 0.18 allocates whatever the size of the image: windows, tables and the buffer of a chunk.
 const FIXED_BYTES: u64 = 512 * 1024;
 
-fn read_pixels(reader: &mut Reader<Cursor<&[u8]>>, out: &mut [u8]) -> Result<(), Fault> {
+fn read_pixels(reader: &mut File, out: &mut [u8]) -> Result<(), Fault> {
     if reader.output_buffer_size() != Some(out.len()) {
         return Err("its header contradicts itself; the file is damaged".into());
     }

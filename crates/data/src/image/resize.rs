@@ -43,8 +43,8 @@ pub trait Sample: Copy {
     fn from_f32(value: f32) -> Self;
     /// Four at once, none of which is beyond what the type holds.
     #[inline(always)]
-    fn from_four(values: Four) -> [Self; 4] {
-        values.values().map(Self::from_f32)
+    fn from_four(values: [f32; 4]) -> [Self; 4] {
+        values.map(Self::from_f32)
     }
 }
 
@@ -58,8 +58,8 @@ impl Sample for u8 {
         (value + 0.5) as u8
     }
     #[inline(always)]
-    fn from_four(values: Four) -> [u8; 4] {
-        values.bytes()
+    fn from_four(values: [f32; 4]) -> [u8; 4] {
+        Four::new(&values).bytes()
     }
 }
 
@@ -235,7 +235,7 @@ fn sum_pixels_of_three<S: Sample>(row: &[f32], across: &Taps, count: usize, mirr
             let pixel = values[k * 3..].first_chunk().expect("there is one element more");
             sum = sum.plus(Four::all(*weight).times(Four::new(pixel)));
         }
-        let pixel = S::from_four(sum);
+        let pixel = S::from_four(sum.values());
         match out.get_mut(to * 3..to * 3 + 4) {
             Some(four) => four.copy_from_slice(&pixel),
             None => out[to * 3..].copy_from_slice(&pixel[..3]),

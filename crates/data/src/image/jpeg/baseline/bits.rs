@@ -18,10 +18,10 @@ impl<'a> Bits<'a> {
         Bits { data, at, word: 0, have: 0, made_up: 0 }
     }
 
-    /// Makes at least 48 bits ready.
+    /// Makes at least 32 bits ready: a code and what follows it have 31 at most.
     #[inline(always)]
     pub fn refill(&mut self) {
-        if self.have >= 48 {
+        if self.have >= 32 {
             return;
         }
         if let Some(&[a, b, c, d, e, f, g, h]) = self.data.get(self.at..self.at + 8) {
