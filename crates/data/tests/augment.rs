@@ -4,7 +4,7 @@ mod common;
 
 use common::{Folder, fixture, roomy, says};
 use memfit_data::augment::*;
-use memfit_data::image::{Channels, Region, Resample, View, decode};
+use memfit_data::image::{Channels, Region, Resample, View};
 use memfit_data::sources::{ImageFiles, Masks, SegmentationPairs};
 use memfit_data::{BytePool, Context, Example, Source, Tensor};
 use memfit_ir::{DType, TensorType};
