@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Folder, fixture, roomy, says};
+use memfit_data::augment::{Crop, Normalise, Prepare};
 use memfit_data::sources::{ImageFiles, ImageFolder};
-use memfit_data::{BytePool, DataError, Source};
+use memfit_data::{BytePool, DataError, Dataset, LoadOptions, Loader, OnBad, Remainder, Source};
 
 #[test]
 fn sub_folders_are_classes_in_the_order_of_their_names() {
@@ -77,4 +78,38 @@ fn files_come_in_the_order_they_were_given_or_sorted() {
     assert_eq!((found.len(), found.others(), found.path(0)), (1, 1, Some(b.clone())));
     let encoded = found.encoded().read(0, &pool).expect("it can be read");
     assert_eq!(encoded.get("x").expect("x").bytes(), fixture("baseline_420.jpg"));
+}
+
+/// The bytes of all batches of an epoch, and how many images were left out.
+fn epoch(folder: &Folder, threads: usize, bad: OnBad) -> Result<(Vec<Vec<u8>>, u64), DataError> {
+    let pool = BytePool::new(2 << 20);
+    let source = ImageFolder::open(&folder.0, &pool)?.encoded();
+    let prepare =
+        Prepare { crop: Crop::RANDOM, flip: true, normalise: Some(Normalise::imagenet()), ..Prepare::to([12, 10]) };
+    let dataset = Dataset::from_source(source).shuffle(20).map(prepare.map()).batch(3, Remainder::Keep);
+    let mut loader = Loader::new(&dataset, LoadOptions { threads, seed: 4, bad, ..LoadOptions::new(pool) })?;
+    let mut batches = Vec::new();
+    while let Some(batch) = loader.next()? {
+        batches.push([batch.get("x")?.bytes(), batch.get("y")?.bytes()].concat());
+    }
+    assert!(loader.pool().high_water() <= 2 << 20);
+    Ok((batches, loader.skipped().count))
+}
+
+#[test]
+fn an_epoch_of_images_is_the_same_for_every_number_of_threads() {
+    let folder = Folder::new();
+    for (i, name) in
+        ["baseline_420.jpg", "progressive.jpg", "rgb.png", "restart.jpg", "cmyk.jpg", "exif_6.jpg"].iter().enumerate()
+    {
+        folder.file(&format!("class {}/{name}", i % 2), fixture(name));
+    }
+    let (one, _) = epoch(&folder, 1, OnBad::default()).expect("all are sound");
+    let (three, _) = epoch(&folder, 3, OnBad::default()).expect("all are sound");
+    assert_eq!((one.len(), one[0].len()), (2, 3 * (12 * 10 * 3 * 4 + 4)));
+    assert_eq!(one, three);
+    let bad = folder.file("class 0/cut.jpg", &fixture("grey.jpg")[..700]);
+    let (batches, skipped) = epoch(&folder, 2, OnBad::Skip).expect("it is left out");
+    assert_eq!((batches.len(), skipped), (2, 1));
+    says(epoch(&folder, 2, OnBad::default()), &[&bad.display().to_string(), "cut off"]);
 }

@@ -101,7 +101,7 @@ fn apply(bytes: &mut Vec<u8>, (place, kind, value): (u16, u8, u32)) {
     if bytes.is_empty() {
         return;
     }
-    let at = place as usize * bytes.len() >> 16;
+    let at = (place as usize * bytes.len()) >> 16;
     let end = (at + (value as usize >> 8) % 9).min(bytes.len());
     match kind {
         0 => bytes[at] = value as u8,

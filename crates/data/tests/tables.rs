@@ -141,7 +141,7 @@ fn what_is_wrong_with_an_array_is_said() {
     says(npy(&fixture("text.npy")), &["<U1", "astype"]);
     let changed = |from: &str, to: &str| {
         let text = String::from_utf8_lossy(&array[10..128]).replace(from, to);
-        [&array[..10], text[..118].as_bytes(), &array[128..]].concat()
+        [&array[..10], &text.as_bytes()[..118], &array[128..]].concat()
     };
     says(npy(&changed("(4, 3, 2)", "()       ")), &["single number"]);
     says(npy(&changed("(4, 3, 2)", "(0, 3, 2)")), &["no rows"]);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use memfit::plan::bytes::Bytes;
-use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_quick, pack_within, solve};
+use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_within, solve};
 use serde_json::json;
 
 use crate::failure::NoRoom;
@@ -61,10 +61,14 @@ fn fullest(items: &[Item]) -> Live {
     most
 }
 
+/// Nodes of a search that takes no time worth naming.
+const SHORT: u64 = 1 << 16;
+
 /// Why there is no packing, as a person and as a machine reads it.
 fn no_room(run: &PackRun, items: &[Item], capacity: u64, live: Live, proved: bool) -> anyhow::Error {
     let Live { bytes, step } = live;
-    let by_rules = pack_quick(items, 1).capacity;
+    // A short search: what it finds is enough, whether or not less would be.
+    let enough = pack_within(items, 1, Limits { nodes: Some(SHORT), deadline: None }).capacity;
     let (file, asked) = (run.file.display(), exact(capacity));
     let message = if bytes > capacity {
         format!(
@@ -78,7 +82,7 @@ fn no_room(run: &PackRun, items: &[Item], capacity: u64, live: Live, proved: boo
             "{file} does not fit into {asked}, which is proved by search: no more than {} live at once, but they cannot \
              be placed; {} are enough",
             exact(bytes),
-            exact(by_rules)
+            exact(enough)
         )
     } else {
         format!(
@@ -86,12 +90,12 @@ fn no_room(run: &PackRun, items: &[Item], capacity: u64, live: Live, proved: boo
              search longer with --timeout, or ask for {}, which are enough",
             run.timeout.as_secs_f64(),
             exact(bytes),
-            exact(by_rules)
+            exact(enough)
         )
     };
     let certificate = json!({
         "capacity_bytes": capacity, "max_live_bytes": bytes, "step": step, "proved": proved,
-        "sufficient_bytes": by_rules,
+        "sufficient_bytes": enough,
     });
     NoRoom { message, certificate }.into()
 }
