@@ -1,6 +1,6 @@
-//! Loops for vector units. [`wide`] compiles a function twice: for what every machine has, and for AVX2 with BMI2. [`Four`] is four
-//! numbers in a register, for loops that the compiler does not vectorise by itself. There is no FMA in either and no sum is
-//! split differently, so all give the same bits.
+//! Loops for vector units. [`wide`] compiles a function twice: for what every machine has, and for AVX2 with BMI2.
+//! [`Four`] is four numbers in a register, for loops that the compiler does not vectorise by itself. There is no FMA in
+//! either and no sum is split differently, so all give the same bits.
 
 /// Wraps functions whose loops the compiler vectorises. Helpers that the body calls must be `#[inline(always)]`.
 macro_rules! wide {

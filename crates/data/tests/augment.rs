@@ -196,6 +196,11 @@ fn normalise_subtracts_and_divides_for_each_channel() {
     says(Normalise::new(&[0.0], &[0.0]), &["positive deviation"]);
     says(Normalise::new(&[0.0; 3], &[1.0]), &["for each channel"]);
     says(map(out, &Context::new(&pool, 0, 0, 0)), &["u8 with 3 channels", "f32[5,7,3]"]);
+    let bytes = image(4, 5, 3, &pool).bytes().to_vec();
+    let batch = Tensor::from_bytes(TensorType::new(DType::U8, [2, 2, 5, 3]), &bytes, &pool).expect("room");
+    let batch = map(Example::default().with("x", batch), &Context::new(&pool, 0, 0, 0)).expect("it is u8");
+    let single = map(example(4, 5, &pool), &Context::new(&pool, 0, 0, 0)).expect("it is u8");
+    assert_eq!((x(&batch).ty().to_string().as_str(), x(&batch).f32s()), ("f32[2,2,5,3]", x(&single).f32s()));
 }
 
 #[test]

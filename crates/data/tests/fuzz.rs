@@ -1,5 +1,5 @@
-//! Whatever bytes a file has: an example or an error, never a panic, and never more memory than the pool has, be it ours or
-//! a library's. 100,000 files for each format, and 20,000 texts.
+//! Whatever bytes a file has: an example or an error, never a panic, and never more memory than the pool has, be it
+//! ours or a library's. 100,000 files for each format, and 20,000 texts.
 
 mod common;
 

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{fixture, roomy, says};
-use memfit_data::image::{Channels, Region, Resample, View, decode, decode_classes, resize, size};
-use memfit_data::{BytePool, DataError};
+use memfit_data::image::{Channels, Region, Resample, View, decode, decode_classes, decode_region, resize, size};
+use memfit_data::{BytePool, DataError, Tensor};
 
 /// The largest and the mean difference.
 fn difference(a: &[u8], b: &[u8]) -> (u8, f64) {
@@ -112,6 +112,22 @@ fn pixels_are_taken_from_the_pool_before_they_exist() {
     let small = BytePool::new(1000);
     assert!(matches!(decode(&fixture("grey.jpg"), Channels::Rgb, &"x", &small), Err(DataError::NoRoom(_))));
     assert_eq!(small.used(), 0);
+}
+
+#[test]
+fn a_region_of_any_format_is_a_part_of_the_whole() {
+    for name in ["baseline_420.jpg", "progressive.jpg", "exif_6.jpg", "rgb.png"] {
+        let (file, region) = (fixture(name), Region { top: 3, left: 5, height: 12, width: 9 });
+        let whole = decode(&file, Channels::Rgb, &name, &roomy()).expect("it is an image");
+        let (part, within) = decode_region(&file, region, Channels::Rgb, &name, &roomy()).expect("it is an image");
+        let at = |image: &Tensor, y: usize, x: usize| (y * image.ty().shape[1] + x) * 3;
+        let pixel = |image: &Tensor, y, x| image.bytes()[at(image, y, x)..][..3].to_vec();
+        for (y, x) in (0..12).flat_map(|y| (0..9).map(move |x| (y, x))) {
+            assert_eq!(pixel(&part, within.top + y, within.left + x), pixel(&whole, 3 + y, 5 + x), "{name} {y} {x}");
+        }
+        let outside = Region { left: 40, ..region };
+        says(decode_region(&file, outside, Channels::Rgb, &name, &roomy()), &["not a part", name]);
+    }
 }
 
 #[test]

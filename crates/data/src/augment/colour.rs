@@ -48,8 +48,7 @@ impl Normalise {
     }
 
     pub(super) fn tensor(&self, x: &Tensor, pool: &BytePool) -> Result<Tensor> {
-        let (_, channels) = image_shape(x)?;
-        if x.ty().dtype != DType::U8 || channels != self.channels() {
+        if x.ty().dtype != DType::U8 || x.ty().shape.last() != Some(&self.channels()) {
             return Err(DataError::Pipeline(format!(
                 "normalise expects u8 with {} channels, and field \"x\" is {}",
                 self.channels(),
@@ -62,7 +61,8 @@ impl Normalise {
     }
 }
 
-/// u8 → f32 by mean and deviation of each channel.
+/// u8 → f32 by mean and deviation of each channel, of an image or of a batch of them: a batch of u8 is a quarter of the
+/// bytes to gather.
 pub fn normalise(how: Normalise) -> impl Map {
     move |mut example: Example, context: &Context| {
         let x = example.get_mut("x")?;
@@ -93,7 +93,8 @@ pub fn contrast(by: f32) -> impl Map {
     }
 }
 
-/// Zeroes in a square of `side` pixels about a random pixel, cut off at the borders. After normalising, zero is the mean.
+/// Zeroes in a square of `side` pixels about a random pixel, cut off at the borders. After normalising, zero is the
+/// mean.
 pub fn cutout(side: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
         let x = example.get_mut("x")?;

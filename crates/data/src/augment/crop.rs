@@ -11,7 +11,7 @@ use crate::tensor::{Example, Tensor};
 /// regions that do not fit, the largest in the middle whose ratio is allowed: torchvision's `RandomResizedCrop`.
 pub fn random_region([height, width]: [usize; 2], area: (f32, f32), ratio: (f32, f32), random: &mut Random) -> Region {
     for _ in 0..10 {
-        let target = (height * width) as f32 * random.range(area.0, area.1);
+        let target = height as f32 * width as f32 * random.range(area.0, area.1);
         let ratio = random.range(ratio.0.ln(), ratio.1.ln()).exp();
         let w = (target * ratio).sqrt().round() as usize;
         let h = (target / ratio).sqrt().round() as usize;
@@ -41,7 +41,7 @@ pub fn random_crop_padded(size: [usize; 2], padding: usize) -> impl Map {
         let spare = |extent: usize, wanted: usize| (extent + 2 * padding).checked_sub(wanted).filter(|_| wanted > 0);
         let (Some(down), Some(across)) = (spare(height, size[0]), spare(width, size[1])) else {
             return Err(DataError::Pipeline(format!(
-                "a window of {}×{} cannot be cut out of an image of {height}×{width} with {padding} pixels of padding; pad more",
+                "{}×{} pixels cannot be cut out of {height}×{width} with {padding} around them; pad more",
                 size[0], size[1]
             )));
         };
@@ -59,7 +59,8 @@ pub fn random_crop_padded(size: [usize; 2], padding: usize) -> impl Map {
     }
 }
 
-/// The window of `size` whose corner stands at `top` and `left`, which may be outside of the image. `out` is zeroes before.
+/// The window of `size` whose corner stands at `top` and `left`, which may be outside of the image. `out` is zeroes
+/// before.
 pub fn crop_padded(
     image: &[u8],
     [height, width]: [usize; 2],

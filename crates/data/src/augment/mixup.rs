@@ -7,8 +7,8 @@ use crate::context::{Context, Random};
 use crate::error::{DataError, Result};
 use crate::tensor::{Example, Tensor};
 
-/// Mixes sample i of a batch with sample n − 1 − i, by a share that is Beta(alpha, alpha) distributed and the same for the
-/// whole batch. `x` is f32 with the samples as its first axis; `y` is i32 `[n]` and becomes f32 `[n, classes]`.
+/// Mixes sample i of a batch with sample n − 1 − i, by a share that is Beta(alpha, alpha) distributed and the same for
+/// the whole batch. `x` is f32 with the samples as its first axis; `y` is i32 `[n]` and becomes f32 `[n, classes]`.
 pub fn mixup(alpha: f32, classes: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
         if !(alpha > 0.0 && alpha.is_finite()) {

@@ -1,7 +1,7 @@
-//! Augmentation as map functions: `x` is an image `[height, width, channels]`, and where `y` is an image of the same height
-//! and width (a mask `[height, width, 1]` or `[height, width]`), geometry moves it alike; class numbers are never mixed.
-//! Every random number comes from the context, so the same seed gives the same images on every number of threads. Each map
-//! function is a thin wrapper of a plain function over slices.
+//! Augmentation as map functions: `x` is an image `[height, width, channels]`, and where `y` is an image of the same
+//! height and width (a mask `[height, width, 1]` or `[height, width]`), geometry moves it alike; class numbers are
+//! never mixed. Every random number comes from the context, so the same seed gives the same images on every number of
+//! threads. Each map function is a thin wrapper of a plain function over slices.
 
 mod colour;
 mod crop;

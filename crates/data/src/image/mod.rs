@@ -46,8 +46,8 @@ pub fn size(bytes: &[u8], place: &dyn Display) -> Result<[usize; 2]> {
     size.map_err(|fault| fault.at(place))
 }
 
-/// A JPEG or PNG as u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent PNG lies on
-/// white; 16 bits a channel become the upper 8.
+/// A JPEG or PNG as u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent PNG
+/// lies on white; 16 bits a channel become the upper 8.
 pub fn decode(bytes: &[u8], channels: Channels, place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
     let image = match Format::of(bytes) {
         Some(Format::Jpeg) => jpeg::decode(bytes, channels, pool),
@@ -57,8 +57,8 @@ pub fn decode(bytes: &[u8], channels: Channels, place: &dyn Display, pool: &Byte
     image.map_err(|fault| fault.at(place))
 }
 
-/// A region of a JPEG or PNG, as [`decode`] makes it, with what of the image had to be decoded: the region alone, or all of
-/// it, and then where the region is.
+/// A region of a JPEG or PNG, as [`decode`] makes it, with what of the image had to be decoded: the region alone, or
+/// all of it, and then where the region is.
 pub fn decode_region(
     bytes: &[u8],
     region: Region,
@@ -66,6 +66,11 @@ pub fn decode_region(
     place: &dyn Display,
     pool: &BytePool,
 ) -> Result<(Tensor, Region)> {
+    let size = size(bytes, place)?;
+    if !region.inside(size) {
+        let [height, width] = size;
+        return Err(DataError::Pipeline(format!("{region:?} is not a part of {place}, which is {height}×{width}")));
+    }
     if let Some(Format::Jpeg) = Format::of(bytes) {
         let part = jpeg::decode_region(bytes, region, channels, pool).map_err(|fault| fault.at(place))?;
         if let Some(part) = part {
@@ -75,8 +80,8 @@ pub fn decode_region(
     Ok((decode(bytes, channels, place, pool)?, region))
 }
 
-/// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as they
-/// are stored.
+/// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as
+/// they are stored.
 pub fn decode_classes(bytes: &[u8], place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
     let image = match Format::of(bytes) {
         Some(Format::Png) => png::decode_classes(bytes, pool),

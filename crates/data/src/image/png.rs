@@ -42,8 +42,8 @@ pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, Fa
     let (colour, depth) = reader.output_color_type();
     if !matches!(colour, ColorType::Grayscale | ColorType::Indexed) || depth == BitDepth::Sixteen {
         return Err(format!(
-            "class numbers need one channel of at most 8 bits, and this PNG is {colour:?} with {depth:?}; save it as grey or \
-             with a palette"
+            "class numbers need one channel of at most 8 bits, and this PNG is {colour:?} with {depth:?}; save it as \
+             grey or with a palette"
         )
         .into());
     }

@@ -1,6 +1,6 @@
-//! Cuts a region out of an image and scales it, in one pass over the rows that it needs: each output row is a weighted sum
-//! of input rows, and each output pixel a weighted sum of that row. The weights are a triangle's, as wide as the step
-//! between input pixels or, where the image shrinks, between output pixels: PIL's `BILINEAR`, TensorFlow's with
+//! Cuts a region out of an image and scales it, in one pass over the rows that it needs: each output row is a weighted
+//! sum of input rows, and each output pixel a weighted sum of that row. The weights are a triangle's, as wide as the
+//! step between input pixels or, where the image shrinks, between output pixels: PIL's `BILINEAR`, TensorFlow's with
 //! `antialias=True`.
 
 use crate::error::Result;

@@ -11,8 +11,8 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// A folder of folders of JPEG and PNG files: the sorted names of the sub-folders are the classes 0, 1, …; files may lie
-/// deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`.
+/// A folder of folders of JPEG and PNG files: the sorted names of the sub-folders are the classes 0, 1, …; files may
+/// lie deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`.
 #[derive(Debug)]
 pub struct ImageFolder {
     files: ImageFiles,

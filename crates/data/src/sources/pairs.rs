@@ -21,8 +21,8 @@ pub enum Masks {
     Classes { count: usize },
 }
 
-/// The images in `images/` and their masks in `masks/`, which have the same names but for the extension. Field `x` is u8
-/// `[height, width, channels]`, `y` is the mask.
+/// The images in `images/` and their masks in `masks/`, which have the same names but for the extension. Field `x` is
+/// u8 `[height, width, channels]`, `y` is the mask.
 #[derive(Debug)]
 pub struct SegmentationPairs {
     root: PathBuf,

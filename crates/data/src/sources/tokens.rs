@@ -1,4 +1,5 @@
-//! Tokens for language models: windows of a long row of tokens, with the same row one further as what is to be predicted.
+//! Tokens for language models: windows of a long row of tokens, with the same row one further as what is to be
+//! predicted.
 
 use std::fs::File;
 use std::io::{BufReader, Read};

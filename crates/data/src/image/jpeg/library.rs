@@ -30,8 +30,8 @@ pub(super) fn decode(bytes: &[u8], header: &Header, channels: Channels, pool: &B
     if straight { Ok(image) } else { to_grey(&image, pool) }
 }
 
-/// More than zune-jpeg 0.5 takes: the coefficients of the whole image where a scan does not hold all of it, a few rows of
-/// units of each component, and copies of what the segments before the scan hold.
+/// More than zune-jpeg 0.5 takes: the coefficients of the whole image where a scan does not hold all of it, a few rows
+/// of units of each component, and copies of what the segments before the scan hold.
 fn working_bytes(header: &Header, file: usize) -> u64 {
     let (across, down) = header.sampling();
     let units_x = header.width.div_ceil(8 * across) as u64;

@@ -1,5 +1,5 @@
-//! JPEG. Baseline files are decoded here, and of them only what is asked for; the others are zune-jpeg's work. A file whose
-//! end is missing is refused before it is decoded, since decoders like to paint the rest grey.
+//! JPEG. Baseline files are decoded here, and of them only what is asked for; the others are zune-jpeg's work. A file
+//! whose end is missing is refused before it is decoded, since decoders like to paint the rest grey.
 
 mod baseline;
 mod header;
@@ -28,7 +28,7 @@ pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Resul
     orient::orient(image, header.orientation, pool)
 }
 
-/// Only a region; none where the file has to be decoded as a whole.
+/// Only a region, which lies inside; none where the file has to be decoded as a whole.
 pub(super) fn decode_region(
     bytes: &[u8],
     region: Region,
@@ -36,7 +36,7 @@ pub(super) fn decode_region(
     pool: &BytePool,
 ) -> Result<Option<Tensor>, Fault> {
     let header = Header::read(bytes)?;
-    if header.orientation != Orientation::UPRIGHT || !region.inside([header.height, header.width]) {
+    if header.orientation != Orientation::UPRIGHT {
         return Ok(None);
     }
     header.check_end(bytes)?;

@@ -1,5 +1,5 @@
-//! Arrays of numpy: NPY files, and the members of NPZ files. Rows are read from where they lie in the file; what has no such
-//! place (compressed members, Fortran order) is held in the pool as a whole, or refused where it has no room.
+//! Arrays of numpy: NPY files, and the members of NPZ files. Rows are read from where they lie in the file; what has no
+//! such place (compressed members, Fortran order) is held in the pool as a whole, or refused where it has no room.
 
 mod element;
 mod header;
@@ -56,10 +56,8 @@ impl Arrays {
             };
             Arrays::of(wanted.iter().map(open).collect::<Result<_>>()?, lease, file_print(path)?)
         });
-        let what = format!(
-            "{}: its compressed arrays are held as a whole (np.savez instead of savez_compressed leaves them on disk), which",
-            path.display()
-        );
+        let what =
+            format!("{}: compressed arrays are held as a whole (np.savez leaves them on disk), which", path.display());
         while_opening(what, pool, opened)
     }
 

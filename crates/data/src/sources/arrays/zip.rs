@@ -1,5 +1,5 @@
-//! As much of ZIP as numpy writes: stored and deflated members, with the 64-bit fields of large files. The central directory
-//! is what counts; a stored member is read where it lies.
+//! As much of ZIP as numpy writes: stored and deflated members, with the 64-bit fields of large files. The central
+//! directory is what counts; a stored member is read where it lies.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

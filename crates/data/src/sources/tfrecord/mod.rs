@@ -1,5 +1,6 @@
-//! TFRecord files of `tf.train.Example`. Opening walks over the lengths of all records and checks their checksums; reading
-//! a record checks that of its data. Compressed files are refused: their records have no places that can be read.
+//! TFRecord files of `tf.train.Example`. Opening walks over the lengths of all records and checks their checksums;
+//! reading a record checks that of its data. Compressed files are refused: their records have no places that can be
+//! read.
 
 mod feature;
 mod proto;

@@ -1,5 +1,5 @@
-//! As much of the protobuf wire format as `tf.train.Example` needs. Nothing is copied: all that is found points into the
-//! record.
+//! As much of the protobuf wire format as `tf.train.Example` needs. Nothing is copied: all that is found points into
+//! the record.
 
 /// The values of one feature.
 #[derive(Clone, Copy, Debug)]

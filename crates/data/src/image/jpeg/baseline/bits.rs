@@ -26,8 +26,8 @@ impl<'a> Bits<'a> {
         }
         if let Some(&[a, b, c, d, e, f, g, h]) = self.data.get(self.at..self.at + 8) {
             let next = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-            // Whether a byte of it is 0xff: then the byte of the complement is 0, and only of such does this subtraction
-            // borrow first.
+            // Whether a byte of it is 0xff: then the byte of the complement is 0, and only of such does this
+            // subtraction borrow first.
             if (!next).wrapping_sub(0x0101_0101_0101_0101) & next & 0x8080_8080_8080_8080 == 0 {
                 self.word |= next >> self.have;
                 self.at += ((63 - self.have) / 8) as usize;

@@ -1,5 +1,5 @@
-//! Planes → pixels: colour planes of half the size are drawn out with weights of 3/4 and 1/4, as libjpeg does by default,
-//! and YCbCr becomes RGB.
+//! Planes → pixels: colour planes of half the size are drawn out with weights of 3/4 and 1/4, as libjpeg does by
+//! default, and YCbCr becomes RGB.
 
 use std::ops::Range;
 
@@ -48,7 +48,14 @@ impl Scratch {
 
 wide! {
     /// One row of RGB, of the pixels from `left` on. `half` says whether colours are halved across and down.
-    pub fn rgb_row(planes: &[Plane; 3], half: (bool, bool), y: usize, left: usize, scratch: &mut Scratch, out: &mut [u8]) {
+    pub fn rgb_row(
+        planes: &[Plane; 3],
+        half: (bool, bool),
+        y: usize,
+        left: usize,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) {
         let width = out.len() / 3;
         let luma = planes[0].row(y as isize);
         let luma = &luma[left - planes[0].left..][..width];
@@ -100,8 +107,8 @@ fn full_row<'a>(
     &out[pixels.start % 2..][..pixels.len()]
 }
 
-/// By the fixed-point weights of JFIF, rounded to the nearest. In steps, first the colours, then their places: so the compiler
-/// vectorises the first, which is all the arithmetic.
+/// By the fixed-point weights of JFIF, rounded to the nearest. In steps, first the colours, then their places: so the
+/// compiler vectorises the first, which is all the arithmetic.
 #[inline(always)]
 fn convert(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
     const STEP: usize = 64;

@@ -10,15 +10,16 @@ const LOOK: u32 = 10;
 pub(super) struct Table {
     /// By the next bits.
     entries: [Entry; 1 << LOOK],
-    /// For longer codes: the first code beyond those of each length, aligned to 16 bits, and what to add to get its place.
+    /// For longer codes: the first code beyond those of each length, aligned to 16 bits, and what to add to get its
+    /// place.
     beyond: [u32; 18],
     offset: [i32; 17],
     symbols: [u8; 256],
 }
 
-/// What the next bits mean, in one word: the coefficient (16 bits) where it is whole; the symbol, which is zeroes before the
-/// coefficient (4) and the size of what follows the code (4); whether it is whole (1); bits to skip (7), where 0 is a code too
-/// long for the look-up.
+/// What the next bits mean, in one word: the coefficient (16 bits) where it is whole; the symbol, which is zeroes
+/// before the coefficient (4) and the size of what follows the code (4); whether it is whole (1); bits to skip (7),
+/// where 0 is a code too long for the look-up.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Entry(u32);
 

@@ -1,5 +1,5 @@
-//! The inverse cosine transform of a block, in f32: down the columns, with rows and columns exchanged, and again. Without fused
-//! operations, so that every machine has the same bits.
+//! The inverse cosine transform of a block, in f32: down the columns, with rows and columns exchanged, and again.
+//! Without fused operations, so that every machine has the same bits.
 
 use crate::simd::Four;
 

@@ -1,6 +1,6 @@
-//! Our own decoder for what most JPEGs are: Huffman-coded, one scan, YCbCr or grey. It decodes a part of an image: codes are
-//! read from the start to the part's last row, but only what lies in the part becomes pixels. Everything else is the
-//! library's.
+//! Our own decoder for what most JPEGs are: Huffman-coded, one scan, YCbCr or grey. It decodes a part of an image:
+//! codes are read from the start to the part's last row, but only what lies in the part becomes pixels. Everything else
+//! is the library's.
 
 mod bits;
 mod colour;
