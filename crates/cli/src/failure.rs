@@ -192,6 +192,8 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
         Some(TrainError::Exec(e)) => return of_device(e),
         Some(
             TrainError::RunExists { .. }
+            | TrainError::Foreign { .. }
+            | TrainError::NoFolder { .. }
             | TrainError::NoRun { .. }
             | TrainError::Busy { .. }
             | TrainError::NoMetric { .. }

@@ -9,7 +9,7 @@ use memfit::exec::Executor;
 use memfit::exec::weights::Match;
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
-use memfit::train::run_dir::{Which, read};
+use memfit::train::run_dir::{CLASSES, RUN_FILE, Which, read};
 use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
 use crate::data::Opened;
@@ -17,11 +17,6 @@ use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::run::{Facts, Run, read_file};
 use crate::spec::{Said, Spec};
-
-const RUN_FILE: &str = "run.toml";
-const CLASSES: &str = "classes.txt";
-/// Parameters and running statistics of the best checkpoint.
-pub const WEIGHTS: &str = "weights.safetensors";
 
 /// A folder under runs/ that is not there yet.
 pub fn free(name: &str) -> Result<PathBuf> {

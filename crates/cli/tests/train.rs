@@ -125,6 +125,27 @@ fn a_damaged_checkpoint_is_named_with_the_cure() {
 }
 
 #[test]
+fn the_folder_of_a_run_takes_nothing_from_anybody() {
+    let scratch = Scratch::new("foreign");
+    for name in ["run.toml", "classes.txt", "weights.safetensors", "step-00000001-0123456789abcdef.safetensors"] {
+        let file = scratch.write(&format!("with-{name}/{name}"), "mine");
+        let folder = scratch.path(&format!("with-{name}"));
+        for _ in 0..2 {
+            check_error(&["train", "--steps", "1", "--out", &folder], 2, &[name, "another folder", "--out"]);
+        }
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "mine");
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1);
+    }
+    check_error(&["train", "--steps", "1", "--out", &scratch.write("file", "mine")], 2, &["is a file", "--out"]);
+    // What a run never writes is nothing to it.
+    let others = ["notes.tmp", "step-1.safetensors", "photos.toml", "run.toml.tmp", "step-best.safetensors"];
+    let files = others.map(|name| scratch.write(&format!("other/{name}"), "mine"));
+    assert!(memfit(&["train", "--steps", "1", "--out", &scratch.path("other")]).status.success());
+    assert!(memfit(&["train", "--steps", "2", "--resume", &scratch.path("other")]).status.success());
+    files.iter().for_each(|f| assert_eq!(std::fs::read_to_string(f).expect(f), "mine"));
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [

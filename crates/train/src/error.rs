@@ -72,6 +72,10 @@ pub enum TrainError {
     OtherDevice { problem: String },
     #[error("{} holds a run already; resume it or give another folder", folder.display())]
     RunExists { folder: PathBuf },
+    #[error("{} is not of a run, which would write over it; keep the run in another folder: --out", path.display())]
+    Foreign { path: PathBuf },
+    #[error("{} is a file or lies in one, but a run needs a folder; give another with --out", path.display())]
+    NoFolder { path: PathBuf },
     #[error("there is no run in {} to go on with; start one there", folder.display())]
     NoRun { folder: PathBuf },
     #[error("another process trains in {}; wait for it or give another folder", folder.display())]

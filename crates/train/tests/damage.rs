@@ -119,6 +119,9 @@ fn a_run_goes_on_with_as_many_threads_as_it_had() {
     let saved = run_dir::read(&folder, Which::Last).unwrap();
     let more = CpuExecutor::new(2).unwrap();
     let error = Session::resume(more, &saved).err().expect("its scratch is for one thread").to_string();
-    assert!(error.contains("bytes of scratch on this device") && error.contains("with as many threads, as it had"), "{error}");
+    assert!(
+        error.contains("bytes of scratch on this device") && error.contains("with as many threads, as it had"),
+        "{error}"
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }

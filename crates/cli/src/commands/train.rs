@@ -9,7 +9,7 @@ use memfit::exec::weights::Match;
 use memfit::ir::op::StateClass;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::bytes::Bytes;
-use memfit::train::run_dir::{RunDir, Which};
+use memfit::train::run_dir::{RunDir, WEIGHTS, Which};
 use memfit::train::{
     Decay, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Scores,
     Task, Why, fit,
@@ -61,7 +61,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     if outcome.why == Why::Interrupted {
         return Err(Interrupted { folder, saved: outcome.saved }.into());
     }
-    let weights = folder.join(run_dir::WEIGHTS);
+    let weights = folder.join(WEIGHTS);
     run_dir::export(&folder, session, &weights)?;
     let peak_host = pool.high_water();
     let end = End { run, folder: &folder, outcome: &outcome, arena: session.plan().arena_bytes(), peak_host };
@@ -341,7 +341,7 @@ impl End<'_> {
         let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
         say!("{steps} steps in {seconds:.1} s{result}");
         say!("memory: {} arena + {} data pipeline{resident}", Bytes(self.arena), Bytes(self.peak_host));
-        say!("run: {run_dir}  (memfit eval | predict {run_dir}, weights in {})", run_dir::WEIGHTS);
+        say!("run: {run_dir}  (memfit eval | predict {run_dir}, weights in {})", WEIGHTS);
     }
 }
 
