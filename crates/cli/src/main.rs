@@ -13,6 +13,7 @@ mod progress;
 mod resident;
 mod run;
 mod run_dir;
+mod same_data;
 mod say;
 mod show;
 mod signals;

@@ -16,6 +16,7 @@ use crate::data::Opened;
 use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::run::{Facts, Run, read_file};
+use crate::same_data;
 use crate::spec::{Said, Spec};
 
 /// A folder under runs/ that is not there yet.
@@ -50,7 +51,15 @@ pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Resul
     }
     write(&folder.join(RUN_FILE), &said.to_toml())?;
     let escaped: Vec<String> = opened.classes.iter().map(|c| c.escape_default().to_string()).collect();
-    write(&folder.join(CLASSES), &(escaped.join("\n") + "\n"))
+    let lines: String = escaped.iter().map(|c| format!("{c}\n")).collect();
+    write(&folder.join(CLASSES), &lines)?;
+    same_data::write_down(folder, opened)
+}
+
+/// What the classes of a run are called; nothing where they have no names.
+pub fn classes(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
+    names.lines().map(unescape).collect()
 }
 
 /// What was said about the run of a folder.
@@ -100,8 +109,7 @@ impl Trained {
                 "{name} has {found} of the model's {needed} weights; was {RUN_FILE} changed?"
             )));
         }
-        let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
-        let classes = names.lines().map(unescape).collect();
+        let classes = classes(folder);
         Ok(Trained { spec, classes, session, step: saved.checkpoint.step, run })
     }
 

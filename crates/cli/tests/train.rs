@@ -6,6 +6,10 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+#[path = "../../../examples/pictures/draw.rs"]
+#[allow(dead_code)]
+mod draw;
+
 use common::{Scratch, check_error, command, event, events, memfit, stdout};
 use serde_json::Value;
 
@@ -143,6 +147,40 @@ fn the_folder_of_a_run_takes_nothing_from_anybody() {
     assert!(memfit(&["train", "--steps", "1", "--out", &scratch.path("other")]).status.success());
     assert!(memfit(&["train", "--steps", "2", "--resume", &scratch.path("other")]).status.success());
     files.iter().for_each(|f| assert_eq!(std::fs::read_to_string(f).expect(f), "mine"));
+}
+
+/// A folder of pictures, a folder of it for each class.
+fn pictures(scratch: &Scratch, name: &str, classes: &[&str], each: usize) {
+    for (class, n) in classes.iter().flat_map(|c| (0..each).map(move |n| (c, n))) {
+        let (image, _) = draw::picture(draw::Shape::from_name("disc").expect("a shape"), 16, &format!("{class}{n}"));
+        let path = scratch.write(&format!("{name}/{class}/{n}.png"), "");
+        draw::write_png(std::path::Path::new(&path), &image, 16, 3).expect("a picture");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_data_that_it_began_with() {
+    let scratch = Scratch::new("same");
+    pictures(&scratch, "data", &["cat", "dog"], 10);
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    let args = ["--model", "digits", "--input", "8x8x3", "--data", &data, "--batch", "4", "--steps", "2"];
+    let output = memfit(&[&["train", "--out", &run], &args[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let resume = |steps: &str| events(&["train", "--resume", &run, "--steps", steps]);
+    let changed = |events: &[Value]| events.iter().any(|e| e["event"] == "data_changed");
+    let (code, events) = resume("3");
+    assert!(code == 0 && !changed(&events), "{events:?}");
+    // The same names, other files.
+    let mut bytes = std::fs::read(scratch.path("data/cat/0.png")).expect("a picture");
+    bytes.extend([0; 4]);
+    scratch.write("data/cat/0.png", bytes);
+    let (code, events) = resume("4");
+    assert!(code == 0 && changed(&events), "{events:?}");
+    pictures(&scratch, "data", &["dog"], 20);
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back"]);
+    pictures(&scratch, "data", &["emu"], 1);
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["classes", "\"emu\" is new", "another run"]);
+    check_error(&["eval", &run], 4, &["classes", "\"emu\" is new"]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::args::EvalArgs;
 use crate::data::{self, HOST_BUDGET};
 use crate::failure::usage;
 use crate::run_dir::Trained;
+use crate::same_data;
 use crate::say::say;
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
@@ -25,7 +26,11 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let pool = BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET));
     let opened = match &args.data {
         Some(path) => data::open_alone(&spec, path, &trained.classes, &pool)?,
-        None => data::open(&spec, &pool)?,
+        None => {
+            let opened = data::open(&spec, &pool)?;
+            same_data::check_classes(&args.run_dir, &opened.classes)?;
+            opened
+        }
     };
     let Some(test) = &opened.test else {
         return Err(usage("this run has no test set; give one with --data PATH"));

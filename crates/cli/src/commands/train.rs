@@ -24,6 +24,7 @@ use crate::planning::{self, Planned};
 use crate::resident;
 use crate::run::{Run, TrainRun};
 use crate::run_dir;
+use crate::same_data;
 use crate::say::say;
 use crate::signals::Signals;
 
@@ -33,6 +34,9 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
     let pool = BytePool::new(host);
     let opened = data::open(&run.spec, &pool)?;
+    if let Some(folder) = &run.resume {
+        same_data::check(folder, &opened, run.run.json)?;
+    }
     check(run, &opened)?;
     let executor = CpuExecutor::new(run.run.threads)?;
     if run.below_free_tools {
