@@ -62,6 +62,11 @@ pub fn classes(folder: &Path) -> Vec<String> {
     names.lines().map(unescape).collect()
 }
 
+/// Writes down what was changed on resumption, so that it holds the next time too.
+pub fn describe_again(folder: &Path, said: &Said) -> Result<()> {
+    write(&folder.join(RUN_FILE), &said.to_toml())
+}
+
 /// What was said about the run of a folder.
 pub fn said(folder: &Path) -> Result<Said> {
     let path = folder.join(RUN_FILE);

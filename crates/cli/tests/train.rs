@@ -184,6 +184,23 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
 }
 
 #[test]
+fn what_a_resumption_changes_holds_for_the_next() {
+    let scratch = Scratch::new("changed");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "3", "--out", &run]).status.success());
+    assert!(memfit(&["train", "--resume", &run, "--steps", "5", "--lr", "0.5"]).status.success());
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
+    assert!(text.contains("steps = 5") && text.contains("lr = 0.5"), "{text}");
+    let (code, events) = events(&["train", "--resume", &run, "--steps", "7", "--host-budget", "64MiB"]);
+    let rates: Vec<f64> = events.iter().filter(|e| e["event"] == "step").filter_map(|e| e["lr"].as_f64()).collect();
+    assert_eq!((code, rates), (0, vec![0.5, 0.5]));
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
+    assert!(text.contains("host_budget = \"64MiB\""), "{text}");
+    // A rate at which nothing is a number any more: what is advised is what --resume takes.
+    check_error(&["train", "--resume", &run, "--steps", "60", "--lr", "1e30"], 4, &["resume it with a smaller --lr"]);
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [

@@ -150,6 +150,7 @@ fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start>
     let labels = planning::labels(&run.run, &executor, saved.plan.plan.micro_batch)?;
     planning::check_labels(&run.run, &saved.plan, &labels, &folder.display().to_string())?;
     let session = Session::resume(executor, &saved)?;
+    run_dir::describe_again(folder, &run.said)?;
     let planned = Planned::of_file(session.plan().clone(), folder.display().to_string());
     print(run, &planned);
     if !run.run.json {
