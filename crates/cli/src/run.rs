@@ -68,9 +68,11 @@ impl TrainRun {
         };
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         if let Some(epochs) = args.epochs {
+            said.forget("train", "steps");
             said.say("--epochs", "train", "epochs", count(epochs));
         }
         if let Some(steps) = args.steps {
+            said.forget("train", "epochs");
             said.say("--steps", "train", "steps", count(steps));
         }
         if let Some(out) = &args.out {

@@ -49,7 +49,7 @@ fn a_run_that_is_stopped_goes_on_to_the_same_bits() {
     let train = |args: &[&str]| memfit(&[&["train"], args].concat());
     assert!(train(&["--epochs", "3", "--out", &scratch.path("whole")]).status.success());
     // In the middle of an epoch, and then at the end of one.
-    assert!(train(&["--steps", "50", "--epochs", "3", "--out", &scratch.path("parts")]).status.success());
+    assert!(train(&["--steps", "50", "--out", &scratch.path("parts")]).status.success());
     assert!(train(&["--resume", &scratch.path("parts"), "--steps", "88"]).status.success());
     assert!(train(&["--resume", &scratch.path("parts"), "--steps", "132"]).status.success());
     assert!(states(&scratch, "whole") == states(&scratch, "parts"));
@@ -82,9 +82,7 @@ fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
     let first = events.iter().find(|e| e["event"] == "step").expect("it goes on");
     assert_eq!((code, first["step"].as_u64()), (0, Some(stopped)));
     let whole = scratch.path("whole");
-    assert!(
-        memfit(&["train", "--epochs", "500", "--steps", &(stopped + 5).to_string(), "--out", &whole]).status.success()
-    );
+    assert!(memfit(&["train", "--steps", &(stopped + 5).to_string(), "--out", &whole]).status.success());
     assert!(states(&scratch, "whole") == states(&scratch, "run"));
 }
 
@@ -198,6 +196,24 @@ fn what_a_resumption_changes_holds_for_the_next() {
     assert!(text.contains("host_budget = \"64MiB\""), "{text}");
     // A rate at which nothing is a number any more: what is advised is what --resume takes.
     check_error(&["train", "--resume", &run, "--steps", "60", "--lr", "1e30"], 4, &["resume it with a smaller --lr"]);
+}
+
+#[test]
+fn epochs_and_steps_take_each_others_place() {
+    let scratch = Scratch::new("length");
+    let (by_steps, by_epochs) = ("[train]\nsteps = 3\nbatch = 256", "[train]\nepochs = 9\nbatch = 256");
+    for (text, typed, steps) in [(by_steps, ["--epochs", "1"], 5), (by_epochs, ["--steps", "2"], 2)] {
+        let file = scratch.write("run.toml", text);
+        let run = scratch.path(typed[0]);
+        let (code, first) = events(&[&["train", &file, "--out", &run], &typed[..]].concat());
+        assert_eq!((code, &last(&first, "done")["steps"]), (0, &steps.into()), "{text}");
+        // The same of a run that goes on.
+        let (code, second) = events(&["train", "--resume", &run, "--steps", "6"]);
+        assert_eq!((code, &last(&second, "done")["steps"]), (0, &6.into()));
+        let (code, third) = events(&["train", "--resume", &run, "--epochs", "2"]);
+        assert_eq!((code, &last(&third, "done")["steps"]), (0, &10.into()));
+    }
+    check_error(&["train", "--epochs", "1", "--steps", "1"], 2, &["--epochs", "--steps"]);
 }
 
 #[test]

@@ -60,6 +60,13 @@ impl Said {
         }
     }
 
+    /// Takes back what the file said.
+    pub fn forget(&mut self, section: &str, key: &str) {
+        if let Some(Value::Table(keys)) = self.table.get_mut(section) {
+            keys.remove(key);
+        }
+    }
+
     /// As a run file that says the same from anywhere.
     pub fn to_toml(&self) -> String {
         let mut table = self.table.clone();
@@ -89,6 +96,9 @@ impl Said {
             for (name, value) in keys {
                 self.read_key(section, name, value, &mut spec)?;
             }
+        }
+        if spec.train.epochs.is_some() && spec.train.steps.is_some() {
+            return Err("train.epochs and train.steps both say how long to train; leave one of them out".into());
         }
         Ok(spec)
     }
@@ -287,6 +297,7 @@ mod tests {
             ("[memory]\nbudget = -5", "memory.budget must be a size, but is -5"),
             ("[data]\nhold_out = 1.0", "data.hold_out must be a number from 0 to less than 1"),
             ("[data]\naugment = [\"flip\", 3]", "data.augment must be a list of texts"),
+            ("[train]\nepochs = 3\nsteps = 4", "train.epochs and train.steps both say how long"),
             ("[train]\nbatch = 3\nbatch = 4", "duplicate key"),
             ("[train\nbatch = 3", "line 1"),
         ] {
