@@ -9,7 +9,7 @@ use memfit::exec::Executor;
 use memfit::exec::weights::Match;
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
-use memfit::train::run_dir::{CLASSES, RUN_FILE, Which, read};
+use memfit::train::run_dir::{CLASSES, RUN_FILE, read_best};
 use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
 use crate::data::Opened;
@@ -96,7 +96,7 @@ impl Trained {
         }
         let spec = said.spec().map_err(usage)?;
         let run = Run::new(&spec, &Facts::default(), json)?;
-        let saved = read(folder, Which::Best).or_else(|_| read(folder, Which::Last))?;
+        let saved = read_best(folder)?;
         let executor = CpuExecutor::new(run.threads)?;
         let batch = batch.unwrap_or(run.request.batch);
         let request = Request { micro_batch: MicroBatch::Off, budget: None, batch, ..run.request.clone() };
@@ -154,14 +154,14 @@ fn unescape(line: &str) -> String {
     text
 }
 
-/// Writes the weights of the best checkpoint, or those of the session where there is none.
-pub fn export(folder: &Path, session: &mut Session<CpuExecutor>, path: &Path) -> Result<()> {
-    if let Ok(best) = read(folder, Which::Best)
-        && best.checkpoint.step != session.steps()
-    {
+/// Writes the weights of the best checkpoint, or those of the session where there is none; says of which step they are.
+pub fn export(folder: &Path, session: &mut Session<CpuExecutor>, path: &Path) -> Result<u32> {
+    let best = read_best(folder)?;
+    if best.checkpoint.step != session.steps() {
         session.load_weights(best.tensors(), Match::Common)?;
     }
-    Ok(session.save_weights(path)?)
+    session.save_weights(path)?;
+    Ok(best.checkpoint.step)
 }
 
 #[cfg(test)]

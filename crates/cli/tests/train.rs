@@ -217,6 +217,21 @@ fn epochs_and_steps_take_each_others_place() {
 }
 
 #[test]
+fn a_damaged_best_is_never_replaced_by_the_last_in_silence() {
+    let scratch = Scratch::new("best");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "3", "--out", &run]).status.success());
+    let json = scratch.path("run/best.json");
+    let text = std::fs::read_to_string(&json).expect("a checkpoint");
+    std::fs::write(&json, &text[..text.len() / 2]).expect("it can be damaged");
+    check_error(&["eval", &run], 4, &["best.json", "last.json (step 3) is intact", "remove best.json"]);
+    let picture = scratch.write("8.png", "");
+    check_error(&["predict", &run, &picture], 4, &["best.json", "remove best.json"]);
+    std::fs::remove_file(&json).expect("it is there");
+    assert_eq!(event(&["eval", &run])["step"], 3);
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [

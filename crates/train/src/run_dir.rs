@@ -206,12 +206,13 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
         Err(unread) => unread,
     };
     let other = read_whole(folder, which.other());
-    let intact = match &other {
-        Ok(saved) => {
-            Some(format!("{} (step {}) is intact: resume from it", which.other().file_name(), saved.checkpoint.step))
+    let intact = other.as_ref().ok().map(|saved| {
+        let (name, step) = (which.other().file_name(), saved.checkpoint.step);
+        match which {
+            Which::Last => format!("{name} (step {step}) is intact: resume from it"),
+            Which::Best => format!("{name} (step {step}) is intact: remove {} to use that", which.file_name()),
         }
-        Err(_) => None,
-    };
+    });
     match (unread, intact) {
         (Unread::Absent, None) => match other {
             Err(Unread::Damaged(damage)) => Err(damage.error("start anew in another folder".into())),
@@ -221,6 +222,15 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
             Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
         }
         (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
+    }
+}
+
+/// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
+/// another model.
+pub fn read_best(folder: &Path) -> Result<Saved> {
+    match read_json(folder, Which::Best) {
+        Err(Unread::Absent) => read(folder, Which::Last),
+        Ok(_) | Err(Unread::Damaged(_)) => read(folder, Which::Best),
     }
 }
 
