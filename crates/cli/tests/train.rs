@@ -33,6 +33,13 @@ fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
     // The same model from its folder: the best checkpoint, so at least as good.
     let judged = event(&["eval", &scratch.path("run")]);
     assert!(judged["scores"]["accuracy"].as_f64() >= done["test_accuracy"].as_f64(), "{judged}");
+    // Which is what the end told.
+    assert_eq!(done["best"]["metric"], "accuracy");
+    assert_eq!((&done["best"]["value"], &done["best"]["step"]), (&judged["scores"]["accuracy"], &judged["step"]));
+    let told = stdout(&memfit(&["train", "--resume", &scratch.path("run")]));
+    let accuracy = judged["scores"]["accuracy"].as_f64().expect("a number") * 100.0;
+    let best = format!("best: accuracy {accuracy:.2} % at step {}, in weights.safetensors", judged["step"]);
+    assert!(told.contains(&best), "{told}");
 }
 
 /// All states of the last checkpoint of a run.

@@ -66,9 +66,10 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
         return Err(Interrupted { folder, saved: outcome.saved }.into());
     }
     let weights = folder.join(WEIGHTS);
-    run_dir::export(&folder, session, &weights)?;
-    let peak_host = pool.high_water();
-    let end = End { run, folder: &folder, outcome: &outcome, arena: session.plan().arena_bytes(), peak_host };
+    let step = run_dir::export(&folder, session, &weights)?;
+    let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
+    let (arena, peak_host) = (session.plan().arena_bytes(), pool.high_water());
+    let end = End { run, folder: &folder, outcome: &outcome, best, arena, peak_host };
     end.tell(started);
     Ok(())
 }
@@ -312,11 +313,40 @@ pub fn scores(s: &Scores) -> Value {
     all.into()
 }
 
+/// Of the watched metric, and the step of the weights that are kept for it.
+struct Best {
+    metric: Metric,
+    value: f64,
+    step: u32,
+}
+
+impl Best {
+    fn words(&self) -> String {
+        let (name, value) = (metric_words(self.metric), self.value);
+        match self.metric {
+            Metric::Accuracy | Metric::Top5 => format!("{name} {:.2} %", value * 100.0),
+            Metric::Perplexity => format!("{name} {value:.2}"),
+            Metric::Loss | Metric::MeanIou => format!("{name} {value:.4}"),
+        }
+    }
+}
+
+fn metric_words(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Loss => "test loss",
+        Metric::Accuracy => "accuracy",
+        Metric::Top5 => "top 5",
+        Metric::MeanIou => "mean IoU",
+        Metric::Perplexity => "perplexity",
+    }
+}
+
 /// What is told at the end.
 struct End<'a> {
     run: &'a TrainRun,
     folder: &'a Path,
     outcome: &'a Outcome,
+    best: Option<Best>,
     arena: u64,
     peak_host: u64,
 }
@@ -328,12 +358,14 @@ impl End<'_> {
         let judged = evaluation.as_ref().map(|e| &e.scores);
         let run_dir = self.folder.display().to_string();
         if self.run.run.json {
+            let best = self.best.as_ref();
+            let best = best.map(|b| json!({ "metric": b.metric.name(), "value": b.value, "step": b.step }));
             let is_classes = self.run.run.model.task() == ModelTask::Classes;
             say!(
                 "{}",
                 json!({ "event": "done", "steps": steps, "seconds": seconds, "early_stop": *why == Why::NoBetter,
                         "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
-                        "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
+                        "best": best, "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count, "run_dir": run_dir })
             );
             return;
@@ -345,8 +377,11 @@ impl End<'_> {
         let result = judged.map_or(String::new(), |s| format!(": {}", words(s, self.run.run.model.task())));
         let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
         say!("{steps} steps in {seconds:.1} s{result}");
+        if let Some(best) = &self.best {
+            say!("best: {} at step {}, in {WEIGHTS}", best.words(), best.step);
+        }
         say!("memory: {} arena + {} data pipeline{resident}", Bytes(self.arena), Bytes(self.peak_host));
-        say!("run: {run_dir}  (memfit eval | predict {run_dir}, weights in {})", WEIGHTS);
+        say!("run: {run_dir}  (memfit eval | predict {run_dir})");
     }
 }
 
