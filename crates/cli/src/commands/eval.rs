@@ -7,7 +7,7 @@ use memfit::data::{BytePool, LoadOptions, OnBad};
 use memfit::train::evaluate;
 use serde_json::json;
 
-use super::train::{scores, task, words};
+use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
 use crate::data::{self, HOST_BUDGET};
 use crate::failure::usage;
@@ -35,7 +35,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let Some(test) = &opened.test else {
         return Err(usage("this run has no test set; give one with --data PATH"));
     };
-    let count = test.len();
+    let samples = test.len();
     let opened = data::Opened { train: Arc::clone(test), ..opened };
     let batch = trained.session.plan().micro_batch;
     let datasets = data::datasets(&opened, &trained.run, &spec, batch)?;
@@ -43,14 +43,18 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
     let Some(test) = &datasets.test else { return Err(usage("there is nothing to evaluate")) };
     let judged = evaluate(&mut trained.session, test, task(&trained.run), options)?;
+    let left_out = &judged.left_out;
+    let count = (samples as u64).saturating_sub(left_out.count);
     if json {
         let run_dir = args.run_dir.display().to_string();
         say!(
             "{}",
-            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count, "scores": scores(&judged) })
+            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count,
+                    "skipped_samples": left_out.count, "scores": scores(&judged.scores) })
         );
     } else {
-        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged, trained.run.model.task()));
+        tell_left_out(left_out, "test");
+        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged.scores, trained.run.model.task()));
     }
     Ok(())
 }

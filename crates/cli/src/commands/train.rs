@@ -353,7 +353,7 @@ struct End<'a> {
 
 impl End<'_> {
     fn tell(&self, started: Instant) {
-        let Outcome { why, steps, evaluation, left_out, .. } = self.outcome;
+        let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = self.outcome;
         let seconds = started.elapsed().as_secs_f64();
         let judged = evaluation.as_ref().map(|e| &e.scores);
         let run_dir = self.folder.display().to_string();
@@ -366,14 +366,16 @@ impl End<'_> {
                 json!({ "event": "done", "steps": steps, "seconds": seconds, "early_stop": *why == Why::NoBetter,
                         "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
                         "best": best, "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
-                        "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count, "run_dir": run_dir })
+                        "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
+                        "skipped_test_samples": test_left_out.count, "run_dir": run_dir })
             );
             return;
         }
         if *why == Why::NoBetter {
             say!("stopped early: nothing better for {} evaluations", self.run.spec.train.patience.unwrap_or(0));
         }
-        tell_left_out(left_out);
+        tell_left_out(left_out, "training");
+        tell_left_out(test_left_out, "test");
         let result = judged.map_or(String::new(), |s| format!(": {}", words(s, self.run.run.model.task())));
         let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
         say!("{steps} steps in {seconds:.1} s{result}");
@@ -385,9 +387,9 @@ impl End<'_> {
     }
 }
 
-pub fn tell_left_out(left_out: &Skipped) {
+pub fn tell_left_out(left_out: &Skipped, set: &str) {
     if left_out.count > 0 {
-        say!("{} samples could not be read and were left out:", left_out.count);
+        say!("{} samples of the {set} set could not be read and were left out:", left_out.count);
         left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
     }
 }
