@@ -68,7 +68,18 @@ fn a_run_that_is_stopped_goes_on_to_the_same_bits() {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
-    let scratch = Scratch::new("interrupted");
+    check_interrupted("interrupted", rustix::process::Signal::INT);
+}
+
+#[cfg(unix)]
+#[test]
+fn so_is_one_whose_terminal_was_closed() {
+    check_interrupted("hung-up", rustix::process::Signal::HUP);
+}
+
+#[cfg(unix)]
+fn check_interrupted(name: &str, signal: rustix::process::Signal) {
+    let scratch = Scratch::new(name);
     let folder = scratch.path("run");
     let mut child = command(&["train", "--epochs", "500", "--json", "--out", &folder])
         .stdout(Stdio::piped())
@@ -79,7 +90,7 @@ fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
     let steps = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""))).take(20);
     assert_eq!(steps.count(), 20);
     let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    rustix::process::kill_process(id, signal).expect("it runs");
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     let error: Value = serde_json::from_str(rest.last().expect("it says something")).expect("it is JSON");
