@@ -19,6 +19,7 @@ mod show;
 mod signals;
 mod spec;
 mod table;
+mod weights;
 
 use std::process::ExitCode;
 

@@ -34,8 +34,8 @@ pub fn free(name: &str) -> Result<PathBuf> {
     unreachable!("there are enough numbers")
 }
 
-/// Writes down what the run is: with what the data said, so that it needs them no more.
-pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Result<()> {
+/// The text of a run's file: with what the data said, so that it needs them no more.
+pub fn text(said: &Said, run: &Run) -> Result<String> {
     let mut said = said.clone();
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     said.set("model", "name", run.name.as_str());
@@ -49,7 +49,17 @@ pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Resul
     if let Some(budget) = run.request.budget {
         said.set("memory", "budget", i64::try_from(budget).unwrap_or(i64::MAX));
     }
-    write(&folder.join(RUN_FILE), &said.to_toml())?;
+    Ok(said.to_toml())
+}
+
+/// Whether the folder's run was begun with the same words.
+pub fn is_of(folder: &Path, text: &str) -> bool {
+    std::fs::read_to_string(folder.join(RUN_FILE)).is_ok_and(|t| t == text)
+}
+
+/// Writes down what the run is.
+pub fn describe(folder: &Path, text: &str, opened: &Opened) -> Result<()> {
+    write(&folder.join(RUN_FILE), text)?;
     let escaped: Vec<String> = opened.classes.iter().map(|c| c.escape_default().to_string()).collect();
     let lines: String = escaped.iter().map(|c| format!("{c}\n")).collect();
     write(&folder.join(CLASSES), &lines)?;

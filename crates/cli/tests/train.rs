@@ -60,7 +60,11 @@ fn a_run_that_is_stopped_goes_on_to_the_same_bits() {
     assert!(train(&["--resume", &scratch.path("parts"), "--steps", "88"]).status.success());
     assert!(train(&["--resume", &scratch.path("parts"), "--steps", "132"]).status.success());
     assert!(states(&scratch, "whole") == states(&scratch, "parts"));
-    check_error(&["train", "--out", &scratch.path("whole")], 2, &["holds a run already", "resume"]);
+    check_error(
+        &["train", "--out", &scratch.path("whole")],
+        2,
+        &["holds a run already", &format!("`memfit train --resume {}`", scratch.path("whole"))],
+    );
     check_error(&["train", "--resume", &scratch.path("whole"), "--batch", "64"], 2, &["as it was"]);
     check_error(&["train", "--resume", &scratch.path("nothing")], 2, &["nothing", "not the folder of a run"]);
 }
@@ -250,6 +254,42 @@ fn a_damaged_best_is_never_replaced_by_the_last_in_silence() {
 }
 
 #[test]
+fn a_run_that_failed_at_once_can_be_started_again() {
+    let scratch = Scratch::new("again");
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    pictures(&scratch, "data", &["cat", "dog"], 4);
+    let good = std::fs::read(scratch.path("data/cat/0.png")).expect("a picture");
+    scratch.write("data/cat/0.png", &good[..good.len() / 2]);
+    let file = scratch.write("run.toml", format!("[data]\ntrain = {data:?}\nhold_out = 0\n"));
+    let args = ["train", &file, "--input", "8x8x3", "--batch", "8", "--steps", "2", "--out", &run];
+    check_error(&args, 4, &["0.png"]);
+    scratch.write("data/cat/0.png", &good);
+    // Other words are another run.
+    let other = args.map(|a| if a == "2" { "3" } else { a });
+    check_error(&other, 2, &["holds a run already", &format!("`memfit train --resume {run}`")]);
+    let output = memfit(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    check_error(&args, 2, &["holds a run already"]);
+}
+
+#[test]
+fn weights_that_are_not_there_are_found_before_a_folder_is_made() {
+    let scratch = Scratch::new("weights");
+    let out = scratch.path("run");
+    check_error(&["train", "--weights", &scratch.path("none.safetensors"), "--out", &out], 4, &["none.safetensors"]);
+    let mlp = scratch.path("mlp");
+    let rows: String = (0..8).map(|i| format!("{i},1,{}\n", i % 2)).collect();
+    let data = scratch.write("rows.csv", format!("a,b,label\n{rows}"));
+    let args = ["--model", "mlp", "--classes", "2", "--batch", "2", "--steps", "1", "--data", &data, "--out", &mlp];
+    let output = memfit(&[&["train"], &args[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let other = scratch.path("mlp/weights.safetensors");
+    let names = ["has no weight of this model", "conv1/conv/weight", "in the file there are"];
+    check_error(&["train", "--weights", &other, "--out", &out], 2, &names);
+    assert!(!std::path::Path::new(&out).exists());
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [
@@ -303,6 +343,7 @@ fn frozen_layers_save_memory_and_stay_as_they_are() {
     let (code, events) = events(&args);
     let taken = last(&events, "weights");
     assert_eq!((code, &taken["taken"], &taken["of"]), (0, &15.into(), &17.into()), "{taken}");
+    assert_eq!(taken["missing"], serde_json::json!(["fc/weight", "fc/bias"]));
     let tensor = |file: &[u8], name: &str| -> Vec<u8> {
         let size = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
         let header: Value = serde_json::from_slice(&file[8..8 + size]).expect("a header");

@@ -67,7 +67,10 @@ pub enum TrainError {
         "{problem}; but a run goes on with its own plan: resume it on the device, and with as many threads, as it had"
     )]
     OtherDevice { problem: String },
-    #[error("{} holds a run already; resume it or give another folder", folder.display())]
+    #[error(
+        "{0} holds a run already; `memfit train --resume {0}` goes on with it, or give another folder",
+        folder.display()
+    )]
     RunExists { folder: PathBuf },
     #[error("{} is not of a run, which would write over it; keep the run in another folder: --out", path.display())]
     Foreign { path: PathBuf },

@@ -91,6 +91,20 @@ impl RunDir {
         RunDir::create_with(folder, plan, labels, Faults::default())
     }
 
+    /// The same where the folder may hold a run that never made a step: that one is begun again.
+    pub fn create_again(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
+        if folder.join(LOCK).exists() {
+            let _lock = lock(folder)?;
+            if !folder.join(Which::Best.file_name()).exists()
+                && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
+            {
+                let path = folder.join(Which::Last.file_name());
+                std::fs::remove_file(&path).map_err(|e| failed(&path, e))?;
+            }
+        }
+        RunDir::create(folder, plan, labels)
+    }
+
     fn create_with(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
         check_vacant(folder)?;
         std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)).map_err(|e| failed(folder, e))?;
@@ -514,5 +528,22 @@ mod tests {
         drop(run);
         assert!(matches!(RunDir::create(&folder.0, session.plan(), &Labels::new()), Err(TrainError::RunExists { .. })));
         assert!(RunDir::resume(&folder.0, Which::Last).is_ok());
+    }
+
+    #[test]
+    fn only_a_run_without_a_step_is_begun_again() {
+        let folder = Folder::new("again");
+        let mut session = session();
+        for _ in 0..2 {
+            let run = RunDir::create_again(&folder.0, session.plan(), &Labels::new()).unwrap();
+            run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+        }
+        step(&mut session);
+        let (run, _) = RunDir::resume(&folder.0, Which::Last).unwrap();
+        run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+        drop(run);
+        let again = RunDir::create_again(&folder.0, session.plan(), &Labels::new());
+        assert!(matches!(again, Err(TrainError::RunExists { .. })));
+        assert_eq!(read(&folder.0, Which::Last).unwrap().checkpoint.step, 1);
     }
 }

@@ -5,8 +5,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memfit::data::{BytePool, OnBad, Skipped};
-use memfit::exec::weights::Match;
-use memfit::ir::op::StateClass;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::bytes::Bytes;
 use memfit::train::run_dir::{RunDir, WEIGHTS, Which};
@@ -27,6 +25,7 @@ use crate::run_dir;
 use crate::same_data;
 use crate::say::say;
 use crate::signals::Signals;
+use crate::weights;
 
 pub fn train(run: &mut TrainRun) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
@@ -120,30 +119,16 @@ fn begin(run: &TrainRun, executor: CpuExecutor, opened: &Opened) -> Result<Start
         None => run_dir::free(&run.run.name)?,
     };
     let plan = planned.plan;
-    let run_dir = RunDir::create(&folder, &plan, &labels)?;
-    run_dir::describe(&folder, &run.said, &run.run, opened)?;
+    let text = run_dir::text(&run.said, &run.run)?;
+    let create = if run_dir::is_of(&folder, &text) { RunDir::create_again } else { RunDir::create };
+    let run_dir = create(&folder, &plan, &labels)?;
+    run_dir::describe(&folder, &text, opened)?;
     resident::give_back();
     let mut session = Session::new(executor, plan, run.run.seed)?;
     if let Some(path) = &run.spec.model.weights {
-        start_from(&mut session, path, run.run.json)?;
+        weights::start_from(&mut session, path, &run.run)?;
     }
     Ok(Start { session, run_dir, folder, progress: Progress::default() })
-}
-
-/// Weights by name. What fits is taken, and what does not is said.
-fn start_from(session: &mut Session<CpuExecutor>, path: &Path, json: bool) -> Result<()> {
-    let all =
-        session.plan().states.iter().filter(|s| matches!(s.class, StateClass::Param | StateClass::Statistic)).count();
-    let taken = session.load_weights(path, Match::Fitting)?;
-    if taken == 0 {
-        return Err(usage(format!("{} has no weight of this model; see the names with --json", path.display())));
-    }
-    if json {
-        say!("{}", json!({ "event": "weights", "file": path.display().to_string(), "taken": taken, "of": all }));
-    } else {
-        say!("  weights        {taken} of {all} from {}", path.display());
-    }
-    Ok(())
 }
 
 fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start> {
@@ -181,6 +166,9 @@ fn check(run: &TrainRun, opened: &Opened) -> Result<()> {
         return Err(usage(format!(
             "the data have {classes} classes, but the model is to have {has}; leave out --classes"
         )));
+    }
+    if let Some(path) = run.spec.model.weights.as_ref().filter(|_| run.resume.is_none()) {
+        weights::check(path, &run.run)?;
     }
     metric(run).map(|_| ())
 }
