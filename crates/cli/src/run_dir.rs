@@ -97,9 +97,17 @@ pub struct Trained {
     pub step: u32,
 }
 
+/// How many samples at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    Exactly(usize),
+    /// And no more than the run had in its memory.
+    AtMost(usize),
+}
+
 impl Trained {
-    /// From the best checkpoint, or the last where no best was found yet.
-    pub fn open(folder: &Path, batch: Option<usize>, threads: Option<usize>, json: bool) -> Result<Trained> {
+    /// From the best checkpoint, or the last where no best was found yet, in the memory that the run had.
+    pub fn open(folder: &Path, rows: Rows, threads: Option<usize>, json: bool) -> Result<Trained> {
         let mut said = said(folder)?;
         if let Some(threads) = threads {
             said.say("--threads", "memory", "threads", i64::try_from(threads).unwrap_or(i64::MAX));
@@ -108,8 +116,11 @@ impl Trained {
         let run = Run::new(&spec, &Facts::default(), json)?;
         let saved = read_best(folder)?;
         let executor = CpuExecutor::new(run.threads)?;
-        let batch = batch.unwrap_or(run.request.batch);
-        let request = Request { micro_batch: MicroBatch::Off, budget: None, batch, ..run.request.clone() };
+        let batch = match rows {
+            Rows::Exactly(rows) => rows,
+            Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
+        };
+        let request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
         let source = |rows: usize| -> Result<_, SourceError> {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
             Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])

@@ -290,6 +290,19 @@ fn weights_that_are_not_there_are_found_before_a_folder_is_made() {
 }
 
 #[test]
+fn evaluation_keeps_to_the_memory_of_the_run() {
+    let scratch = Scratch::new("budget");
+    let run = scratch.path("run");
+    let args = ["train", "--batch", "256", "--micro-batch", "8", "--budget", "2MiB", "--steps", "1", "--out", &run];
+    let output = memfit(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let judged = event(&["eval", &run]);
+    assert_eq!(judged["batch"], 8);
+    assert!(judged["arena_bytes"].as_u64().is_some_and(|bytes| bytes <= 2 << 20), "{judged}");
+    check_error(&["eval", &run, "--batch", "4096"], 3, &["2.00 MiB"]);
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [

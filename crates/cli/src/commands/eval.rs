@@ -11,12 +11,13 @@ use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
 use crate::data::{self, HOST_BUDGET};
 use crate::failure::usage;
-use crate::run_dir::Trained;
+use crate::run_dir::{Rows, Trained};
 use crate::same_data;
 use crate::say::say;
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
-    let mut trained = Trained::open(&args.run_dir, args.batch, args.threads, json)?;
+    let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
+    let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
     let mut spec = trained.spec.clone();
     if let Some(path) = &args.data {
         // All of it is for evaluation.
@@ -37,7 +38,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     };
     let samples = test.len();
     let opened = data::Opened { train: Arc::clone(test), ..opened };
-    let batch = trained.session.plan().micro_batch;
+    let (batch, arena) = (trained.session.plan().micro_batch, trained.session.plan().arena_bytes());
     let datasets = data::datasets(&opened, &trained.run, &spec, batch)?;
     let bad = if args.skip_bad || spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
@@ -50,7 +51,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         say!(
             "{}",
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count,
-                    "skipped_samples": left_out.count, "scores": scores(&judged.scores) })
+                    "skipped_samples": left_out.count, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
         );
     } else {
         tell_left_out(left_out, "test");
