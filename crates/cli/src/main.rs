@@ -28,6 +28,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    resident::keep_no_large_buffers();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::misspelt(error),
