@@ -303,6 +303,20 @@ fn evaluation_keeps_to_the_memory_of_the_run() {
 }
 
 #[test]
+fn epochs_count_from_one_and_steps_from_none() {
+    let scratch = Scratch::new("counting");
+    let run = scratch.path("run");
+    let (code, events) = events(&["train", "--epochs", "2", "--batch", "512", "--out", &run]);
+    let all = |event: &str, key: &str| -> Vec<u64> {
+        events.iter().filter(|e| e["event"] == event).filter_map(|e| e[key].as_u64()).collect()
+    };
+    assert_eq!((code, all("epoch", "epoch")), (0, vec![1, 2]));
+    assert_eq!((all("step", "step"), all("step", "epoch")), (vec![0, 1, 2, 3], vec![1, 1, 2, 2]));
+    assert_eq!(all("eval", "step"), [2, 4]);
+    check_error(&["predict", &run, &scratch.path("run")], 2, &["run is a folder", "name the images in it"]);
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [
@@ -316,7 +330,7 @@ fn run_files_are_checked_key_by_key() {
         ("[model]\nfreeze = [\"*\"]", 2, &["every parameter is frozen"]),
         ("[train]\nmonitor = \"charm\"", 2, &["charm", "accuracy"]),
         ("[memory]\nbudget = \"1KiB\"", 3, &["no plan can fit"]),
-        ("[memory]\nhost_budget = 100", 3, &["host budget"]),
+        ("[memory]\nhost_budget = 100", 3, &["host budget of 100 B is too small", "bytes); raise --host-budget"]),
         ("not toml", 2, &["run.toml", "line 1"]),
     ] {
         let file = scratch.write("run.toml", text);

@@ -17,6 +17,9 @@ use crate::say::say;
 const BATCH: usize = 8;
 
 pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
+    if let Some(folder) = args.files.iter().find(|f| f.is_dir()) {
+        return Err(usage(format!("{0} is a folder; name the images in it, such as {0}/*", folder.display())));
+    }
     let rows = Rows::AtMost(BATCH.min(args.files.len().max(1)));
     let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
     let batch = trained.session.plan().batch;

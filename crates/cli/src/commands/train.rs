@@ -54,7 +54,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let (plan, first) = (session.plan(), session.steps());
     let bar =
         Bar::new(length.steps(epoch).into(), first.into(), plan.batch, plan.arena_bytes(), run.run.request.budget);
-    let mut teller = Teller { run: &run.run, bar, peak: plan.peak_bytes, accuracy: None };
+    let mut teller = Teller { run: &run.run, bar, peak: plan.peak_bytes };
     let outcome = fit(session, &data, &options, &mut |event| {
         teller.hear(event);
         if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
@@ -222,7 +222,6 @@ struct Teller<'a> {
     run: &'a Run,
     bar: Bar,
     peak: u64,
-    accuracy: Option<f64>,
 }
 
 impl Teller<'_> {
@@ -232,7 +231,7 @@ impl Teller<'_> {
                 if self.run.json {
                     say!(
                         "{}",
-                        json!({ "event": "step", "step": step, "epoch": epoch, "loss": loss, "lr": lr, "ms": seconds * 1e3,
+                        json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
                                 "waited_ms": waited * 1e3, "skipped": skipped, "live_peak_bytes": self.peak })
                     );
                 } else {
@@ -241,8 +240,7 @@ impl Teller<'_> {
             }
             Event::Evaluating { .. } | Event::Stopped(_) => {}
             Event::Evaluated(evaluation) => {
-                self.accuracy = Some(evaluation.scores.accuracy);
-                self.bar.judged(self.accuracy);
+                self.bar.judged(score(&evaluation.scores, self.run.model.task()));
                 if self.run.json {
                     let scores = scores(&evaluation.scores);
                     say!("{}", json!({ "event": "eval", "step": evaluation.step, "scores": scores }));
@@ -266,7 +264,7 @@ impl Teller<'_> {
             let scores = judged.map(scores);
             say!(
                 "{}",
-                json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy, "scores": scores })
+                json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "test_accuracy": accuracy, "scores": scores })
             );
         } else {
             let judged = judged.map_or(String::new(), |s| format!("  {}", words(s, self.run.model.task())));
@@ -277,16 +275,17 @@ impl Teller<'_> {
 
 /// The scores that matter for a task, in words.
 pub fn words(scores: &Scores, task: ModelTask) -> String {
+    let top5 = scores.top5.filter(|_| task == ModelTask::Classes);
+    let top5 = top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
+    format!("test loss {:.4}, {}{top5}", scores.loss, score(scores, task))
+}
+
+/// The one of them that is looked at first.
+fn score(scores: &Scores, task: ModelTask) -> String {
     match task {
-        ModelTask::Classes => {
-            let top5 = scores.top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
-            format!("test loss {:.4}, accuracy {:.2} %{top5}", scores.loss, scores.accuracy * 100.0)
-        }
-        ModelTask::Tokens => {
-            let perplexity = scores.perplexity().unwrap_or(f64::NAN);
-            format!("test loss {:.4}, perplexity {perplexity:.2}", scores.loss)
-        }
-        ModelTask::Masks => format!("test loss {:.4}, mean IoU {:.4}", scores.loss, scores.mean_iou),
+        ModelTask::Classes => format!("accuracy {:.2} %", scores.accuracy * 100.0),
+        ModelTask::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
+        ModelTask::Masks => format!("mean IoU {:.4}", scores.mean_iou),
     }
 }
 
