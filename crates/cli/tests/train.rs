@@ -331,6 +331,7 @@ fn run_files_are_checked_key_by_key() {
         ("[train]\nmonitor = \"charm\"", 2, &["charm", "accuracy"]),
         ("[memory]\nbudget = \"1KiB\"", 3, &["no plan can fit"]),
         ("[memory]\nhost_budget = 100", 3, &["host budget of 100 B is too small", "bytes); raise --host-budget"]),
+        ("[train]\nepochs = 3\nsteps = 4", 2, &["train.epochs and train.steps both say how long"]),
         ("not toml", 2, &["run.toml", "line 1"]),
     ] {
         let file = scratch.write("run.toml", text);

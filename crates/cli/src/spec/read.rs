@@ -97,9 +97,6 @@ impl Said {
                 self.read_key(section, name, value, &mut spec)?;
             }
         }
-        if spec.train.epochs.is_some() && spec.train.steps.is_some() {
-            return Err("train.epochs and train.steps both say how long to train; leave one of them out".into());
-        }
         Ok(spec)
     }
 
@@ -297,7 +294,6 @@ mod tests {
             ("[memory]\nbudget = -5", "memory.budget must be a size, but is -5"),
             ("[data]\nhold_out = 1.0", "data.hold_out must be a number from 0 to less than 1"),
             ("[data]\naugment = [\"flip\", 3]", "data.augment must be a list of texts"),
-            ("[train]\nepochs = 3\nsteps = 4", "train.epochs and train.steps both say how long"),
             ("[train]\nbatch = 3\nbatch = 4", "duplicate key"),
             ("[train\nbatch = 3", "line 1"),
         ] {
