@@ -174,9 +174,9 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub overrides: Overrides,
     /// Times through the data
-    #[arg(long)]
+    #[arg(long, conflicts_with = "steps")]
     pub epochs: Option<usize>,
-    /// Stop after this many steps
+    /// Stop after this many steps instead
     #[arg(long)]
     pub steps: Option<usize>,
     /// The folder of the run: plan, checkpoints, weights; a new one under runs/ if not given

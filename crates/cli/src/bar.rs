@@ -22,14 +22,15 @@ pub struct Bar {
     /// Since when, and how many steps there were then.
     since: (Instant, u64),
     loss: f64,
-    accuracy: Option<f64>,
+    /// Of the last evaluation, in words.
+    score: Option<String>,
 }
 
 impl Bar {
     pub fn new(steps: u64, first: u64, batch: usize, planned: u64, budget: Option<u64>) -> Bar {
         let is_terminal = std::io::stderr().is_terminal();
         let since = (Instant::now(), first);
-        Bar { is_terminal, steps, batch, planned, budget, drawn: None, since, loss: f64::NAN, accuracy: None }
+        Bar { is_terminal, steps, batch, planned, budget, drawn: None, since, loss: f64::NAN, score: None }
     }
 
     /// After a step; `done` counts it.
@@ -45,8 +46,8 @@ impl Bar {
         let _ = write!(std::io::stderr().lock(), "\r\x1b[K{line}").and_then(|()| std::io::stderr().flush());
     }
 
-    pub fn judged(&mut self, accuracy: Option<f64>) {
-        self.accuracy = accuracy;
+    pub fn judged(&mut self, score: String) {
+        self.score = Some(score);
     }
 
     /// Makes room for a line that stays.
@@ -60,11 +61,11 @@ impl Bar {
         let filled = (done.min(self.steps) as usize * WIDTH) / self.steps.max(1) as usize;
         let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
         let rate = (done - self.since.1.min(done)) as f64 * self.batch as f64 / seconds.max(1e-9);
-        let accuracy = self.accuracy.map_or(String::new(), |a| format!("  accuracy {:.2} %", a * 100.0));
+        let score = self.score.as_ref().map_or(String::new(), |s| format!("  {s}"));
         let now = resident.map_or(String::new(), |bytes| format!("{} resident, ", Bytes(bytes)));
         let budget = self.budget.map_or(String::new(), |b| format!(" of {}", Bytes(b)));
         format!(
-            "{bar} {done}/{}  loss {:.4}{accuracy}  {rate:.0} samples/s  memory {now}{} planned{budget}",
+            "{bar} {done}/{}  loss {:.4}{score}  {rate:.0} samples/s  memory {now}{} planned{budget}",
             self.steps,
             self.loss,
             Bytes(self.planned)
@@ -86,7 +87,7 @@ mod tests {
     fn the_line_tells_progress_loss_speed_and_memory() {
         let mut bar = Bar::new(40, 0, 32, 2 << 20, Some(3 << 20));
         bar.step(10, 0.5);
-        bar.judged(Some(0.975));
+        bar.judged("accuracy 97.50 %".into());
         assert_eq!(
             bar.line(10, 2.0, Some(20 << 20)),
             "█████░░░░░░░░░░░░░░░ 10/40  loss 0.5000  accuracy 97.50 %  160 samples/s  memory 20.0 MiB resident, \

@@ -8,6 +8,7 @@ use crate::signals::INTERRUPTED;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
+use memfit::plan::bytes::Bytes;
 use memfit::plan::{Fix, Refusal, Resident};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
@@ -87,12 +88,28 @@ pub fn no_room(message: String, budget: u64, needed: u64) -> anyhow::Error {
 /// The error and its causes, each said once: many messages already hold their cause.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(|e| e.to_string()) {
+    for cause in error.chain().map(words) {
         if !text.contains(&cause) {
             text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
         }
     }
     text
+}
+
+/// What the error says; sizes as people write them, and to the byte, so that they can be typed.
+fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    let of_training = || match error.downcast_ref::<TrainError>() {
+        Some(TrainError::Data(e)) => Some(e),
+        _ => None,
+    };
+    match error.downcast_ref::<DataError>().or_else(of_training) {
+        Some(DataError::Budget { limit, needed, what }) => format!(
+            "the host budget of {} is too small: {what} needs at least {} ({needed} bytes); raise --host-budget",
+            Bytes(*limit),
+            Bytes(*needed)
+        ),
+        _ => error.to_string(),
+    }
 }
 
 pub fn usage(problem: impl ToString) -> anyhow::Error {
@@ -192,6 +209,8 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
         Some(TrainError::Exec(e)) => return of_device(e),
         Some(
             TrainError::RunExists { .. }
+            | TrainError::Foreign { .. }
+            | TrainError::NoFolder { .. }
             | TrainError::NoRun { .. }
             | TrainError::Busy { .. }
             | TrainError::NoMetric { .. }

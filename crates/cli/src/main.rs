@@ -13,11 +13,13 @@ mod progress;
 mod resident;
 mod run;
 mod run_dir;
+mod same_data;
 mod say;
 mod show;
 mod signals;
 mod spec;
 mod table;
+mod weights;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    resident::keep_no_large_buffers();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::misspelt(error),

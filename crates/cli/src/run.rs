@@ -68,9 +68,11 @@ impl TrainRun {
         };
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         if let Some(epochs) = args.epochs {
+            said.forget("train", "steps");
             said.say("--epochs", "train", "epochs", count(epochs));
         }
         if let Some(steps) = args.steps {
+            said.forget("train", "epochs");
             said.say("--steps", "train", "steps", count(steps));
         }
         if let Some(out) = &args.out {
@@ -124,6 +126,9 @@ impl Run {
             (None, Some(value)) => Clip::Value(value),
             (Some(_), Some(_)) => return Err(usage("give clip_norm or clip_value, not both")),
         };
+        if t.epochs.is_some() && t.steps.is_some() {
+            return Err(usage("train.epochs and train.steps both say how long to train; leave one of them out"));
+        }
         let labels = Labels { soft: spec.data.mixup.is_some(), smoothing: t.label_smoothing.unwrap_or(0.0) };
         let frozen = frozen(&model, &spec.model)?;
         let mut request = Request::new(t.batch.unwrap_or(32));

@@ -9,19 +9,15 @@ use memfit::exec::Executor;
 use memfit::exec::weights::Match;
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
-use memfit::train::run_dir::{Which, read};
+use memfit::train::run_dir::{CLASSES, RUN_FILE, read_best};
 use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
 use crate::data::Opened;
 use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::run::{Facts, Run, read_file};
+use crate::same_data;
 use crate::spec::{Said, Spec};
-
-const RUN_FILE: &str = "run.toml";
-const CLASSES: &str = "classes.txt";
-/// Parameters and running statistics of the best checkpoint.
-pub const WEIGHTS: &str = "weights.safetensors";
 
 /// A folder under runs/ that is not there yet.
 pub fn free(name: &str) -> Result<PathBuf> {
@@ -38,8 +34,8 @@ pub fn free(name: &str) -> Result<PathBuf> {
     unreachable!("there are enough numbers")
 }
 
-/// Writes down what the run is: with what the data said, so that it needs them no more.
-pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Result<()> {
+/// The text of a run's file: with what the data said, so that it needs them no more.
+pub fn text(said: &Said, run: &Run) -> Result<String> {
     let mut said = said.clone();
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     said.set("model", "name", run.name.as_str());
@@ -53,9 +49,32 @@ pub fn describe(folder: &Path, said: &Said, run: &Run, opened: &Opened) -> Resul
     if let Some(budget) = run.request.budget {
         said.set("memory", "budget", i64::try_from(budget).unwrap_or(i64::MAX));
     }
-    write(&folder.join(RUN_FILE), &said.to_toml())?;
+    Ok(said.to_toml())
+}
+
+/// Whether the folder's run was begun with the same words.
+pub fn is_of(folder: &Path, text: &str) -> bool {
+    std::fs::read_to_string(folder.join(RUN_FILE)).is_ok_and(|t| t == text)
+}
+
+/// Writes down what the run is.
+pub fn describe(folder: &Path, text: &str, opened: &Opened) -> Result<()> {
+    write(&folder.join(RUN_FILE), text)?;
     let escaped: Vec<String> = opened.classes.iter().map(|c| c.escape_default().to_string()).collect();
-    write(&folder.join(CLASSES), &(escaped.join("\n") + "\n"))
+    let lines: String = escaped.iter().map(|c| format!("{c}\n")).collect();
+    write(&folder.join(CLASSES), &lines)?;
+    same_data::write_down(folder, opened)
+}
+
+/// What the classes of a run are called; nothing where they have no names.
+pub fn classes(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
+    names.lines().map(unescape).collect()
+}
+
+/// Writes down what was changed on resumption, so that it holds the next time too.
+pub fn describe_again(folder: &Path, said: &Said) -> Result<()> {
+    write(&folder.join(RUN_FILE), &said.to_toml())
 }
 
 /// What was said about the run of a folder.
@@ -78,19 +97,30 @@ pub struct Trained {
     pub step: u32,
 }
 
+/// How many samples at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    Exactly(usize),
+    /// And no more than the run had in its memory.
+    AtMost(usize),
+}
+
 impl Trained {
-    /// From the best checkpoint, or the last where no best was found yet.
-    pub fn open(folder: &Path, batch: Option<usize>, threads: Option<usize>, json: bool) -> Result<Trained> {
+    /// From the best checkpoint, or the last where no best was found yet, in the memory that the run had.
+    pub fn open(folder: &Path, rows: Rows, threads: Option<usize>, json: bool) -> Result<Trained> {
         let mut said = said(folder)?;
         if let Some(threads) = threads {
             said.say("--threads", "memory", "threads", i64::try_from(threads).unwrap_or(i64::MAX));
         }
         let spec = said.spec().map_err(usage)?;
         let run = Run::new(&spec, &Facts::default(), json)?;
-        let saved = read(folder, Which::Best).or_else(|_| read(folder, Which::Last))?;
+        let saved = read_best(folder)?;
         let executor = CpuExecutor::new(run.threads)?;
-        let batch = batch.unwrap_or(run.request.batch);
-        let request = Request { micro_batch: MicroBatch::Off, budget: None, batch, ..run.request.clone() };
+        let batch = match rows {
+            Rows::Exactly(rows) => rows,
+            Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
+        };
+        let request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
         let source = |rows: usize| -> Result<_, SourceError> {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
             Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])
@@ -105,8 +135,7 @@ impl Trained {
                 "{name} has {found} of the model's {needed} weights; was {RUN_FILE} changed?"
             )));
         }
-        let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
-        let classes = names.lines().map(unescape).collect();
+        let classes = classes(folder);
         Ok(Trained { spec, classes, session, step: saved.checkpoint.step, run })
     }
 
@@ -146,14 +175,14 @@ fn unescape(line: &str) -> String {
     text
 }
 
-/// Writes the weights of the best checkpoint, or those of the session where there is none.
-pub fn export(folder: &Path, session: &mut Session<CpuExecutor>, path: &Path) -> Result<()> {
-    if let Ok(best) = read(folder, Which::Best)
-        && best.checkpoint.step != session.steps()
-    {
+/// Writes the weights of the best checkpoint, or those of the session where there is none; says of which step they are.
+pub fn export(folder: &Path, session: &mut Session<CpuExecutor>, path: &Path) -> Result<u32> {
+    let best = read_best(folder)?;
+    if best.checkpoint.step != session.steps() {
         session.load_weights(best.tensors(), Match::Common)?;
     }
-    Ok(session.save_weights(path)?)
+    session.save_weights(path)?;
+    Ok(best.checkpoint.step)
 }
 
 #[cfg(test)]

@@ -4,6 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Ctrl-C, a polite end, and a terminal that was closed.
+#[cfg(unix)]
+const STOP: [i32; 3] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
+#[cfg(not(unix))]
+const STOP: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+
 /// Whether somebody asked to stop.
 #[derive(Clone)]
 pub struct Signals {
@@ -14,7 +20,7 @@ impl Signals {
     /// Listens from now on. Whoever asks a second time does not want to wait.
     pub fn listen() -> std::io::Result<Signals> {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        for signal in STOP {
             signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }

@@ -69,6 +69,29 @@ fn a_truncated_image_is_named_or_left_out_and_counted() {
 }
 
 #[test]
+fn what_evaluation_leaves_out_is_told_too() {
+    let scratch = pictures("judged");
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    assert!(memfit(&args(&data, &run)).status.success());
+    let all = common::event(&["eval", &run, "--data", &data]);
+    let jpeg = fixture("baseline_420.jpg");
+    scratch.write("data/bar/cut.jpg", &jpeg[..jpeg.len() / 2]);
+    check_error(&["eval", &run, "--data", &data], 4, &["cut.jpg"]);
+    let some = common::event(&["eval", &run, "--data", &data, "--skip-bad"]);
+    assert_eq!((&some["samples"], &some["skipped_samples"]), (&all["samples"], &1.into()));
+    assert_eq!(some["samples"], some["scores"]["count"]);
+    let text = common::stdout(&memfit(&["eval", &run, "--data", &data, "--skip-bad"]));
+    assert!(text.contains("1 samples of the test set could not be read") && text.contains("cut.jpg"), "{text}");
+    // In training, as its test set.
+    let file = scratch.write("run.toml", format!("[data]\ntest = {data:?}\nskip_bad = true\n"));
+    let second = scratch.path("second");
+    let typed = args(&data, &second);
+    let (code, events) = events(&[&["train", &file], &typed[1..]].concat());
+    let done = events.last().expect("it ends");
+    assert_eq!((code, &done["skipped_test_samples"]), (0, &1.into()), "{done}");
+}
+
+#[test]
 fn tables_are_told_by_line_and_column() {
     let scratch = Scratch::new("tables");
     let rows = |last: &str| -> String {

@@ -56,3 +56,26 @@ fn resident_memory_is_the_arena_and_the_pipeline() {
         );
     }
 }
+
+#[test]
+fn large_photos_take_no_more_than_the_host_budget() {
+    let scratch = Scratch::new("photos");
+    let side = 2000;
+    for n in 0..8 {
+        let class = ["bar", "disc"][n % 2];
+        let (image, _) = draw::picture(draw::Shape::from_name(class).expect("a shape"), side, &n.to_string());
+        let path = scratch.write(&format!("data/{class}/{n}.png"), "");
+        draw::write_png(Path::new(&path), &image, side, 3).expect("a picture");
+    }
+    let data = scratch.path("data");
+    let tiny = done(&["--batch", "1", "--steps", "1", "--out", &scratch.path("tiny")]);
+    let program = bytes(&tiny, "measured_peak_bytes") - bytes(&tiny, "arena_bytes") - bytes(&tiny, "host_peak_bytes");
+    let out = scratch.path("out");
+    let small = ["--model", "digits", "--input", "16x16x3", "--batch", "2", "--epochs", "4", "--threads", "4"];
+    let done = done(&[&small[..], &["--data", &data, "--host-budget", "80MiB", "--out", &out]].concat());
+    let planned = bytes(&done, "arena_bytes") + bytes(&done, "host_peak_bytes");
+    assert!(bytes(&done, "host_peak_bytes") <= 80 * MIB);
+    let measured = bytes(&done, "measured_peak_bytes") - program;
+    eprintln!("photos: planned {} MiB, measured {} MiB", planned / MIB, measured / MIB);
+    assert!(measured <= planned + planned / 20 + 16 * MIB, "{measured} measured, {planned} planned, {program} program");
+}

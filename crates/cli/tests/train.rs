@@ -6,6 +6,10 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+#[path = "../../../examples/pictures/draw.rs"]
+#[allow(dead_code)]
+mod draw;
+
 use common::{Scratch, check_error, command, event, events, memfit, stdout};
 use serde_json::Value;
 
@@ -29,6 +33,13 @@ fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
     // The same model from its folder: the best checkpoint, so at least as good.
     let judged = event(&["eval", &scratch.path("run")]);
     assert!(judged["scores"]["accuracy"].as_f64() >= done["test_accuracy"].as_f64(), "{judged}");
+    // Which is what the end told.
+    assert_eq!(done["best"]["metric"], "accuracy");
+    assert_eq!((&done["best"]["value"], &done["best"]["step"]), (&judged["scores"]["accuracy"], &judged["step"]));
+    let told = stdout(&memfit(&["train", "--resume", &scratch.path("run")]));
+    let accuracy = judged["scores"]["accuracy"].as_f64().expect("a number") * 100.0;
+    let best = format!("best: accuracy {accuracy:.2} % at step {}, in weights.safetensors", judged["step"]);
+    assert!(told.contains(&best), "{told}");
 }
 
 /// All states of the last checkpoint of a run.
@@ -45,11 +56,15 @@ fn a_run_that_is_stopped_goes_on_to_the_same_bits() {
     let train = |args: &[&str]| memfit(&[&["train"], args].concat());
     assert!(train(&["--epochs", "3", "--out", &scratch.path("whole")]).status.success());
     // In the middle of an epoch, and then at the end of one.
-    assert!(train(&["--steps", "50", "--epochs", "3", "--out", &scratch.path("parts")]).status.success());
+    assert!(train(&["--steps", "50", "--out", &scratch.path("parts")]).status.success());
     assert!(train(&["--resume", &scratch.path("parts"), "--steps", "88"]).status.success());
     assert!(train(&["--resume", &scratch.path("parts"), "--steps", "132"]).status.success());
     assert!(states(&scratch, "whole") == states(&scratch, "parts"));
-    check_error(&["train", "--out", &scratch.path("whole")], 2, &["holds a run already", "resume"]);
+    check_error(
+        &["train", "--out", &scratch.path("whole")],
+        2,
+        &["holds a run already", &format!("`memfit train --resume {}`", scratch.path("whole"))],
+    );
     check_error(&["train", "--resume", &scratch.path("whole"), "--batch", "64"], 2, &["as it was"]);
     check_error(&["train", "--resume", &scratch.path("nothing")], 2, &["nothing", "not the folder of a run"]);
 }
@@ -57,7 +72,18 @@ fn a_run_that_is_stopped_goes_on_to_the_same_bits() {
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
-    let scratch = Scratch::new("interrupted");
+    check_interrupted("interrupted", rustix::process::Signal::INT);
+}
+
+#[cfg(unix)]
+#[test]
+fn so_is_one_whose_terminal_was_closed() {
+    check_interrupted("hung-up", rustix::process::Signal::HUP);
+}
+
+#[cfg(unix)]
+fn check_interrupted(name: &str, signal: rustix::process::Signal) {
+    let scratch = Scratch::new(name);
     let folder = scratch.path("run");
     let mut child = command(&["train", "--epochs", "500", "--json", "--out", &folder])
         .stdout(Stdio::piped())
@@ -68,7 +94,7 @@ fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
     let steps = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""))).take(20);
     assert_eq!(steps.count(), 20);
     let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    rustix::process::kill_process(id, signal).expect("it runs");
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     let error: Value = serde_json::from_str(rest.last().expect("it says something")).expect("it is JSON");
@@ -78,9 +104,7 @@ fn an_interrupted_run_is_saved_and_says_how_to_go_on() {
     let first = events.iter().find(|e| e["event"] == "step").expect("it goes on");
     assert_eq!((code, first["step"].as_u64()), (0, Some(stopped)));
     let whole = scratch.path("whole");
-    assert!(
-        memfit(&["train", "--epochs", "500", "--steps", &(stopped + 5).to_string(), "--out", &whole]).status.success()
-    );
+    assert!(memfit(&["train", "--steps", &(stopped + 5).to_string(), "--out", &whole]).status.success());
     assert!(states(&scratch, "whole") == states(&scratch, "run"));
 }
 
@@ -125,6 +149,174 @@ fn a_damaged_checkpoint_is_named_with_the_cure() {
 }
 
 #[test]
+fn the_folder_of_a_run_takes_nothing_from_anybody() {
+    let scratch = Scratch::new("foreign");
+    for name in ["run.toml", "classes.txt", "weights.safetensors", "step-00000001-0123456789abcdef.safetensors"] {
+        let file = scratch.write(&format!("with-{name}/{name}"), "mine");
+        let folder = scratch.path(&format!("with-{name}"));
+        for _ in 0..2 {
+            check_error(&["train", "--steps", "1", "--out", &folder], 2, &[name, "another folder", "--out"]);
+        }
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "mine");
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1);
+    }
+    check_error(&["train", "--steps", "1", "--out", &scratch.write("file", "mine")], 2, &["is a file", "--out"]);
+    // What a run never writes is nothing to it.
+    let others = ["notes.tmp", "step-1.safetensors", "photos.toml", "run.toml.tmp", "step-best.safetensors"];
+    let files = others.map(|name| scratch.write(&format!("other/{name}"), "mine"));
+    assert!(memfit(&["train", "--steps", "1", "--out", &scratch.path("other")]).status.success());
+    assert!(memfit(&["train", "--steps", "2", "--resume", &scratch.path("other")]).status.success());
+    files.iter().for_each(|f| assert_eq!(std::fs::read_to_string(f).expect(f), "mine"));
+}
+
+/// A folder of pictures, a folder of it for each class.
+fn pictures(scratch: &Scratch, name: &str, classes: &[&str], each: usize) {
+    for (class, n) in classes.iter().flat_map(|c| (0..each).map(move |n| (c, n))) {
+        let (image, _) = draw::picture(draw::Shape::from_name("disc").expect("a shape"), 16, &format!("{class}{n}"));
+        let path = scratch.write(&format!("{name}/{class}/{n}.png"), "");
+        draw::write_png(std::path::Path::new(&path), &image, 16, 3).expect("a picture");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_data_that_it_began_with() {
+    let scratch = Scratch::new("same");
+    pictures(&scratch, "data", &["cat", "dog"], 10);
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    let args = ["--model", "digits", "--input", "8x8x3", "--data", &data, "--batch", "4", "--steps", "2"];
+    let output = memfit(&[&["train", "--out", &run], &args[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let resume = |steps: &str| events(&["train", "--resume", &run, "--steps", steps]);
+    let changed = |events: &[Value]| events.iter().any(|e| e["event"] == "data_changed");
+    let (code, events) = resume("3");
+    assert!(code == 0 && !changed(&events), "{events:?}");
+    // The same names, other files.
+    let mut bytes = std::fs::read(scratch.path("data/cat/0.png")).expect("a picture");
+    bytes.extend([0; 4]);
+    scratch.write("data/cat/0.png", bytes);
+    let (code, events) = resume("4");
+    assert!(code == 0 && changed(&events), "{events:?}");
+    pictures(&scratch, "data", &["dog"], 20);
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back"]);
+    pictures(&scratch, "data", &["emu"], 1);
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["classes", "\"emu\" is new", "another run"]);
+    check_error(&["eval", &run], 4, &["classes", "\"emu\" is new"]);
+}
+
+#[test]
+fn what_a_resumption_changes_holds_for_the_next() {
+    let scratch = Scratch::new("changed");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "3", "--out", &run]).status.success());
+    assert!(memfit(&["train", "--resume", &run, "--steps", "5", "--lr", "0.5"]).status.success());
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
+    assert!(text.contains("steps = 5") && text.contains("lr = 0.5"), "{text}");
+    let (code, events) = events(&["train", "--resume", &run, "--steps", "7", "--host-budget", "64MiB"]);
+    let rates: Vec<f64> = events.iter().filter(|e| e["event"] == "step").filter_map(|e| e["lr"].as_f64()).collect();
+    assert_eq!((code, rates), (0, vec![0.5, 0.5]));
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
+    assert!(text.contains("host_budget = \"64MiB\""), "{text}");
+    // A rate at which nothing is a number any more: what is advised is what --resume takes.
+    check_error(&["train", "--resume", &run, "--steps", "60", "--lr", "1e30"], 4, &["resume it with a smaller --lr"]);
+}
+
+#[test]
+fn epochs_and_steps_take_each_others_place() {
+    let scratch = Scratch::new("length");
+    let (by_steps, by_epochs) = ("[train]\nsteps = 3\nbatch = 256", "[train]\nepochs = 9\nbatch = 256");
+    for (text, typed, steps) in [(by_steps, ["--epochs", "1"], 5), (by_epochs, ["--steps", "2"], 2)] {
+        let file = scratch.write("run.toml", text);
+        let run = scratch.path(typed[0]);
+        let (code, first) = events(&[&["train", &file, "--out", &run], &typed[..]].concat());
+        assert_eq!((code, &last(&first, "done")["steps"]), (0, &steps.into()), "{text}");
+        // The same of a run that goes on.
+        let (code, second) = events(&["train", "--resume", &run, "--steps", "6"]);
+        assert_eq!((code, &last(&second, "done")["steps"]), (0, &6.into()));
+        let (code, third) = events(&["train", "--resume", &run, "--epochs", "2"]);
+        assert_eq!((code, &last(&third, "done")["steps"]), (0, &10.into()));
+    }
+    check_error(&["train", "--epochs", "1", "--steps", "1"], 2, &["--epochs", "--steps"]);
+}
+
+#[test]
+fn a_damaged_best_is_never_replaced_by_the_last_in_silence() {
+    let scratch = Scratch::new("best");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "3", "--out", &run]).status.success());
+    let json = scratch.path("run/best.json");
+    let text = std::fs::read_to_string(&json).expect("a checkpoint");
+    std::fs::write(&json, &text[..text.len() / 2]).expect("it can be damaged");
+    check_error(&["eval", &run], 4, &["best.json", "last.json (step 3) is intact", "remove best.json"]);
+    let picture = scratch.write("8.png", "");
+    check_error(&["predict", &run, &picture], 4, &["best.json", "remove best.json"]);
+    std::fs::remove_file(&json).expect("it is there");
+    assert_eq!(event(&["eval", &run])["step"], 3);
+}
+
+#[test]
+fn a_run_that_failed_at_once_can_be_started_again() {
+    let scratch = Scratch::new("again");
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    pictures(&scratch, "data", &["cat", "dog"], 4);
+    let good = std::fs::read(scratch.path("data/cat/0.png")).expect("a picture");
+    scratch.write("data/cat/0.png", &good[..good.len() / 2]);
+    let file = scratch.write("run.toml", format!("[data]\ntrain = {data:?}\nhold_out = 0\n"));
+    let args = ["train", &file, "--input", "8x8x3", "--batch", "8", "--steps", "2", "--out", &run];
+    check_error(&args, 4, &["0.png"]);
+    scratch.write("data/cat/0.png", &good);
+    // Other words are another run.
+    let other = args.map(|a| if a == "2" { "3" } else { a });
+    check_error(&other, 2, &["holds a run already", &format!("`memfit train --resume {run}`")]);
+    let output = memfit(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    check_error(&args, 2, &["holds a run already"]);
+}
+
+#[test]
+fn weights_that_are_not_there_are_found_before_a_folder_is_made() {
+    let scratch = Scratch::new("weights");
+    let out = scratch.path("run");
+    check_error(&["train", "--weights", &scratch.path("none.safetensors"), "--out", &out], 4, &["none.safetensors"]);
+    let mlp = scratch.path("mlp");
+    let rows: String = (0..8).map(|i| format!("{i},1,{}\n", i % 2)).collect();
+    let data = scratch.write("rows.csv", format!("a,b,label\n{rows}"));
+    let args = ["--model", "mlp", "--classes", "2", "--batch", "2", "--steps", "1", "--data", &data, "--out", &mlp];
+    let output = memfit(&[&["train"], &args[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let other = scratch.path("mlp/weights.safetensors");
+    let names = ["has no weight of this model", "conv1/conv/weight", "in the file there are"];
+    check_error(&["train", "--weights", &other, "--out", &out], 2, &names);
+    assert!(!std::path::Path::new(&out).exists());
+}
+
+#[test]
+fn evaluation_keeps_to_the_memory_of_the_run() {
+    let scratch = Scratch::new("budget");
+    let run = scratch.path("run");
+    let args = ["train", "--batch", "256", "--micro-batch", "8", "--budget", "2MiB", "--steps", "1", "--out", &run];
+    let output = memfit(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let judged = event(&["eval", &run]);
+    assert_eq!(judged["batch"], 8);
+    assert!(judged["arena_bytes"].as_u64().is_some_and(|bytes| bytes <= 2 << 20), "{judged}");
+    check_error(&["eval", &run, "--batch", "4096"], 3, &["2.00 MiB"]);
+}
+
+#[test]
+fn epochs_count_from_one_and_steps_from_none() {
+    let scratch = Scratch::new("counting");
+    let run = scratch.path("run");
+    let (code, events) = events(&["train", "--epochs", "2", "--batch", "512", "--out", &run]);
+    let all = |event: &str, key: &str| -> Vec<u64> {
+        events.iter().filter(|e| e["event"] == event).filter_map(|e| e[key].as_u64()).collect()
+    };
+    assert_eq!((code, all("epoch", "epoch")), (0, vec![1, 2]));
+    assert_eq!((all("step", "step"), all("step", "epoch")), (vec![0, 1, 2, 3], vec![1, 1, 2, 2]));
+    assert_eq!(all("eval", "step"), [2, 4]);
+    check_error(&["predict", &run, &scratch.path("run")], 2, &["run is a folder", "name the images in it"]);
+}
+
+#[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [
@@ -138,7 +330,8 @@ fn run_files_are_checked_key_by_key() {
         ("[model]\nfreeze = [\"*\"]", 2, &["every parameter is frozen"]),
         ("[train]\nmonitor = \"charm\"", 2, &["charm", "accuracy"]),
         ("[memory]\nbudget = \"1KiB\"", 3, &["no plan can fit"]),
-        ("[memory]\nhost_budget = 100", 3, &["host budget"]),
+        ("[memory]\nhost_budget = 100", 3, &["host budget of 100 B is too small", "bytes); raise --host-budget"]),
+        ("[train]\nepochs = 3\nsteps = 4", 2, &["train.epochs and train.steps both say how long"]),
         ("not toml", 2, &["run.toml", "line 1"]),
     ] {
         let file = scratch.write("run.toml", text);
@@ -178,6 +371,7 @@ fn frozen_layers_save_memory_and_stay_as_they_are() {
     let (code, events) = events(&args);
     let taken = last(&events, "weights");
     assert_eq!((code, &taken["taken"], &taken["of"]), (0, &15.into(), &17.into()), "{taken}");
+    assert_eq!(taken["missing"], serde_json::json!(["fc/weight", "fc/bias"]));
     let tensor = |file: &[u8], name: &str| -> Vec<u8> {
         let size = u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
         let header: Value = serde_json::from_slice(&file[8..8 + size]).expect("a header");

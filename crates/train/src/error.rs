@@ -48,14 +48,11 @@ pub enum TrainError {
     Rate { what: &'static str, number: f32 },
     #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
     UnknownEpoch,
-    #[error(
-        "the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller rate, a warm-up or \
-         clipped gradients"
-    )]
+    #[error("the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller --lr")]
     Diverged { step: u32, loss: f32, lr: f32, saved: String },
     #[error(
         "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the loss; \
-         {saved} with a smaller learning rate than {lr}, or in bf16 (\"mixed\")"
+         {saved} with a smaller --lr than {lr}, or begin another run in bf16 (--precision mixed)"
     )]
     Overflow { step: u32, skips: u32, lr: f32, saved: String },
     /// Of a run's folder; whatever was saved before is still there.
@@ -70,8 +67,15 @@ pub enum TrainError {
         "{problem}; but a run goes on with its own plan: resume it on the device, and with as many threads, as it had"
     )]
     OtherDevice { problem: String },
-    #[error("{} holds a run already; resume it or give another folder", folder.display())]
+    #[error(
+        "{0} holds a run already; `memfit train --resume {0}` goes on with it, or give another folder",
+        folder.display()
+    )]
     RunExists { folder: PathBuf },
+    #[error("{} is not of a run, which would write over it; keep the run in another folder: --out", path.display())]
+    Foreign { path: PathBuf },
+    #[error("{} is a file or lies in one, but a run needs a folder; give another with --out", path.display())]
+    NoFolder { path: PathBuf },
     #[error("there is no run in {} to go on with; start one there", folder.display())]
     NoRun { folder: PathBuf },
     #[error("another process trains in {}; wait for it or give another folder", folder.display())]

@@ -1,6 +1,6 @@
 //! Judging a model by a data set: one pass, a micro-batch at a time.
 
-use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader};
+use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, Skipped};
 use memfit_exec::Executor;
 use memfit_ir::DType;
 use memfit_plan::Phase;
@@ -10,6 +10,14 @@ use crate::fit::Flow;
 use crate::metrics::{LABELS, LOGITS, Metric, Scores, Tally, Task};
 use crate::session::{Session, views};
 
+/// What an evaluation found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    pub scores: Scores,
+    /// Bad samples that were left out, where that was asked for.
+    pub left_out: Skipped,
+}
+
 /// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the
 /// pool.
 pub fn evaluate<E: Executor>(
@@ -17,11 +25,11 @@ pub fn evaluate<E: Executor>(
     data: &Dataset,
     task: Task,
     options: LoadOptions,
-) -> Result<Scores> {
+) -> Result<Judged> {
     let mut judge = Judge::new(session, task, &options.pool)?;
     let mut loader = Loader::new(data, options)?;
     match judge.run(session, &mut loader, &mut |_| Flow::Continue)? {
-        Some(scores) => Ok(scores),
+        Some(scores) => Ok(Judged { scores, left_out: loader.skipped().clone() }),
         None => Err(TrainError::NoTestData),
     }
 }

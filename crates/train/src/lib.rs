@@ -16,7 +16,7 @@ mod session;
 
 pub use checkpoint::{Checkpoint, Evaluation, Progress};
 pub use error::{Result, TrainError};
-pub use evaluate::evaluate;
+pub use evaluate::{Judged, evaluate};
 pub use fit::{Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Outcome, SaveEvery, Why, fit};
 pub use metrics::{Metric, Scores, Tally, Task};
 pub use programs::{SourceError, programs};

@@ -46,6 +46,13 @@ impl Which {
 
 const PLAN: &str = "plan.json";
 const LOCK: &str = "run.lock";
+/// The run as it was said; its classes; its data; its weights alone: what a command line writes besides.
+pub const RUN_FILE: &str = "run.toml";
+pub const CLASSES: &str = "classes.txt";
+pub const DATA: &str = "data.json";
+pub const WEIGHTS: &str = "weights.safetensors";
+/// Every name in the folder that is always the same.
+const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, Which::Last.file_name(), Which::Best.file_name()];
 /// What the names of files of tensors begin and end with.
 const TENSORS: (&str, &str) = ("step-", ".safetensors");
 /// No checkpoint of ours has more bytes.
@@ -78,12 +85,28 @@ impl Saved {
 }
 
 impl RunDir {
-    /// The folder of a new run, made if it is not there. One that holds a run already is left as it is.
+    /// The folder of a new run, made if it is not there. One that holds a run already is left as it is, and so is one
+    /// with a file that is no run's but would be taken for one's.
     pub fn create(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
         RunDir::create_with(folder, plan, labels, Faults::default())
     }
 
+    /// The same where the folder may hold a run that never made a step: that one is begun again.
+    pub fn create_again(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
+        if folder.join(LOCK).exists() {
+            let _lock = lock(folder)?;
+            if !folder.join(Which::Best.file_name()).exists()
+                && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
+            {
+                let path = folder.join(Which::Last.file_name());
+                std::fs::remove_file(&path).map_err(|e| failed(&path, e))?;
+            }
+        }
+        RunDir::create(folder, plan, labels)
+    }
+
     fn create_with(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
+        check_vacant(folder)?;
         std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)).map_err(|e| failed(folder, e))?;
         let lock = lock(folder)?;
         if Which::ALL.iter().any(|w| folder.join(w.file_name()).exists()) {
@@ -163,7 +186,7 @@ impl RunDir {
         for entry in std::fs::read_dir(&self.folder).map_err(here)? {
             let name = entry.map_err(here)?.file_name();
             let unnamed = is_tensors(&name) && !named.iter().any(|n| OsStr::new(n) == name);
-            if unnamed || name.to_str().is_some_and(|n| n.ends_with(UNFINISHED)) {
+            if unnamed || is_unfinished(&name) {
                 let path = self.folder.join(&name);
                 let removed = self.faults.pass().and_then(|()| std::fs::remove_file(&path));
                 removed.map_err(|e| failed(&path, e))?;
@@ -197,12 +220,13 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
         Err(unread) => unread,
     };
     let other = read_whole(folder, which.other());
-    let intact = match &other {
-        Ok(saved) => {
-            Some(format!("{} (step {}) is intact: resume from it", which.other().file_name(), saved.checkpoint.step))
+    let intact = other.as_ref().ok().map(|saved| {
+        let (name, step) = (which.other().file_name(), saved.checkpoint.step);
+        match which {
+            Which::Last => format!("{name} (step {step}) is intact: resume from it"),
+            Which::Best => format!("{name} (step {step}) is intact: remove {} to use that", which.file_name()),
         }
-        Err(_) => None,
-    };
+    });
     match (unread, intact) {
         (Unread::Absent, None) => match other {
             Err(Unread::Damaged(damage)) => Err(damage.error("start anew in another folder".into())),
@@ -212,6 +236,15 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
             Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
         }
         (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
+    }
+}
+
+/// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
+/// another model.
+pub fn read_best(folder: &Path) -> Result<Saved> {
+    match read_json(folder, Which::Best) {
+        Err(Unread::Absent) => read(folder, Which::Last),
+        Ok(_) | Err(Unread::Damaged(_)) => read(folder, Which::Best),
     }
 }
 
@@ -286,9 +319,55 @@ fn check(path: &Path, expected: &FileSum) -> Result<(), String> {
     }
 }
 
+/// Somebody else's file would be written over, or removed; in a folder that was a run's before, they are all ours.
+fn check_vacant(folder: &Path) -> Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotADirectory => return Err(TrainError::NoFolder { path: folder.into() }),
+        entries => entries.map_err(|e| failed(folder, e))?,
+    };
+    if folder.join(LOCK).exists() {
+        return Ok(());
+    }
+    for entry in entries {
+        let name = entry.map_err(|e| failed(folder, e))?.file_name();
+        if is_name(&name) || is_tensors(&name) || is_unfinished(&name) {
+            return Err(TrainError::Foreign { path: folder.join(name) });
+        }
+    }
+    Ok(())
+}
+
+fn is_name(name: &OsStr) -> bool {
+    NAMES.iter().any(|n| OsStr::new(n) == name)
+}
+
+/// Whether it is called as [`RunDir::save`] calls tensors: `step-`, the step in 8 digits or more, their checksum.
 fn is_tensors(name: &OsStr) -> bool {
-    let name = name.to_str().and_then(|n| n.strip_prefix(TENSORS.0)).and_then(|n| n.strip_suffix(TENSORS.1));
-    name.is_some_and(|n| n.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
+    let parts = stem(name).and_then(|n| n.split_once('-'));
+    parts.is_some_and(|(step, sum)| is_step(step) && sum.len() == 16 && sum.bytes().all(is_hex))
+}
+
+/// Whether it is a file of ours that a process did not bring to its end: its name, the process's number, `.tmp`.
+fn is_unfinished(name: &OsStr) -> bool {
+    let parts = name.to_str().and_then(|n| n.strip_suffix(UNFINISHED)).and_then(|n| n.rsplit_once('.'));
+    parts.is_some_and(|(name, process)| {
+        let name = OsStr::new(name);
+        let is_number = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
+        is_number && (is_name(name) || is_tensors(name) || stem(name).is_some_and(is_step))
+    })
+}
+
+fn stem(name: &OsStr) -> Option<&str> {
+    name.to_str()?.strip_prefix(TENSORS.0)?.strip_suffix(TENSORS.1)
+}
+
+fn is_step(text: &str) -> bool {
+    text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
 /// Writes a small file, whole or not at all.
@@ -449,5 +528,22 @@ mod tests {
         drop(run);
         assert!(matches!(RunDir::create(&folder.0, session.plan(), &Labels::new()), Err(TrainError::RunExists { .. })));
         assert!(RunDir::resume(&folder.0, Which::Last).is_ok());
+    }
+
+    #[test]
+    fn only_a_run_without_a_step_is_begun_again() {
+        let folder = Folder::new("again");
+        let mut session = session();
+        for _ in 0..2 {
+            let run = RunDir::create_again(&folder.0, session.plan(), &Labels::new()).unwrap();
+            run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+        }
+        step(&mut session);
+        let (run, _) = RunDir::resume(&folder.0, Which::Last).unwrap();
+        run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+        drop(run);
+        let again = RunDir::create_again(&folder.0, session.plan(), &Labels::new());
+        assert!(matches!(again, Err(TrainError::RunExists { .. })));
+        assert_eq!(read(&folder.0, Which::Last).unwrap().checkpoint.step, 1);
     }
 }

@@ -35,7 +35,7 @@ fn check(model: &Model, task: Task) -> Scores {
     let tensors = graph.inputs().fold(Tensors::new(), |t, (name, v)| random(t, name, graph.ty(v), classes));
     let data = Dataset::from_tensors(tensors).unwrap().batch(ROWS, Remainder::Drop);
     let load = LoadOptions { threads: 1, ..LoadOptions::new(BytePool::new(1 << 22)) };
-    let scores = evaluate(&mut session, &data, task, load).unwrap();
+    let scores = evaluate(&mut session, &data, task, load).unwrap().scores;
     let mut own = [0f32];
     session.engine().read_output(Phase::Eval, "loss", bytemuck::cast_slice_mut(&mut own)).unwrap();
     let own = f64::from(own[0]);

@@ -7,15 +7,17 @@ use memfit::data::{BytePool, LoadOptions, OnBad};
 use memfit::train::evaluate;
 use serde_json::json;
 
-use super::train::{scores, task, words};
+use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
 use crate::data::{self, HOST_BUDGET};
 use crate::failure::usage;
-use crate::run_dir::Trained;
+use crate::run_dir::{Rows, Trained};
+use crate::same_data;
 use crate::say::say;
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
-    let mut trained = Trained::open(&args.run_dir, args.batch, args.threads, json)?;
+    let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
+    let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
     let mut spec = trained.spec.clone();
     if let Some(path) = &args.data {
         // All of it is for evaluation.
@@ -25,27 +27,35 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let pool = BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET));
     let opened = match &args.data {
         Some(path) => data::open_alone(&spec, path, &trained.classes, &pool)?,
-        None => data::open(&spec, &pool)?,
+        None => {
+            let opened = data::open(&spec, &pool)?;
+            same_data::check_classes(&args.run_dir, &opened.classes)?;
+            opened
+        }
     };
     let Some(test) = &opened.test else {
         return Err(usage("this run has no test set; give one with --data PATH"));
     };
-    let count = test.len();
+    let samples = test.len();
     let opened = data::Opened { train: Arc::clone(test), ..opened };
-    let batch = trained.session.plan().micro_batch;
+    let (batch, arena) = (trained.session.plan().micro_batch, trained.session.plan().arena_bytes());
     let datasets = data::datasets(&opened, &trained.run, &spec, batch)?;
     let bad = if args.skip_bad || spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
     let Some(test) = &datasets.test else { return Err(usage("there is nothing to evaluate")) };
     let judged = evaluate(&mut trained.session, test, task(&trained.run), options)?;
+    let left_out = &judged.left_out;
+    let count = (samples as u64).saturating_sub(left_out.count);
     if json {
         let run_dir = args.run_dir.display().to_string();
         say!(
             "{}",
-            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count, "scores": scores(&judged) })
+            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count,
+                    "skipped_samples": left_out.count, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
         );
     } else {
-        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged, trained.run.model.task()));
+        tell_left_out(left_out, "test");
+        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged.scores, trained.run.model.task()));
     }
     Ok(())
 }

@@ -10,15 +10,19 @@ use serde_json::json;
 use crate::args::PredictArgs;
 use crate::data::{self, HOST_BUDGET};
 use crate::failure::{bad_data, usage};
-use crate::run_dir::Trained;
+use crate::run_dir::{Rows, Trained};
 use crate::say::say;
 
 /// At a time; more would only take more memory.
 const BATCH: usize = 8;
 
 pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
-    let batch = BATCH.min(args.files.len().max(1));
-    let mut trained = Trained::open(&args.run_dir, Some(batch), args.threads, json)?;
+    if let Some(folder) = args.files.iter().find(|f| f.is_dir()) {
+        return Err(usage(format!("{0} is a folder; name the images in it, such as {0}/*", folder.display())));
+    }
+    let rows = Rows::AtMost(BATCH.min(args.files.len().max(1)));
+    let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
+    let batch = trained.session.plan().batch;
     if trained.run.model.task() != Task::Classes {
         return Err(usage(format!("{} does not tell classes of images", trained.run.name)));
     }

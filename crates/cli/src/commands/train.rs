@@ -5,11 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memfit::data::{BytePool, OnBad, Skipped};
-use memfit::exec::weights::Match;
-use memfit::ir::op::StateClass;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::bytes::Bytes;
-use memfit::train::run_dir::{RunDir, Which};
+use memfit::train::run_dir::{RunDir, WEIGHTS, Which};
 use memfit::train::{
     Decay, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Scores,
     Task, Why, fit,
@@ -24,8 +22,10 @@ use crate::planning::{self, Planned};
 use crate::resident;
 use crate::run::{Run, TrainRun};
 use crate::run_dir;
+use crate::same_data;
 use crate::say::say;
 use crate::signals::Signals;
+use crate::weights;
 
 pub fn train(run: &mut TrainRun) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
@@ -33,6 +33,9 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
     let pool = BytePool::new(host);
     let opened = data::open(&run.spec, &pool)?;
+    if let Some(folder) = &run.resume {
+        same_data::check(folder, &opened, run.run.json)?;
+    }
     check(run, &opened)?;
     let executor = CpuExecutor::new(run.run.threads)?;
     if run.below_free_tools {
@@ -51,7 +54,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let (plan, first) = (session.plan(), session.steps());
     let bar =
         Bar::new(length.steps(epoch).into(), first.into(), plan.batch, plan.arena_bytes(), run.run.request.budget);
-    let mut teller = Teller { run: &run.run, bar, peak: plan.peak_bytes, accuracy: None };
+    let mut teller = Teller { run: &run.run, bar, peak: plan.peak_bytes };
     let outcome = fit(session, &data, &options, &mut |event| {
         teller.hear(event);
         if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
@@ -61,10 +64,11 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     if outcome.why == Why::Interrupted {
         return Err(Interrupted { folder, saved: outcome.saved }.into());
     }
-    let weights = folder.join(run_dir::WEIGHTS);
-    run_dir::export(&folder, session, &weights)?;
-    let peak_host = pool.high_water();
-    let end = End { run, folder: &folder, outcome: &outcome, arena: session.plan().arena_bytes(), peak_host };
+    let weights = folder.join(WEIGHTS);
+    let step = run_dir::export(&folder, session, &weights)?;
+    let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
+    let (arena, peak_host) = (session.plan().arena_bytes(), pool.high_water());
+    let end = End { run, folder: &folder, outcome: &outcome, best, arena, peak_host };
     end.tell(started);
     Ok(())
 }
@@ -115,30 +119,16 @@ fn begin(run: &TrainRun, executor: CpuExecutor, opened: &Opened) -> Result<Start
         None => run_dir::free(&run.run.name)?,
     };
     let plan = planned.plan;
-    let run_dir = RunDir::create(&folder, &plan, &labels)?;
-    run_dir::describe(&folder, &run.said, &run.run, opened)?;
+    let text = run_dir::text(&run.said, &run.run)?;
+    let create = if run_dir::is_of(&folder, &text) { RunDir::create_again } else { RunDir::create };
+    let run_dir = create(&folder, &plan, &labels)?;
+    run_dir::describe(&folder, &text, opened)?;
     resident::give_back();
     let mut session = Session::new(executor, plan, run.run.seed)?;
     if let Some(path) = &run.spec.model.weights {
-        start_from(&mut session, path, run.run.json)?;
+        weights::start_from(&mut session, path, &run.run)?;
     }
     Ok(Start { session, run_dir, folder, progress: Progress::default() })
-}
-
-/// Weights by name. What fits is taken, and what does not is said.
-fn start_from(session: &mut Session<CpuExecutor>, path: &Path, json: bool) -> Result<()> {
-    let all =
-        session.plan().states.iter().filter(|s| matches!(s.class, StateClass::Param | StateClass::Statistic)).count();
-    let taken = session.load_weights(path, Match::Fitting)?;
-    if taken == 0 {
-        return Err(usage(format!("{} has no weight of this model; see the names with --json", path.display())));
-    }
-    if json {
-        say!("{}", json!({ "event": "weights", "file": path.display().to_string(), "taken": taken, "of": all }));
-    } else {
-        say!("  weights        {taken} of {all} from {}", path.display());
-    }
-    Ok(())
 }
 
 fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start> {
@@ -146,6 +136,7 @@ fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start>
     let labels = planning::labels(&run.run, &executor, saved.plan.plan.micro_batch)?;
     planning::check_labels(&run.run, &saved.plan, &labels, &folder.display().to_string())?;
     let session = Session::resume(executor, &saved)?;
+    run_dir::describe_again(folder, &run.said)?;
     let planned = Planned::of_file(session.plan().clone(), folder.display().to_string());
     print(run, &planned);
     if !run.run.json {
@@ -175,6 +166,9 @@ fn check(run: &TrainRun, opened: &Opened) -> Result<()> {
         return Err(usage(format!(
             "the data have {classes} classes, but the model is to have {has}; leave out --classes"
         )));
+    }
+    if let Some(path) = run.spec.model.weights.as_ref().filter(|_| run.resume.is_none()) {
+        weights::check(path, &run.run)?;
     }
     metric(run).map(|_| ())
 }
@@ -228,7 +222,6 @@ struct Teller<'a> {
     run: &'a Run,
     bar: Bar,
     peak: u64,
-    accuracy: Option<f64>,
 }
 
 impl Teller<'_> {
@@ -238,7 +231,7 @@ impl Teller<'_> {
                 if self.run.json {
                     say!(
                         "{}",
-                        json!({ "event": "step", "step": step, "epoch": epoch, "loss": loss, "lr": lr, "ms": seconds * 1e3,
+                        json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
                                 "waited_ms": waited * 1e3, "skipped": skipped, "live_peak_bytes": self.peak })
                     );
                 } else {
@@ -247,8 +240,7 @@ impl Teller<'_> {
             }
             Event::Evaluating { .. } | Event::Stopped(_) => {}
             Event::Evaluated(evaluation) => {
-                self.accuracy = Some(evaluation.scores.accuracy);
-                self.bar.judged(self.accuracy);
+                self.bar.judged(score(&evaluation.scores, self.run.model.task()));
                 if self.run.json {
                     let scores = scores(&evaluation.scores);
                     say!("{}", json!({ "event": "eval", "step": evaluation.step, "scores": scores }));
@@ -272,7 +264,7 @@ impl Teller<'_> {
             let scores = judged.map(scores);
             say!(
                 "{}",
-                json!({ "event": "epoch", "epoch": epoch, "loss": loss, "test_accuracy": accuracy, "scores": scores })
+                json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "test_accuracy": accuracy, "scores": scores })
             );
         } else {
             let judged = judged.map_or(String::new(), |s| format!("  {}", words(s, self.run.model.task())));
@@ -283,16 +275,17 @@ impl Teller<'_> {
 
 /// The scores that matter for a task, in words.
 pub fn words(scores: &Scores, task: ModelTask) -> String {
+    let top5 = scores.top5.filter(|_| task == ModelTask::Classes);
+    let top5 = top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
+    format!("test loss {:.4}, {}{top5}", scores.loss, score(scores, task))
+}
+
+/// The one of them that is looked at first.
+fn score(scores: &Scores, task: ModelTask) -> String {
     match task {
-        ModelTask::Classes => {
-            let top5 = scores.top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
-            format!("test loss {:.4}, accuracy {:.2} %{top5}", scores.loss, scores.accuracy * 100.0)
-        }
-        ModelTask::Tokens => {
-            let perplexity = scores.perplexity().unwrap_or(f64::NAN);
-            format!("test loss {:.4}, perplexity {perplexity:.2}", scores.loss)
-        }
-        ModelTask::Masks => format!("test loss {:.4}, mean IoU {:.4}", scores.loss, scores.mean_iou),
+        ModelTask::Classes => format!("accuracy {:.2} %", scores.accuracy * 100.0),
+        ModelTask::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
+        ModelTask::Masks => format!("mean IoU {:.4}", scores.mean_iou),
     }
 }
 
@@ -307,47 +300,83 @@ pub fn scores(s: &Scores) -> Value {
     all.into()
 }
 
+/// Of the watched metric, and the step of the weights that are kept for it.
+struct Best {
+    metric: Metric,
+    value: f64,
+    step: u32,
+}
+
+impl Best {
+    fn words(&self) -> String {
+        let (name, value) = (metric_words(self.metric), self.value);
+        match self.metric {
+            Metric::Accuracy | Metric::Top5 => format!("{name} {:.2} %", value * 100.0),
+            Metric::Perplexity => format!("{name} {value:.2}"),
+            Metric::Loss | Metric::MeanIou => format!("{name} {value:.4}"),
+        }
+    }
+}
+
+fn metric_words(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Loss => "test loss",
+        Metric::Accuracy => "accuracy",
+        Metric::Top5 => "top 5",
+        Metric::MeanIou => "mean IoU",
+        Metric::Perplexity => "perplexity",
+    }
+}
+
 /// What is told at the end.
 struct End<'a> {
     run: &'a TrainRun,
     folder: &'a Path,
     outcome: &'a Outcome,
+    best: Option<Best>,
     arena: u64,
     peak_host: u64,
 }
 
 impl End<'_> {
     fn tell(&self, started: Instant) {
-        let Outcome { why, steps, evaluation, left_out, .. } = self.outcome;
+        let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = self.outcome;
         let seconds = started.elapsed().as_secs_f64();
         let judged = evaluation.as_ref().map(|e| &e.scores);
         let run_dir = self.folder.display().to_string();
         if self.run.run.json {
+            let best = self.best.as_ref();
+            let best = best.map(|b| json!({ "metric": b.metric.name(), "value": b.value, "step": b.step }));
             let is_classes = self.run.run.model.task() == ModelTask::Classes;
             say!(
                 "{}",
                 json!({ "event": "done", "steps": steps, "seconds": seconds, "early_stop": *why == Why::NoBetter,
                         "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
-                        "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
-                        "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count, "run_dir": run_dir })
+                        "best": best, "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
+                        "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
+                        "skipped_test_samples": test_left_out.count, "run_dir": run_dir })
             );
             return;
         }
         if *why == Why::NoBetter {
             say!("stopped early: nothing better for {} evaluations", self.run.spec.train.patience.unwrap_or(0));
         }
-        tell_left_out(left_out);
+        tell_left_out(left_out, "training");
+        tell_left_out(test_left_out, "test");
         let result = judged.map_or(String::new(), |s| format!(": {}", words(s, self.run.run.model.task())));
         let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
         say!("{steps} steps in {seconds:.1} s{result}");
+        if let Some(best) = &self.best {
+            say!("best: {} at step {}, in {WEIGHTS}", best.words(), best.step);
+        }
         say!("memory: {} arena + {} data pipeline{resident}", Bytes(self.arena), Bytes(self.peak_host));
-        say!("run: {run_dir}  (memfit eval | predict {run_dir}, weights in {})", run_dir::WEIGHTS);
+        say!("run: {run_dir}  (memfit eval | predict {run_dir})");
     }
 }
 
-pub fn tell_left_out(left_out: &Skipped) {
+pub fn tell_left_out(left_out: &Skipped, set: &str) {
     if left_out.count > 0 {
-        say!("{} samples could not be read and were left out:", left_out.count);
+        say!("{} samples of the {set} set could not be read and were left out:", left_out.count);
         left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
     }
 }

@@ -145,6 +145,8 @@ pub struct Outcome {
     pub saved: Option<u32>,
     /// Bad samples of the training set that were left out, where that was asked for.
     pub left_out: Skipped,
+    /// The same of the test set.
+    pub test_left_out: Skipped,
 }
 
 /// Trains a session. With the same session, data and options the states end in the same bits, in however many parts the

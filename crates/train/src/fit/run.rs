@@ -117,7 +117,10 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         self.tell(Event::Stopped(why));
         let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
-        Ok(Outcome { why, steps: step, evaluation, best, saved, left_out: self.train.skipped().clone() })
+        let left_out = self.train.skipped().clone();
+        let test = self.test.as_ref().and_then(|test| test.loader.as_ref());
+        let test_left_out = test.map(|loader| loader.skipped().clone()).unwrap_or_default();
+        Ok(Outcome { why, steps: step, evaluation, best, saved, left_out, test_left_out })
     }
 
     fn tell(&mut self, event: Event) {

@@ -1,0 +1,74 @@
+//! Whether a run still has the data that it began with: what is written down of them, and what is said if they changed. It
+//! never looks at samples.
+
+use std::path::Path;
+
+use anyhow::Result;
+use memfit::data::Source;
+use memfit::train::run_dir::DATA;
+use serde_json::{Value, json};
+
+use crate::data::Opened;
+use crate::failure::bad_data;
+use crate::file::write;
+use crate::run_dir;
+use crate::say::say;
+
+/// How many samples there are, and what they look like from outside.
+pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
+    write(&folder.join(DATA), &format!("{:#}\n", parts(opened)))
+}
+
+/// Refuses other classes or another number of samples; files that changed otherwise are told.
+pub fn check(folder: &Path, opened: &Opened, json: bool) -> Result<()> {
+    check_classes(folder, &opened.classes)?;
+    let path = folder.join(DATA);
+    let damaged =
+        |e: &dyn std::fmt::Display| bad_data(format!("{}: {e}; start anew in another folder", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|e| damaged(&e))?;
+    let (before, now): (Value, Value) = (serde_json::from_str(&text).map_err(|e| damaged(&e))?, parts(opened));
+    for (part, name) in PARTS {
+        let count = |all: &Value| all[part]["samples"].as_u64().unwrap_or(0);
+        let (had, has) = (count(&before), count(&now));
+        if had != has {
+            let run = folder.display();
+            return Err(bad_data(format!(
+                "the {name} set has {has} samples, but the run in {run} began with {had}; bring back the data as they \
+                 were, or begin another run with --weights {run}/weights.safetensors"
+            )));
+        }
+        if before[part] != now[part] && json {
+            say!("{}", json!({ "event": "data_changed", "set": part }));
+        } else if before[part] != now[part] {
+            say!("  the files of the {name} set are not the same as when the run began");
+        }
+    }
+    Ok(())
+}
+
+/// Refuses data whose classes are called otherwise than those of the run: a class is a number to the model.
+pub fn check_classes(folder: &Path, now: &[String]) -> Result<()> {
+    let before = run_dir::classes(folder);
+    if before == now {
+        return Ok(());
+    }
+    let only = |a: &[String], b: &[String]| a.iter().find(|c| !b.contains(c)).cloned();
+    let run = folder.display();
+    let differs = match (only(&before, now), only(now, &before)) {
+        (Some(gone), _) => format!("\"{gone}\" is gone"),
+        (None, Some(new)) => format!("\"{new}\" is new"),
+        (None, None) => "they stand in another order".into(),
+    };
+    Err(bad_data(format!(
+        "the classes of the data are not those of the run in {run}: {differs}; bring back the data as they were, or \
+         begin another run"
+    )))
+}
+
+/// In the file, and in words.
+const PARTS: [(&str, &str); 2] = [("train", "training"), ("test", "test")];
+
+fn parts(opened: &Opened) -> Value {
+    let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });
+    json!({ "train": part(&*opened.train), "test": opened.test.as_deref().map(part) })
+}

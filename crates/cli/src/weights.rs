@@ -1,0 +1,93 @@
+//! Weights to start from: by name, what fits is taken, and what does not is said.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::Result;
+use memfit::exec::weights::{Match, WeightsError, read_header};
+use memfit::ir::op::StateClass;
+use memfit::nn::Mode;
+use memfit::{CpuExecutor, Session};
+use serde_json::json;
+
+use crate::failure::usage;
+use crate::run::Run;
+use crate::say::say;
+
+/// Names that are listed before "and N more".
+const LISTED: usize = 4;
+
+/// Finds a file that is not there, or of another model, before anything is made of the run.
+pub fn check(path: &Path, run: &Run) -> Result<()> {
+    let fit = Fit::new(path, run)?;
+    match fit.found {
+        0 => Err(fit.none_found(path)),
+        _ => Ok(()),
+    }
+}
+
+/// Takes what fits.
+pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) -> Result<()> {
+    let fit = Fit::new(path, run)?;
+    let taken = session.load_weights(path, Match::Fitting)?;
+    if taken == 0 {
+        return Err(fit.none_found(path));
+    }
+    let (all, missing) = (fit.found + fit.missing.len(), &fit.missing);
+    if run.json {
+        let file = path.display().to_string();
+        say!("{}", json!({ "event": "weights", "file": file, "taken": taken, "of": all, "missing": missing }));
+        return Ok(());
+    }
+    say!("  weights        {taken} of {all} from {}", path.display());
+    if !missing.is_empty() {
+        say!("                 not in it, or of another shape: {}", some(missing));
+    }
+    Ok(())
+}
+
+/// The names of a model held against those of a file.
+struct Fit {
+    found: usize,
+    /// Of the model, not in the file or of another shape there.
+    missing: Vec<String>,
+    of_file: Vec<String>,
+}
+
+impl Fit {
+    fn new(path: &Path, run: &Run) -> Result<Fit> {
+        let io = |source| WeightsError::Io { path: path.into(), source };
+        let mut file = File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        let (_, header) = read_header(&mut file, length, path)?;
+        let tensors = header.tensors();
+        let graph = run.model.build(1, Mode::Train).map_err(usage)?.graph;
+        let (mut found, mut missing) = (0, Vec::new());
+        for (state, value) in
+            graph.states().filter(|(s, _)| matches!(s.class, StateClass::Param | StateClass::Statistic))
+        {
+            match tensors.get(&state.name).is_some_and(|t| t.shape[..] == *graph.shape(value)) {
+                true => found += 1,
+                false => missing.push(state.name.clone()),
+            }
+        }
+        let mut of_file: Vec<String> = tensors.into_keys().collect();
+        of_file.sort_unstable();
+        Ok(Fit { found, missing, of_file })
+    }
+
+    fn none_found(&self, path: &Path) -> anyhow::Error {
+        usage(format!(
+            "{} has no weight of this model, whose names are {}; in the file there are {}",
+            path.display(),
+            some(&self.missing),
+            some(&self.of_file)
+        ))
+    }
+}
+
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", names.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "))
+}
