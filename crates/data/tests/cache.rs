@@ -169,7 +169,8 @@ fn a_damaged_file_is_never_trusted() {
         fs::write(&path, bytes).expect("it is written");
         assert_eq!(epochs(&dataset, LARGE, 1, 2).expect("it fits"), [&good[..], &good].concat(), "{what}");
     };
-    for byte in (0..whole.len()).step_by(7) {
+    // The first eight bytes say that it is a cache: without them it is somebody else's file.
+    for byte in (8..whole.len()).step_by(7) {
         let mut flipped = whole.clone();
         flipped[byte] ^= 0x41;
         check(&flipped, &format!("byte {byte}"));
@@ -226,6 +227,26 @@ fn what_a_dead_run_left_is_removed_and_what_a_living_one_writes_is_not() {
     assert_eq!(folder.files().len(), 2, "{:?}", folder.files());
     drop((living, second));
     assert_eq!(folder.files().len(), 0);
+}
+
+#[test]
+fn a_file_that_is_no_cache_is_never_overwritten() {
+    let folder = Folder::new("stranger");
+    let path = folder.0.join("notes.txt");
+    let load = |path: &Path| {
+        let loaded = epochs(&on_disk(counted(3).0, path), LARGE, 1, 1);
+        loaded.map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    };
+    for text in ["short", "a year of measurements"] {
+        fs::write(&path, text).expect("it is written");
+        let error = load(&path);
+        assert!(error.contains("notes.txt") && error.contains("give the cache another name"), "{error}");
+        assert_eq!((fs::read_to_string(&path).ok().as_deref(), folder.files().len()), (Some(text), 1));
+    }
+    let error = load(&folder.0);
+    assert!(error.contains("this is a folder"), "{error}");
+    fs::write(&path, "").expect("it is written");
+    assert_eq!(load(&path), "", "there is nothing to lose in an empty file");
 }
 
 #[test]

@@ -66,6 +66,9 @@ impl Store {
         let mut disk = self.disk();
         let Some((path, fingerprint)) = disk.target.clone() else { return Ok(()) };
         let io = |source| DataError::Io { path: path.clone(), source };
+        if let Some(stranger) = CacheFile::stranger(&path).map_err(io)? {
+            return Err(DataError::source(path.display(), stranger));
+        }
         if let Some((file, trailer, table)) = CacheFile::open(&path).map_err(io)? {
             let same = trailer.fingerprint == fingerprint && (!trailer.random || trailer.seed == seed);
             if same {
