@@ -12,6 +12,7 @@ use memfit::data::sources::{
     TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
+use memfit::ir::philox::name_key;
 use memfit::ir::{DType, TensorType};
 use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
@@ -225,7 +226,7 @@ fn features(spec: &Spec) -> Vec<Feature> {
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> Result<Datasets> {
     let steps = Steps::new(opened.kind, run, &spec.data)?;
-    let train = Dataset::from_source(Shared(Arc::clone(&opened.train)));
+    let train = Dataset::from_source(Shared { source: Arc::clone(&opened.train), key: source_key(opened.kind, spec) });
     let train = match spec.data.cache.as_deref() {
         None | Some("off") => steps.fixed(train),
         Some("memory") => steps.fixed(train).cache(Cache::memory()),
@@ -238,7 +239,7 @@ pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> 
         train = train.map(augment::mixup(alpha, run.model.classes()));
     }
     let test = opened.test.as_ref().map(|source| {
-        let samples = Dataset::from_source(Shared(Arc::clone(source)));
+        let samples = Dataset::from_source(Shared { source: Arc::clone(source), key: 0 });
         steps.plain(samples).batch(micro_batch, Remainder::Keep).prefetch(Prefetch::Auto)
     });
     Ok(Datasets { train: train.prefetch(Prefetch::Auto), test })
@@ -265,24 +266,38 @@ pub fn images_alone(source: impl Source + 'static, run: &Run, spec: &DataSpec, b
     Ok(steps.plain(samples).batch(batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
 
+/// What a run says about how files are read: a cache that was made of them otherwise is made anew.
+fn source_key(kind: Kind, spec: &Spec) -> u64 {
+    let DataSpec { label, features, header, token, .. } = &spec.data;
+    let of_model = match kind {
+        Kind::Tokens | Kind::Text => format!("{}", sequence(spec)),
+        Kind::Masks => format!("{:?}", channels(spec)),
+        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz | Kind::TfRecord => String::new(),
+    };
+    name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
+}
+
 /// A source that several datasets have.
-struct Shared(Arc<dyn Source>);
+struct Shared {
+    source: Arc<dyn Source>,
+    key: u64,
+}
 
 impl Source for Shared {
     fn len(&self) -> usize {
-        self.0.len()
+        self.source.len()
     }
 
     fn read(&self, index: usize, pool: &BytePool) -> memfit::data::Result<Example> {
-        self.0.read(index, pool)
+        self.source.read(index, pool)
     }
 
     fn place(&self, index: usize) -> String {
-        self.0.place(index)
+        self.source.place(index)
     }
 
     fn fingerprint(&self) -> u64 {
-        self.0.fingerprint()
+        self.source.fingerprint() ^ self.key
     }
 }
 
@@ -292,6 +307,8 @@ type Step = Arc<dyn Fn(Example, &Context) -> memfit::data::Result<Example> + Sen
 /// Evaluation leaves out what is random.
 struct Steps {
     fixed: Vec<Step>,
+    /// What the fixed steps were made with: a kept cache is made anew when it changes.
+    fixed_key: u64,
     random: Vec<Step>,
     last: Vec<Step>,
     /// What stands in place of the fixed steps in evaluation.
@@ -301,7 +318,8 @@ struct Steps {
 impl Steps {
     fn new(kind: Kind, run: &Run, spec: &DataSpec) -> Result<Steps> {
         let input = run.model.input().map_err(usage)?;
-        let mut steps = Steps { fixed: Vec::new(), random: Vec::new(), last: Vec::new(), test: Vec::new() };
+        let (fixed, random, last, test) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut steps = Steps { fixed, fixed_key: 0, random, last, test };
         match (kind, &input[..]) {
             (Kind::Images | Kind::Masks | Kind::TfRecord, &[height, width, channels]) => {
                 steps.images([height, width], channels, spec)?;
@@ -338,6 +356,7 @@ impl Steps {
             true => self.random.push(prepare(Crop::RANDOM)),
             false => self.fixed.push(prepare(Crop::Whole)),
         }
+        self.fixed_key = name_key(&format!("{size:?} {channels:?} {crops}"));
         self.test.push(prepare(if crops { Crop::Centre { part: 0.875 } } else { Crop::Whole }));
         for said in spec.augment.iter().filter(|a| *a != "crop") {
             self.random.push(augmentation(said, size)?);
@@ -359,24 +378,24 @@ impl Steps {
     }
 
     fn fixed(&self, data: Dataset) -> Dataset {
-        mapped(data, &self.fixed)
+        mapped(data, self.fixed_key, &self.fixed)
     }
 
     fn random(&self, data: Dataset) -> Dataset {
-        mapped(mapped(data, &self.random), &self.last)
+        mapped(mapped(data, 0, &self.random), 0, &self.last)
     }
 
     fn plain(&self, data: Dataset) -> Dataset {
-        mapped(mapped(data, &self.test), &self.last)
+        mapped(mapped(data, 0, &self.test), 0, &self.last)
     }
 }
 
-fn mapped(data: Dataset, steps: &[Step]) -> Dataset {
+fn mapped(data: Dataset, key: u64, steps: &[Step]) -> Dataset {
     if steps.is_empty() {
         return data;
     }
     let steps = steps.to_vec();
-    data.map(move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
+    data.map_keyed(key, move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
 }
 
 const AUGMENTATIONS: [&str; 8] =
@@ -408,15 +427,23 @@ fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
     })
 }
 
-/// The sample as the model reads it: another shape of as many numbers is taken for it, pixels become 0 to 1.
+/// The sample as the model reads it: extents of 1 may come and go, a model of rows reads any sample as one, and pixels
+/// become 0 to 1. Any other shape of as many numbers would only look right.
 fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfit::data::Result<Example> {
     let x = example.get_mut("x")?;
     if x.ty() == wanted {
         return Ok(example);
     }
-    if x.ty().elements() != wanted.elements() {
-        let problem = format!("a sample is {}, but the model reads {wanted}; give model.input, or other data", x.ty());
-        return Err(DataError::bad(context.place(), problem));
+    if !same_numbers(&x.ty().shape, &wanted.shape) {
+        let given = x.ty();
+        let cure = match given.elements() == wanted.elements() {
+            true => "write the data with its axes in that order (height, width, channels), or give model.input",
+            false => "give model.input, or other data",
+        };
+        return Err(DataError::bad(
+            context.place(),
+            format!("a sample is {given}, but the model reads {wanted}; {cure}"),
+        ));
     }
     let mut shaped = Tensor::zeros(wanted.clone(), context.pool)?;
     match (x.ty().dtype, wanted.dtype) {
@@ -431,6 +458,13 @@ fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfi
     }
     *x = shaped;
     Ok(example)
+}
+
+/// Whether numbers in one shape mean the same in the other.
+fn same_numbers(given: &[usize], wanted: &[usize]) -> bool {
+    let without_ones = |shape: &[usize]| -> Vec<usize> { shape.iter().copied().filter(|n| *n != 1).collect() };
+    let flat = wanted.len() == 1 && given.iter().product::<usize>() == wanted[0];
+    flat || without_ones(given) == without_ones(wanted)
 }
 
 /// A class that the model does not have would only show in the middle of a step.
@@ -452,6 +486,22 @@ fn labelled(example: Example, classes: usize, context: &Context) -> memfit::data
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_is_never_read_in_another_order_of_its_axes() {
+        for (given, wanted, same) in [
+            (&[28, 28][..], &[28, 28, 1][..], true),
+            (&[1, 28, 28], &[28, 28, 1], true),
+            (&[28, 28, 1], &[784], true),
+            (&[8], &[8, 1], true),
+            (&[3, 32, 32], &[32, 32, 3], false),
+            (&[784], &[28, 28, 1], false),
+            (&[2, 8], &[4, 4], false),
+            (&[9], &[8], false),
+        ] {
+            assert_eq!(same_numbers(given, wanted), same, "{given:?} {wanted:?}");
+        }
+    }
 
     #[test]
     fn an_unknown_augmentation_is_answered_with_the_known_ones() {

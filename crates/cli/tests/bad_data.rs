@@ -127,3 +127,37 @@ fn samples_of_another_size_than_the_model_reads_are_told() {
     );
     check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["data.npz", "f32[8,8,1]"]);
 }
+
+#[test]
+fn a_kept_cache_is_not_read_as_pictures_of_another_size() {
+    let scratch = pictures("kept");
+    let file = |size: usize| {
+        scratch.write(
+            &format!("{size}.toml"),
+            format!(
+                "[model]\nname = \"digits\"\ninput = [{size}, {size}, 3]\n[data]\ntrain = \"data\"\nhold_out = 0\n\
+                 cache = \"kept\"\n[train]\nbatch = 4\nepochs = 1\n"
+            ),
+        )
+    };
+    let mut caches = Vec::new();
+    for (size, out) in [(16, "a"), (8, "b"), (8, "c")] {
+        let output = memfit(&["train", &file(size), "--out", &scratch.path(out)]);
+        assert!(output.status.success(), "{size}: {}", String::from_utf8_lossy(&output.stderr));
+        caches.push(std::fs::read(scratch.path("kept")).expect("it is kept"));
+    }
+    assert!(caches[0].len() > caches[1].len() && caches[1] == caches[2], "it is made anew only for another size");
+}
+
+#[test]
+fn a_cache_takes_no_other_files_place() {
+    let scratch = pictures("notes");
+    scratch.write("notes.txt", "a year of measurements");
+    let file = scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\ninput = [16, 16, 3]\n[data]\ntrain = \"data\"\ncache = \"notes.txt\"\n\
+         [train]\nbatch = 2\nepochs = 1\n",
+    );
+    check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["notes.txt", "another name"]);
+    assert_eq!(std::fs::read_to_string(scratch.path("notes.txt")).ok().as_deref(), Some("a year of measurements"));
+}

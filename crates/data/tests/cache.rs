@@ -154,6 +154,15 @@ fn a_file_of_another_pipeline_or_seed_is_made_anew() {
     check(noisy(dataset.clone()), &made, 1, true);
     check(noisy(dataset.clone()), &made, 1, false);
     check(noisy(dataset.clone()), &made, 2, true);
+    let times = |factor: f32| {
+        dataset.clone().map_keyed(factor.to_bits().into(), move |mut e, _| {
+            e.get_mut("x")?.f32s_mut().iter_mut().for_each(|x| *x *= factor);
+            Ok(e)
+        })
+    };
+    check(times(2.0), &made, 1, true);
+    check(times(2.0), &made, 1, false);
+    check(times(3.0), &made, 1, true);
     check(dataset.shuffle(4), &made, 2, true);
 }
 
