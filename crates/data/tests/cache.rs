@@ -90,6 +90,36 @@ fn a_cache_returns_its_memory_to_work_that_needs_it() {
     assert_eq!(lens, [&one[..], &one, &one].concat());
 }
 
+#[test]
+fn a_cache_of_a_paused_loader_returns_its_memory_to_another_one() {
+    let pool = BytePool::new(20_000);
+    let options = || LoadOptions { threads: 2, ..LoadOptions::new(pool.clone()) };
+    for spill in [u64::MAX, 0] {
+        let (dataset, made) = counted(100);
+        let mut train = Loader::new(&dataset.cache(Cache::memory().limit(spill)), options()).expect("it is right");
+        let mut first = Vec::new();
+        while let Some(e) = train.next().expect("it fits") {
+            first.push(e.get("x").expect("x").bytes().to_vec());
+        }
+        train.pause();
+        assert!(pool.used() > 5_000, "the cache holds {}", pool.used());
+        let large = Dataset::from_fn(2, |_, pool| {
+            Ok(Example::default().with("x", Tensor::zeros(TensorType::f32([4_000]), pool)?))
+        });
+        let mut test = Loader::new(&large, options()).expect("it is right");
+        for _ in 0..2 {
+            assert!(test.next().expect("the cache gives way").is_some(), "spill {spill}");
+        }
+        drop(test);
+        let before = made.load(Ordering::SeqCst);
+        for expected in &first {
+            let e = train.next().expect("it goes on").expect("as many as before");
+            assert_eq!(e.get("x").expect("x").bytes(), expected);
+        }
+        assert_eq!(made.load(Ordering::SeqCst) > before, spill == 0, "what was spilt is not made again");
+    }
+}
+
 /// A folder of its own for a test.
 struct Folder(PathBuf);
 
