@@ -113,3 +113,18 @@ fn an_epoch_of_images_is_the_same_for_every_number_of_threads() {
     assert_eq!((batches.len(), skipped), (2, 1));
     says(epoch(&folder, 2, OnBad::default()), &[&bad.display().to_string(), "cut off"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_one_bad_sample() {
+    let folder = Folder::new();
+    for (class, name) in [("a", "rgb.png"), ("b", "baseline_420.jpg"), ("b", "restart.jpg")] {
+        folder.file(&format!("{class}/{name}"), fixture(name));
+    }
+    let gone = folder.0.join("b/gone.jpg");
+    std::os::unix::fs::symlink(folder.0.join("nowhere.jpg"), &gone).expect("a link can be made");
+    says(epoch(&folder, 2, OnBad::Fail), &[&gone.display().to_string(), "it cannot be read"]);
+    let (batches, skipped) = epoch(&folder, 2, OnBad::Skip).expect("it is left out");
+    let samples: usize = batches.iter().map(|batch| batch.len() / (12 * 10 * 3 * 4 + 4)).sum();
+    assert_eq!((samples, skipped), (3, 1));
+}
