@@ -61,7 +61,12 @@ pub fn facts(spec: &Spec) -> Result<Facts> {
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
     let kind = kind(spec)?;
     if kind == Kind::Digits {
-        return digits::open();
+        let DataSpec { train, test, hold_out, .. } = &spec.data;
+        let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
+        return match said.iter().find(|(_, said)| *said) {
+            Some((key, _)) => Err(usage(format!("the digits are built in; leave out data.{key}, or data.kind"))),
+            None => digits::open(),
+        };
     }
     let path = |what: &Option<PathBuf>| what.clone();
     let Some(train) = path(&spec.data.train) else {

@@ -161,3 +161,19 @@ fn a_cache_takes_no_other_files_place() {
     check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["notes.txt", "another name"]);
     assert_eq!(std::fs::read_to_string(scratch.path("notes.txt")).ok().as_deref(), Some("a year of measurements"));
 }
+
+#[test]
+fn digits_are_not_trained_where_other_data_were_named() {
+    let scratch = pictures("named");
+    for (key, value) in [("train", "\"data\""), ("test", "\"data\""), ("hold_out", "0.5")] {
+        let file = scratch.write("run.toml", format!("[data]\nkind = \"digits\"\n{key} = {value}\n"));
+        let expected = format!("the digits are built in; leave out data.{key}");
+        check_error(&["train", &file, "--out", &scratch.path("out")], 2, &[&expected]);
+    }
+    let file = scratch.write("typed.toml", "[model]\ninput = [16, 16, 3]\n[data]\nkind = \"digits\"\n");
+    let (data, out) = (scratch.path("data"), scratch.path("typed"));
+    let output = memfit(&["train", &file, "--data", &data, "--batch", "2", "--steps", "1", "--out", &out]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let classes = std::fs::read_to_string(scratch.path("typed/classes.txt")).expect("the classes of the pictures");
+    assert_eq!(classes.lines().collect::<Vec<_>>(), ["bar", "disc"]);
+}

@@ -60,6 +60,13 @@ impl Said {
         }
     }
 
+    /// Takes back what a file says.
+    pub fn unsay(&mut self, section: &str, key: &str) {
+        if let Some(Value::Table(keys)) = self.table.get_mut(section) {
+            keys.remove(key);
+        }
+    }
+
     /// As a run file that says the same from anywhere.
     pub fn to_toml(&self) -> String {
         let mut table = self.table.clone();
