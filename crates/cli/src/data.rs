@@ -72,11 +72,11 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
     let Some(train) = path(&spec.data.train) else {
         return Err(usage(format!("data.kind is {kind:?}, but data.train does not say where it is").to_lowercase()));
     };
-    let (source, facts, classes) = source(kind, &train, spec, pool)?;
+    let (source, facts, classes) = source(kind, &train, spec, &[], pool)?;
     let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
         Some(path) => {
-            let (test, of_test, names) = self::source(kind, path, spec, pool)?;
-            same_facts(&facts, &of_test, &classes, &names, path)?;
+            let (test, of_test, _) = self::source(kind, path, spec, &classes, pool)?;
+            same_facts(&facts, &of_test, path)?;
             (source, Some(test))
         }
         None => match spec.data.hold_out.unwrap_or(HELD_OUT) {
@@ -136,14 +136,19 @@ fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
 
 type Known = (Arc<dyn Source>, Facts, Vec<String>);
 
-/// Opens a source, and asks it what it knows.
-fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known> {
+/// Opens a source, and asks it what it knows. If others have settled which classes or characters there are, those are
+/// its own.
+fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &BytePool) -> Result<Known> {
     let mut facts = Facts::default();
     let mut classes = Vec::new();
     let source: Arc<dyn Source> = match kind {
         Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
         Kind::Images => {
-            let folder = ImageFolder::open(path, pool)?.encoded();
+            let folder = match settled {
+                [] => ImageFolder::open(path, pool)?,
+                settled => ImageFolder::open_with(path, settled, pool)?,
+            };
+            let folder = folder.encoded();
             classes = folder.classes().to_vec();
             facts.classes = Some(classes.len());
             Arc::new(folder)
@@ -172,7 +177,16 @@ fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known
             Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(spec)))?)
         }
         Kind::Text => {
-            let text = Tokens::characters(path, Windows::of(sequence(spec)), pool)?;
+            let windows = Windows::of(sequence(spec));
+            let alphabet: Vec<char> = settled.iter().filter_map(|name| name.chars().next()).collect();
+            let text = match &alphabet[..] {
+                [] => Tokens::characters(path, windows, pool)?,
+                alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
+            };
+            // Told now rather than when the first epoch is over.
+            if spec.data.skip_bad != Some(true) {
+                text.check_known()?;
+            }
             classes = text.alphabet().iter().map(char::to_string).collect();
             facts.classes = Some(text.vocabulary());
             Arc::new(text)
@@ -181,16 +195,11 @@ fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known
     Ok((source, facts, classes))
 }
 
-fn same_facts(train: &Facts, test: &Facts, names: &[String], test_names: &[String], path: &Path) -> Result<()> {
-    if names == test_names && train == test {
-        return Ok(());
+fn same_facts(train: &Facts, test: &Facts, path: &Path) -> Result<()> {
+    match train.sample == test.sample {
+        true => Ok(()),
+        false => Err(bad_path(path, "its samples have another size than those of the training set")),
     }
-    let differs = test_names.iter().find(|n| !names.contains(n)).or(names.iter().find(|n| !test_names.contains(n)));
-    let problem = match differs {
-        Some(name) => format!("its classes are not those of the training set: \"{name}\" is only in one of them"),
-        None => "its samples have another size than those of the training set".to_string(),
-    };
-    Err(bad_path(path, &problem))
 }
 
 fn sequence(spec: &Spec) -> usize {
@@ -253,11 +262,9 @@ pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> 
 /// Other data of the kind of a run, all of it for evaluation. Classes are those of the run.
 pub fn open_alone(spec: &Spec, path: &Path, classes: &[String], pool: &BytePool) -> Result<Opened> {
     let kind = kind(spec)?;
-    let (source, facts, names) = source(kind, path, spec, pool)?;
-    if !classes.is_empty() && !names.is_empty() && names != classes {
-        let facts = Facts { classes: Some(classes.len()), ..facts.clone() };
-        same_facts(&facts, &Facts { classes: Some(names.len()), ..facts.clone() }, classes, &names, path)?;
-    }
+    // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
+    let spec = Spec { data: DataSpec { skip_bad: Some(true), ..spec.data.clone() }, ..spec.clone() };
+    let (source, facts, _) = source(kind, path, &spec, classes, pool)?;
     Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, classes: classes.to_vec() })
 }
 

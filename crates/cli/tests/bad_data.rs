@@ -177,3 +177,29 @@ fn digits_are_not_trained_where_other_data_were_named() {
     let classes = std::fs::read_to_string(scratch.path("typed/classes.txt")).expect("the classes of the pictures");
     assert_eq!(classes.lines().collect::<Vec<_>>(), ["bar", "disc"]);
 }
+
+#[test]
+fn a_test_set_is_read_in_the_classes_and_characters_of_the_training_set() {
+    let scratch = pictures("settled");
+    let picture = std::fs::read(scratch.path("data/disc/0.png")).expect("a picture");
+    scratch.write("test/disc/0.png", &picture);
+    scratch.write("train.txt", "the quick brown fox jumps over the lazy dog ".repeat(8));
+    scratch.write("test.txt", "a lazy fox jumps over a dog");
+    let file = |name: &str, model: &str, train: &str, test: &str| {
+        let data = format!("[data]\ntrain = \"{train}\"\ntest = \"{test}\"\n[train]\nbatch = 2\nsteps = 1\n");
+        scratch.write(&format!("{name}.toml"), format!("[model]\n{model}\n{data}"))
+    };
+    let gpt = "name = \"gpt\"\nlayers = 1\nwidth = 8\nheads = 1\nsequence = 8";
+    let digits = "name = \"digits\"\ninput = [16, 16, 3]";
+    for (name, file) in
+        [("images", file("images", digits, "data", "test")), ("text", file("text", gpt, "train.txt", "test.txt"))]
+    {
+        let output = memfit(&["train", &file, "--out", &scratch.path(name)]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    scratch.write("test/star/0.png", &picture);
+    let (images, out) = (scratch.path("images.toml"), scratch.path("out"));
+    check_error(&["train", &images, "--out", &out], 4, &["star", "no class of the training set", "bar, disc"]);
+    scratch.write("test.txt", "a lazy Fox jumps over a dog");
+    check_error(&["train", &scratch.path("text.toml"), "--out", &out], 4, &["test.txt, character 7"]);
+}

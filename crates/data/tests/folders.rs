@@ -114,6 +114,21 @@ fn an_epoch_of_images_is_the_same_for_every_number_of_threads() {
     says(epoch(&folder, 2, OnBad::default()), &[&bad.display().to_string(), "cut off"]);
 }
 
+#[test]
+fn a_test_set_has_the_classes_of_the_training_set_by_name() {
+    let folder = Folder::new();
+    for name in ["test/c/1.png", "test/a/1.png", "test/a/2.png"] {
+        folder.file(name, fixture("rgb.png"));
+    }
+    let classes = ["a", "b", "c"].map(String::from);
+    let pool = roomy();
+    let test = ImageFolder::open_with(folder.0.join("test"), &classes, &pool).expect("b may be missing");
+    assert_eq!(((0..3).map(|i| test.label(i)).collect::<Vec<_>>(), test.classes()), (vec![0, 0, 2], &classes[..]));
+    assert_eq!(test.read(2, &pool).expect("it is sound").get("y").expect("y").bytes(), 2i32.to_ne_bytes());
+    folder.file("test/d/1.png", fixture("rgb.png"));
+    says(ImageFolder::open_with(folder.0.join("test"), &classes, &pool), &["\"d\" is no class", "a, b, c"]);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_that_leads_nowhere_is_one_bad_sample() {
