@@ -160,11 +160,16 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
         Kind::Csv => {
             let csv = Csv::open(path, layout(path, &spec.data), pool)?;
             facts.sample = Some(vec![csv.columns().len() - 1]);
+            if spec.model.classes.is_none() {
+                facts.classes = Some(csv.classes(pool)?);
+            }
             Arc::new(csv)
         }
         Kind::Npz => {
             let (x, y) = (spec.data.features.as_deref().unwrap_or("x"), spec.data.label.as_deref().unwrap_or("y"));
-            Arc::new(Arrays::npz(path, &[("x", x), ("y", y)], pool)?)
+            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
+            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, spec.model.name.as_deref()));
+            Arc::new(arrays)
         }
         Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(spec), pool)?),
         Kind::Tokens => {
@@ -193,6 +198,17 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
         }
     };
     Ok((source, facts, classes))
+}
+
+/// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
+fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
+    match (model, shape) {
+        (Some("mlp"), shape) => Some(vec![shape.iter().product()]),
+        (Some("gpt"), _) => None,
+        (_, &[height, width]) => Some(vec![height, width, 1]),
+        (_, &[height, width, channels @ (1 | 3)]) => Some(vec![height, width, channels]),
+        (_, _) => None,
+    }
 }
 
 fn same_facts(train: &Facts, test: &Facts, path: &Path) -> Result<()> {
@@ -479,8 +495,14 @@ fn same_numbers(given: &[usize], wanted: &[usize]) -> bool {
     flat || without_ones(given) == without_ones(wanted)
 }
 
-/// A class that the model does not have would only show in the middle of a step.
-fn labelled(example: Example, classes: usize, context: &Context) -> memfit::data::Result<Example> {
+/// A class that the model does not have would only show in the middle of a step. Small integers become i32.
+fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::data::Result<Example> {
+    let y = example.get_mut("y")?;
+    if let (DType::U8, [label]) = (y.ty().dtype, y.bytes()) {
+        *y = Tensor::from_bytes(TensorType::i32([]), &i32::from(*label).to_le_bytes(), context.pool)?;
+    } else if y.ty() == &TensorType::i32([1]) {
+        *y = Tensor::from_bytes(TensorType::i32([]), y.bytes(), context.pool)?;
+    }
     let y = example.get("y")?;
     let label: Option<&i32> = bytemuck::try_cast_slice(y.bytes()).ok().and_then(|labels: &[i32]| labels.first());
     match label {

@@ -121,11 +121,15 @@ fn a_broken_record_is_named() {
 fn samples_of_another_size_than_the_model_reads_are_told() {
     let scratch = Scratch::new("arrays");
     scratch.write("data.npz", fixture("stored.npz"));
-    let file = scratch.write(
-        "run.toml",
-        "[model]\nname = \"digits\"\n[data]\ntrain = \"data.npz\"\nhold_out = 0\n[train]\nbatch = 1\nepochs = 1\n",
-    );
-    check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["data.npz", "f32[8,8,1]"]);
+    let file = |model: &str| {
+        let rest = "[data]\ntrain = \"data.npz\"\nhold_out = 0\n[train]\nbatch = 1\nepochs = 1\n";
+        scratch.write("run.toml", format!("[model]\nname = \"digits\"\n{model}{rest}"))
+    };
+    let out = scratch.path("out");
+    check_error(&["train", &file("input = [8, 8, 1]\n"), "--out", &out], 4, &["data.npz", "f32[8,8,1]"]);
+    // Where the run does not say it, the model is made for what the samples are.
+    let output = memfit(&["train", &file(""), "--out", &scratch.path("fits")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -202,4 +206,19 @@ fn a_test_set_is_read_in_the_classes_and_characters_of_the_training_set() {
     check_error(&["train", &images, "--out", &out], 4, &["star", "no class of the training set", "bar, disc"]);
     scratch.write("test.txt", "a lazy Fox jumps over a dog");
     check_error(&["train", &scratch.path("text.toml"), "--out", &out], 4, &["test.txt, character 7"]);
+}
+
+#[test]
+fn the_classes_of_a_table_are_those_of_the_model() {
+    let scratch = Scratch::new("counted");
+    let rows: String = (0..40).map(|i| format!("{i},{}\n", i % 3)).collect();
+    let data = scratch.write("rows.csv", format!("a,label\n{rows}"));
+    let args =
+        ["train", "--model", "mlp", "--data", &data, "--batch", "2", "--steps", "1", "--out", &scratch.path("out")];
+    let output = memfit(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let written = std::fs::read_to_string(scratch.path("out/run.toml")).expect("what the run is");
+    assert!(written.contains("classes = 3"), "{written}");
+    scratch.write("rows.csv", "a,label\n1,cat\n2,dog\n");
+    check_error(&args, 4, &["rows.csv", "words, such as \"cat\"", "number the classes"]);
 }
