@@ -438,14 +438,26 @@ fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
         Some(Some(number)) => Ok(number),
         Some(None) => Err(usage(format!("data.augment \"{said}\": what stands behind the colon must be a number"))),
     };
+    // Of pixels: a part of the image, or all of it.
+    let most = size[0].max(size[1]);
+    let pixels = |usual: usize| match number.map(|n| n.trim().parse::<usize>().ok().filter(|n| *n <= most)) {
+        None => Ok(usual),
+        Some(Some(number)) => Ok(number),
+        Some(None) => Err(usage(format!(
+            "data.augment \"{said}\": what stands behind the colon must be a whole number of pixels, at most {most}"
+        ))),
+    };
+    if number.is_some() && matches!(name, "crop" | "flip" | "flip-vertical") {
+        return Err(usage(format!("data.augment \"{said}\": {name} takes no number; write \"{name}\"")));
+    }
     Ok(match name {
         "flip" => Arc::new(augment::flip_horizontal()),
         "flip-vertical" => Arc::new(augment::flip_vertical()),
-        "pad-crop" => Arc::new(augment::random_crop_padded(size, amount(4.0)? as usize)),
+        "pad-crop" => Arc::new(augment::random_crop_padded(size, pixels(4)?)),
         "rotate" => Arc::new(augment::rotate(amount(15.0)?)),
         "brightness" => Arc::new(augment::brightness(amount(0.2)?)),
         "contrast" => Arc::new(augment::contrast(amount(0.2)?)),
-        "cutout" => Arc::new(augment::cutout(amount(16.0)? as usize)),
+        "cutout" => Arc::new(augment::cutout(pixels(16)?)),
         _ => {
             let meant = memfit::nn::error::nearest(&AUGMENTATIONS, name);
             let meant = meant.map_or(String::new(), |n| format!(" (did you mean \"{n}\"?)"));
@@ -543,11 +555,21 @@ mod tests {
             ("flop", "there is no augmentation \"flop\" (did you mean \"flip\"?)"),
             ("rotate:much", "\"rotate:much\": what stands behind the colon must be a number"),
             ("rotate:-3", "must be a number"),
+            ("flip:3", "flip takes no number"),
+            ("crop:0.5", "crop takes no number"),
+            (
+                "pad-crop:1.5",
+                "\"pad-crop:1.5\": what stands behind the colon must be a whole number of pixels, at most 8",
+            ),
+            ("cutout:9", "at most 8"),
+            ("cutout:1e9", "at most 8"),
         ] {
             let error = augmentation(said, [8, 8]).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(error.contains(expected), "{said}: {error}");
         }
-        for said in ["flip", "rotate:5", "pad-crop", "cutout:3", "brightness:0.1", "contrast", "flip-vertical"] {
+        for said in
+            ["flip", "rotate:5", "pad-crop", "cutout:3", "pad-crop:8", "brightness:0.1", "contrast", "flip-vertical"]
+        {
             assert!(augmentation(said, [8, 8]).is_ok(), "{said}");
         }
     }
