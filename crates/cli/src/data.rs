@@ -65,9 +65,10 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
         let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
         return match said.iter().find(|(_, said)| *said) {
             Some((key, _)) => Err(usage(format!("the digits are built in; leave out data.{key}, or data.kind"))),
-            None => digits::open(),
+            None => no_idle_keys(kind, &spec.data).and_then(|()| digits::open()),
         };
     }
+    no_idle_keys(kind, &spec.data)?;
     let path = |what: &Option<PathBuf>| what.clone();
     let Some(train) = path(&spec.data.train) else {
         return Err(usage(format!("data.kind is {kind:?}, but data.train does not say where it is").to_lowercase()));
@@ -88,6 +89,30 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
         },
     };
     Ok(Opened { kind, train, test, facts, classes })
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn no_idle_keys(kind: Kind, spec: &DataSpec) -> Result<()> {
+    let images = [Kind::Images, Kind::Masks, Kind::TfRecord];
+    let arrays = [Kind::Npz, Kind::TfRecord];
+    let labelled = [Kind::Csv, Kind::Npz, Kind::TfRecord];
+    let keys = [
+        ("mean", spec.mean.is_some(), &images[..], "images"),
+        ("std", spec.std.is_some(), &images, "images"),
+        ("augment", !spec.augment.is_empty(), &images, "images"),
+        ("label", spec.label.is_some(), &labelled, "csv, npz and tfrecord"),
+        ("features", spec.features.is_some(), &arrays, "npz and tfrecord"),
+        ("header", spec.header.is_some(), &[Kind::Csv], "csv"),
+        ("token", spec.token.is_some(), &[Kind::Tokens], "tokens"),
+    ];
+    if let Some((key, _, _, of)) = keys.iter().find(|(_, said, kinds, _)| *said && !kinds.contains(&kind)) {
+        let kind = format!("{kind:?}").to_lowercase();
+        return Err(usage(format!("data.{key} is for {of}, and these data are {kind}; leave it out")));
+    }
+    if spec.test.is_some() && spec.hold_out.is_some_and(|share| share > 0.0) {
+        return Err(usage("data.hold_out is for runs without data.test; leave out one of them"));
+    }
+    Ok(())
 }
 
 /// As it was said, or as the path looks.
