@@ -83,7 +83,8 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
         None => match spec.data.hold_out.unwrap_or(HELD_OUT) {
             0.0 => (source, None),
             share => {
-                let (kept, held) = hold_out(source, share.into())?;
+                let rows = source.len();
+                let (kept, held) = hold_out(source, share.into()).map_err(|_| too_few(&train, share, rows))?;
                 (Arc::new(kept), Some(Arc::new(held)))
             }
         },
@@ -153,6 +154,13 @@ fn kind(spec: &Spec) -> Result<Kind> {
         () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
         () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
     })
+}
+
+fn too_few(path: &Path, share: f32, rows: usize) -> anyhow::Error {
+    let (held, s) = (f64::from(share) * rows as f64 >= 1.0, if rows == 1 { "" } else { "s" });
+    let left = if held { "nothing is left to train on" } else { "not one would be held out" };
+    let cure = "give more data, a test set (data.test), or data.hold_out = 0";
+    bad_path(path, &format!("of its {rows} sample{s} a share of {share} is to be held out, and {left}; {cure}"))
 }
 
 fn bad_path(path: &Path, problem: &str) -> anyhow::Error {

@@ -240,3 +240,11 @@ fn a_key_that_would_do_nothing_is_told() {
         check_error(&["train", &file, "--out", &scratch.path("out")], 2, &[expected]);
     }
 }
+
+#[test]
+fn too_few_samples_to_hold_some_out_are_told_with_a_cure() {
+    let scratch = Scratch::new("few");
+    let data = scratch.write("one.csv", "a,label\n1,0\n");
+    let args = ["train", "--model", "mlp", "--classes", "2", "--data", &data, "--out", &scratch.path("out")];
+    check_error(&args, 4, &["one.csv", "of its 1 sample a share of 0.2", "data.test", "data.hold_out = 0"]);
+}
