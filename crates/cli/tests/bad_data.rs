@@ -28,6 +28,15 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// With the one place that has `from` having `to`, which is as long.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
+    assert_eq!((places.len(), from.len()), (1, to.len()));
+    let mut bytes = bytes.to_vec();
+    bytes[places[0]..][..to.len()].copy_from_slice(to);
+    bytes
+}
+
 /// Trains the digits convnet, which is small, on a folder of images: all of them, in pairs.
 fn args<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
     vec![
@@ -127,9 +136,13 @@ fn samples_of_another_size_than_the_model_reads_are_told() {
     };
     let out = scratch.path("out");
     check_error(&["train", &file("input = [8, 8, 1]\n"), "--out", &out], 4, &["data.npz", "f32[8,8,1]"]);
-    // Where the run does not say it, the model is made for what the samples are.
-    let output = memfit(&["train", &file(""), "--out", &scratch.path("fits")]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Where the run does not say it, the model is made for what the samples are; their labels may be bytes too.
+    let bytes = replaced(&fixture("stored.npz"), b"'<i8'", b"'|u1'");
+    for (name, data) in [("long", fixture("stored.npz")), ("bytes", bytes)] {
+        scratch.write("data.npz", data);
+        let output = memfit(&["train", &file(""), "--out", &scratch.path(name)]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]
