@@ -60,9 +60,11 @@ impl Said {
         }
     }
 
-    /// Takes back what a file says.
-    pub fn unsay(&mut self, section: &str, key: &str) {
-        if let Some(Value::Table(keys)) = self.table.get_mut(section) {
+    /// Takes back what a file says, if it is this.
+    pub fn unsay(&mut self, section: &str, key: &str, text: &str) {
+        if let Some(Value::Table(keys)) = self.table.get_mut(section)
+            && keys.get(key).and_then(Value::as_str) == Some(text)
+        {
             keys.remove(key);
         }
     }
