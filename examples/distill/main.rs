@@ -105,5 +105,5 @@ fn glyphs() -> Dataset {
 
 fn accuracy(session: &mut Session<CpuExecutor>, pool: &BytePool) -> Result<f64, Error> {
     let data = glyphs().take(512).batch(64, Remainder::Keep);
-    Ok(evaluate(session, &data, Task::Classes, LoadOptions::new(pool.clone()))?.accuracy)
+    Ok(evaluate(session, &data, Task::Classes, LoadOptions::new(pool.clone()))?.scores.accuracy)
 }

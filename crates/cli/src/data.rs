@@ -12,6 +12,7 @@ use memfit::data::sources::{
     TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
+use memfit::ir::philox::name_key;
 use memfit::ir::{DType, TensorType};
 use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
@@ -60,28 +61,59 @@ pub fn facts(spec: &Spec) -> Result<Facts> {
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
     let kind = kind(spec)?;
     if kind == Kind::Digits {
-        return digits::open();
+        let DataSpec { train, test, hold_out, .. } = &spec.data;
+        let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
+        return match said.iter().find(|(_, said)| *said) {
+            Some((key, _)) => Err(usage(format!("the digits are built in; leave out data.{key}, or data.kind"))),
+            None => no_idle_keys(kind, &spec.data).and_then(|()| digits::open()),
+        };
     }
+    no_idle_keys(kind, &spec.data)?;
     let path = |what: &Option<PathBuf>| what.clone();
     let Some(train) = path(&spec.data.train) else {
         return Err(usage(format!("data.kind is {kind:?}, but data.train does not say where it is").to_lowercase()));
     };
-    let (source, facts, classes) = source(kind, &train, spec, pool)?;
+    let (source, facts, classes) = source(kind, &train, spec, &[], pool)?;
     let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
         Some(path) => {
-            let (test, of_test, names) = self::source(kind, path, spec, pool)?;
-            same_facts(&facts, &of_test, &classes, &names, path)?;
+            let (test, of_test, _) = self::source(kind, path, spec, &classes, pool)?;
+            same_facts(&facts, &of_test, path)?;
             (source, Some(test))
         }
         None => match spec.data.hold_out.unwrap_or(HELD_OUT) {
             0.0 => (source, None),
             share => {
-                let (kept, held) = hold_out(source, share.into())?;
+                let rows = source.len();
+                let (kept, held) = hold_out(source, share.into()).map_err(|_| too_few(&train, share, rows))?;
                 (Arc::new(kept), Some(Arc::new(held)))
             }
         },
     };
     Ok(Opened { kind, train, test, facts, classes })
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn no_idle_keys(kind: Kind, spec: &DataSpec) -> Result<()> {
+    let images = [Kind::Images, Kind::Masks, Kind::TfRecord];
+    let arrays = [Kind::Npz, Kind::TfRecord];
+    let labelled = [Kind::Csv, Kind::Npz, Kind::TfRecord];
+    let keys = [
+        ("mean", spec.mean.is_some(), &images[..], "images"),
+        ("std", spec.std.is_some(), &images, "images"),
+        ("augment", !spec.augment.is_empty(), &images, "images"),
+        ("label", spec.label.is_some(), &labelled, "csv, npz and tfrecord"),
+        ("features", spec.features.is_some(), &arrays, "npz and tfrecord"),
+        ("header", spec.header.is_some(), &[Kind::Csv], "csv"),
+        ("token", spec.token.is_some(), &[Kind::Tokens], "tokens"),
+    ];
+    if let Some((key, _, _, of)) = keys.iter().find(|(_, said, kinds, _)| *said && !kinds.contains(&kind)) {
+        let kind = format!("{kind:?}").to_lowercase();
+        return Err(usage(format!("data.{key} is for {of}, and these data are {kind}; leave it out")));
+    }
+    if spec.test.is_some() && spec.hold_out.is_some_and(|share| share > 0.0) {
+        return Err(usage("data.hold_out is for runs without data.test; leave out one of them"));
+    }
+    Ok(())
 }
 
 /// As it was said, or as the path looks.
@@ -124,20 +156,32 @@ fn kind(spec: &Spec) -> Result<Kind> {
     })
 }
 
+fn too_few(path: &Path, share: f32, rows: usize) -> anyhow::Error {
+    let (held, s) = (f64::from(share) * rows as f64 >= 1.0, if rows == 1 { "" } else { "s" });
+    let left = if held { "nothing is left to train on" } else { "not one would be held out" };
+    let cure = "give more data, a test set (data.test), or data.hold_out = 0";
+    bad_path(path, &format!("of its {rows} sample{s} a share of {share} is to be held out, and {left}; {cure}"))
+}
+
 fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
     DataError::source(path.display(), problem).into()
 }
 
 type Known = (Arc<dyn Source>, Facts, Vec<String>);
 
-/// Opens a source, and asks it what it knows.
-fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known> {
+/// Opens a source, and asks it what it knows. If others have settled which classes or characters there are, those are
+/// its own.
+fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &BytePool) -> Result<Known> {
     let mut facts = Facts::default();
     let mut classes = Vec::new();
     let source: Arc<dyn Source> = match kind {
         Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
         Kind::Images => {
-            let folder = ImageFolder::open(path, pool)?.encoded();
+            let folder = match settled {
+                [] => ImageFolder::open(path, pool)?,
+                settled => ImageFolder::open_with(path, settled, pool)?,
+            };
+            let folder = folder.encoded();
             classes = folder.classes().to_vec();
             facts.classes = Some(classes.len());
             Arc::new(folder)
@@ -149,11 +193,16 @@ fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known
         Kind::Csv => {
             let csv = Csv::open(path, layout(path, &spec.data), pool)?;
             facts.sample = Some(vec![csv.columns().len() - 1]);
+            if spec.model.classes.is_none() {
+                facts.classes = Some(csv.classes(pool)?);
+            }
             Arc::new(csv)
         }
         Kind::Npz => {
             let (x, y) = (spec.data.features.as_deref().unwrap_or("x"), spec.data.label.as_deref().unwrap_or("y"));
-            Arc::new(Arrays::npz(path, &[("x", x), ("y", y)], pool)?)
+            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
+            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, spec.model.name.as_deref()));
+            Arc::new(arrays)
         }
         Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(spec), pool)?),
         Kind::Tokens => {
@@ -166,7 +215,16 @@ fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known
             Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(spec)))?)
         }
         Kind::Text => {
-            let text = Tokens::characters(path, Windows::of(sequence(spec)), pool)?;
+            let windows = Windows::of(sequence(spec));
+            let alphabet: Vec<char> = settled.iter().filter_map(|name| name.chars().next()).collect();
+            let text = match &alphabet[..] {
+                [] => Tokens::characters(path, windows, pool)?,
+                alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
+            };
+            // Told now rather than when the first epoch is over.
+            if spec.data.skip_bad != Some(true) {
+                text.check_known()?;
+            }
             classes = text.alphabet().iter().map(char::to_string).collect();
             facts.classes = Some(text.vocabulary());
             Arc::new(text)
@@ -175,16 +233,22 @@ fn source(kind: Kind, path: &Path, spec: &Spec, pool: &BytePool) -> Result<Known
     Ok((source, facts, classes))
 }
 
-fn same_facts(train: &Facts, test: &Facts, names: &[String], test_names: &[String], path: &Path) -> Result<()> {
-    if names == test_names && train == test {
-        return Ok(());
+/// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
+fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
+    match (model, shape) {
+        (Some("mlp"), shape) => Some(vec![shape.iter().product()]),
+        (Some("gpt"), _) => None,
+        (_, &[height, width]) => Some(vec![height, width, 1]),
+        (_, &[height, width, channels @ (1 | 3)]) => Some(vec![height, width, channels]),
+        (_, _) => None,
     }
-    let differs = test_names.iter().find(|n| !names.contains(n)).or(names.iter().find(|n| !test_names.contains(n)));
-    let problem = match differs {
-        Some(name) => format!("its classes are not those of the training set: \"{name}\" is only in one of them"),
-        None => "its samples have another size than those of the training set".to_string(),
-    };
-    Err(bad_path(path, &problem))
+}
+
+fn same_facts(train: &Facts, test: &Facts, path: &Path) -> Result<()> {
+    match train.sample == test.sample {
+        true => Ok(()),
+        false => Err(bad_path(path, "its samples have another size than those of the training set")),
+    }
 }
 
 fn sequence(spec: &Spec) -> usize {
@@ -225,7 +289,7 @@ fn features(spec: &Spec) -> Vec<Feature> {
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> Result<Datasets> {
     let steps = Steps::new(opened.kind, run, &spec.data)?;
-    let train = Dataset::from_source(Shared(Arc::clone(&opened.train)));
+    let train = Dataset::from_source(Shared { source: Arc::clone(&opened.train), key: source_key(opened.kind, spec) });
     let train = match spec.data.cache.as_deref() {
         None | Some("off") => steps.fixed(train),
         Some("memory") => steps.fixed(train).cache(Cache::memory()),
@@ -238,7 +302,7 @@ pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> 
         train = train.map(augment::mixup(alpha, run.model.classes()));
     }
     let test = opened.test.as_ref().map(|source| {
-        let samples = Dataset::from_source(Shared(Arc::clone(source)));
+        let samples = Dataset::from_source(Shared { source: Arc::clone(source), key: 0 });
         steps.plain(samples).batch(micro_batch, Remainder::Keep).prefetch(Prefetch::Auto)
     });
     Ok(Datasets { train: train.prefetch(Prefetch::Auto), test })
@@ -247,11 +311,9 @@ pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> 
 /// Other data of the kind of a run, all of it for evaluation. Classes are those of the run.
 pub fn open_alone(spec: &Spec, path: &Path, classes: &[String], pool: &BytePool) -> Result<Opened> {
     let kind = kind(spec)?;
-    let (source, facts, names) = source(kind, path, spec, pool)?;
-    if !classes.is_empty() && !names.is_empty() && names != classes {
-        let facts = Facts { classes: Some(classes.len()), ..facts.clone() };
-        same_facts(&facts, &Facts { classes: Some(names.len()), ..facts.clone() }, classes, &names, path)?;
-    }
+    // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
+    let spec = Spec { data: DataSpec { skip_bad: Some(true), ..spec.data.clone() }, ..spec.clone() };
+    let (source, facts, _) = source(kind, path, &spec, classes, pool)?;
     Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, classes: classes.to_vec() })
 }
 
@@ -265,24 +327,38 @@ pub fn images_alone(source: impl Source + 'static, run: &Run, spec: &DataSpec, b
     Ok(steps.plain(samples).batch(batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
 
+/// What a run says about how files are read: a cache that was made of them otherwise is made anew.
+fn source_key(kind: Kind, spec: &Spec) -> u64 {
+    let DataSpec { label, features, header, token, .. } = &spec.data;
+    let of_model = match kind {
+        Kind::Tokens | Kind::Text => format!("{}", sequence(spec)),
+        Kind::Masks => format!("{:?}", channels(spec)),
+        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz | Kind::TfRecord => String::new(),
+    };
+    name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
+}
+
 /// A source that several datasets have.
-struct Shared(Arc<dyn Source>);
+struct Shared {
+    source: Arc<dyn Source>,
+    key: u64,
+}
 
 impl Source for Shared {
     fn len(&self) -> usize {
-        self.0.len()
+        self.source.len()
     }
 
     fn read(&self, index: usize, pool: &BytePool) -> memfit::data::Result<Example> {
-        self.0.read(index, pool)
+        self.source.read(index, pool)
     }
 
     fn place(&self, index: usize) -> String {
-        self.0.place(index)
+        self.source.place(index)
     }
 
     fn fingerprint(&self) -> u64 {
-        self.0.fingerprint()
+        self.source.fingerprint() ^ self.key
     }
 }
 
@@ -292,6 +368,8 @@ type Step = Arc<dyn Fn(Example, &Context) -> memfit::data::Result<Example> + Sen
 /// Evaluation leaves out what is random.
 struct Steps {
     fixed: Vec<Step>,
+    /// What the fixed steps were made with: a kept cache is made anew when it changes.
+    fixed_key: u64,
     random: Vec<Step>,
     last: Vec<Step>,
     /// What stands in place of the fixed steps in evaluation.
@@ -301,7 +379,8 @@ struct Steps {
 impl Steps {
     fn new(kind: Kind, run: &Run, spec: &DataSpec) -> Result<Steps> {
         let input = run.model.input().map_err(usage)?;
-        let mut steps = Steps { fixed: Vec::new(), random: Vec::new(), last: Vec::new(), test: Vec::new() };
+        let (fixed, random, last, test) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut steps = Steps { fixed, fixed_key: 0, random, last, test };
         match (kind, &input[..]) {
             (Kind::Images | Kind::Masks | Kind::TfRecord, &[height, width, channels]) => {
                 steps.images([height, width], channels, spec)?;
@@ -338,6 +417,7 @@ impl Steps {
             true => self.random.push(prepare(Crop::RANDOM)),
             false => self.fixed.push(prepare(Crop::Whole)),
         }
+        self.fixed_key = name_key(&format!("{size:?} {channels:?} {crops}"));
         self.test.push(prepare(if crops { Crop::Centre { part: 0.875 } } else { Crop::Whole }));
         for said in spec.augment.iter().filter(|a| *a != "crop") {
             self.random.push(augmentation(said, size)?);
@@ -359,24 +439,24 @@ impl Steps {
     }
 
     fn fixed(&self, data: Dataset) -> Dataset {
-        mapped(data, &self.fixed)
+        mapped(data, self.fixed_key, &self.fixed)
     }
 
     fn random(&self, data: Dataset) -> Dataset {
-        mapped(mapped(data, &self.random), &self.last)
+        mapped(mapped(data, 0, &self.random), 0, &self.last)
     }
 
     fn plain(&self, data: Dataset) -> Dataset {
-        mapped(mapped(data, &self.test), &self.last)
+        mapped(mapped(data, 0, &self.test), 0, &self.last)
     }
 }
 
-fn mapped(data: Dataset, steps: &[Step]) -> Dataset {
+fn mapped(data: Dataset, key: u64, steps: &[Step]) -> Dataset {
     if steps.is_empty() {
         return data;
     }
     let steps = steps.to_vec();
-    data.map(move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
+    data.map_keyed(key, move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
 }
 
 const AUGMENTATIONS: [&str; 8] =
@@ -391,14 +471,26 @@ fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
         Some(Some(number)) => Ok(number),
         Some(None) => Err(usage(format!("data.augment \"{said}\": what stands behind the colon must be a number"))),
     };
+    // Of pixels: a part of the image, or all of it.
+    let most = size[0].max(size[1]);
+    let pixels = |usual: usize| match number.map(|n| n.trim().parse::<usize>().ok().filter(|n| *n <= most)) {
+        None => Ok(usual),
+        Some(Some(number)) => Ok(number),
+        Some(None) => Err(usage(format!(
+            "data.augment \"{said}\": what stands behind the colon must be a whole number of pixels, at most {most}"
+        ))),
+    };
+    if number.is_some() && matches!(name, "crop" | "flip" | "flip-vertical") {
+        return Err(usage(format!("data.augment \"{said}\": {name} takes no number; write \"{name}\"")));
+    }
     Ok(match name {
         "flip" => Arc::new(augment::flip_horizontal()),
         "flip-vertical" => Arc::new(augment::flip_vertical()),
-        "pad-crop" => Arc::new(augment::random_crop_padded(size, amount(4.0)? as usize)),
+        "pad-crop" => Arc::new(augment::random_crop_padded(size, pixels(4)?)),
         "rotate" => Arc::new(augment::rotate(amount(15.0)?)),
         "brightness" => Arc::new(augment::brightness(amount(0.2)?)),
         "contrast" => Arc::new(augment::contrast(amount(0.2)?)),
-        "cutout" => Arc::new(augment::cutout(amount(16.0)? as usize)),
+        "cutout" => Arc::new(augment::cutout(pixels(16)?)),
         _ => {
             let meant = memfit::nn::error::nearest(&AUGMENTATIONS, name);
             let meant = meant.map_or(String::new(), |n| format!(" (did you mean \"{n}\"?)"));
@@ -408,15 +500,23 @@ fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
     })
 }
 
-/// The sample as the model reads it: another shape of as many numbers is taken for it, pixels become 0 to 1.
+/// The sample as the model reads it: extents of 1 may come and go, a model of rows reads any sample as one, and pixels
+/// become 0 to 1. Any other shape of as many numbers would only look right.
 fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfit::data::Result<Example> {
     let x = example.get_mut("x")?;
     if x.ty() == wanted {
         return Ok(example);
     }
-    if x.ty().elements() != wanted.elements() {
-        let problem = format!("a sample is {}, but the model reads {wanted}; give model.input, or other data", x.ty());
-        return Err(DataError::bad(context.place(), problem));
+    if !same_numbers(&x.ty().shape, &wanted.shape) {
+        let given = x.ty();
+        let cure = match given.elements() == wanted.elements() {
+            true => "write the data with its axes in that order (height, width, channels), or give model.input",
+            false => "give model.input, or other data",
+        };
+        return Err(DataError::bad(
+            context.place(),
+            format!("a sample is {given}, but the model reads {wanted}; {cure}"),
+        ));
     }
     let mut shaped = Tensor::zeros(wanted.clone(), context.pool)?;
     match (x.ty().dtype, wanted.dtype) {
@@ -433,8 +533,21 @@ fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfi
     Ok(example)
 }
 
-/// A class that the model does not have would only show in the middle of a step.
-fn labelled(example: Example, classes: usize, context: &Context) -> memfit::data::Result<Example> {
+/// Whether numbers in one shape mean the same in the other.
+fn same_numbers(given: &[usize], wanted: &[usize]) -> bool {
+    let without_ones = |shape: &[usize]| -> Vec<usize> { shape.iter().copied().filter(|n| *n != 1).collect() };
+    let flat = wanted.len() == 1 && given.iter().product::<usize>() == wanted[0];
+    flat || without_ones(given) == without_ones(wanted)
+}
+
+/// A class that the model does not have would only show in the middle of a step. Small integers become i32.
+fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::data::Result<Example> {
+    let y = example.get_mut("y")?;
+    if let (DType::U8, [label]) = (y.ty().dtype, y.bytes()) {
+        *y = Tensor::from_bytes(TensorType::i32([]), &i32::from(*label).to_le_bytes(), context.pool)?;
+    } else if y.ty() == &TensorType::i32([1]) {
+        *y = Tensor::from_bytes(TensorType::i32([]), y.bytes(), context.pool)?;
+    }
     let y = example.get("y")?;
     let label: Option<&i32> = bytemuck::try_cast_slice(y.bytes()).ok().and_then(|labels: &[i32]| labels.first());
     match label {
@@ -454,16 +567,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_sample_is_never_read_in_another_order_of_its_axes() {
+        for (given, wanted, same) in [
+            (&[28, 28][..], &[28, 28, 1][..], true),
+            (&[1, 28, 28], &[28, 28, 1], true),
+            (&[28, 28, 1], &[784], true),
+            (&[8], &[8, 1], true),
+            (&[3, 32, 32], &[32, 32, 3], false),
+            (&[784], &[28, 28, 1], false),
+            (&[2, 8], &[4, 4], false),
+            (&[9], &[8], false),
+        ] {
+            assert_eq!(same_numbers(given, wanted), same, "{given:?} {wanted:?}");
+        }
+    }
+
+    #[test]
     fn an_unknown_augmentation_is_answered_with_the_known_ones() {
         for (said, expected) in [
             ("flop", "there is no augmentation \"flop\" (did you mean \"flip\"?)"),
             ("rotate:much", "\"rotate:much\": what stands behind the colon must be a number"),
             ("rotate:-3", "must be a number"),
+            ("flip:3", "flip takes no number"),
+            ("crop:0.5", "crop takes no number"),
+            (
+                "pad-crop:1.5",
+                "\"pad-crop:1.5\": what stands behind the colon must be a whole number of pixels, at most 8",
+            ),
+            ("cutout:9", "at most 8"),
+            ("cutout:1e9", "at most 8"),
         ] {
             let error = augmentation(said, [8, 8]).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(error.contains(expected), "{said}: {error}");
         }
-        for said in ["flip", "rotate:5", "pad-crop", "cutout:3", "brightness:0.1", "contrast", "flip-vertical"] {
+        for said in
+            ["flip", "rotate:5", "pad-crop", "cutout:3", "pad-crop:8", "brightness:0.1", "contrast", "flip-vertical"]
+        {
             assert!(augmentation(said, [8, 8]).is_ok(), "{said}");
         }
     }

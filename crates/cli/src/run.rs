@@ -241,6 +241,8 @@ fn said_besides(mut said: Said, o: &Overrides) -> Result<Said> {
     }
     if let Some(data) = &o.data {
         said.say("--data", "data", "train", path(data));
+        // The digits are no kind of file.
+        said.unsay("data", "kind", "digits");
     }
     if let Some(batch) = o.batch {
         said.say("--batch", "train", "batch", count(batch));

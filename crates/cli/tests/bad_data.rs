@@ -28,6 +28,15 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// With the one place that has `from` having `to`, which is as long.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(from)).collect();
+    assert_eq!((places.len(), from.len()), (1, to.len()));
+    let mut bytes = bytes.to_vec();
+    bytes[places[0]..][..to.len()].copy_from_slice(to);
+    bytes
+}
+
 /// Trains the digits convnet, which is small, on a folder of images: all of them, in pairs.
 fn args<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
     vec![
@@ -144,9 +153,134 @@ fn a_broken_record_is_named() {
 fn samples_of_another_size_than_the_model_reads_are_told() {
     let scratch = Scratch::new("arrays");
     scratch.write("data.npz", fixture("stored.npz"));
+    let file = |model: &str| {
+        let rest = "[data]\ntrain = \"data.npz\"\nhold_out = 0\n[train]\nbatch = 1\nepochs = 1\n";
+        scratch.write("run.toml", format!("[model]\nname = \"digits\"\n{model}{rest}"))
+    };
+    let out = scratch.path("out");
+    check_error(&["train", &file("input = [8, 8, 1]\n"), "--out", &out], 4, &["data.npz", "f32[8,8,1]"]);
+    // Where the run does not say it, the model is made for what the samples are; their labels may be bytes too.
+    let bytes = replaced(&fixture("stored.npz"), b"'<i8'", b"'|u1'");
+    for (name, data) in [("long", fixture("stored.npz")), ("bytes", bytes)] {
+        scratch.write("data.npz", data);
+        let output = memfit(&["train", &file(""), "--out", &scratch.path(name)]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn a_kept_cache_is_not_read_as_pictures_of_another_size() {
+    let scratch = pictures("kept");
+    let file = |size: usize| {
+        scratch.write(
+            &format!("{size}.toml"),
+            format!(
+                "[model]\nname = \"digits\"\ninput = [{size}, {size}, 3]\n[data]\ntrain = \"data\"\nhold_out = 0\n\
+                 cache = \"kept\"\n[train]\nbatch = 4\nepochs = 1\n"
+            ),
+        )
+    };
+    let mut caches = Vec::new();
+    for (size, out) in [(16, "a"), (8, "b"), (8, "c")] {
+        let output = memfit(&["train", &file(size), "--out", &scratch.path(out)]);
+        assert!(output.status.success(), "{size}: {}", String::from_utf8_lossy(&output.stderr));
+        caches.push(std::fs::read(scratch.path("kept")).expect("it is kept"));
+    }
+    assert!(caches[0].len() > caches[1].len() && caches[1] == caches[2], "it is made anew only for another size");
+}
+
+#[test]
+fn a_cache_takes_no_other_files_place() {
+    let scratch = pictures("notes");
+    scratch.write("notes.txt", "a year of measurements");
     let file = scratch.write(
         "run.toml",
-        "[model]\nname = \"digits\"\n[data]\ntrain = \"data.npz\"\nhold_out = 0\n[train]\nbatch = 1\nepochs = 1\n",
+        "[model]\nname = \"digits\"\ninput = [16, 16, 3]\n[data]\ntrain = \"data\"\ncache = \"notes.txt\"\n\
+         [train]\nbatch = 2\nepochs = 1\n",
     );
-    check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["data.npz", "f32[8,8,1]"]);
+    check_error(&["train", &file, "--out", &scratch.path("out")], 4, &["notes.txt", "another name"]);
+    assert_eq!(std::fs::read_to_string(scratch.path("notes.txt")).ok().as_deref(), Some("a year of measurements"));
+}
+
+#[test]
+fn digits_are_not_trained_where_other_data_were_named() {
+    let scratch = pictures("named");
+    for (key, value) in [("train", "\"data\""), ("test", "\"data\""), ("hold_out", "0.5")] {
+        let file = scratch.write("run.toml", format!("[data]\nkind = \"digits\"\n{key} = {value}\n"));
+        let expected = format!("the digits are built in; leave out data.{key}");
+        check_error(&["train", &file, "--out", &scratch.path("out")], 2, &[&expected]);
+    }
+    let file = scratch.write("typed.toml", "[model]\ninput = [16, 16, 3]\n[data]\nkind = \"digits\"\n");
+    let (data, out) = (scratch.path("data"), scratch.path("typed"));
+    let output = memfit(&["train", &file, "--data", &data, "--batch", "2", "--steps", "1", "--out", &out]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let classes = std::fs::read_to_string(scratch.path("typed/classes.txt")).expect("the classes of the pictures");
+    assert_eq!(classes.lines().collect::<Vec<_>>(), ["bar", "disc"]);
+}
+
+#[test]
+fn a_test_set_is_read_in_the_classes_and_characters_of_the_training_set() {
+    let scratch = pictures("settled");
+    let picture = std::fs::read(scratch.path("data/disc/0.png")).expect("a picture");
+    scratch.write("test/disc/0.png", &picture);
+    scratch.write("train.txt", "the quick brown fox jumps over the lazy dog ".repeat(8));
+    scratch.write("test.txt", "a lazy fox jumps over a dog");
+    let file = |name: &str, model: &str, train: &str, test: &str| {
+        let data = format!("[data]\ntrain = \"{train}\"\ntest = \"{test}\"\n[train]\nbatch = 2\nsteps = 1\n");
+        scratch.write(&format!("{name}.toml"), format!("[model]\n{model}\n{data}"))
+    };
+    let gpt = "name = \"gpt\"\nlayers = 1\nwidth = 8\nheads = 1\nsequence = 8";
+    let digits = "name = \"digits\"\ninput = [16, 16, 3]";
+    for (name, file) in
+        [("images", file("images", digits, "data", "test")), ("text", file("text", gpt, "train.txt", "test.txt"))]
+    {
+        let output = memfit(&["train", &file, "--out", &scratch.path(name)]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    scratch.write("test/star/0.png", &picture);
+    let (images, out) = (scratch.path("images.toml"), scratch.path("out"));
+    check_error(&["train", &images, "--out", &out], 4, &["star", "no class of the training set", "bar, disc"]);
+    scratch.write("test.txt", "a lazy Fox jumps over a dog");
+    check_error(&["train", &scratch.path("text.toml"), "--out", &out], 4, &["test.txt, character 7"]);
+}
+
+#[test]
+fn the_classes_of_a_table_are_those_of_the_model() {
+    let scratch = Scratch::new("counted");
+    let rows: String = (0..40).map(|i| format!("{i},{}\n", i % 3)).collect();
+    let data = scratch.write("rows.csv", format!("a,label\n{rows}"));
+    let args =
+        ["train", "--model", "mlp", "--data", &data, "--batch", "2", "--steps", "1", "--out", &scratch.path("out")];
+    let output = memfit(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let written = std::fs::read_to_string(scratch.path("out/run.toml")).expect("what the run is");
+    assert!(written.contains("classes = 3"), "{written}");
+    scratch.write("rows.csv", "a,label\n1,cat\n2,dog\n");
+    check_error(&args, 4, &["rows.csv", "words, such as \"cat\"", "number the classes"]);
+}
+
+#[test]
+fn a_key_that_would_do_nothing_is_told() {
+    let scratch = pictures("idle");
+    scratch.write("rows.csv", "a,label\n1,0\n2,1\n");
+    for (data, keys, expected) in [
+        ("rows.csv", "mean = [0.5]", "data.mean is for images, and these data are csv"),
+        ("rows.csv", "augment = [\"flip\"]", "data.augment is for images"),
+        ("rows.csv", "token = \"u8\"", "data.token is for tokens"),
+        ("rows.csv", "features = \"a\"", "data.features is for npz and tfrecord"),
+        ("data", "label = \"y\"", "data.label is for csv, npz and tfrecord, and these data are images"),
+        ("data", "header = false", "data.header is for csv"),
+        ("data", "test = \"data\"\nhold_out = 0.1", "data.hold_out is for runs without data.test"),
+    ] {
+        let file = scratch.write("run.toml", format!("[model]\nname = \"mlp\"\n[data]\ntrain = \"{data}\"\n{keys}\n"));
+        check_error(&["train", &file, "--out", &scratch.path("out")], 2, &[expected]);
+    }
+}
+
+#[test]
+fn too_few_samples_to_hold_some_out_are_told_with_a_cure() {
+    let scratch = Scratch::new("few");
+    let data = scratch.write("one.csv", "a,label\n1,0\n");
+    let args = ["train", "--model", "mlp", "--classes", "2", "--data", &data, "--out", &scratch.path("out")];
+    check_error(&args, 4, &["one.csv", "of its 1 sample a share of 0.2", "data.test", "data.hold_out = 0"]);
 }

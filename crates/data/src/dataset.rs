@@ -25,7 +25,7 @@ pub(crate) type Generate = dyn Fn() -> Items + Send + Sync;
 pub(crate) enum Verb {
     Rows(Arc<dyn Source>),
     Generator(Arc<Generate>),
-    Map { input: Dataset, f: Arc<MapFn> },
+    Map { input: Dataset, f: Arc<MapFn>, key: u64 },
     Shuffle { input: Dataset, buffer: usize },
     Batch { input: Dataset, size: usize, remainder: Remainder },
     Cache { input: Dataset, cache: Cache },
@@ -126,7 +126,18 @@ impl Dataset {
     /// Applies a function to every element, on all threads, in order. It must be pure: the same example and context
     /// give the same result, for it may be run again. Random numbers come from [`Context::random`].
     pub fn map(self, f: impl Fn(Example, &Context) -> Result<Example> + Send + Sync + 'static) -> Dataset {
-        Dataset::new(Verb::Map { input: self, f: Arc::new(f) })
+        self.map_keyed(0, f)
+    }
+
+    /// A [`map`](Dataset::map) that says what it does, for caches on disk behind it: they are made anew when the key is
+    /// another one than that they were made with. Nothing else can be told of a function from outside, so that the key
+    /// should be drawn from all the numbers that the function was made with.
+    pub fn map_keyed(
+        self,
+        key: u64,
+        f: impl Fn(Example, &Context) -> Result<Example> + Send + Sync + 'static,
+    ) -> Dataset {
+        Dataset::new(Verb::Map { input: self, f: Arc::new(f), key })
     }
 
     /// Draws each element from the next `buffer` ones: a buffer of that many is filled, one of it is drawn with equal

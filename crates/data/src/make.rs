@@ -43,7 +43,8 @@ impl Maker<'_> {
         match recipe {
             Recipe::Row { rows, index } => {
                 let Node::Rows { source } = self.program.node(*rows) else { unreachable!("a row comes from rows") };
-                guarded(|| source.place(*index as usize), || source.read(*index as usize, self.pool))
+                let read = guarded(|| source.place(*index as usize), || source.read(*index as usize, self.pool));
+                read.map_err(unreadable)
             }
             Recipe::Held(held) => match &held.item {
                 Ok(tensors) => tensors.to_example(self.pool),
@@ -125,5 +126,16 @@ impl Maker<'_> {
         self.ready = ready;
         store.put(cached.index, &made, self.program);
         made
+    }
+}
+
+/// A file that is gone, or may not be read, spoils the samples in it and no others.
+fn unreadable(error: DataError) -> DataError {
+    match error {
+        DataError::Io { path, source } => {
+            let problem = format!("it cannot be read ({source}); bring it back, or leave out what is bad");
+            DataError::bad(path.display(), problem)
+        }
+        other => other,
     }
 }

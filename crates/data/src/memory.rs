@@ -3,7 +3,7 @@
 //! has, and is run again later. That is possible because every element can be made again from its recipe.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The pool has not so many bytes left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +34,16 @@ struct Shared {
     hungry: AtomicUsize,
     asleep: Mutex<()>,
     changed: Condvar,
+    lenders: Mutex<Vec<Weak<dyn Lender>>>,
+}
+
+/// Who holds bytes of a pool only as long as nobody needs them for work: the caches of a pipeline.
+pub(crate) trait Lender: Send + Sync {
+    /// Returns so many bytes, if it has them.
+    fn lend(&self, bytes: u64);
+
+    /// Returns all it has, and takes no more.
+    fn give_up(&self);
 }
 
 impl BytePool {
@@ -47,6 +57,7 @@ impl BytePool {
             hungry: AtomicUsize::new(0),
             asleep: Mutex::new(()),
             changed: Condvar::new(),
+            lenders: Mutex::new(Vec::new()),
         };
         BytePool { shared: Arc::new(shared), meter: None }
     }
@@ -146,6 +157,22 @@ impl BytePool {
             let _asleep = self.asleep();
             self.shared.changed.notify_all();
         }
+    }
+
+    /// Others who draw from this pool may ask it for bytes, as long as it lives.
+    pub(crate) fn add_lender(&self, lender: Weak<dyn Lender>) {
+        let mut lenders = self.list_of_lenders();
+        lenders.retain(|lender| lender.strong_count() > 0);
+        lenders.push(lender);
+    }
+
+    pub(crate) fn lenders(&self) -> Vec<Arc<dyn Lender>> {
+        self.list_of_lenders().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn list_of_lenders(&self) -> MutexGuard<'_, Vec<Weak<dyn Lender>>> {
+        // A list is sound after each of its operations.
+        self.shared.lenders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn asleep(&self) -> MutexGuard<'_, ()> {

@@ -35,7 +35,7 @@ pub(crate) struct Program {
 pub(crate) enum Node {
     Rows { source: Arc<dyn Source> },
     Generator { make: Arc<Generate> },
-    Map { input: Id, f: Arc<MapFn>, number: u32, drew: AtomicBool },
+    Map { input: Id, f: Arc<MapFn>, number: u32, key: u64, drew: AtomicBool },
     Shuffle { input: Id, buffer: usize, number: u32 },
     Batch { input: Id, size: usize, remainder: Remainder },
     Cache { input: Id, store: Box<Store> },
@@ -133,9 +133,9 @@ impl Program {
                 self.holds = true;
                 Node::Generator { make: make.clone() }
             }
-            Verb::Map { input, f } => {
+            Verb::Map { input, f, key } => {
                 let input = self.add(input, numbers)?;
-                Node::Map { input, f: f.clone(), number: next(numbers), drew: AtomicBool::new(false) }
+                Node::Map { input, f: f.clone(), number: next(numbers), key: *key, drew: AtomicBool::new(false) }
             }
             Verb::Shuffle { input, buffer } => {
                 positive(*buffer, "shuffle", "a buffer of 1 keeps the order")?;

@@ -90,6 +90,36 @@ fn a_cache_returns_its_memory_to_work_that_needs_it() {
     assert_eq!(lens, [&one[..], &one, &one].concat());
 }
 
+#[test]
+fn a_cache_of_a_paused_loader_returns_its_memory_to_another_one() {
+    let pool = BytePool::new(20_000);
+    let options = || LoadOptions { threads: 2, ..LoadOptions::new(pool.clone()) };
+    for spill in [u64::MAX, 0] {
+        let (dataset, made) = counted(100);
+        let mut train = Loader::new(&dataset.cache(Cache::memory().limit(spill)), options()).expect("it is right");
+        let mut first = Vec::new();
+        while let Some(e) = train.next().expect("it fits") {
+            first.push(e.get("x").expect("x").bytes().to_vec());
+        }
+        train.pause();
+        assert!(pool.used() > 5_000, "the cache holds {}", pool.used());
+        let large = Dataset::from_fn(2, |_, pool| {
+            Ok(Example::default().with("x", Tensor::zeros(TensorType::f32([4_000]), pool)?))
+        });
+        let mut test = Loader::new(&large, options()).expect("it is right");
+        for _ in 0..2 {
+            assert!(test.next().expect("the cache gives way").is_some(), "spill {spill}");
+        }
+        drop(test);
+        let before = made.load(Ordering::SeqCst);
+        for expected in &first {
+            let e = train.next().expect("it goes on").expect("as many as before");
+            assert_eq!(e.get("x").expect("x").bytes(), expected);
+        }
+        assert_eq!(made.load(Ordering::SeqCst) > before, spill == 0, "what was spilt is not made again");
+    }
+}
+
 /// A folder of its own for a test.
 struct Folder(PathBuf);
 
@@ -154,6 +184,15 @@ fn a_file_of_another_pipeline_or_seed_is_made_anew() {
     check(noisy(dataset.clone()), &made, 1, true);
     check(noisy(dataset.clone()), &made, 1, false);
     check(noisy(dataset.clone()), &made, 2, true);
+    let times = |factor: f32| {
+        dataset.clone().map_keyed(factor.to_bits().into(), move |mut e, _| {
+            e.get_mut("x")?.f32s_mut().iter_mut().for_each(|x| *x *= factor);
+            Ok(e)
+        })
+    };
+    check(times(2.0), &made, 1, true);
+    check(times(2.0), &made, 1, false);
+    check(times(3.0), &made, 1, true);
     check(dataset.shuffle(4), &made, 2, true);
 }
 
@@ -169,7 +208,8 @@ fn a_damaged_file_is_never_trusted() {
         fs::write(&path, bytes).expect("it is written");
         assert_eq!(epochs(&dataset, LARGE, 1, 2).expect("it fits"), [&good[..], &good].concat(), "{what}");
     };
-    for byte in (0..whole.len()).step_by(7) {
+    // The first eight bytes say that it is a cache: without them it is somebody else's file.
+    for byte in (8..whole.len()).step_by(7) {
         let mut flipped = whole.clone();
         flipped[byte] ^= 0x41;
         check(&flipped, &format!("byte {byte}"));
@@ -226,6 +266,26 @@ fn what_a_dead_run_left_is_removed_and_what_a_living_one_writes_is_not() {
     assert_eq!(folder.files().len(), 2, "{:?}", folder.files());
     drop((living, second));
     assert_eq!(folder.files().len(), 0);
+}
+
+#[test]
+fn a_file_that_is_no_cache_is_never_overwritten() {
+    let folder = Folder::new("stranger");
+    let path = folder.0.join("notes.txt");
+    let load = |path: &Path| {
+        let loaded = epochs(&on_disk(counted(3).0, path), LARGE, 1, 1);
+        loaded.map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    };
+    for text in ["short", "a year of measurements"] {
+        fs::write(&path, text).expect("it is written");
+        let error = load(&path);
+        assert!(error.contains("notes.txt") && error.contains("give the cache another name"), "{error}");
+        assert_eq!((fs::read_to_string(&path).ok().as_deref(), folder.files().len()), (Some(text), 1));
+    }
+    let error = load(&folder.0);
+    assert!(error.contains("this is a folder"), "{error}");
+    fs::write(&path, "").expect("it is written");
+    assert_eq!(load(&path), "", "there is nothing to lose in an empty file");
 }
 
 #[test]

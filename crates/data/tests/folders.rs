@@ -113,3 +113,33 @@ fn an_epoch_of_images_is_the_same_for_every_number_of_threads() {
     assert_eq!((batches.len(), skipped), (3, 1));
     says(epoch(&folder, 2, OnBad::default()), &[&bad.display().to_string(), "cut off"]);
 }
+
+#[test]
+fn a_test_set_has_the_classes_of_the_training_set_by_name() {
+    let folder = Folder::new();
+    for name in ["test/c/1.png", "test/a/1.png", "test/a/2.png"] {
+        folder.file(name, fixture("rgb.png"));
+    }
+    let classes = ["a", "b", "c"].map(String::from);
+    let pool = roomy();
+    let test = ImageFolder::open_with(folder.0.join("test"), &classes, &pool).expect("b may be missing");
+    assert_eq!(((0..3).map(|i| test.label(i)).collect::<Vec<_>>(), test.classes()), (vec![0, 0, 2], &classes[..]));
+    assert_eq!(test.read(2, &pool).expect("it is sound").get("y").expect("y").bytes(), 2i32.to_ne_bytes());
+    folder.file("test/d/1.png", fixture("rgb.png"));
+    says(ImageFolder::open_with(folder.0.join("test"), &classes, &pool), &["\"d\" is no class", "a, b, c"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_one_bad_sample() {
+    let folder = Folder::new();
+    for (class, name) in [("a", "rgb.png"), ("b", "baseline_420.jpg"), ("b", "restart.jpg")] {
+        folder.file(&format!("{class}/{name}"), fixture(name));
+    }
+    let gone = folder.0.join("b/gone.jpg");
+    std::os::unix::fs::symlink(folder.0.join("nowhere.jpg"), &gone).expect("a link can be made");
+    says(epoch(&folder, 2, OnBad::Fail), &[&gone.display().to_string(), "it cannot be read"]);
+    let (batches, skipped) = epoch(&folder, 2, OnBad::Skip).expect("it is left out");
+    let samples: usize = batches.iter().map(|batch| batch.len() / (12 * 10 * 3 * 4 + 4)).sum();
+    assert_eq!((samples, skipped), (3, 1));
+}

@@ -214,6 +214,34 @@ fn characters_are_numbered_in_their_order() {
 }
 
 #[test]
+fn the_classes_of_a_table_are_counted() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let classes = |text: &str| {
+        let label = Some(Label::Class(Column::Name("y".into())));
+        Csv::open(folder.file("t.csv", text), CsvLayout { label, ..CsvLayout::default() }, &pool)?.classes(&pool)
+    };
+    assert_eq!(classes("x,y\n1,0\n2,2\n\n3,1\n").ok(), Some(3));
+    assert_eq!(classes("x,y\n1,0\n2\n3,many\n4,4").ok(), Some(5), "reading says what is wrong with the others");
+    says(classes("x,y\n1,cat\n2,dog\n"), &["t.csv", "column \"y\"", "words, such as \"cat\"", "number the classes"]);
+}
+
+#[test]
+fn a_second_text_is_read_in_the_characters_of_the_first() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let open = |text: &str, alphabet: &[char]| {
+        Tokens::characters_with(folder.file("t.txt", text), alphabet, Windows::of(2), &pool)
+    };
+    let source = open("cacac", &['a', 'b', 'c']).expect("it lacks a b");
+    assert_eq!((source.vocabulary(), source.check_known().is_ok()), (3, true));
+    assert_eq!(values(&source.read(0, &pool).expect("it can be read"), "x").1, [2., 0.]);
+    let source = open("cacaxac", &['a', 'b', 'c']).expect("it is bad at one place");
+    assert!(source.read(0, &pool).is_ok());
+    says(source.read(1, &pool), &["t.txt, character 4", "characters of the training text"]);
+    says(source.check_known(), &["t.txt, character 4"]);
+    says(open("abc", &['b', 'a']), &["sorted"]);
+}
+
+#[test]
 fn images_and_masks_are_pairs_by_name() {
     let folder = Folder::new();
     folder.file("images/b/2.jpg", fixture("baseline_420.jpg"));

@@ -67,6 +67,14 @@ impl Said {
         }
     }
 
+    /// Takes back what the file said, if it is this.
+    pub fn unsay(&mut self, section: &str, key: &str, text: &str) {
+        let said = self.table.get(section).and_then(|keys| keys.get(key)).and_then(Value::as_str);
+        if said == Some(text) {
+            self.forget(section, key);
+        }
+    }
+
     /// As a run file that says the same from anywhere.
     pub fn to_toml(&self) -> String {
         let mut table = self.table.clone();

@@ -78,6 +78,22 @@ impl CacheFile {
         Ok(file.read_table().ok().flatten().map(|(trailer, table)| (file, trailer, table)))
     }
 
+    /// What is in the way of a cache at `path`, if it would be overwritten and is none: an empty file is not.
+    pub(super) fn stranger(path: &Path) -> io::Result<Option<&'static str>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Ok(Some("this is a folder, and a cache is one file; give the cache a name in it"));
+        }
+        let mut start = [0; MAGIC.len()];
+        let ours = metadata.len() == 0 || (read_at(&file, &mut start, 0).is_ok() && start == MAGIC);
+        Ok((!ours).then_some("this file is no cache and would be overwritten; give the cache another name"))
+    }
+
     fn read_table(&self) -> io::Result<Option<(Trailer, Vec<u64>)>> {
         let len = self.file.metadata()?.len();
         let mut words = [0u8; TRAILER as usize];
@@ -125,6 +141,9 @@ impl CacheFile {
             self.append(part)?;
         }
         self.file.sync_all()?;
+        if let Some(stranger) = CacheFile::stranger(path)? {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, stranger));
+        }
         if let Some(name) = &self.name {
             fs::rename(name, path)?;
             self.name = None;

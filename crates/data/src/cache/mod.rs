@@ -66,6 +66,9 @@ impl Store {
         let mut disk = self.disk();
         let Some((path, fingerprint)) = disk.target.clone() else { return Ok(()) };
         let io = |source| DataError::Io { path: path.clone(), source };
+        if let Some(stranger) = CacheFile::stranger(&path).map_err(io)? {
+            return Err(DataError::source(path.display(), stranger));
+        }
         if let Some((file, trailer, table)) = CacheFile::open(&path).map_err(io)? {
             let same = trailer.fingerprint == fingerprint && (!trailer.random || trailer.seed == seed);
             if same {
@@ -217,7 +220,7 @@ fn fingerprint(program: &Program, id: Id) -> u64 {
     let (kind, numbers, inputs): (u64, Vec<u64>, Vec<u64>) = match program.node(id) {
         Node::Rows { source } => (0, vec![source.len() as u64, source.fingerprint()], vec![]),
         Node::Generator { .. } => (1, vec![], vec![]),
-        Node::Map { input, number, .. } => (2, vec![*number as u64], vec![of(input)]),
+        Node::Map { input, number, key, .. } => (2, vec![*number as u64, *key], vec![of(input)]),
         Node::Shuffle { input, buffer, number } => (3, vec![*buffer as u64, *number as u64], vec![of(input)]),
         Node::Batch { input, size, remainder } => {
             (4, vec![*size as u64, (*remainder == Remainder::Keep) as u64], vec![of(input)])

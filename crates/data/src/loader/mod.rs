@@ -18,7 +18,7 @@ pub use feed::Position;
 use crate::dataset::Dataset;
 use crate::error::{DataError, Result};
 use crate::make::{Bad, OnBad};
-use crate::memory::{BytePool, Lease, NoRoom};
+use crate::memory::{BytePool, Lease, Lender, NoRoom};
 use crate::program::Program;
 use crate::tensor::Example;
 use feed::Feed;
@@ -102,6 +102,8 @@ impl Loader {
             known: HashSet::new(),
             buffers,
         };
+        let shared: Arc<dyn Lender> = loader.shared.clone();
+        options.pool.add_lender(Arc::downgrade(&shared));
         for index in 0..options.threads {
             let (shared, name) = (loader.shared.clone(), format!("memfit-data-{index}"));
             let worker = std::thread::Builder::new().name(name).spawn(move || shared.work());
@@ -146,7 +148,8 @@ impl Loader {
     }
 
     /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which
-    /// others need the pool. Nothing is lost but work.
+    /// others need the pool. Nothing is lost but work. Its caches keep what they have until another loader of the pool
+    /// finds no room, as at any time.
     pub fn pause(&mut self) {
         let pool = &self.shared.program.pool;
         loop {

@@ -4,7 +4,8 @@
 //!    was seen, one task runs at a time.
 //! 2. Who finds no room lets go of what it has. If its element is not the oldest, it waits for room.
 //! 3. If it is the oldest, nothing else begins; when all else is still, it is tried alone. If it fails alone, caches
-//!    give their memory back and younger elements are dropped, youngest first, to be made again later.
+//!    (those of other loaders of the pool too) give their memory back and younger elements are dropped, youngest first,
+//!    to be made again later.
 //! 4. If there is nothing left to drop, it waits for others (the consumer above all) to return bytes. A consumer who
 //!    asks for the element in that state would wait for itself, and gets an error that says what is needed.
 
@@ -339,6 +340,9 @@ impl State {
         let short = no_room.used.saturating_add(no_room.wanted).saturating_sub(pool.limit());
         let enough = || before.saturating_sub(pool.used()) >= short;
         program.release(short);
+        for lender in pool.lenders() {
+            lender.lend(short.saturating_sub(before.saturating_sub(pool.used())));
+        }
         for slot in self.queue.iter_mut().skip(1).rev() {
             if enough() {
                 break;
@@ -354,6 +358,11 @@ impl State {
         }
         if !enough() {
             program.give_up_caches();
+        }
+        for lender in pool.lenders() {
+            if !enough() {
+                lender.give_up();
+            }
         }
         pool.used() < before
     }

@@ -9,7 +9,7 @@ use super::state::{Found, Outcome, Samples, State, What};
 use crate::error::{DataError, Result};
 use crate::guard::guarded;
 use crate::make::{Bad, Maker, OnBad};
-use crate::memory::{BytePool, NoRoom};
+use crate::memory::{BytePool, Lender, NoRoom};
 use crate::program::Program;
 use crate::recipe::Batch;
 use crate::stack::{Misfit, Stack, stackable};
@@ -21,6 +21,16 @@ pub(super) struct Shared {
     pub bad: OnBad,
     pub stop: AtomicBool,
     state: Mutex<State>,
+}
+
+impl Lender for Shared {
+    fn lend(&self, bytes: u64) {
+        self.program.release(bytes);
+    }
+
+    fn give_up(&self) {
+        self.program.give_up_caches();
+    }
 }
 
 impl Shared {

@@ -99,6 +99,40 @@ impl Csv {
         &self.columns
     }
 
+    /// One more than the largest class, by one pass over the file. A row that is not as it should be is passed over, for
+    /// reading it says so; classes that are words are told here.
+    pub fn classes(&self, pool: &BytePool) -> Result<usize> {
+        while_opening(format!("a row of {}", self.path.display()), pool, self.count_classes(pool))
+    }
+
+    fn count_classes(&self, pool: &BytePool) -> Result<usize> {
+        let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(0) };
+        let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
+        let _buffer = pool.take(BUFFER as u64)?;
+        let mut reader = BufReader::with_capacity(BUFFER, file);
+        reader.seek_relative(self.starts[first] as i64).map_err(|e| io(&self.path, e))?;
+        let lengths = self.starts[first..].windows(2).map(|row| row[1] - row[0]);
+        let mut room = claimed(lengths.clone().max().unwrap_or(0), pool)?;
+        let mut most = 0;
+        for (row, length) in lengths.enumerate() {
+            let bytes = &mut room.bytes_mut()[..length as usize];
+            reader.read_exact(bytes).map_err(|e| io(&self.path, e))?;
+            let Some(cell) = self.cells(trimmed(bytes)).nth(label) else { continue };
+            match number(cell, true) {
+                Ok(class) => most = most.max(class as usize + 1),
+                Err(_) if row == 0 && number(cell, false).is_err() && !text(cell).is_empty() => {
+                    let (column, word) = (&self.columns[label], text(cell.get(..60).unwrap_or(cell)));
+                    let problem = format!(
+                        "the labels in column \"{column}\" are words, such as \"{word}\"; number the classes 0, 1, …"
+                    );
+                    return Err(DataError::source(self.path.display(), problem));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(most)
+    }
+
     fn features(&self) -> usize {
         self.columns.len() - self.label.is_some() as usize
     }

@@ -17,31 +17,53 @@ use crate::tensor::Example;
 pub struct ImageFolder {
     files: ImageFiles,
     classes: Vec<String>,
-    /// For each class, the number of the file after its last.
+    /// For each folder, the number of the file after its last, and its class.
     ends: List<u64>,
+    labels: Vec<usize>,
 }
 
 impl ImageFolder {
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFolder> {
+        let folders = class_folders(root.as_ref())?;
+        let labels = (0..folders.len()).collect();
+        ImageFolder::of(root.as_ref(), &folders, folders.clone(), labels, pool)
+    }
+
+    /// With the classes of another folder, by their names: a test set may lack some of them, and has no others.
+    pub fn open_with(root: impl AsRef<Path>, classes: &[String], pool: &BytePool) -> Result<ImageFolder> {
         let root = root.as_ref();
-        let classes = walk::folders(root)?;
-        if classes.is_empty() {
-            let problem = "there is no folder in it; give a folder that has one sub-folder of images for each class";
-            return Err(DataError::source(root.display(), problem));
-        }
+        let folders = class_folders(root)?;
+        let label = |folder: &String| {
+            classes.iter().position(|class| class == folder).ok_or_else(|| {
+                let known = classes.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
+                let problem = format!("\"{folder}\" is no class of the training set; there are {known}; move it away");
+                DataError::source(root.join(folder).display(), problem)
+            })
+        };
+        let labels = folders.iter().map(label).collect::<Result<_>>()?;
+        ImageFolder::of(root, &folders, classes.to_vec(), labels, pool)
+    }
+
+    fn of(
+        root: &Path,
+        folders: &[String],
+        classes: Vec<String>,
+        labels: Vec<usize>,
+        pool: &BytePool,
+    ) -> Result<ImageFolder> {
         let what = || format!("the list of files in {}", root.display());
         let mut names = while_opening(what(), pool, Names::new(pool).map_err(DataError::from))?;
         let mut ends = while_opening(what(), pool, List::new(pool).map_err(DataError::from))?;
         let (mut others, mut fingerprint) = (0, 0u64);
-        for class in &classes {
-            let images = some_images(&root.join(class), pool)?;
+        for folder in folders {
+            let images = some_images(&root.join(folder), pool)?;
             others += images.others;
             fingerprint = fingerprint.wrapping_add(images.fingerprint);
-            let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{class}/{name}")));
+            let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{folder}/{name}")));
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
             while_opening(what(), pool, pushed.map_err(DataError::from))?;
         }
-        Ok(ImageFolder { files: ImageFiles::of(root, names, others, fingerprint), classes, ends })
+        Ok(ImageFolder { files: ImageFiles::of(root, names, others, fingerprint), classes, ends, labels })
     }
 
     /// What `x` has; RGB unless said.
@@ -67,7 +89,8 @@ impl ImageFolder {
     }
 
     pub fn label(&self, index: usize) -> usize {
-        self.ends.partition_point(|end| *end <= index as u64)
+        let folder = self.ends.partition_point(|end| *end <= index as u64);
+        self.labels.get(folder).copied().unwrap_or(self.classes.len())
     }
 }
 
@@ -178,6 +201,15 @@ impl Source for ImageFiles {
     fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
+}
+
+fn class_folders(root: &Path) -> Result<Vec<String>> {
+    let folders = walk::folders(root)?;
+    if folders.is_empty() {
+        let problem = "there is no folder in it; give a folder that has one sub-folder of images for each class";
+        return Err(DataError::source(root.display(), problem));
+    }
+    Ok(folders)
 }
 
 fn some_images(folder: &Path, pool: &BytePool) -> Result<Images> {

@@ -19,8 +19,10 @@ pub struct Part {
 pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Part, Part)> {
     let parts = [false, true].map(|held_out| Part { source: Arc::clone(&source), share, held_out });
     if !(share > 0.0 && share < 1.0) || parts.iter().any(Source::is_empty) {
-        let rows = source.len();
-        return Err(DataError::Pipeline(format!("a share of {share} cannot be held out of {rows} rows")));
+        // A share that was said in fewer digits is told in them.
+        let (rows, share) = (source.len(), share as f32);
+        let problem = format!("a share of {share} cannot be held out of {rows} rows; give more rows or another share");
+        return Err(DataError::Pipeline(problem));
     }
     let [kept, held] = parts;
     Ok((kept, held))

@@ -82,11 +82,45 @@ impl Tokens {
 
     /// A text in UTF-8, whose characters in sorted order are the vocabulary. The tokens are held in the pool.
     pub fn characters(path: impl AsRef<Path>, windows: Windows, pool: &BytePool) -> Result<Tokens> {
-        let path = path.as_ref();
+        Tokens::of_text(path.as_ref(), windows, pool, text(path.as_ref(), None, pool))
+    }
+
+    /// A text in the characters of another one, as sorted as [`alphabet`](Tokens::alphabet) gives them: a window with a
+    /// character that is not among them is bad.
+    pub fn characters_with(
+        path: impl AsRef<Path>,
+        alphabet: &[char],
+        windows: Windows,
+        pool: &BytePool,
+    ) -> Result<Tokens> {
+        if !alphabet.is_sorted_by(|a, b| a < b) {
+            return Err(DataError::Pipeline("the characters of an alphabet must be sorted, each once".into()));
+        }
+        Tokens::of_text(path.as_ref(), windows, pool, text(path.as_ref(), Some(alphabet), pool))
+    }
+
+    fn of_text(path: &Path, windows: Windows, pool: &BytePool, text: Result<Text>) -> Result<Tokens> {
         let what = format!("the tokens of {} (a file of tokens instead stays on disk), which", path.display());
-        let Text { alphabet, tokens, width, count, lease } = while_opening(what, pool, characters(path, pool))?;
+        let Text { alphabet, tokens, width, count, lease } = while_opening(what, pool, text)?;
         let (vocabulary, held, fingerprint) = (alphabet.len(), Some((tokens, lease)), file_print(path)?);
         Tokens { path: path.into(), held, width, count, vocabulary, alphabet, windows, fingerprint }.checked()
+    }
+
+    /// The first character that is not in the alphabet, as the error that reading it would be.
+    pub fn check_known(&self) -> Result<()> {
+        let Some((tokens, _)) = &self.held else { return Ok(()) };
+        let unknown = tokens.bytes().chunks_exact(self.width.bytes()).position(|t| number(t) >= self.vocabulary);
+        unknown.map_or(Ok(()), |at| Err(self.unknown(at, self.vocabulary)))
+    }
+
+    fn unknown(&self, at: usize, token: usize) -> DataError {
+        let path = self.path.display();
+        if self.held.is_some() {
+            let problem = "it is not among the characters of the training text; put it there, or take it out here";
+            return DataError::bad(format!("{path}, character {at}"), problem);
+        }
+        let problem = format!("{token} is not in the vocabulary of {}; give a larger one", self.vocabulary);
+        DataError::bad(format!("{path}, token {at}"), problem)
     }
 
     pub fn vocabulary(&self) -> usize {
@@ -135,11 +169,9 @@ impl Source for Tokens {
         let mut x = Tensor::zeros(TensorType::i32([sequence]), pool)?;
         let mut y = Tensor::zeros(TensorType::i32([sequence]), pool)?;
         for (i, token) in stored.bytes().chunks_exact(self.width.bytes()).enumerate() {
-            let token = token.iter().rev().fold(0u32, |value, byte| value << 8 | *byte as u32);
-            if token as usize >= self.vocabulary {
-                let place = format!("{}, token {}", self.path.display(), index * stride + i);
-                let problem = format!("{token} is not in the vocabulary of {}; give a larger one", self.vocabulary);
-                return Err(DataError::bad(place, problem));
+            let token = number(token);
+            if token >= self.vocabulary {
+                return Err(self.unknown(index * stride + i, token));
             }
             let bytes = (token as i32).to_ne_bytes();
             if i < sequence {
@@ -161,6 +193,10 @@ impl Source for Tokens {
     }
 }
 
+fn number(token: &[u8]) -> usize {
+    token.iter().rev().fold(0u32, |value, byte| value << 8 | *byte as u32) as usize
+}
+
 struct Text {
     alphabet: Vec<char>,
     tokens: Buffer,
@@ -169,22 +205,21 @@ struct Text {
     lease: Lease,
 }
 
-/// Twice through the file: which characters there are, then the number of each.
-fn characters(path: &Path, pool: &BytePool) -> Result<Text> {
+/// Twice through the file: which characters there are, then the number of each. One that a given alphabet lacks gets the
+/// number behind its last.
+fn text(path: &Path, given: Option<&[char]>, pool: &BytePool) -> Result<Text> {
     let mut seen = pool.buffer(char::MAX as usize / 8 + 1)?;
     let mut count = 0;
     each_character(path, pool, |c| {
         seen.bytes_mut()[c as usize / 8] |= 1 << (c as usize % 8);
         count += 1;
     })?;
-    let present = seen.bytes().iter().map(|bits| bits.count_ones() as usize).sum();
-    let lease = pool.take((present * size_of::<char>()) as u64)?;
-    let mut alphabet = Vec::with_capacity(present);
-    for (byte, bits) in seen.bytes().iter().enumerate().filter(|(_, bits)| **bits != 0) {
-        let codes = (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| (byte * 8 + bit) as u32);
-        alphabet.extend(codes.filter_map(char::from_u32));
-    }
-    let width = match present {
+    let (alphabet, lease) = match given {
+        Some(given) => (given.to_vec(), pool.take(size_of_val(given) as u64)?),
+        None => alphabet(seen.bytes(), pool)?,
+    };
+    drop(seen);
+    let width = match alphabet.len() + given.is_some() as usize {
         0..=256 => TokenWidth::U8,
         257..=65_536 => TokenWidth::U16,
         _ => TokenWidth::U32,
@@ -192,13 +227,25 @@ fn characters(path: &Path, pool: &BytePool) -> Result<Text> {
     let mut tokens = claimed((count * width.bytes()) as u64, pool)?;
     let mut places = tokens.bytes_mut().chunks_exact_mut(width.bytes());
     each_character(path, pool, |c| {
-        let number = alphabet.partition_point(|known| *known < c) as u32;
+        let number = alphabet.binary_search(&c).unwrap_or(alphabet.len()) as u32;
         // A file that grew in between is cut here.
         if let Some(place) = places.next() {
             place.copy_from_slice(&number.to_le_bytes()[..width.bytes()]);
         }
     })?;
     Ok(Text { alphabet, tokens, width, count, lease })
+}
+
+/// The characters whose bits are set.
+fn alphabet(seen: &[u8], pool: &BytePool) -> Result<(Vec<char>, Lease)> {
+    let present = seen.iter().map(|bits| bits.count_ones() as usize).sum();
+    let lease = pool.take((present * size_of::<char>()) as u64)?;
+    let mut alphabet = Vec::with_capacity(present);
+    for (byte, bits) in seen.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+        let codes = (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| (byte * 8 + bit) as u32);
+        alphabet.extend(codes.filter_map(char::from_u32));
+    }
+    Ok((alphabet, lease))
 }
 
 fn each_character(path: &Path, pool: &BytePool, mut f: impl FnMut(char)) -> Result<()> {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memfit_ir::philox;
+
 use super::list::Names;
 use super::{io, print, while_opening};
 use crate::error::{DataError, Result};
@@ -58,12 +60,13 @@ fn visit(root: &Path, below: &str, depth: usize, found: &mut Images) -> Result<(
     for entry in entries(&folder)? {
         let (name, path) = entry?;
         let relative = if below.is_empty() { name } else { format!("{below}/{name}") };
-        // Follows links.
-        let metadata = fs::metadata(&path).map_err(|e| io(&path, e))?;
-        if metadata.is_dir() {
+        // Follows links. One that leads nowhere is listed all the same: reading it says so, at its place.
+        let metadata = fs::metadata(&path).ok();
+        if metadata.as_ref().is_some_and(fs::Metadata::is_dir) {
             visit(root, &relative, depth + 1, found)?;
         } else if is_image(&path) {
-            found.fingerprint = found.fingerprint.wrapping_add(print(&path, &metadata));
+            let print = metadata.map_or_else(|| philox::name_key(&relative), |metadata| print(&path, &metadata));
+            found.fingerprint = found.fingerprint.wrapping_add(print);
             found.names.push(&relative)?;
         } else {
             found.others += 1;

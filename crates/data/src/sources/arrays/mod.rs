@@ -61,6 +61,11 @@ impl Arrays {
         while_opening(what, pool, opened)
     }
 
+    /// The type of a field of one row.
+    pub fn row(&self, field: &str) -> Option<&TensorType> {
+        self.fields.iter().find(|(name, _)| name == field).map(|(_, array)| &array.row)
+    }
+
     fn of(fields: Vec<(String, Array)>, index: Lease, fingerprint: u64) -> Result<Arrays> {
         let Some((name, first)) = fields.first() else {
             return Err(DataError::Pipeline("no array is named; name those that the model reads".into()));
