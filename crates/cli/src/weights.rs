@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Result;
-use memfit::exec::weights::{Match, WeightsError, read_header};
+use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
 use memfit::ir::op::StateClass;
 use memfit::nn::Mode;
 use memfit::{CpuExecutor, Session};
@@ -41,7 +41,7 @@ pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) ->
     }
     say!("  weights        {taken} of {all} from {}", path.display());
     if !missing.is_empty() {
-        say!("                 not in it, or of another shape: {}", some(missing));
+        say!("                 not in it, or of another type or shape: {}", some(missing));
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) ->
 /// The names of a model held against those of a file.
 struct Fit {
     found: usize,
-    /// Of the model, not in the file or of another shape there.
+    /// Of the model, not in the file or of another type or shape there.
     missing: Vec<String>,
     of_file: Vec<String>,
 }
@@ -66,7 +66,7 @@ impl Fit {
         for (state, value) in
             graph.states().filter(|(s, _)| matches!(s.class, StateClass::Param | StateClass::Statistic))
         {
-            match tensors.get(&state.name).is_some_and(|t| t.shape[..] == *graph.shape(value)) {
+            match tensors.get(&state.name).and_then(|t| type_of(t)).as_ref() == Some(graph.ty(value)) {
                 true => found += 1,
                 false => missing.push(state.name.clone()),
             }

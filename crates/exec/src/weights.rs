@@ -119,7 +119,7 @@ impl<E: Executor> Engine<E> {
         let mut found = Vec::new();
         for slot in &wanted {
             let Some(info) = tensors.get(&slot.name) else { continue };
-            let given = from_safetensors(info.dtype).map(|d| TensorType::new(d, info.shape.clone()));
+            let given = type_of(info);
             if given.as_ref() != Some(&slot.ty) {
                 if matching == Match::Fitting {
                     continue;
@@ -217,6 +217,11 @@ fn to_safetensors(dtype: DType) -> Dtype {
         DType::U8 => Dtype::U8,
         DType::Bit => unreachable!("the type rules refuse a state of bits"),
     }
+}
+
+/// What a tensor of a file is; none if it is of a type that no state has.
+pub fn type_of(info: &TensorInfo) -> Option<TensorType> {
+    from_safetensors(info.dtype).map(|dtype| TensorType::new(dtype, info.shape.clone()))
 }
 
 fn from_safetensors(dtype: Dtype) -> Option<DType> {
