@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use memfit::data::BytePool;
 use memfit::ir::op::StateClass;
 use memfit::nn::Mode;
 use memfit::nn::optim::Optimizer;
@@ -16,7 +17,7 @@ use memfit::transform::scope::matches;
 use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
 use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
-use crate::data;
+use crate::data::{self, Opened};
 use crate::failure::usage;
 use crate::profile;
 use crate::run_dir;
@@ -44,6 +45,9 @@ pub struct TrainRun {
     pub run: Run,
     pub spec: Spec,
     pub said: Said,
+    /// What the pipeline holds is drawn from here.
+    pub pool: BytePool,
+    pub opened: Opened,
     /// A plan that was made before.
     pub plan: Option<PathBuf>,
     /// The folder of a run to go on with.
@@ -85,11 +89,14 @@ impl TrainRun {
             said.say("--skip-bad", "data", "skip_bad", true);
         }
         let spec = said.spec().map_err(usage)?;
-        let facts = if args.resume.is_some() { Facts::default() } else { data::facts(&spec)? };
-        let run = Run::new(&spec, &facts, json)?;
+        let pool = data::pool(&spec);
+        let opened = data::open(&spec, &pool)?;
+        // A run's folder says what the data said when it began.
+        let facts = if args.resume.is_some() { &Facts::default() } else { &opened.facts };
+        let run = Run::new(&spec, facts, json)?;
         let untold = args.overrides.file.is_none() && spec.memory.budget.is_none() && args.plan.is_none();
         let below_free_tools = untold && args.resume.is_none() && spec.data.train.is_none();
-        Ok(TrainRun { run, spec, said, plan: args.plan, resume: args.resume, below_free_tools })
+        Ok(TrainRun { run, spec, said, pool, opened, plan: args.plan, resume: args.resume, below_free_tools })
     }
 }
 

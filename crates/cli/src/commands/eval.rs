@@ -1,15 +1,13 @@
 //! `memfit eval`: how good a trained model is on its test set, or on other data of the same kind.
 
-use std::sync::Arc;
-
 use anyhow::Result;
-use memfit::data::{BytePool, LoadOptions, OnBad};
+use memfit::data::{LoadOptions, OnBad};
 use memfit::train::evaluate;
 use serde_json::json;
 
 use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
-use crate::data::{self, HOST_BUDGET};
+use crate::data;
 use crate::failure::usage;
 use crate::run_dir::{Rows, Trained};
 use crate::same_data;
@@ -24,7 +22,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         spec.data.test = Some(path.clone());
         spec.data.train = spec.data.train.or(Some(path.clone()));
     }
-    let pool = BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET));
+    let pool = data::pool(&spec);
     let opened = match &args.data {
         Some(path) => data::open_alone(&spec, path, &trained.classes, &pool)?,
         None => {
@@ -37,13 +35,11 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         return Err(usage("this run has no test set; give one with --data PATH"));
     };
     let samples = test.len();
-    let opened = data::Opened { train: Arc::clone(test), ..opened };
     let (batch, arena) = (trained.session.plan().micro_batch, trained.session.plan().arena_bytes());
-    let datasets = data::datasets(&opened, &trained.run, &spec, batch)?;
+    let test = data::test_set(opened.kind, test, &trained.run, &spec.data, batch)?;
     let bad = if args.skip_bad || spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
-    let Some(test) = &datasets.test else { return Err(usage("there is nothing to evaluate")) };
-    let judged = evaluate(&mut trained.session, test, task(&trained.run), options)?;
+    let judged = evaluate(&mut trained.session, &test, task(&trained.run), options)?;
     let left_out = &judged.left_out;
     let count = (samples as u64).saturating_sub(left_out.count);
     if json {

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use memfit::data::sources::ImageFiles;
-use memfit::data::{BytePool, LoadOptions, Loader, OnBad};
+use memfit::data::{LoadOptions, Loader, OnBad};
 use memfit::nn::zoo::Task;
 use memfit::train::views;
 use serde_json::json;
 
 use crate::args::PredictArgs;
-use crate::data::{self, HOST_BUDGET};
+use crate::data;
 use crate::failure::{bad_data, usage};
 use crate::run_dir::{Rows, Trained};
 use crate::say::say;
@@ -26,7 +26,7 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
     if trained.run.model.task() != Task::Classes {
         return Err(usage(format!("{} does not tell classes of images", trained.run.name)));
     }
-    let pool = BytePool::new(trained.spec.memory.host_budget.unwrap_or(HOST_BUDGET));
+    let pool = data::pool(&trained.spec);
     let files = ImageFiles::list(&args.files, &pool)?.channels(trained.channels()?).encoded();
     let names: Vec<String> = args.files.iter().map(|f| f.display().to_string()).collect();
     let data = data::images_alone(files, &trained.run, &trained.spec.data, batch)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use memfit::data::{BytePool, OnBad, Skipped};
+use memfit::data::{OnBad, Skipped};
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::bytes::Bytes;
 use memfit::train::run_dir::{RunDir, WEIGHTS, Which};
@@ -16,7 +16,7 @@ use memfit::{CpuExecutor, Session};
 use serde_json::{Value, json};
 
 use crate::bar::Bar;
-use crate::data::{self, HOST_BUDGET, Opened};
+use crate::data;
 use crate::failure::{Interrupted, usage};
 use crate::planning::{self, Planned};
 use crate::resident;
@@ -30,13 +30,10 @@ use crate::weights;
 pub fn train(run: &mut TrainRun) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
-    let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
-    let pool = BytePool::new(host);
-    let opened = data::open(&run.spec, &pool)?;
     if let Some(folder) = &run.resume {
-        same_data::check(folder, &opened, run.run.json)?;
+        same_data::check(folder, &run.opened, run.run.json)?;
     }
-    check(run, &opened)?;
+    check(run)?;
     let executor = CpuExecutor::new(run.run.threads)?;
     if run.below_free_tools {
         run.run.request.budget = Some(planning::budget_below_free_tools(&run.run, &executor)?);
@@ -44,13 +41,13 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let run = &*run;
     let mut start = match &run.resume {
         Some(folder) => resume(run, executor, folder)?,
-        None => begin(run, executor, &opened)?,
+        None => begin(run, executor)?,
     };
     let session = &mut start.session;
-    let data = data::datasets(&opened, &run.run, &run.spec, session.plan().micro_batch)?;
+    let data = data::datasets(&run.opened, &run.run, &run.spec, session.plan().micro_batch)?;
     let epoch = small(data.train.len().unwrap_or(0));
     let (folder, length) = (start.folder, length(run));
-    let options = options(run, &pool, start.run_dir, start.progress)?;
+    let options = options(run, start.run_dir, start.progress)?;
     let (plan, first) = (session.plan(), session.steps());
     let bar =
         Bar::new(length.steps(epoch).into(), first.into(), plan.batch, plan.arena_bytes(), run.run.request.budget);
@@ -67,13 +64,13 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let weights = folder.join(WEIGHTS);
     let step = run_dir::export(&folder, session, &weights)?;
     let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
-    let (arena, peak_host) = (session.plan().arena_bytes(), pool.high_water());
+    let (arena, peak_host) = (session.plan().arena_bytes(), run.pool.high_water());
     let end = End { run, folder: &folder, outcome: &outcome, best, arena, peak_host };
     end.tell(started);
     Ok(())
 }
 
-fn options(run: &TrainRun, pool: &BytePool, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
+fn options(run: &TrainRun, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
     let t = &run.spec.train;
     Ok(FitOptions {
         length: length(run),
@@ -86,8 +83,8 @@ fn options(run: &TrainRun, pool: &BytePool, run_dir: RunDir, progress: Progress)
         save: SaveEvery { epoch: true, steps: t.save_every.map(small), time: None },
         progress,
         feed: Feed {
-            pool: pool.clone(),
-            test_pool: pool.clone(),
+            pool: run.pool.clone(),
+            test_pool: run.pool.clone(),
             threads: run.run.threads,
             bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
         },
@@ -107,7 +104,7 @@ struct Start {
     progress: Progress,
 }
 
-fn begin(run: &TrainRun, executor: CpuExecutor, opened: &Opened) -> Result<Start> {
+fn begin(run: &TrainRun, executor: CpuExecutor) -> Result<Start> {
     let planned = match &run.plan {
         Some(path) => planning::load(&run.run, &executor, path)?,
         None => planning::plan(&run.run, &executor)?,
@@ -122,7 +119,7 @@ fn begin(run: &TrainRun, executor: CpuExecutor, opened: &Opened) -> Result<Start
     let text = run_dir::text(&run.said, &run.run)?;
     let create = if run_dir::is_of(&folder, &text) { RunDir::create_again } else { RunDir::create };
     let run_dir = create(&folder, &plan, &labels)?;
-    run_dir::describe(&folder, &text, opened)?;
+    run_dir::describe(&folder, &text, &run.opened)?;
     resident::give_back();
     let mut session = Session::new(executor, plan, run.run.seed)?;
     if let Some(path) = &run.spec.model.weights {
@@ -148,13 +145,14 @@ fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start>
 fn print(run: &TrainRun, planned: &Planned) {
     super::plan::print(&run.run, planned);
     if !run.run.json {
-        let host = run.spec.memory.host_budget.unwrap_or(HOST_BUDGET);
-        say!("  host       {:>10}  at most, for the data pipeline", Bytes(host).to_string());
+        let host = Bytes(run.pool.limit()).to_string();
+        say!("  host       {host:>10}  at most, for the data pipeline");
     }
 }
 
 /// What would only come out after the memory is taken, or after the training.
-fn check(run: &TrainRun, opened: &Opened) -> Result<()> {
+fn check(run: &TrainRun) -> Result<()> {
+    let opened = &run.opened;
     let (batch, samples) = (run.run.request.batch, opened.train.len());
     if batch > samples {
         return Err(usage(format!("--batch {batch} is larger than the {samples} samples of the training set")));

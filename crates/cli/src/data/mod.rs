@@ -1,0 +1,306 @@
+//! From what a run says about its data to open sources, and what they say about the model. `pipeline.rs` brings each sample
+//! into the shape that the model reads.
+
+mod pipeline;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use memfit::data::image::Channels;
+use memfit::data::sources::{
+    Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
+    TfRecord, TokenWidth, Tokens, Windows, hold_out,
+};
+use memfit::data::{BytePool, DataError, Source};
+
+use crate::digits;
+use crate::failure::usage;
+use crate::run::Facts;
+use crate::spec::{DataSpec, Spec};
+
+pub use pipeline::{datasets, images_alone, test_set};
+
+/// For everything that the pipeline holds, where nothing was said.
+const HOST_BUDGET: u64 = 512 << 20;
+/// The share of the samples that is held out where there is no test set and nothing was said.
+const HELD_OUT: f32 = 0.2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Digits,
+    Images,
+    Masks,
+    Csv,
+    Npz,
+    TfRecord,
+    Tokens,
+    Text,
+}
+
+impl Kind {
+    const ALL: [Kind; 8] =
+        [Kind::Digits, Kind::Images, Kind::Masks, Kind::Csv, Kind::Npz, Kind::TfRecord, Kind::Tokens, Kind::Text];
+
+    /// As a run file says it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Digits => "digits",
+            Kind::Images => "images",
+            Kind::Masks => "masks",
+            Kind::Csv => "csv",
+            Kind::Npz => "npz",
+            Kind::TfRecord => "tfrecord",
+            Kind::Tokens => "tokens",
+            Kind::Text => "text",
+        }
+    }
+}
+
+/// Sources that are open, and what is known of them.
+pub struct Opened {
+    pub kind: Kind,
+    pub train: Arc<dyn Source>,
+    pub test: Option<Arc<dyn Source>>,
+    pub facts: Facts,
+    /// What the classes are called, where they have names.
+    pub classes: Vec<String>,
+}
+
+/// What the data says about the model; nothing where no data was named.
+pub fn facts(spec: &Spec) -> Result<Facts> {
+    if spec.data.train.is_none() {
+        return Ok(Facts::default());
+    }
+    Ok(open(spec, &pool(spec))?.facts)
+}
+
+/// For everything that the pipeline of a run holds.
+pub fn pool(spec: &Spec) -> BytePool {
+    BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET))
+}
+
+pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
+    let kind = kind(spec)?;
+    if kind == Kind::Digits {
+        let DataSpec { train, test, hold_out, .. } = &spec.data;
+        let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
+        return match said.iter().find(|(_, said)| *said) {
+            Some((key, _)) => Err(usage(format!("the digits are built in; leave out data.{key}, or data.kind"))),
+            None => no_idle_keys(kind, &spec.data).and_then(|()| digits::open()),
+        };
+    }
+    no_idle_keys(kind, &spec.data)?;
+    let Some(path) = &spec.data.train else {
+        let kind = kind.name();
+        return Err(usage(format!("data.kind is {kind}, but data.train does not say where it is")));
+    };
+    let (source, facts, classes) = source(kind, path, spec, &[], pool)?;
+    let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
+        Some(path) => {
+            let (test, of_test, _) = self::source(kind, path, spec, &classes, pool)?;
+            same_facts(&facts, &of_test, path)?;
+            (source, Some(test))
+        }
+        None => match spec.data.hold_out.unwrap_or(HELD_OUT) {
+            0.0 => (source, None),
+            share => {
+                let rows = source.len();
+                let (kept, held) = hold_out(source, share.into()).map_err(|_| too_few(path, share, rows))?;
+                (Arc::new(kept), Some(Arc::new(held)))
+            }
+        },
+    };
+    Ok(Opened { kind, train, test, facts, classes })
+}
+
+/// Other data of the kind of a run, all of it for evaluation. Classes are those of the run.
+pub fn open_alone(spec: &Spec, path: &Path, classes: &[String], pool: &BytePool) -> Result<Opened> {
+    let kind = kind(spec)?;
+    // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
+    let spec = Spec { data: DataSpec { skip_bad: Some(true), ..spec.data.clone() }, ..spec.clone() };
+    let (source, facts, _) = source(kind, path, &spec, classes, pool)?;
+    Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, classes: classes.to_vec() })
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn no_idle_keys(kind: Kind, spec: &DataSpec) -> Result<()> {
+    let images = [Kind::Images, Kind::Masks, Kind::TfRecord];
+    let arrays = [Kind::Npz, Kind::TfRecord];
+    let labelled = [Kind::Csv, Kind::Npz, Kind::TfRecord];
+    let keys = [
+        ("mean", spec.mean.is_some(), &images[..], "images"),
+        ("std", spec.std.is_some(), &images, "images"),
+        ("augment", !spec.augment.is_empty(), &images, "images"),
+        ("label", spec.label.is_some(), &labelled, "csv, npz and tfrecord"),
+        ("features", spec.features.is_some(), &arrays, "npz and tfrecord"),
+        ("header", spec.header.is_some(), &[Kind::Csv], "csv"),
+        ("token", spec.token.is_some(), &[Kind::Tokens], "tokens"),
+    ];
+    if let Some((key, _, _, of)) = keys.iter().find(|(_, said, kinds, _)| *said && !kinds.contains(&kind)) {
+        let kind = kind.name();
+        return Err(usage(format!("data.{key} is for {of}, and these data are {kind}; leave it out")));
+    }
+    if spec.test.is_some() && spec.hold_out.is_some_and(|share| share > 0.0) {
+        return Err(usage("data.hold_out is for runs without data.test; leave out one of them"));
+    }
+    Ok(())
+}
+
+/// As it was said, or as the path looks.
+fn kind(spec: &Spec) -> Result<Kind> {
+    if let Some(said) = &spec.data.kind {
+        let known = Kind::ALL.into_iter().find(|kind| kind.name() == said);
+        return known.ok_or_else(|| usage(format!("there is no kind of data \"{said}\"")));
+    }
+    let Some(path) = &spec.data.train else {
+        let model = spec.model.name.as_deref().unwrap_or("digits");
+        return match model {
+            "digits" => Ok(Kind::Digits),
+            other => Err(usage(format!(
+                "{other} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
+            ))),
+        };
+    };
+    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
+    Ok(match () {
+        () if path.join("images").is_dir() && path.join("masks").is_dir() => Kind::Masks,
+        () if path.is_dir() => Kind::Images,
+        () if ends(&[".csv", ".tsv"]) => Kind::Csv,
+        () if ends(&[".npz"]) => Kind::Npz,
+        () if ends(&[".txt"]) => Kind::Text,
+        () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
+        () if name.contains("tfrecord") => Kind::TfRecord,
+        () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
+        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
+    })
+}
+
+fn too_few(path: &Path, share: f32, rows: usize) -> anyhow::Error {
+    let (held, s) = (f64::from(share) * rows as f64 >= 1.0, if rows == 1 { "" } else { "s" });
+    let left = if held { "nothing is left to train on" } else { "not one would be held out" };
+    let cure = "give more data, a test set (data.test), or data.hold_out = 0";
+    bad_path(path, &format!("of its {rows} sample{s} a share of {share} is to be held out, and {left}; {cure}"))
+}
+
+fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
+    DataError::source(path.display(), problem).into()
+}
+
+type Known = (Arc<dyn Source>, Facts, Vec<String>);
+
+/// Opens a source, and asks it what it knows. If others have settled which classes or characters there are, those are
+/// its own.
+fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &BytePool) -> Result<Known> {
+    let mut facts = Facts::default();
+    let mut classes = Vec::new();
+    let source: Arc<dyn Source> = match kind {
+        Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
+        Kind::Images => {
+            let folder = match settled {
+                [] => ImageFolder::open(path, pool)?,
+                settled => ImageFolder::open_with(path, settled, pool)?,
+            };
+            let folder = folder.encoded();
+            classes = folder.classes().to_vec();
+            facts.classes = Some(classes.len());
+            Arc::new(folder)
+        }
+        Kind::Masks => {
+            facts.classes = Some(1);
+            Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(spec)))
+        }
+        Kind::Csv => {
+            let csv = Csv::open(path, layout(path, &spec.data), pool)?;
+            facts.sample = Some(vec![csv.columns().len() - 1]);
+            if spec.model.classes.is_none() {
+                facts.classes = Some(csv.classes(pool)?);
+            }
+            Arc::new(csv)
+        }
+        Kind::Npz => {
+            let (x, y) = (spec.data.features.as_deref().unwrap_or("x"), spec.data.label.as_deref().unwrap_or("y"));
+            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
+            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, spec.model.name.as_deref()));
+            Arc::new(arrays)
+        }
+        Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(spec), pool)?),
+        Kind::Tokens => {
+            let width = match spec.data.token.as_deref() {
+                Some("u8") => TokenWidth::U8,
+                Some("u32") => TokenWidth::U32,
+                _ => TokenWidth::U16,
+            };
+            let vocabulary = spec.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
+            Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(spec)))?)
+        }
+        Kind::Text => {
+            let windows = Windows::of(sequence(spec));
+            let alphabet: Vec<char> = settled.iter().filter_map(|name| name.chars().next()).collect();
+            let text = match &alphabet[..] {
+                [] => Tokens::characters(path, windows, pool)?,
+                alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
+            };
+            // Told now rather than when the first epoch is over.
+            if spec.data.skip_bad != Some(true) {
+                text.check_known()?;
+            }
+            classes = text.alphabet().iter().map(char::to_string).collect();
+            facts.classes = Some(text.vocabulary());
+            Arc::new(text)
+        }
+    };
+    Ok((source, facts, classes))
+}
+
+/// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
+fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
+    match (model, shape) {
+        (Some("mlp"), shape) => Some(vec![shape.iter().product()]),
+        (Some("gpt"), _) => None,
+        (_, &[height, width]) => Some(vec![height, width, 1]),
+        (_, &[height, width, channels @ (1 | 3)]) => Some(vec![height, width, channels]),
+        (_, _) => None,
+    }
+}
+
+fn same_facts(train: &Facts, test: &Facts, path: &Path) -> Result<()> {
+    match train.sample == test.sample {
+        true => Ok(()),
+        false => Err(bad_path(path, "its samples have another size than those of the training set")),
+    }
+}
+
+fn sequence(spec: &Spec) -> usize {
+    let input = spec.model.input.as_ref().and_then(|i| i.first().copied());
+    spec.model.sequence.or(input).unwrap_or(memfit::nn::zoo::Gpt::default().sequence)
+}
+
+/// Grey for models of one channel.
+fn channels(spec: &Spec) -> Channels {
+    let one = spec.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
+    if one { Channels::Grey } else { Channels::Rgb }
+}
+
+fn layout(path: &Path, spec: &DataSpec) -> CsvLayout {
+    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
+    let header = spec.header.unwrap_or(true);
+    let column = match spec.label.as_deref() {
+        Some(name) => name.parse().map_or(Column::Name(name.to_string()), Column::Number),
+        None if header => Column::Name("label".to_string()),
+        None => Column::Number(0),
+    };
+    CsvLayout { header, separator, label: Some(Label::Class(column)) }
+}
+
+/// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.
+fn features(spec: &Spec) -> Vec<Feature> {
+    let input = spec.data.features.as_deref().unwrap_or("image/encoded");
+    let label = spec.data.label.as_deref().unwrap_or("image/class/label");
+    let kind = match (spec.model.name.as_deref(), &spec.model.input) {
+        (Some("mlp"), Some(sizes)) => FeatureKind::Floats(sizes.clone()),
+        (_, _) => FeatureKind::Encoded,
+    };
+    vec![Feature::new(input, "x", kind), Feature::new(label, "y", FeatureKind::Ints(vec![]))]
+}
