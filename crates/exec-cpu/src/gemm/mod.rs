@@ -17,6 +17,7 @@ use feed::Packer;
 pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
 use micro::{PackedA, ROW_STRIDE, Tile};
+use pack::Walk;
 pub use pack::{A, B, Patches, Taps};
 
 /// C = A·B with A of `m`×`k` and B of `k`×`n`.
@@ -52,9 +53,10 @@ impl Rows {
         Rows { grid: [1, usize::MAX], image: 0, line: 0, pixel: stride }
     }
 
-    fn offset(&self, row: usize) -> usize {
-        let (j, rest) = (row % self.grid[1], row / self.grid[1]);
-        (rest / self.grid[0]) * self.image + (rest % self.grid[0]) * self.line + j * self.pixel
+    /// Of this row and all behind it.
+    fn offsets(&self, row: usize) -> impl Iterator<Item = usize> {
+        let Rows { grid, image, line, pixel } = *self;
+        Walk::new(grid, row).map(move |[n, i, j]| n * image + i * line + j * pixel)
     }
 }
 
@@ -243,8 +245,8 @@ impl Block<'_> {
         let (m, n, depth) = (rows.len(), columns.len(), depths.len());
         let packed = self.g.a.packed();
         let mut offsets = [0usize; MC];
-        for (row, o) in rows.clone().zip(&mut offsets) {
-            *o = self.g.rows.offset(row) + columns.start;
+        for (o, row) in offsets.iter_mut().zip(self.g.rows.offsets(rows.start)).take(m) {
+            *o = row + columns.start;
         }
         // SAFETY: the caller's promise for sizes; A's block has room for MC rows.
         unsafe {
