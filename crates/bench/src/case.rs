@@ -1,6 +1,6 @@
 //! The kernels that are measured: one op each, on the shapes of a model.
 
-use memfit::ir::op::MatMul;
+use memfit::ir::op::{Binary, MatMul};
 use memfit::ir::{Builder, Graph, Op, TensorType, graph_cost};
 use memfit::nn::optim::Optimizer;
 use memfit::{Model, Training, programs};
@@ -81,4 +81,27 @@ pub fn kernels(model: &Model, batch: usize, wanted: impl Fn(&Op) -> bool) -> Res
 /// The convolutions of a training step, forward and both backwards.
 pub fn convolutions(model: &Model, batch: usize) -> Result<Vec<Case>, Failure> {
     kernels(model, batch, |op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_)))
+}
+
+/// A sum of two vectors, longer than caches are.
+pub fn stream() -> Case {
+    Case::new(Op::Binary(Binary::Add), vec![TensorType::f32([16 << 20]); 2])
+}
+
+/// Whether memory is what bounds an op. Updates are not: a program has none without its states.
+pub fn is_stream(op: &Op) -> bool {
+    let contracts = matches!(
+        op,
+        Op::MatMul(_)
+            | Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::ConvFilter(_)
+            | Op::Attention(_)
+            | Op::AttentionGrad(_)
+    );
+    !contracts
+        && !matches!(
+            op,
+            Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Reshape(_) | Op::Update(_) | Op::BatchUpdate(_)
+        )
 }

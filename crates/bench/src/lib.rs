@@ -4,7 +4,7 @@
 mod case;
 mod timed;
 
-pub use case::{Case, Work, convolutions, kernels, sgemm};
+pub use case::{Case, Work, convolutions, is_stream, kernels, sgemm, stream};
 pub use timed::Timed;
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,10 +1,14 @@
 //! How near the kernels come to the machine: `kernels [--threads N] [--rounds N] [--each] [--only TEXT]` prints tables in Markdown. Each
-//! measurement takes turns with a product of 2048×2048 matrices, so that ratios hold whatever else the machine does.
+//! measurement takes turns with a product of 2048×2048 matrices, or with a sum of two long vectors where memory is the
+//! limit, so that the shares hold whatever else the machine does.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use memfit::Model;
 use memfit::ir::Op;
 use memfit::nn::zoo::Stem;
-use memfit_bench::{Case, Failure, Timed, convolutions, median, sgemm};
+use memfit_bench::{Case, Failure, Timed, Work, convolutions, is_stream, kernels, median, sgemm, stream};
 
 struct Settings {
     threads: usize,
@@ -26,51 +30,104 @@ fn main() -> Result<(), Failure> {
             other => return Err(format!("there is no option \"{other}\"").into()),
         }
     }
+    contractions(&settings)?;
+    println!();
+    streams(&settings)
+}
+
+/// The convolutions of two models against a product.
+fn contractions(settings: &Settings) -> Result<(), Failure> {
     let resnet18 = Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?;
-    let mut reference = Timed::new(sgemm(2048).graph()?, settings.threads)?;
+    let mut reference = Reference::new(sgemm(2048), settings)?;
     println!("| convolutions of | forward | by the input | by the filter | all |");
     println!("|---|---|---|---|---|");
     for (name, model, batch) in
         [("resnet18_cifar b128", resnet18, 128), ("resnet50 b16", Model::from_name("resnet50")?, 16)]
     {
-        let rates = family(&settings, &mut reference, &convolutions(&model, batch)?)?;
-        println!("| {name} | {} |", rates.map(|r| format!("{:.0} %", 100.0 * r)).join(" | "));
+        let [mut forward, mut input, mut filter, mut all] = [Shares::default(); 4];
+        for case in convolutions(&model, batch)? {
+            let share = reference.share(settings, &case, |w| w.flops)?;
+            let product = match case.op {
+                Op::Conv(_) => &mut forward,
+                Op::ConvTranspose(_) => &mut input,
+                _ => &mut filter,
+            };
+            product.add(share);
+            all.add(share);
+        }
+        println!("| {name} | {forward} | {input} | {filter} | {all} |");
     }
     Ok(())
 }
 
-/// Flop-weighted shares of the rate of the reference: forward, by the input, by the filter, all.
-fn family(settings: &Settings, reference: &mut Timed, cases: &[Case]) -> Result<[f64; 4], Failure> {
-    let mut ideal = [0.0; 4];
-    let mut taken = [0.0; 4];
-    for case in cases.iter().filter(|c| c.name().contains(&settings.only)) {
-        let flops = case.work()?.flops * case.count as f64;
-        let share = measure(settings, reference, case)?;
-        let product = match case.op {
-            Op::Conv(_) => 0,
-            Op::ConvTranspose(_) => 1,
-            _ => 2,
-        };
-        for i in [product, 3] {
-            ideal[i] += flops;
-            taken[i] += flops / share;
-        }
-        if settings.each {
-            println!("{:5.1} % {:3} x {:6.2} GFLOP {}", 100.0 * share, case.count, flops * 1e-9, case.name());
+/// Everything that is no contraction, by op, against the sum of two long vectors.
+fn streams(settings: &Settings) -> Result<(), Failure> {
+    let mut reference = Reference::new(stream(), settings)?;
+    let mut by_op: BTreeMap<String, Shares> = BTreeMap::new();
+    for (name, batch) in [("resnet50", 16), ("mobilenet_v3_large", 16), ("unet", 4), ("gpt", 8)] {
+        for case in kernels(&Model::from_name(name)?, batch, is_stream)? {
+            let share = reference.share(settings, &case, |w| w.bytes)?;
+            by_op.entry(case.op.name().to_string()).or_default().add(share);
         }
     }
-    Ok(std::array::from_fn(|i| ideal[i] / taken[i]))
+    println!("| kernel | of the bandwidth |");
+    println!("|---|---|");
+    for (name, shares) in by_op {
+        println!("| {name} | {shares} |");
+    }
+    Ok(())
 }
 
-/// The rate of a case divided by the rate of the reference.
-fn measure(settings: &Settings, reference: &mut Timed, case: &Case) -> Result<f64, Failure> {
-    let (flops, reference_flops) = (case.work()?.flops, sgemm(2048).work()?.flops);
-    let mut timed = Timed::new(case.graph()?, settings.threads)?;
-    let mut shares = Vec::new();
-    for _ in 0..settings.rounds {
-        let before = reference.run()?;
-        let spent = timed.run()?;
-        shares.push((flops / spent) / (reference_flops / before));
+/// What the others are held against, in turns with each of them.
+struct Reference {
+    timed: Timed,
+    work: Work,
+}
+
+/// A share of the reference's rate, of some work.
+#[derive(Clone, Copy, Default)]
+struct Shares {
+    work: f64,
+    spent: f64,
+}
+
+impl Shares {
+    fn add(&mut self, other: Shares) {
+        self.work += other.work;
+        self.spent += other.spent;
     }
-    Ok(median(shares))
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.work > 0.0 {
+            true => write!(f, "{:.0} %", 100.0 * self.work / self.spent),
+            false => write!(f, "-"),
+        }
+    }
+}
+
+impl Reference {
+    fn new(case: Case, settings: &Settings) -> Result<Reference, Failure> {
+        Ok(Reference { timed: Timed::new(case.graph()?, settings.threads)?, work: case.work()? })
+    }
+
+    /// The rate of a case divided by the rate of the reference; nothing where it was not asked for.
+    fn share(&mut self, settings: &Settings, case: &Case, of: impl Fn(&Work) -> f64) -> Result<Shares, Failure> {
+        if !case.name().contains(&settings.only) {
+            return Ok(Shares::default());
+        }
+        let work = case.work()?;
+        let mut timed = Timed::new(case.graph()?, settings.threads)?;
+        let mut shares = Vec::new();
+        for _ in 0..settings.rounds {
+            let whole = of(&self.work) / self.timed.run()?;
+            shares.push(of(&work) / timed.run()? / whole);
+        }
+        let (share, work) = (median(shares), of(&work) * case.count as f64);
+        if settings.each {
+            println!("{:5.1} % {:3} x {:7.3} G {}", 100.0 * share, case.count, work * 1e-9, case.name());
+        }
+        Ok(Shares { work, spent: work / share })
+    }
 }

@@ -114,6 +114,11 @@ fn split_of(m: usize, n: usize) -> Split {
     if m >= n { Split::Rows } else { Split::Columns }
 }
 
+/// Whether each thread makes whole rows, one after the other where their columns fit into one block.
+pub fn makes_rows(m: usize, n: usize) -> bool {
+    split_of(m, n) == Split::Rows
+}
+
 /// Elements of scratch for [`run`] on a number of threads. The pointers of the product do not matter.
 pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
     let shape = Shape::new(micro, g, fed);
@@ -121,7 +126,7 @@ pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
 }
 
 /// Runs a product on all threads. `finish(thread, rows, columns)` is called once for every block of C when it is complete and
-/// still in the cache.
+/// still in the cache. Where threads make rows, each makes a multiple of `rows_at_once`, but for the last.
 ///
 /// # Safety
 /// The pointers of `g` cover its sizes or start at null where the operand is fed, C overlaps neither A nor B, and `scratch` has
@@ -130,6 +135,7 @@ pub unsafe fn run(
     cpu: &Cpu,
     g: &Gemm,
     feeds: Feeds,
+    rows_at_once: usize,
     scratch: *mut f32,
     finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
 ) {
@@ -139,7 +145,7 @@ pub unsafe fn run(
     let scratch = Scratch(scratch);
     cpu.pool.run(&|t| {
         let (rows, columns) = match split_of(g.m, g.n) {
-            Split::Rows => (part(g.m, micro.mr, threads, t), 0..g.n),
+            Split::Rows => (part(g.m, rows_at_once.max(micro.mr), threads, t), 0..g.n),
             Split::Columns => (0..g.m, part(g.n, micro.nr, threads, t)),
         };
         if !rows.is_empty() && !columns.is_empty() {
