@@ -13,8 +13,8 @@ const HEAD: &str = "\
 Made by `cargo xtask bench-peers`.
 
 Whole training steps in f32 (forward, loss, backward, optimizer) on synthetic data that is in memory, each framework in a
-process of its own, in turns. A time is the median of at least five steps after two to warm up (three where a step takes
-more than 5 s), and then the median over the alternations; a ratio is the median of the ratios within each alternation.
+process of its own, in turns. A time is the median of the steps of a process after two to warm up (of three steps where one
+takes more than 5 s), and then the median over the alternations; a ratio is the median of the ratios within each alternation.
 Resident memory is the most that a process had at once, its libraries and its compiling included. PyTorch uses its fused
 optimizers.
 
@@ -150,7 +150,7 @@ impl Measured {
 
     fn section(&self, machine: &Machine) -> String {
         let memfit = self.memfit.seconds();
-        let mut text = format!("### {} {}\n\n{machine}{}", self.name, self.what, self.versions());
+        let mut text = format!("### {} {}\n\n{machine}; {}.", self.name, self.what, self.versions());
         text += "\n\n| | seconds a step | memfit ÷ it | resident MiB |\n|---|---|---|---|\n";
         line(&mut text, "memfit", median_known(&memfit), None, self.memfit.resident());
         for row in &self.peers {
@@ -170,7 +170,7 @@ impl Measured {
         self.limit_text(&mut text);
         for row in &self.peers {
             if let Some(failure) = &row.failure {
-                write!(text, "\n- {}: {}", row.label, failure.replace('|', "\\|")).ok();
+                write!(text, "\n\n{}: {}", row.label, failure.replace('|', "\\|")).ok();
             }
         }
         if text.contains("\\* |") {
@@ -185,13 +185,13 @@ impl Measured {
             all.extend(row.samples.iter().flatten().map(|s| s.versions.as_str()).next());
         }
         all.dedup();
-        all.join("; ") + "."
+        all.join("; ")
     }
 
     fn limit_text(&self, text: &mut String) {
         let of = |rate: fn(&Rates) -> f64| median(self.rates.iter().flatten().map(rate).collect());
         if let (Some(flops), Some(bytes)) = (of(|r| r.flops), of(|r| r.bytes)) {
-            writeln!(
+            write!(
                 text,
                 "Limit: {:.1} Gflop at {:.0} Gflop/s and {:.0} MB at {:.1} GB/s.",
                 self.flops / 1e9,
@@ -232,7 +232,7 @@ impl Products {
     }
 
     fn section(&self, machine: &Machine) -> Option<String> {
-        let mut text = format!("### Products of square matrices\n\n{machine}\n\n");
+        let mut text = format!("### Products of square matrices\n\n{machine}.\n\n");
         text += "| side | memfit Gflop/s | MKL Gflop/s | memfit's time ÷ MKL's |\n|---|---|---|---|\n";
         for (i, &side) in SIDES.iter().enumerate() {
             let rate = |seconds: &[f64]| Some(2e-9 * (side as f64).powi(3) / median(seconds.to_vec())?);
@@ -263,8 +263,10 @@ impl Machine {
             field("/proc/meminfo", "MemTotal").and_then(|m| m.trim_end_matches("kB").trim().parse::<f64>().ok());
         let memory = memory.map_or(String::new(), |kib| format!(", {:.0} GiB", kib / 1048576.0));
         let text = format!(
-            "{} threads on {cores} cores of {cpu}{memory}; {alternations} alternation{}; ",
+            "{} threads on {cores} cores of {cpu}{memory}; at least {} steps in each of {alternations} \
+             alternation{}",
             options.threads,
+            options.steps,
             if alternations == 1 { "" } else { "s" }
         );
         Machine { alternations, text }
@@ -344,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_section_says_times_ratios_and_failures() {
-        let machine = Machine { alternations: 3, text: "2 threads; ".into() };
+        let machine = Machine { alternations: 3, text: "2 threads".into() };
         let expected = "\
 ### mlp b2 adam
 
@@ -360,7 +362,7 @@ mod tests {
 
 memfit ÷ best peer (Fast): **0.50**. Limit: 1.0 Gflop at 2 Gflop/s and 2 MB at 0.0 GB/s.
 
-- Broken: ValueError: a\\|b
+Broken: ValueError: a\\|b
 
 \\* Once only: slower than 1.5 times the best.
 
