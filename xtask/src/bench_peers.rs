@@ -153,18 +153,15 @@ impl<'a> Session<'a> {
         let sample = Sample::new(&results).map_err(|e| anyhow!("bench_step {}: {e}", workload.name))?;
         self.tell(workload.name, "memfit", &Ok(&sample));
         measured.memfit.samples.push(Some(sample));
-        let rates = match self.interpreters.contains_key("torch") {
-            true => match self.torch_limits("rates").and_then(|r| Rates::new(&r)) {
-                Ok(rates) => Some(rates),
-                Err(problem) => {
-                    println!("the machine's rates: {problem}");
-                    None
-                }
-            },
-            false => None,
-        };
-        measured.rates.push(rates);
+        measured.rates.push(self.rates());
         Ok(())
+    }
+
+    /// None without PyTorch, which measures them.
+    fn rates(&self) -> Option<Rates> {
+        self.interpreters.get("torch")?;
+        let rates = self.torch_limits("rates").and_then(|r| Rates::new(&r));
+        rates.inspect_err(|problem| println!("the machine's rates: {problem}")).ok()
     }
 
     fn measure_peer(&self, workload: &Workload, peer: &Peer, row: &mut Row) {

@@ -73,6 +73,11 @@ impl Row {
         self.samples.iter().map(|s| Some(s.as_ref()?.seconds)).collect()
     }
 
+    /// Whether it was given up as hopeless.
+    fn ran_once(&self, machine: &Machine) -> bool {
+        machine.alternations > 1 && self.failure.is_none() && self.samples.iter().flatten().count() == 1
+    }
+
     fn resident(&self) -> Option<f64> {
         let bytes = self.samples.iter().flatten().filter_map(|s| s.resident);
         median(bytes.map(|b| b as f64 / 1048576.0).collect())
@@ -149,34 +154,32 @@ impl Measured {
     }
 
     fn section(&self, machine: &Machine) -> String {
+        let title = format!("### {} {}", self.name, self.what);
+        let mut paragraphs = vec![title, format!("{machine}; {}.", self.versions()), self.table(machine)];
+        let summary = [self.best_text(), self.limit_text()].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        paragraphs.extend((!summary.is_empty()).then_some(summary));
+        for row in &self.peers {
+            let failure = row.failure.as_ref().map(|f| format!("{}: {f}", row.label));
+            paragraphs.extend(failure);
+        }
+        if self.peers.iter().any(|r| r.ran_once(machine)) {
+            paragraphs.push(format!("\\* Once only: slower than {HOPELESS} times the best."));
+        }
+        paragraphs.join("\n\n") + "\n\n"
+    }
+
+    fn table(&self, machine: &Machine) -> String {
         let memfit = self.memfit.seconds();
-        let mut text = format!("### {} {}\n\n{machine}; {}.", self.name, self.what, self.versions());
-        text += "\n\n| | seconds a step | memfit ÷ it | resident MiB |\n|---|---|---|---|\n";
-        line(&mut text, "memfit", median_known(&memfit), None, self.memfit.resident());
+        let head = "| | seconds a step | memfit ÷ it | resident MiB |\n|---|---|---|---|";
+        let mut lines = vec![head.to_string(), line("memfit", median_known(&memfit), None, self.memfit.resident())];
         for row in &self.peers {
             let seconds = row.seconds();
-            let once = machine.alternations > 1 && row.failure.is_none() && seconds.iter().flatten().count() == 1;
-            let label = if once { format!("{} \\*", row.label) } else { row.label.to_string() };
-            line(&mut text, &label, median_known(&seconds), ratio(&memfit, &seconds), row.resident());
+            let label = format!("{}{}", row.label, if row.ran_once(machine) { " \\*" } else { "" });
+            lines.push(line(&label, median_known(&seconds), ratio(&memfit, &seconds), row.resident()));
         }
         let limits = self.limits();
-        line(&mut text, "the machine's limit", median_known(&limits), ratio(&memfit, &limits), None);
-        text += "\n";
-        if let Some(best) = self.best()
-            && let Some(ratio) = ratio(&memfit, &best.seconds())
-        {
-            write!(text, "memfit ÷ best peer ({}): **{ratio:.2}**. ", best.label).ok();
-        }
-        self.limit_text(&mut text);
-        for row in &self.peers {
-            if let Some(failure) = &row.failure {
-                write!(text, "\n\n{}: {}", row.label, failure.replace('|', "\\|")).ok();
-            }
-        }
-        if text.contains("\\* |") {
-            write!(text, "\n\n\\* Once only: slower than {HOPELESS} times the best.").ok();
-        }
-        text + "\n\n"
+        lines.push(line("the machine's limit", median_known(&limits), ratio(&memfit, &limits), None));
+        lines.join("\n")
     }
 
     fn versions(&self) -> String {
@@ -188,27 +191,29 @@ impl Measured {
         all.join("; ")
     }
 
-    fn limit_text(&self, text: &mut String) {
+    fn best_text(&self) -> Option<String> {
+        let best = self.best()?;
+        let ratio = ratio(&self.memfit.seconds(), &best.seconds())?;
+        Some(format!("memfit ÷ best peer ({}): **{ratio:.2}**.", best.label))
+    }
+
+    fn limit_text(&self) -> Option<String> {
         let of = |rate: fn(&Rates) -> f64| median(self.rates.iter().flatten().map(rate).collect());
-        if let (Some(flops), Some(bytes)) = (of(|r| r.flops), of(|r| r.bytes)) {
-            write!(
-                text,
-                "Limit: {:.1} Gflop at {:.0} Gflop/s and {:.0} MB at {:.1} GB/s.",
-                self.flops / 1e9,
-                flops / 1e9,
-                self.bytes / 1e6,
-                bytes / 1e9
-            )
-            .ok();
-        }
+        Some(format!(
+            "Limit: {:.1} Gflop at {:.0} Gflop/s and {:.0} MB at {:.1} GB/s.",
+            self.flops / 1e9,
+            of(|r| r.flops)? / 1e9,
+            self.bytes / 1e6,
+            of(|r| r.bytes)? / 1e9
+        ))
     }
 }
 
-fn line(text: &mut String, label: &str, seconds: Option<f64>, ratio: Option<f64>, resident: Option<f64>) {
+fn line(label: &str, seconds: Option<f64>, ratio: Option<f64>, resident: Option<f64>) -> String {
     let seconds = seconds.map_or("-".to_string(), |s| format!("{s:.3}"));
     let ratio = ratio.map_or(String::new(), |r| format!("{r:.2}"));
     let resident = resident.map_or(String::new(), |r| format!("{r:.0}"));
-    writeln!(text, "| {label} | {seconds} | {ratio} | {resident} |").ok();
+    format!("| {label} | {seconds} | {ratio} | {resident} |")
 }
 
 /// Products of square matrices: the ratio of memfit's time to MKL's, by size and alternation.
@@ -287,7 +292,7 @@ pub fn page(old: &str, machine: &Machine, measured: &[Measured], products: &Prod
 }
 
 fn merged(old: &str, new: &[String]) -> String {
-    let starts: Vec<usize> = old.match_indices("### ").map(|(i, _)| i).chain([old.len()]).collect();
+    let starts: Vec<usize> = old.match_indices("\n### ").map(|(i, _)| i + 1).chain([old.len()]).collect();
     let old = || starts.windows(2).map(|w| &old[w[0]..w[1]]);
     let mut text = HEAD.to_string();
     for name in WORKLOADS.iter().map(|w| w.name).chain(["Products"]) {
@@ -362,7 +367,7 @@ mod tests {
 
 memfit ÷ best peer (Fast): **0.50**. Limit: 1.0 Gflop at 2 Gflop/s and 2 MB at 0.0 GB/s.
 
-Broken: ValueError: a\\|b
+Broken: ValueError: a|b
 
 \\* Once only: slower than 1.5 times the best.
 
