@@ -57,8 +57,11 @@ const WORKLOADS: [Workload; 6] = [
     Workload { name: "gpt", images: false, seconds: 25 },
 ];
 
-/// A variant that is slower than the best one of the first alternation by more than this is not run again.
-pub const HOPELESS: f64 = 1.5;
+/// A variant that takes more than so many times as long as the best one in the first alternation is not run again: it is
+/// what makes a whole run long, and never the best peer.
+pub const HOPELESS: f64 = 2.0;
+/// Unless its steps are shorter than so many seconds: these cost little, and a short disturbance can double them.
+const SHORT: f64 = 1.0;
 
 pub fn run(words: &[&str]) -> Result<()> {
     let options = Options::parse(words)?;
@@ -84,10 +87,10 @@ pub fn run(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// In seconds: all variants once, and those that are not hopeless, about half, in the other alternations.
+/// In seconds: all variants once, and those that are not hopeless, about three quarters, in the other alternations.
 fn estimate(options: &Options) -> u64 {
     let all: u64 = options.only.iter().map(|w| w.seconds * (1 + options.peers(w).count() as u64)).sum();
-    all * (options.alternations as u64 + 1) / 2
+    all * (3 * options.alternations as u64 + 1) / 4
 }
 
 struct Session<'a> {
@@ -133,7 +136,8 @@ impl<'a> Session<'a> {
         let best = measured.best().and_then(|best| best.first());
         for i in order {
             let row = &mut measured.peers[i];
-            let hopeless = matches!((row.first(), best), (Some(first), Some(best)) if first > HOPELESS * best);
+            let hopeless =
+                matches!((row.first(), best), (Some(first), Some(best)) if first > SHORT && first > HOPELESS * best);
             if row.failure.is_some() || hopeless {
                 row.samples.push(None);
                 continue;

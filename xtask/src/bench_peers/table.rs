@@ -163,7 +163,7 @@ impl Measured {
             paragraphs.extend(failure);
         }
         if self.peers.iter().any(|r| r.ran_once(machine)) {
-            paragraphs.push(format!("\\* Once only: slower than {HOPELESS} times the best."));
+            paragraphs.push(format!("\\* Once only: more than {HOPELESS} times the time of the best."));
         }
         paragraphs.join("\n\n") + "\n\n"
     }
@@ -369,7 +369,7 @@ memfit ÷ best peer (Fast): **0.50**. Limit: 1.0 Gflop at 2 Gflop/s and 2 MB at 
 
 Broken: ValueError: a|b
 
-\\* Once only: slower than 1.5 times the best.
+\\* Once only: more than 2 times the time of the best.
 
 ";
         assert_eq!(measured().section(&machine), expected);
