@@ -79,6 +79,12 @@ unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, c
 ) {
     // SAFETY: the caller's promise about the tile's pointers covers every access below.
     unsafe {
+        // C is far away: it is on its way while the sums are made.
+        for i in 0..t.m.min(MR) {
+            for j in 0..NV {
+                V::prefetch(t.c.wrapping_add(*t.rows.add(i) + j * V::WIDTH));
+            }
+        }
         let mut acc = [[V::zero(); NV]; MR];
         let (mut a, mut b) = (t.a, t.b);
         for _ in 0..t.depth {
@@ -95,21 +101,43 @@ unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, c
             a = a.add(AP);
             b = b.add(NR);
         }
-        for (i, acc) in acc.iter().enumerate() {
-            if i >= t.m {
-                break;
+        match (t.m >= MR && t.n >= NV * V::WIDTH, t.accumulate) {
+            (true, true) => whole::<V, MR, NV>(t, acc, |sum, p| V::load(p).add(sum)),
+            (true, false) => whole::<V, MR, NV>(t, acc, |sum, _| sum),
+            (false, _) => edge::<V, MR, NV>(t, acc),
+        }
+    }
+}
+
+/// Writes a tile that has all its rows and columns.
+#[inline(always)]
+unsafe fn whole<V: Vector, const MR: usize, const NV: usize>(
+    t: &Tile,
+    acc: [[V; NV]; MR],
+    join: impl Fn(V, *const f32) -> V,
+) {
+    for (i, acc) in acc.into_iter().enumerate() {
+        for (j, sum) in acc.into_iter().enumerate() {
+            // SAFETY: the tile's rows and columns are inside C.
+            unsafe {
+                let p = t.c.add(*t.rows.add(i) + j * V::WIDTH);
+                join(sum, p).store(p);
             }
-            let c = t.c.add(*t.rows.add(i));
-            for (j, &x) in acc.iter().enumerate() {
-                let left = t.n.saturating_sub(j * V::WIDTH);
-                let p = c.wrapping_add(j * V::WIDTH);
-                if left >= V::WIDTH {
-                    let sum = if t.accumulate { V::load(p).add(x) } else { x };
-                    sum.store(p);
-                } else if left > 0 {
-                    let sum = if t.accumulate { V::load_first(p, left).add(x) } else { x };
-                    sum.store_first(p, left);
-                }
+        }
+    }
+}
+
+/// Writes those rows and columns that the tile has.
+#[inline(always)]
+unsafe fn edge<V: Vector, const MR: usize, const NV: usize>(t: &Tile, acc: [[V; NV]; MR]) {
+    for (i, acc) in acc.into_iter().enumerate().take(t.m) {
+        for (j, x) in acc.into_iter().enumerate() {
+            let left = t.n.saturating_sub(j * V::WIDTH);
+            // SAFETY: the tile's rows and columns are inside C, and no others are touched.
+            unsafe {
+                let p = t.c.add(*t.rows.add(i)).wrapping_add(j * V::WIDTH);
+                let sum = if t.accumulate { V::load_first(p, left).add(x) } else { x };
+                sum.store_first(p, left);
             }
         }
     }

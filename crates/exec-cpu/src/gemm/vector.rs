@@ -17,6 +17,9 @@ pub unsafe trait Vector: Copy {
     /// self + a·b
     unsafe fn fma(self, a: Self, b: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
+    /// Asks for the cache line at `p`, which need not be valid.
+    #[inline(always)]
+    fn prefetch(_p: *const f32) {}
 }
 
 /// Plain arrays: what the compiler's baseline makes of them.
@@ -123,6 +126,10 @@ mod x86 {
         unsafe fn add(self, other: Self) -> Self {
             unsafe { V512(_mm512_add_ps(self.0, other.0)) }
         }
+        #[inline(always)]
+        fn prefetch(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        }
     }
 
     #[inline(always)]
@@ -169,6 +176,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
             unsafe { V256(_mm256_add_ps(self.0, other.0)) }
+        }
+        #[inline(always)]
+        fn prefetch(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         }
     }
 
