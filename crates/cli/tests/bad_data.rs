@@ -101,6 +101,32 @@ fn what_evaluation_leaves_out_is_told_too() {
 }
 
 #[test]
+fn batches_without_one_good_sample_are_left_out_and_counted() {
+    let scratch = pictures("batches");
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    assert!(memfit(&args(&data, &run)).status.success());
+    // The first four of a folder: two batches of two, whatever the batch begins with.
+    for n in 0..4 {
+        scratch.write(&format!("data/bar/{n}.png"), "no picture");
+    }
+    for batch in ["1", "2", "3"] {
+        let judged = common::event(&["eval", &run, "--data", &data, "--skip-bad", "--batch", batch]);
+        let counts = (&judged["samples"], &judged["skipped_samples"], &judged["scores"]["count"]);
+        assert_eq!(counts, (&12.into(), &4.into(), &12.into()), "{judged}");
+    }
+    let file = scratch.write("run.toml", format!("[data]\ntest = {data:?}\nskip_bad = true\nshuffle = 1\n"));
+    let second = scratch.path("second");
+    let (code, events) = events(&[&["train", &file], &args(&data, &second)[1..]].concat());
+    let done = events.last().expect("it ends");
+    let skipped = (&done["skipped_samples"], &done["skipped_test_samples"], &done["steps"]);
+    assert_eq!((code, skipped), (0, (&4.into(), &4.into(), &6.into())), "{done}");
+    for class in ["bar", "disc"] {
+        (0..8).for_each(|n| drop(scratch.write(&format!("data/{class}/{n}.png"), "no picture")));
+    }
+    check_error(&["eval", &run, "--data", &data, "--skip-bad"], 4, &["nothing in it is good", "bar/0.png"]);
+}
+
+#[test]
 fn tables_are_told_by_line_and_column() {
     let scratch = Scratch::new("tables");
     let rows = |last: &str| -> String {

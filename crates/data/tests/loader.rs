@@ -227,20 +227,22 @@ fn bad_samples_are_left_out_and_listed() {
         check(failing(4, &[0, 2]), &[&[1.], &[3.]], &[0, 2]);
         check(failing(6, &[0, 4]).batch(3, Remainder::Keep), &[&[1., 2.], &[3., 5.]], &[0, 4]);
         check(failing(6, &[1, 4, 5]).batch(3, Remainder::Drop), &[&[0., 2., 2.], &[3., 3., 3.]], &[1, 4, 5]);
+        // A batch without a good sample is left out as a whole.
+        check(failing(6, &[2, 3]).batch(2, Remainder::Keep), &[&[0., 1.], &[4., 5.]], &[2, 3]);
+        check(failing(6, &[4, 5]).batch(2, Remainder::Drop), &[&[0., 1.], &[2., 3.]], &[4, 5]);
+        let nested = failing(8, &[0, 1, 6]).batch(2, Remainder::Drop).batch(2, Remainder::Keep);
+        check(nested, &[&[2., 3.], &[4., 5., 7., 7.]], &[0, 1, 6]);
     }
 }
 
 #[test]
 fn nothing_good_is_an_error_even_where_bad_ones_are_left_out() {
     let skip = || LoadOptions { bad: OnBad::Skip, ..options(1000, 2) };
-    let mut batches =
-        Loader::new(&failing(4, &[2, 3]).batch(2, Remainder::Drop), skip()).expect("the pipeline is right");
-    assert!(batches.next().is_ok());
-    let error = batches.next().expect_err("none is good").to_string();
-    assert_eq!(error, "file 2: it is torn; and of the 2 samples of its batch none is good");
-    let mut single = Loader::new(&failing(2, &[0, 1]), skip()).expect("the pipeline is right");
-    let error = single.next().expect_err("none is good").to_string();
-    assert_eq!(error, "epoch 0: none of its 2 elements is good; the first one: it is torn");
+    for dataset in [failing(2, &[0, 1]), failing(2, &[0, 1]).batch(2, Remainder::Keep)] {
+        let mut loader = Loader::new(&dataset, skip()).expect("the pipeline is right");
+        let error = loader.next().expect_err("none is good").to_string();
+        assert_eq!(error, "epoch 0: nothing in it is good; the first that is bad: file 0: it is torn");
+    }
     let mut endless = Loader::new(&failing(2, &[0, 1]).repeat(None), skip()).expect("the pipeline is right");
     assert!(endless.next().is_err());
 }

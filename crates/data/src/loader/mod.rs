@@ -257,9 +257,10 @@ impl Loader {
     /// An epoch of which every element was left out is an error, not a short epoch.
     fn end_epoch(&mut self, end: Position) -> Result<()> {
         match self.epoch.replace((0, 0)) {
-            Some((0, missed @ 1..)) => {
-                let first = self.skipped.first.first().map_or("", |bad| &bad.problem);
-                let problem = format!("none of its {missed} elements is good; the first one: {first}");
+            Some((0, 1..)) => {
+                let first =
+                    self.skipped.first.first().map_or(String::new(), |bad| format!("{}: {}", bad.place, bad.problem));
+                let problem = format!("nothing in it is good; the first that is bad: {first}");
                 Err(DataError::source(format!("epoch {}", end.epoch), problem))
             }
             Some(_) | None => Ok(()),
