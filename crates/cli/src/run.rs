@@ -21,7 +21,7 @@ use crate::data::{self, Opened};
 use crate::failure::usage;
 use crate::profile;
 use crate::run_dir;
-use crate::spec::{ModelSpec, Said, Spec};
+use crate::spec::{ModelSpec, Said, Spec, TrainSpec};
 
 #[derive(Clone)]
 pub struct Run {
@@ -136,6 +136,7 @@ impl Run {
         if t.epochs.is_some() && t.steps.is_some() {
             return Err(usage("train.epochs and train.steps both say how long to train; leave one of them out"));
         }
+        no_idle_decay(t)?;
         let labels = Labels { soft: spec.data.mixup.is_some(), smoothing: t.label_smoothing.unwrap_or(0.0) };
         let frozen = frozen(&model, &spec.model)?;
         let mut request = Request::new(t.batch.unwrap_or(32));
@@ -156,6 +157,22 @@ impl Run {
             seed: t.seed.unwrap_or(1),
             json,
         })
+    }
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn no_idle_decay(spec: &TrainSpec) -> Result<()> {
+    let schedule = spec.schedule.as_deref().unwrap_or("constant");
+    let keys = [
+        ("decay", spec.decay.is_some(), &["step", "cosine"][..]),
+        ("decay_every", spec.decay_every.is_some(), &["step"]),
+    ];
+    match keys.iter().find(|(_, said, schedules)| *said && !schedules.contains(&schedule)) {
+        None => Ok(()),
+        Some((key, _, schedules)) => Err(usage(format!(
+            "train.{key} is for train.schedule = \"{}\", and the schedule is {schedule}; leave it out, or give that schedule",
+            schedules.join("\" or \"")
+        ))),
     }
 }
 
