@@ -42,11 +42,17 @@ fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
     assert!(told.contains(&best), "{told}");
 }
 
+/// What a checkpoint says.
+fn checkpoint(scratch: &Scratch, path: &str) -> Value {
+    let json = std::fs::read_to_string(scratch.path(path)).expect("a checkpoint");
+    let json: Value = serde_json::from_str(&json).expect("it is JSON");
+    json["checkpoint"].clone()
+}
+
 /// All states of the last checkpoint of a run.
 fn states(scratch: &Scratch, run: &str) -> Vec<u8> {
-    let json = std::fs::read_to_string(scratch.path(&format!("{run}/last.json"))).expect("a checkpoint");
-    let json: Value = serde_json::from_str(&json).expect("it is JSON");
-    let name = json["checkpoint"]["tensors"]["name"].as_str().unwrap_or_else(|| panic!("{json} names its tensors"));
+    let last = checkpoint(scratch, &format!("{run}/last.json"));
+    let name = last["tensors"]["name"].as_str().unwrap_or_else(|| panic!("{last} names its tensors"));
     std::fs::read(scratch.path(&format!("{run}/{name}"))).expect("its tensors")
 }
 
@@ -136,7 +142,8 @@ fn a_damaged_checkpoint_is_named_with_the_cure() {
     let json = scratch.path("run/last.json");
     let text = std::fs::read_to_string(&json).expect("a checkpoint");
     std::fs::write(&json, text.replacen("10", "11", 1)).expect("it can be damaged");
-    check_error(&["train", "--resume", &folder], 4, &["last.json", "best.json"]);
+    let cure = format!("`memfit train --resume {folder}/best.json`");
+    check_error(&["train", "--resume", &folder], 4, &["last.json", &cure]);
     std::fs::write(&json, &text).expect("it can be mended");
     let tensors = std::fs::read_dir(&folder).expect("a folder").filter_map(Result::ok).map(|e| e.path());
     for path in tensors.filter(|p| p.extension().is_some_and(|e| e == "safetensors")) {
@@ -146,6 +153,36 @@ fn a_damaged_checkpoint_is_named_with_the_cure() {
         std::fs::write(&path, bytes).expect("it can be damaged");
     }
     check_error(&["train", "--resume", &folder], 4, &["step-", "safetensors"]);
+}
+
+#[test]
+fn a_run_goes_on_from_the_checkpoint_that_is_named() {
+    let scratch = Scratch::new("named");
+    let run = scratch.path("run");
+    let train = |args: &[&str]| events(&[&["train"], args].concat());
+    // Its best checkpoint is at the end of an epoch, its last in the middle of the next one, which made it worse.
+    assert_eq!(train(&["--steps", "11", "--batch", "128", "--out", &run]).0, 0);
+    assert_eq!(train(&["--resume", &run, "--steps", "20", "--lr", "10"]).0, 0);
+    let whole = states(&scratch, "run");
+    let step_of = |name: &str| checkpoint(&scratch, &format!("run/{name}"))["step"].as_u64();
+    assert_eq!((step_of("best.json"), step_of("last.json")), (Some(11), Some(20)));
+    let first = |events: &[Value]| events.iter().find(|e| e["event"] == "step").and_then(|e| e["step"].as_u64());
+    // As the message about a damaged one says to.
+    scratch.write("run/last.json", "{");
+    let message = format!("best.json (step 11) is intact: `memfit train --resume {run}/best.json` goes on from it");
+    check_error(&["train", "--resume", &run], 4, &[&message]);
+    check_error(&["train", "--resume", &format!("{run}/last.json")], 4, &[&message]);
+    let (code, events) = train(&["--resume", &format!("{run}/best.json"), "--steps", "20"]);
+    assert_eq!((code, first(&events)), (0, Some(11)), "{events:?}");
+    assert!(states(&scratch, "run") == whole, "it does the same steps again");
+    let (code, events) = train(&["--resume", &format!("{run}/last.json"), "--steps", "21"]);
+    assert_eq!((code, first(&events)), (0, Some(20)));
+    // The other way round.
+    scratch.write("run/best.json", "{");
+    let message = format!("last.json (step 21) is intact: `memfit train --resume {run}` goes on from it");
+    check_error(&["train", "--resume", &format!("{run}/best.json")], 4, &[&message]);
+    check_error(&["eval", &run], 4, &["last.json (step 21) is intact: remove best.json to use that"]);
+    check_error(&["train", "--resume", &format!("{run}/plan.json")], 2, &["plan.json is no checkpoint", "best.json"]);
 }
 
 #[test]

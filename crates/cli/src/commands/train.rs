@@ -20,7 +20,7 @@ use crate::data;
 use crate::failure::{Interrupted, usage};
 use crate::planning::{self, Planned};
 use crate::resident;
-use crate::run::{Run, TrainRun};
+use crate::run::{Resume, Run, TrainRun};
 use crate::run_dir;
 use crate::same_data;
 use crate::say::say;
@@ -30,7 +30,7 @@ use crate::weights;
 pub fn train(run: &mut TrainRun) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
-    if let Some(folder) = &run.resume {
+    if let Some(Resume { folder, .. }) = &run.resume {
         same_data::check(folder, &run.opened, run.run.json)?;
     }
     check(run)?;
@@ -40,7 +40,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     }
     let run = &*run;
     let mut start = match &run.resume {
-        Some(folder) => resume(run, executor, folder)?,
+        Some(from) => resume(run, executor, from)?,
         None => begin(run, executor)?,
     };
     let session = &mut start.session;
@@ -128,8 +128,8 @@ fn begin(run: &TrainRun, executor: CpuExecutor) -> Result<Start> {
     Ok(Start { session, run_dir, folder, progress: Progress::default() })
 }
 
-fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start> {
-    let (run_dir, saved) = RunDir::resume(folder, Which::Last)?;
+fn resume(run: &TrainRun, executor: CpuExecutor, Resume { folder, which }: &Resume) -> Result<Start> {
+    let (run_dir, saved) = RunDir::resume(folder, *which)?;
     let labels = planning::labels(&run.run, &executor, saved.plan.plan.micro_batch)?;
     planning::check_labels(&run.run, &saved.plan, &labels, &folder.display().to_string())?;
     let session = Session::resume(executor, &saved)?;

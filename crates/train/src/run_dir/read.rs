@@ -32,9 +32,31 @@ impl Saved {
     }
 }
 
-/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run
-/// goes on.
+/// Reads a checkpoint and checks every file that it names; one that is damaged is told with how to go on from the other.
+/// Takes no lock: whoever only looks may do so while a run goes on.
 pub fn read(folder: &Path, which: Which) -> Result<Saved> {
+    read_or(folder, which, |other| {
+        let place = match other {
+            Which::Last => folder.to_path_buf(),
+            Which::Best => folder.join(other.file_name()),
+        };
+        format!("`memfit train --resume {}` goes on from it", place.display())
+    })
+}
+
+/// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
+/// another model.
+pub fn read_best(folder: &Path) -> Result<Saved> {
+    match read_json(folder, Which::Best) {
+        Err(Unread::Absent) => read(folder, Which::Last),
+        Ok(_) | Err(Unread::Damaged(_)) => {
+            read_or(folder, Which::Best, |_| format!("remove {} to use that", Which::Best.file_name()))
+        }
+    }
+}
+
+/// `cure` says how to use the other checkpoint, if that is intact.
+fn read_or(folder: &Path, which: Which, cure: impl FnOnce(Which) -> String) -> Result<Saved> {
     let unread = match read_whole(folder, which) {
         Ok(saved) => return Ok(saved),
         Err(unread) => unread,
@@ -42,10 +64,7 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
     let other = read_whole(folder, which.other());
     let intact = other.as_ref().ok().map(|saved| {
         let (name, step) = (which.other().file_name(), saved.checkpoint.step);
-        match which {
-            Which::Last => format!("{name} (step {step}) is intact: resume from it"),
-            Which::Best => format!("{name} (step {step}) is intact: remove {} to use that", which.file_name()),
-        }
+        format!("{name} (step {step}) is intact: {}", cure(which.other()))
     });
     match (unread, intact) {
         (Unread::Absent, None) => match other {
@@ -56,15 +75,6 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
             Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
         }
         (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
-    }
-}
-
-/// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
-/// another model.
-pub fn read_best(folder: &Path) -> Result<Saved> {
-    match read_json(folder, Which::Best) {
-        Err(Unread::Absent) => read(folder, Which::Last),
-        Ok(_) | Err(Unread::Damaged(_)) => read(folder, Which::Best),
     }
 }
 
