@@ -104,9 +104,10 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
     };
     match error.downcast_ref::<DataError>().or_else(of_training) {
         Some(DataError::Budget { limit, needed, what }) => format!(
-            "the host budget of {} is too small: {what} needs at least {} ({needed} bytes); raise --host-budget",
+            "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
             Bytes(*limit),
-            Bytes(*needed)
+            Bytes(*needed),
+            say::count(*needed, "byte")
         ),
         _ => error.to_string(),
     }

@@ -17,6 +17,7 @@ use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::run::{Facts, Run, read_file};
 use crate::same_data;
+use crate::say::count;
 use crate::spec::{Said, Spec};
 
 /// A folder under runs/ that is not there yet.
@@ -132,7 +133,8 @@ impl Trained {
         if found != needed {
             let name = saved.tensors().display();
             return Err(bad_data(format!(
-                "{name} has {found} of the model's {needed} weights; was {RUN_FILE} changed?"
+                "{name} has {found} of the model's {}; was {RUN_FILE} changed?",
+                count(needed, "weight")
             )));
         }
         let classes = classes(folder);

@@ -12,7 +12,7 @@ use crate::data::Opened;
 use crate::failure::bad_data;
 use crate::file::write;
 use crate::run_dir;
-use crate::say::say;
+use crate::say::{self, say};
 
 /// How many samples there are, and what they look like from outside.
 pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
@@ -33,8 +33,9 @@ pub fn check(folder: &Path, opened: &Opened, json: bool) -> Result<()> {
         if had != has {
             let run = folder.display();
             return Err(bad_data(format!(
-                "the {name} set has {has} samples, but the run in {run} began with {had}; bring back the data as they \
-                 were, or begin another run with --weights {run}/weights.safetensors"
+                "the {name} set has {}, but the run in {run} began with {had}; bring back the data as they \
+                 were, or begin another run with --weights {run}/weights.safetensors",
+                say::count(has, "sample")
             )));
         }
         if before[part] != now[part] && json {

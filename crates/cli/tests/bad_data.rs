@@ -90,7 +90,7 @@ fn what_evaluation_leaves_out_is_told_too() {
     assert_eq!((&some["samples"], &some["skipped_samples"]), (&all["samples"], &1.into()));
     assert_eq!(some["samples"], some["scores"]["count"]);
     let text = common::stdout(&memfit(&["eval", &run, "--data", &data, "--skip-bad"]));
-    assert!(text.contains("1 samples of the test set could not be read") && text.contains("cut.jpg"), "{text}");
+    assert!(text.contains("left out 1 sample of the test set") && text.contains("cut.jpg"), "{text}");
     // In training, as its test set.
     let file = scratch.write("run.toml", format!("[data]\ntest = {data:?}\nskip_bad = true\n"));
     let second = scratch.path("second");

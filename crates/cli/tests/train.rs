@@ -353,6 +353,62 @@ fn epochs_count_from_one_and_steps_from_none() {
     check_error(&["predict", &run, &scratch.path("run")], 2, &["run is a folder", "name the images in it"]);
 }
 
+/// What is said of one thing as if there were several.
+fn false_plurals(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let plural = |word: &str| {
+        let word = word.trim_end_matches([',', ';', ':', '.', ')']);
+        word.ends_with('s') && !word.ends_with("ss") && word.len() > 2
+    };
+    words.windows(2).filter(|w| w[0].trim_start_matches('(') == "1" && plural(w[1])).map(|w| w.join(" ")).collect()
+}
+
+#[test]
+fn one_of_a_thing_is_told_as_one() {
+    let scratch = Scratch::new("one");
+    pictures(&scratch, "data", &["cat"], 1);
+    pictures(&scratch, "data", &["dog"], 4);
+    pictures(&scratch, "one", &["cat"], 1);
+    scratch.write("torn/cat/0.png", "torn");
+    pictures(&scratch, "torn", &["dog"], 1);
+    let file = scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\ninput = [8, 8, 3]\n[data]\ntrain = \"data\"\ntest = \"torn\"\nskip_bad = true\n\
+         [train]\nbatch = 4\nsteps = 1\npatience = 1\nmicro_batch = 1\n[memory]\nthreads = 1\n",
+    );
+    let (run, one) = (scratch.path("run"), scratch.path("one"));
+    let buffers = scratch.write("one.csv", "id,lower,upper,size\n0,0,1,1\n");
+    let mut all = String::new();
+    for args in [
+        &["train", &file, "--out", &run][..],
+        &["train", "--resume", &run, "--steps", "2"],
+        &["eval", &run, "--data", &one],
+        &["plan", &file],
+        &["plan", &file, "--frontier"],
+        &["pack", &buffers],
+    ] {
+        let output = memfit(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = stdout(&output);
+        assert_eq!(false_plurals(&text), [""; 0], "{args:?}: {text}");
+        all += &text;
+    }
+    for told in [
+        "1 thread",
+        "1 sample of the test set",
+        "1 step in",
+        "1 sample, weights",
+        "1 buffer",
+        "1 byte;",
+        "4 of 1 sample;",
+    ] {
+        assert!(all.contains(told), "{told}: {all}");
+    }
+    let large = ["train", "--model", "digits", "--input", "8x8x3", "--data", &one, "--batch", "9", "--out", &run];
+    check_error(&large, 4, &["of its 1 sample"]);
+    assert_eq!(false_plurals("1 steps in 1.0 s, (1 samples) 11 ops, step 1, as"), ["1 steps", "(1 samples)"]);
+}
+
 #[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");

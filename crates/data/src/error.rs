@@ -27,6 +27,11 @@ pub enum DataError {
     Pipeline(String),
 }
 
+/// "1 row", "2 rows".
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 impl DataError {
     pub fn bad(place: impl ToString, problem: impl ToString) -> DataError {
         DataError::Bad { place: place.to_string(), problem: problem.to_string() }

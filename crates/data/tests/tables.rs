@@ -64,7 +64,7 @@ fn what_is_wrong_in_a_csv_is_said_with_its_line() {
     says(open("x,y\n1,\"2\n3,4\n", class("y")), &["t.csv, line 2", "never closed"]);
     let ragged = read("x,y\n1,2\n3\n", 1);
     assert!(matches!(ragged, Err(DataError::Bad { .. })));
-    says(ragged, &["t.csv, line 3", "1 columns", "has 2"]);
+    says(ragged, &["t.csv, line 3", "1 column,", "has 2"]);
     says(read("x,y\n1,2,3\n", 0), &["line 2", "3 columns"]);
     says(read("x,y\n1,two\n", 0), &["line 2", "column \"y\"", "\"two\""]);
     says(read("x,y\n,2\n", 0), &["line 2", "column \"x\" is empty"]);

@@ -11,7 +11,7 @@ use crate::data;
 use crate::failure::usage;
 use crate::run_dir::{Rows, Trained};
 use crate::same_data;
-use crate::say::say;
+use crate::say::{count, say};
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
@@ -41,17 +41,18 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
     let judged = evaluate(&mut trained.session, &test, task(&trained.run), options)?;
     let left_out = &judged.left_out;
-    let count = (samples as u64).saturating_sub(left_out.count);
+    let judged_samples = (samples as u64).saturating_sub(left_out.count);
     if json {
         let run_dir = args.run_dir.display().to_string();
         say!(
             "{}",
-            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count,
+            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": judged_samples,
                     "skipped_samples": left_out.count, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
         );
     } else {
         tell_left_out(left_out, "test");
-        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged.scores, trained.run.model.task()));
+        let scores = words(&judged.scores, trained.run.model.task());
+        say!("{}, weights of step {}: {scores}", count(judged_samples, "sample"), trained.step);
     }
     Ok(())
 }

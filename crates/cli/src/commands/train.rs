@@ -23,7 +23,7 @@ use crate::resident;
 use crate::run::{Resume, Run, TrainRun};
 use crate::run_dir;
 use crate::same_data;
-use crate::say::say;
+use crate::say::{count, say};
 use crate::signals::Signals;
 use crate::weights;
 
@@ -155,14 +155,18 @@ fn check(run: &TrainRun) -> Result<()> {
     let opened = &run.opened;
     let (batch, samples) = (run.run.request.batch, opened.train.len());
     if batch > samples {
-        return Err(usage(format!("--batch {batch} is larger than the {samples} samples of the training set")));
+        return Err(usage(format!(
+            "--batch {batch} is larger than the training set, which has {}",
+            count(samples, "sample")
+        )));
     }
     if let Some(classes) =
         opened.facts.classes.filter(|n| run.run.model.task() == ModelTask::Classes && *n > run.run.model.classes())
     {
         let has = run.run.model.classes();
         return Err(usage(format!(
-            "the data have {classes} classes, but the model is to have {has}; leave out --classes"
+            "the data have {}, but the model is to have {has}; leave out --classes",
+            count(classes, "class")
         )));
     }
     if let Some(path) = run.spec.model.weights.as_ref().filter(|_| run.resume.is_none()) {
@@ -357,13 +361,16 @@ impl End<'_> {
             return;
         }
         if *why == Why::NoBetter {
-            say!("stopped early: nothing better for {} evaluations", self.run.spec.train.patience.unwrap_or(0));
+            say!(
+                "stopped early: nothing better for {}",
+                count(self.run.spec.train.patience.unwrap_or(0), "evaluation")
+            );
         }
         tell_left_out(left_out, "training");
         tell_left_out(test_left_out, "test");
         let result = judged.map_or(String::new(), |s| format!(": {}", words(s, self.run.run.model.task())));
         let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
-        say!("{steps} steps in {seconds:.1} s{result}");
+        say!("{} in {seconds:.1} s{result}", count(*steps, "step"));
         if let Some(best) = &self.best {
             say!("best: {} at step {}, in {WEIGHTS}", best.words(), best.step);
         }
@@ -374,7 +381,7 @@ impl End<'_> {
 
 pub fn tell_left_out(left_out: &Skipped, set: &str) {
     if left_out.count > 0 {
-        say!("{} samples of the {set} set could not be read and were left out:", left_out.count);
+        say!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
         left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
     }
 }

@@ -17,6 +17,7 @@ use memfit::data::{BytePool, DataError, Source};
 use crate::digits;
 use crate::failure::usage;
 use crate::run::Facts;
+use crate::say::count;
 use crate::spec::{DataSpec, Spec};
 
 pub use pipeline::{datasets, images_alone, test_set};
@@ -178,10 +179,10 @@ fn kind(spec: &Spec) -> Result<Kind> {
 }
 
 fn too_few(path: &Path, share: f32, rows: usize) -> anyhow::Error {
-    let (held, s) = (f64::from(share) * rows as f64 >= 1.0, if rows == 1 { "" } else { "s" });
+    let (held, rows) = (f64::from(share) * rows as f64 >= 1.0, count(rows, "sample"));
     let left = if held { "nothing is left to train on" } else { "not one would be held out" };
     let cure = "give more data, a test set (data.test), or data.hold_out = 0";
-    bad_path(path, &format!("of its {rows} sample{s} a share of {share} is to be held out, and {left}; {cure}"))
+    bad_path(path, &format!("of its {rows} a share of {share} is to be held out, and {left}; {cure}"))
 }
 
 fn bad_path(path: &Path, problem: &str) -> anyhow::Error {

@@ -14,6 +14,7 @@ use memfit::train::Datasets;
 use super::{Kind, Opened, channels, sequence};
 use crate::failure::usage;
 use crate::run::Run;
+use crate::say::count;
 use crate::spec::{DataSpec, Spec};
 
 /// Batches for training, and for evaluation in the plan's micro-batches.
@@ -160,8 +161,8 @@ impl Steps {
         let (mean, std) = (all(&spec.mean, 0.0), all(&spec.std, 1.0));
         if mean.len() != channels.count() || std.len() != channels.count() {
             return Err(usage(format!(
-                "data.mean and data.std need {} numbers, one for each channel",
-                channels.count()
+                "data.mean and data.std need {}, one for each channel",
+                count(channels.count(), "number")
             )));
         }
         self.normalise = Some(Normalise::new(&mean, &std)?);

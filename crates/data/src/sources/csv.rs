@@ -8,7 +8,7 @@ use memfit_ir::TensorType;
 
 use super::list::List;
 use super::{check_row, claimed, file_print, io, read_at, scalar, while_opening};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, counted};
 use crate::memory::{BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
@@ -210,7 +210,8 @@ impl Csv {
             }
         }
         if count != self.columns.len() {
-            return Err(format!("the row has {count} columns, and the first one has {}", self.columns.len()));
+            let count = counted(count, "column");
+            return Err(format!("the row has {count}, and the first one has {}", self.columns.len()));
         }
         Ok(label)
     }

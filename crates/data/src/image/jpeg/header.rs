@@ -2,6 +2,7 @@
 
 use super::super::Fault;
 use super::super::exif::{self, Orientation};
+use crate::error::counted;
 
 /// What the segments before the first scan say.
 #[derive(Debug)]
@@ -135,8 +136,8 @@ fn scan_end(bytes: &[u8], from: usize) -> Result<usize, Fault> {
 }
 
 pub(super) fn cut_off(bytes: &[u8]) -> Fault {
-    format!("the JPEG is cut off: it ends after {} bytes, before its end marker; copy the file again", bytes.len())
-        .into()
+    let bytes = counted(bytes.len(), "byte");
+    format!("the JPEG is cut off: it ends after {bytes}, before its end marker; copy the file again").into()
 }
 
 fn unsupported(marker: u8) -> Fault {

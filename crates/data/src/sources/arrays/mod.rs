@@ -13,7 +13,7 @@ use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
 use super::{check_row, claimed, file_print, read_at, while_opening};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
@@ -72,8 +72,8 @@ impl Arrays {
         };
         let rows = first.rows;
         if let Some((other, array)) = fields.iter().find(|(_, array)| array.rows != rows) {
-            let problem =
-                format!("\"{other}\" has {} rows and \"{name}\" {rows}; they should have equally many", array.rows);
+            let found = counted(array.rows, "row");
+            let problem = format!("\"{other}\" has {found} and \"{name}\" {rows}; they should have equally many");
             return Err(DataError::source(&array.place, problem));
         }
         if rows == 0 {
