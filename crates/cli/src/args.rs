@@ -44,7 +44,8 @@ const EVAL_EXAMPLES: &str = "Examples:
 
 const PREDICT_EXAMPLES: &str = "Examples:
   memfit predict runs/photos cat.jpg dog.png        class and probability of each image
-  memfit predict runs/photos *.jpg --json           one object a line";
+  memfit predict runs/photos *.jpg --json           one object a line
+  memfit predict runs/photos *.jpg --skip-bad       files that cannot be read are listed at the end";
 
 const INIT_EXAMPLES: &str = "Examples:
   memfit init                                       run.toml for the built-in digits
@@ -228,6 +229,9 @@ pub struct PredictArgs {
     /// Threads; as many as in training if not given
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Leave out files that cannot be read, and list them at the end
+    #[arg(long)]
+    pub skip_bad: bool,
 }
 
 #[derive(Args, Debug, Clone)]

@@ -101,6 +101,39 @@ fn what_evaluation_leaves_out_is_told_too() {
 }
 
 #[test]
+fn files_that_cannot_be_predicted_are_listed_and_the_others_are_predicted() {
+    let scratch = pictures("predicted");
+    let (data, run) = (scratch.path("data"), scratch.path("run"));
+    assert!(memfit(&args(&data, &run)).status.success());
+    let good: Vec<String> = (0..5).map(|n| scratch.path(&format!("data/bar/{n}.png"))).collect();
+    let (torn, gone) = (scratch.write("torn.png", "no picture"), scratch.path("gone.png"));
+    let alone = |file: &String| common::event(&["predict", &run, file]);
+    // A batch of 8, one file of it torn and one not there, and a batch of nothing but torn ones.
+    let mut files: Vec<&str> = good.iter().map(String::as_str).collect();
+    files.insert(2, &torn);
+    files.insert(0, &gone);
+    files.extend([&*good[0], &*good[1]]);
+    files.extend([&*torn; 8]);
+    check_error(&[&["predict", &run], &files[..]].concat(), 4, &["gone.png", "no such file"]);
+    check_error(&["predict", &run, &good[0], &torn], 4, &["torn.png", "neither a JPEG nor a PNG"]);
+    let (code, events) = events(&[&["predict", &run, "--skip-bad"], &files[..]].concat());
+    let expected: Vec<_> = good.iter().chain(&good[..2]).map(alone).collect();
+    let (done, predictions) = events.split_last().expect("it ends");
+    assert_eq!((code, predictions), (0, &expected[..]));
+    let counts = (&done["event"], &done["predicted"], &done["skipped_files"]);
+    assert_eq!(counts, (&"done".into(), &7.into(), &10.into()), "{done}");
+    let listed = [0, 1].map(|i| done["skipped"][i]["file"].as_str().map(str::to_string));
+    assert_eq!(listed, [Some(gone.clone()), Some(torn.clone())], "{done}");
+    let text = common::stdout(&memfit(&["predict", &run, "--skip-bad", &good[0], &torn]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with(&good[0]) && lines[0].ends_with(" %"), "{text}");
+    assert!(lines[1] == "left out 1 file that could not be read:" && lines[2].contains("torn.png: "), "{text}");
+    for bad in [&gone, &torn] {
+        check_error(&["predict", &run, "--skip-bad", bad], 4, &[bad]);
+    }
+}
+
+#[test]
 fn batches_without_one_good_sample_are_left_out_and_counted() {
     let scratch = pictures("batches");
     let (data, run) = (scratch.path("data"), scratch.path("run"));

@@ -20,7 +20,7 @@ use crate::run::Facts;
 use crate::say::count;
 use crate::spec::{DataSpec, Spec};
 
-pub use pipeline::{datasets, images_alone, test_set};
+pub use pipeline::{ROW, datasets, images_alone, test_set};
 
 /// For everything that the pipeline holds, where nothing was said.
 const HOST_BUDGET: u64 = 512 << 20;

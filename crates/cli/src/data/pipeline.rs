@@ -43,11 +43,16 @@ pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &Run, spec: &DataSpec
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
 
+/// Which row of its source a sample is, as a field of [`images_alone`]: some may be left out.
+pub const ROW: &str = "row";
+
 /// Batches of images without labels, as evaluation sees them. The model reads a label that means nothing.
 pub fn images_alone(source: impl Source + 'static, run: &Run, spec: &DataSpec, batch: usize) -> Result<Dataset> {
     let samples = Dataset::from_source(source).map(|example, context| {
         let label = Tensor::zeros(TensorType::i32([]), context.pool)?;
-        Ok(example.with("y", label))
+        let row = (context.element() as i32).to_le_bytes();
+        let row = Tensor::from_bytes(TensorType::i32([]), &row, context.pool)?;
+        Ok(example.with("y", label).with(ROW, row))
     });
     let steps = Steps::new(Kind::Images, run, spec)?;
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
