@@ -39,6 +39,16 @@ pub fn count<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
+/// Names that are listed before "and N more".
+const LISTED: usize = 4;
+
+/// "a, b, c, d and 2 more".
+pub fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", names.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "))
+}
+
 /// `println!`, but for closed pipes.
 macro_rules! say {
     ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };

@@ -314,8 +314,60 @@ fn the_classes_of_a_table_are_those_of_the_model() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let written = std::fs::read_to_string(scratch.path("out/run.toml")).expect("what the run is");
     assert!(written.contains("classes = 3"), "{written}");
-    scratch.write("rows.csv", "a,label\n1,cat\n2,dog\n");
-    check_error(&args, 4, &["rows.csv", "words, such as \"cat\"", "number the classes"]);
+    scratch.write("rows.csv", "a,label\n1,0\n2,dog\n");
+    check_error(&args, 4, &["rows.csv", "such as \"0\" in line 2", "such as \"dog\" in line 3", "all words"]);
+    let names: String = (0..1200).map(|i| format!("{i},name {i}\n")).collect();
+    scratch.write("rows.csv", format!("a,label\n{names}"));
+    check_error(&args, 4, &["rows.csv", "column \"label\"", "no classes", "data.label"]);
+    scratch.write("rows.csv", "a,species\n1,cat\n");
+    check_error(&args, 4, &["rows.csv", "no column \"label\"", "there are a, species", "data.label"]);
+}
+
+/// Flowers that one number tells apart, so many of each kind.
+fn flowers(kinds: &[(&str, f32)], each: usize) -> String {
+    let row = |n: usize, (name, at): &(&str, f32)| format!("{},0.5,{name}\n", at + n as f32 / 100.0);
+    let rows: String = (0..each).flat_map(|n| kinds.iter().map(move |kind| row(n, kind))).collect();
+    format!("petal,sepal,species\n{rows}")
+}
+
+#[test]
+fn classes_may_be_words() {
+    let scratch = Scratch::new("words");
+    let (virginica, setosa, versicolor) = (("virginica", 2.0), ("setosa", -2.0), ("\"versi color\"", 0.0));
+    scratch.write("iris.csv", flowers(&[virginica, setosa, versicolor], 20));
+    // By itself it would give other numbers to its words.
+    scratch.write("test.csv", flowers(&[virginica, versicolor], 5));
+    let file = scratch.write(
+        "run.toml",
+        "[model]\nname = \"mlp\"\n[data]\ntrain = \"iris.csv\"\ntest = \"test.csv\"\nlabel = \"species\"\n[train]\n\
+         batch = 20\nepochs = 3\n",
+    );
+    let (run, test) = (scratch.path("run"), scratch.path("test.csv"));
+    let output = memfit(&["train", &file, "--out", &run]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let classes = std::fs::read_to_string(scratch.path("run/classes.txt")).expect("the classes");
+    assert_eq!(classes.lines().collect::<Vec<_>>(), ["setosa", "versi color", "virginica"]);
+    for args in [&["eval", &run][..], &["eval", &run, "--data", &test]] {
+        let judged = common::event(args);
+        assert_eq!((&judged["samples"], &judged["scores"]["accuracy"]), (&10.into(), &1.0.into()), "{judged}");
+        assert_eq!(judged["classes"], serde_json::json!(["setosa", "versi color", "virginica"]));
+    }
+    let text = common::stdout(&memfit(&["eval", &run]));
+    assert!(text.contains("classes: setosa, versi color, virginica"), "{text}");
+    let (code, events) = events(&["train", "--resume", &run, "--epochs", "4"]);
+    assert_eq!((code, &events.last().expect("it ends")["test_accuracy"]), (0, &1.0.into()));
+    // A word that the training set does not know.
+    scratch.write("test.csv", flowers(&[virginica, versicolor], 5) + "0,0,setoza\n");
+    let unknown = ["test.csv, line 12", "column \"species\" is \"setoza\"", "setosa, versi color, virginica"];
+    check_error(&["train", &file, "--out", &scratch.path("other")], 4, &unknown);
+    check_error(&["eval", &run, "--data", &test], 4, &unknown);
+    let some = common::event(&["eval", &run, "--data", &test, "--skip-bad"]);
+    assert_eq!((&some["samples"], &some["skipped_samples"]), (&10.into(), &1.into()), "{some}");
+    // Other classes are another run.
+    scratch.write("test.csv", flowers(&[virginica, versicolor], 5));
+    scratch.write("iris.csv", flowers(&[virginica, ("rosa", -2.0), versicolor], 20));
+    check_error(&["train", "--resume", &run, "--epochs", "5"], 4, &["not those of the run", "\"setosa\" is gone"]);
+    check_error(&["train", &file, "--classes", "2", "--out", &scratch.path("few")], 2, &["3 classes", "have 2"]);
 }
 
 #[test]

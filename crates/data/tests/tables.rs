@@ -6,7 +6,7 @@ use common::{Folder, fixture, fixture_path, roomy, says};
 use memfit_data::sources::{
     Arrays, Column, Csv, CsvLayout, Label, Masks, SegmentationPairs, TokenWidth, Tokens, Windows,
 };
-use memfit_data::{BytePool, DataError, Example, Source};
+use memfit_data::{BytePool, DataError, Example, OnBad, Source};
 use memfit_ir::DType;
 
 /// The type and the values of a field.
@@ -214,15 +214,80 @@ fn characters_are_numbered_in_their_order() {
 }
 
 #[test]
-fn the_classes_of_a_table_are_counted() {
+fn the_classes_of_a_table_are_its_numbers_or_its_words() {
     let (folder, pool) = (Folder::new(), roomy());
-    let classes = |text: &str| {
-        let label = Some(Label::Class(Column::Name("y".into())));
-        Csv::open(folder.file("t.csv", text), CsvLayout { label, ..CsvLayout::default() }, &pool)?.classes(&pool)
+    let classes = |text: &str, mixed| {
+        let mut csv = Csv::open(folder.file("t.csv", text), class("y"), &pool)?;
+        csv.find_classes(mixed, &pool).map(|count| (count, csv.classes().join(" ")))
     };
-    assert_eq!(classes("x,y\n1,0\n2,2\n\n3,1\n").ok(), Some(3));
-    assert_eq!(classes("x,y\n1,0\n2\n3,many\n4,4").ok(), Some(5), "reading says what is wrong with the others");
-    says(classes("x,y\n1,cat\n2,dog\n"), &["t.csv", "column \"y\"", "words, such as \"cat\"", "number the classes"]);
+    let check = |text: &str, count: usize, words: &str| {
+        for mixed in [OnBad::Fail, OnBad::Skip] {
+            let found = classes(text, mixed).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(found, (count, words.to_string()), "{text}");
+        }
+    };
+    check("x,y\n1,0\n2,2\n\n3,1\n", 3, "");
+    check("x,y\n1,dog\n2,cat\n3, \"dog\" \n4,'cat'\n", 3, "'cat' cat dog");
+    check("x,y\n1,b\n2,a\n3\n4,\n5,é", 3, "a b é");
+    check("x,y\n1,0\n2\n3,\n4,4", 5, "");
+    check("x,y\n1,\"a \"\"b\"\", c\"\n2,\"\"\n", 1, "a \"b\", c");
+    let mixed = "x,y\n1,1\n2,0\n3,many\n";
+    says(
+        classes(mixed, OnBad::Fail),
+        &["t.csv", "numbers, such as \"1\" in line 2", "\"many\" in line 4", "all words"],
+    );
+    assert_eq!(classes(mixed, OnBad::Skip).ok(), Some((2, String::new())), "words are fewer");
+    assert_eq!(classes("x,y\n1,0\n2,a\n3,b\n", OnBad::Skip).ok(), Some((2, "a b".into())), "numbers are fewer");
+    says(classes("x,y\n1,\n2\n", OnBad::Skip), &["t.csv", "no row has a label in column \"y\""]);
+    let long = format!("x,y\n1,a\n2,{}\n", "long ".repeat(60));
+    says(classes(&long, OnBad::Fail), &["t.csv, line 3", "column \"y\" is a text of 299 bytes", "no class"]);
+    assert_eq!(classes(&long, OnBad::Skip).ok(), Some((1, "a".into())));
+}
+
+#[test]
+fn a_column_of_many_different_words_is_not_taken_for_classes() {
+    let folder = Folder::new();
+    let find = |words: usize, rows: usize, pool: &BytePool| {
+        let rows: String = (0..rows).map(|i| format!("{i},word {}\n", i % words)).collect();
+        Csv::open(folder.file("t.csv", format!("x,y\n{rows}")), class("y"), pool)?.find_classes(OnBad::Skip, pool)
+    };
+    let pool = roomy();
+    assert_eq!(find(1000, 1000, &pool).ok(), Some(1000));
+    assert_eq!(find(1001, 2002, &pool).ok(), Some(1001));
+    let expected = ["t.csv", "column \"y\" has 1001 different words", "2001 rows", "\"word 1000\"", "data.label"];
+    says(find(1001, 2001, &pool), &expected);
+    assert_eq!(pool.used(), 0, "what was found is given back with the table");
+    // The index of 1000 rows takes 24 KB while it grows, and the longest row and a buffer 64 KB.
+    says(find(900, 1000, &BytePool::new(90_000)), &["host budget", "the classes in", "t.csv"]);
+}
+
+#[test]
+fn a_second_table_is_read_in_the_classes_of_the_first() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+    let open = |text: &str, classes: &[&str]| {
+        let mut csv = Csv::open(folder.file("t.csv", text), class("y"), &pool).expect("it is a CSV");
+        csv.set_classes(&names(classes), &pool).expect("there is room");
+        csv
+    };
+    // Whatever the order, which is not always the sorted one.
+    let source = open("x,y\n1,dog\n2,\"ant\"\n3,dog\n", &["cat", "dog", "ant"]);
+    let labels: Vec<f64> = (0..3).flat_map(|i| values(&source.read(i, &pool).expect("a row"), "y").1).collect();
+    assert_eq!((labels, source.check_labels(&pool).is_ok()), (vec![1., 2., 1.], true));
+    assert_eq!(source.classes(), names(&["cat", "dog", "ant"]));
+    let source = open("x,y\n1,dog\n\n2,cow\n3,1\n4,\n", &["cat", "dog"]);
+    assert!(source.read(0, &pool).is_ok());
+    let unknown = ["t.csv, line 4", "column \"y\" is \"cow\"", "no class of the training set", "there are cat, dog"];
+    says(source.read(1, &pool), &unknown);
+    says(source.check_labels(&pool), &unknown);
+    says(source.read(2, &pool), &["line 5", "\"1\", which is no class"]);
+    says(source.read(3, &pool), &["line 6", "column \"y\" is empty"]);
+    // Where the first has numbers, so has the second.
+    let source = open("x,y\n1,0\n2,cow\n", &[]);
+    says(source.check_labels(&pool), &["t.csv, line 3", "\"cow\", which is not a number"]);
+    let mut source = Csv::open(folder.file("t.csv", b"x,y\n1,cow\n2,\xe9\n"), class("y"), &pool).expect("it is a CSV");
+    assert_eq!(source.find_classes(OnBad::Fail, &pool).ok(), Some(1));
+    says(source.read(1, &pool), &["t.csv, line 3", "not UTF-8", "save the file as UTF-8"]);
 }
 
 #[test]

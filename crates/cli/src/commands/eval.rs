@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
-use crate::data;
+use crate::data::{self, Kind};
 use crate::failure::usage;
 use crate::run_dir::{Rows, Trained};
 use crate::same_data;
-use crate::say::{count, say};
+use crate::say::{count, say, some};
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
@@ -47,12 +47,15 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         say!(
             "{}",
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": judged_samples,
-                    "skipped_samples": left_out.count, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
+                    "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
         );
     } else {
         tell_left_out(left_out, "test");
         let scores = words(&judged.scores, trained.run.model.task());
         say!("{}, weights of step {}: {scores}", count(judged_samples, "sample"), trained.step);
+        if matches!(opened.kind, Kind::Csv | Kind::Images) && !trained.classes.is_empty() {
+            say!("classes: {}", some(&trained.classes));
+        }
     }
     Ok(())
 }

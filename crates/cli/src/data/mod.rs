@@ -12,7 +12,7 @@ use memfit::data::sources::{
     Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
     TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
-use memfit::data::{BytePool, DataError, Source};
+use memfit::data::{BytePool, DataError, OnBad, Source};
 
 use crate::digits;
 use crate::failure::usage;
@@ -96,10 +96,10 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
         let kind = kind.name();
         return Err(usage(format!("data.kind is {kind}, but data.train does not say where it is")));
     };
-    let (source, facts, classes) = source(kind, path, spec, &[], pool)?;
+    let (source, facts, classes) = source(kind, path, spec, None, pool)?;
     let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
         Some(path) => {
-            let (test, of_test, _) = self::source(kind, path, spec, &classes, pool)?;
+            let (test, of_test, _) = self::source(kind, path, spec, Some(&classes), pool)?;
             same_facts(&facts, &of_test, path)?;
             (source, Some(test))
         }
@@ -120,7 +120,7 @@ pub fn open_alone(spec: &Spec, path: &Path, classes: &[String], pool: &BytePool)
     let kind = kind(spec)?;
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let spec = Spec { data: DataSpec { skip_bad: Some(true), ..spec.data.clone() }, ..spec.clone() };
-    let (source, facts, _) = source(kind, path, &spec, classes, pool)?;
+    let (source, facts, _) = source(kind, path, &spec, Some(classes), pool)?;
     Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, classes: classes.to_vec() })
 }
 
@@ -193,13 +193,13 @@ type Known = (Arc<dyn Source>, Facts, Vec<String>);
 
 /// Opens a source, and asks it what it knows. If others have settled which classes or characters there are, those are
 /// its own.
-fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &BytePool) -> Result<Known> {
+fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&[String]>, pool: &BytePool) -> Result<Known> {
     let mut facts = Facts::default();
     let mut classes = Vec::new();
     let source: Arc<dyn Source> = match kind {
         Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
         Kind::Images => {
-            let folder = match settled {
+            let folder = match settled.unwrap_or(&[]) {
                 [] => ImageFolder::open(path, pool)?,
                 settled => ImageFolder::open_with(path, settled, pool)?,
             };
@@ -213,11 +213,8 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
             Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(spec)))
         }
         Kind::Csv => {
-            let csv = Csv::open(path, layout(path, &spec.data), pool)?;
-            facts.sample = Some(vec![csv.columns().len() - 1]);
-            if spec.model.classes.is_none() {
-                facts.classes = Some(csv.classes(pool)?);
-            }
+            let csv = table(path, spec, settled, &mut facts, pool)?;
+            classes = csv.classes().to_vec();
             Arc::new(csv)
         }
         Kind::Npz => {
@@ -238,7 +235,7 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
         }
         Kind::Text => {
             let windows = Windows::of(sequence(spec));
-            let alphabet: Vec<char> = settled.iter().filter_map(|name| name.chars().next()).collect();
+            let alphabet: Vec<char> = settled.unwrap_or(&[]).iter().filter_map(|name| name.chars().next()).collect();
             let text = match &alphabet[..] {
                 [] => Tokens::characters(path, windows, pool)?,
                 alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
@@ -253,6 +250,29 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
         }
     };
     Ok((source, facts, classes))
+}
+
+/// A table, with the classes of the training set where those are known.
+fn table(path: &Path, spec: &Spec, settled: Option<&[String]>, facts: &mut Facts, pool: &BytePool) -> Result<Csv> {
+    let mut csv = Csv::open(path, layout(path, &spec.data), pool)?;
+    facts.sample = Some(vec![csv.columns().len() - 1]);
+    let bad = if spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
+    match settled {
+        Some(settled) => {
+            csv.set_classes(settled, pool)?;
+            // Told now rather than when the first epoch is over.
+            if bad == OnBad::Fail {
+                csv.check_labels(pool)?;
+            }
+        }
+        None => {
+            let count = csv.find_classes(bad, pool)?;
+            // Numbers may well be fewer than the classes that were said.
+            let said = spec.model.classes.is_some() && csv.classes().is_empty();
+            facts.classes = (!said).then_some(count);
+        }
+    }
+    Ok(csv)
 }
 
 /// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
