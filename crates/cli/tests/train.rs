@@ -26,7 +26,12 @@ fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
     let bytes = |key: &str| plan[key].as_u64().unwrap_or_else(|| panic!("{key} is a number"));
     assert!(bytes("budget_bytes") < bytes("free_tools_bytes"));
     assert!(bytes("arena_bytes") <= bytes("budget_bytes"));
-    assert!(bytes("recomputed_ops") > 0);
+    // Less than without a budget, which costs some ops and not one bit.
+    let (code, unlimited) = self::events(&["train", "--budget", "1GiB", "--out", &scratch.path("unlimited")]);
+    let of_unlimited = |key: &str| unlimited[0][key].as_u64().unwrap_or_else(|| panic!("{key} is a number"));
+    assert!(code == 0 && bytes("arena_bytes") < of_unlimited("arena_bytes"), "{plan}");
+    assert!(bytes("recomputed_ops") > of_unlimited("recomputed_ops"), "{plan}");
+    assert_eq!(states(&scratch, "run"), states(&scratch, "unlimited"));
     let done = last(&events, "done");
     assert!(done["test_accuracy"].as_f64().expect("a number") >= 0.975, "{done}");
     assert_eq!(done["run_dir"], scratch.path("run").as_str());
@@ -238,6 +243,24 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
     pictures(&scratch, "data", &["emu"], 1);
     check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["classes", "\"emu\" is new", "another run"]);
     check_error(&["eval", &run], 4, &["classes", "\"emu\" is new"]);
+}
+
+#[test]
+fn data_are_the_same_however_their_path_is_spelt() {
+    let scratch = Scratch::new("spelt");
+    pictures(&scratch, "data", &["cat", "dog"], 10);
+    scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\ninput = [8, 8, 3]\n[data]\ntrain = \"data\"\ncache = \"kept.cache\"\n\
+         [train]\nbatch = 4\nsteps = 8\nout = \"run\"\n",
+    );
+    let output = common::command(&["train", "run.toml"]).current_dir(&scratch.0).output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let written = || std::fs::metadata(scratch.path("kept.cache")).and_then(|m| m.modified()).expect("a cache");
+    let before = written();
+    let (code, events) = events(&["train", "--resume", &scratch.path("run"), "--steps", "12"]);
+    assert!(code == 0 && !events.iter().any(|e| e["event"] == "data_changed"), "{events:?}");
+    assert_eq!(written(), before, "the cache is not made anew");
 }
 
 #[test]
