@@ -54,7 +54,7 @@ pub struct TrainRun {
     /// The run to go on with.
     pub resume: Option<Resume>,
     /// Nothing was said about memory: a budget is taken with which there is something to plan.
-    pub below_free_tools: bool,
+    pub budget_untold: bool,
 }
 
 /// A run to go on with, and the checkpoint to go on from.
@@ -122,8 +122,8 @@ impl TrainRun {
         let facts = if resume.is_some() { &Facts::default() } else { &opened.facts };
         let run = Run::new(&spec, facts, json)?;
         let untold = args.overrides.file.is_none() && spec.memory.budget.is_none() && args.plan.is_none();
-        let below_free_tools = untold && resume.is_none() && spec.data.train.is_none();
-        Ok(TrainRun { run, spec, said, pool, opened, plan: args.plan, resume, below_free_tools })
+        let budget_untold = untold && resume.is_none() && spec.data.train.is_none();
+        Ok(TrainRun { run, spec, said, pool, opened, plan: args.plan, resume, budget_untold })
     }
 }
 

@@ -35,8 +35,8 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     }
     check(run)?;
     let executor = CpuExecutor::new(run.run.threads)?;
-    if run.below_free_tools {
-        run.run.request.budget = Some(planning::budget_below_free_tools(&run.run, &executor)?);
+    if run.budget_untold {
+        run.run.request.budget = Some(planning::budget_to_plan_for(&run.run, &executor)?);
     }
     let run = &*run;
     let mut start = match &run.resume {
