@@ -17,7 +17,7 @@ pub enum DataError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     /// One sample is not what it should be: what `skip bad` leaves out.
-    #[error("{place}: {problem}")]
+    #[error("{place}: {problem}; or leave it out: --skip-bad")]
     Bad { place: String, problem: String },
     /// The source as a whole cannot be used: an empty folder, a file of another format.
     #[error("{place}: {problem}")]

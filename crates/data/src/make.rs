@@ -139,7 +139,7 @@ fn none_good(first: Option<&Bad>) -> DataError {
 fn unreadable(error: DataError) -> DataError {
     match error {
         DataError::Io { path, source } => {
-            let problem = format!("it cannot be read ({source}); bring it back, or leave out what is bad");
+            let problem = format!("it cannot be read ({source}); bring it back");
             DataError::bad(path.display(), problem)
         }
         other => other,

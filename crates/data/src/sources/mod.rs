@@ -29,14 +29,19 @@ use std::time::UNIX_EPOCH;
 use memfit_ir::{DType, TensorType, philox};
 
 use crate::error::{DataError, Result};
-use crate::memory::{Buffer, BytePool, NoRoom};
+use crate::memory::{Buffer, BytePool};
 use crate::tensor::Tensor;
 
 /// A whole file as u8 `[bytes]`.
 fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
     let mut file = File::open(path).map_err(|e| io(path, e))?;
-    let bytes = file.metadata().map_err(|e| io(path, e))?.len() as usize;
-    let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes]), pool)?;
+    let bytes = file.metadata().map_err(|e| io(path, e))?.len();
+    if bytes > pool.limit() {
+        let problem =
+            format!("it has {bytes} bytes, more than the host budget of {}; raise --host-budget", pool.limit());
+        return Err(DataError::bad(path.display(), problem));
+    }
+    let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes as usize]), pool)?;
     file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
     Ok(tensor)
 }
@@ -45,7 +50,7 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
 fn claimed(bytes: u64, pool: &BytePool) -> Result<Buffer> {
     match usize::try_from(bytes) {
         Ok(fits) if fits <= isize::MAX as usize => Ok(pool.buffer(fits)?),
-        _ => Err(NoRoom { wanted: bytes, used: pool.used() }.into()),
+        _ => Err(pool.no_room(bytes).into()),
     }
 }
 
