@@ -320,7 +320,7 @@ fn the_classes_of_a_table_are_those_of_the_model() {
     scratch.write("rows.csv", format!("a,label\n{names}"));
     check_error(&args, 4, &["rows.csv", "column \"label\"", "no classes", "data.label"]);
     scratch.write("rows.csv", "a,species\n1,cat\n");
-    check_error(&args, 4, &["rows.csv", "no column \"label\"", "there are a, species", "data.label"]);
+    check_error(&args, 4, &["rows.csv", "no column \"label\"", "there are \"a\", \"species\"", "data.label"]);
 }
 
 /// Flowers that one number tells apart, so many of each kind.
@@ -394,4 +394,109 @@ fn too_few_samples_to_hold_some_out_are_told_with_a_cure() {
     let data = scratch.write("one.csv", "a,label\n1,0\n");
     let args = ["train", "--model", "mlp", "--classes", "2", "--data", &data, "--out", &scratch.path("out")];
     check_error(&args, 4, &["one.csv", "of its 1 sample a share of 0.2", "data.test", "data.hold_out = 0"]);
+}
+
+#[test]
+fn a_picture_that_claims_to_be_huge_is_named_or_left_out_and_counted() {
+    let scratch = pictures("huge");
+    let mut jpeg = fixture("baseline_420.jpg");
+    let frame = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).expect("a frame header");
+    jpeg[frame + 5..frame + 9].fill(0xff);
+    scratch.write("data/disc/huge.jpg", &jpeg);
+    let file = scratch.write("run.toml", "[data]\nhold_out = 0\n");
+    let run = |data: &str, out: &str, more: &[&str]| -> Vec<String> {
+        let args = args(data, out);
+        [&args[..1], &[file.as_str()], &args[1..], more].concat().into_iter().map(str::to_string).collect()
+    };
+    fn of(args: &[String]) -> Vec<&str> {
+        args.iter().map(String::as_str).collect()
+    }
+    let (data, out) = (scratch.path("data"), scratch.path("out"));
+    check_error(&of(&run(&data, &out, &[])), 4, &["huge.jpg", "65535×65535", "--skip-bad"]);
+    let (code, told) = events(&of(&run(&data, &out, &["--skip-bad"])));
+    assert_eq!((code, &told.last().expect("it ends")["skipped_samples"]), (0, &1.into()));
+    // So is one that the bytes could hold and the host budget cannot.
+    jpeg.resize(4 << 20, 0);
+    scratch.write("data/disc/huge.jpg", &jpeg);
+    let second = scratch.path("second");
+    check_error(&of(&run(&data, &second, &[])), 4, &["huge.jpg", "65535×65535", "--host-budget", "--skip-bad"]);
+    let (code, told) = events(&of(&run(&data, &second, &["--skip-bad"])));
+    assert_eq!((code, &told.last().expect("it ends")["skipped_samples"]), (0, &1.into()));
+}
+
+/// Rows of a table in which one column decides the class; the columns in this order.
+fn rows(order: [&str; 3], count: usize) -> String {
+    let cell = |name: &str, n: usize| match name {
+        "label" => (n % 2).to_string(),
+        "size" => format!("{}", if n.is_multiple_of(2) { 3.0 } else { -3.0 }),
+        _ => format!("0.{}", n % 7),
+    };
+    let line = |n: usize| format!("{}\n", order.map(|name| cell(name, n)).join(","));
+    format!("{}\n{}", order.join(","), (0..count).map(line).collect::<String>())
+}
+
+#[test]
+fn the_columns_of_a_table_are_known_by_their_names() {
+    let scratch = Scratch::new("columns");
+    let train = scratch.write("train.csv", rows(["size", "noise", "label"], 40));
+    scratch.write("test.csv", rows(["label", "noise", "size"], 20));
+    let file = |name: &str, more: &str| {
+        let text =
+            format!("[model]\nname = \"mlp\"\n[data]\ntrain = {train:?}\n{more}\n[train]\nbatch = 8\nepochs = 40\n");
+        scratch.write(name, text)
+    };
+    let run = scratch.path("run");
+    let (code, told) = events(&["train", &file("a.toml", "test = \"test.csv\""), "--out", &run]);
+    assert_eq!((code, &told.last().expect("it ends")["test_accuracy"]), (0, &1.0.into()));
+    // The training set is not needed to judge other data.
+    let moved = scratch.path("gone.csv");
+    std::fs::rename(&train, &moved).expect("it can be moved");
+    let judged = common::event(&["eval", &run, "--data", &scratch.path("test.csv")]);
+    assert_eq!((&judged["samples"], &judged["scores"]["accuracy"]), (&20.into(), &1.0.into()));
+    let other = scratch.write("other.csv", rows(["label", "noise", "weight"], 20));
+    check_error(&["eval", &run, "--data", &other], 4, &["other.csv", "no column \"weight\"", "\"size\", \"noise\""]);
+    // Nor is it silently read in another order when the run goes on.
+    scratch.write("train.csv", rows(["noise", "size", "label"], 40));
+    check_error(&["train", "--resume", &run, "--epochs", "41"], 4, &["columns", "another order"]);
+}
+
+#[test]
+fn labels_of_a_test_set_are_looked_at_before_the_training() {
+    let scratch = Scratch::new("outside");
+    let train = scratch.write("train.csv", rows(["size", "noise", "label"], 40));
+    let test = rows(["size", "noise", "label"], 20);
+    scratch.write("test.csv", format!("{test}1,0.5,7\n"));
+    let text = format!(
+        "[model]\nname = \"mlp\"\n[data]\ntrain = {train:?}\ntest = \"test.csv\"\n[train]\nbatch = 8\nepochs = 1\n"
+    );
+    let (file, out) = (scratch.write("run.toml", text), scratch.path("out"));
+    check_error(&["train", &file, "--out", &out], 4, &["test.csv, line 22", "is 7", "0..2", "--skip-bad"]);
+    assert!(!Path::new(&out).exists(), "nothing is made of a run that cannot be judged");
+    let (code, told) = events(&["train", &file, "--skip-bad", "--out", &out]);
+    assert_eq!((code, &told.last().expect("it ends")["skipped_test_samples"]), (0, &1.into()));
+}
+
+#[test]
+fn a_test_set_that_is_bad_costs_no_training_and_other_data_are_judged_alone() {
+    let scratch = pictures("test-set");
+    for class in ["bar", "disc"] {
+        std::fs::create_dir_all(scratch.path(&format!("test/{class}"))).expect("a folder");
+        std::fs::copy(scratch.path(&format!("data/{class}/0.png")), scratch.path(&format!("test/{class}/0.png")))
+            .expect("a picture");
+    }
+    let good = std::fs::read(scratch.path("test/bar/0.png")).expect("a picture");
+    scratch.write("test/bar/0.png", &good[..good.len() / 2]);
+    let file = scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\ninput = [16, 16, 3]\n[data]\ntrain = \"data\"\ntest = \"test\"\n[train]\nbatch = 4\nepochs = 2\n",
+    );
+    let out = scratch.path("out");
+    let resume = format!("`memfit train --resume {out}`");
+    check_error(&["train", &file, "--out", &out], 4, &["bar/0.png", "test set", "from step 4", &resume]);
+    scratch.write("test/bar/0.png", &good);
+    let (code, told) = events(&["train", "--resume", &out]);
+    let done = told.last().expect("it ends");
+    assert_eq!((code, &done["steps"], &done["steps_made"]), (0, &8.into(), &4.into()));
+    std::fs::rename(scratch.path("data"), scratch.path("away")).expect("it can be moved");
+    assert_eq!(common::event(&["eval", &out, "--data", &scratch.path("test")])["samples"], 2);
 }

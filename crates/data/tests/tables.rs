@@ -59,7 +59,7 @@ fn what_is_wrong_in_a_csv_is_said_with_its_line() {
     says(open("", class("y")), &["t.csv", "empty"]);
     says(open("\n\n", class("y")), &["t.csv", "empty"]);
     says(open("x,y\n", class("y")), &["a header and no row"]);
-    says(open("x,z\n1,2\n", class("y")), &["\"y\"", "x, z"]);
+    says(open("x,z\n1,2\n", class("y")), &["\"y\"", "\"x\", \"z\""]);
     says(open("y\n1\n", class("y")), &["only column"]);
     says(open("x,y\n1,\"2\n3,4\n", class("y")), &["t.csv, line 2", "never closed"]);
     let ragged = read("x,y\n1,2\n3\n", 1);
@@ -273,18 +273,18 @@ fn a_second_table_is_read_in_the_classes_of_the_first() {
     // Whatever the order, which is not always the sorted one.
     let source = open("x,y\n1,dog\n2,\"ant\"\n3,dog\n", &["cat", "dog", "ant"]);
     let labels: Vec<f64> = (0..3).flat_map(|i| values(&source.read(i, &pool).expect("a row"), "y").1).collect();
-    assert_eq!((labels, source.check_labels(&pool).is_ok()), (vec![1., 2., 1.], true));
+    assert_eq!((labels, source.check_classes(1000, &pool).is_ok()), (vec![1., 2., 1.], true));
     assert_eq!(source.classes(), names(&["cat", "dog", "ant"]));
     let source = open("x,y\n1,dog\n\n2,cow\n3,1\n4,\n", &["cat", "dog"]);
     assert!(source.read(0, &pool).is_ok());
     let unknown = ["t.csv, line 4", "column \"y\" is \"cow\"", "no class of the training set", "there are cat, dog"];
     says(source.read(1, &pool), &unknown);
-    says(source.check_labels(&pool), &unknown);
+    says(source.check_classes(1000, &pool), &unknown);
     says(source.read(2, &pool), &["line 5", "\"1\", which is no class"]);
     says(source.read(3, &pool), &["line 6", "column \"y\" is empty"]);
     // Where the first has numbers, so has the second.
     let source = open("x,y\n1,0\n2,cow\n", &[]);
-    says(source.check_labels(&pool), &["t.csv, line 3", "\"cow\", which is not a number"]);
+    says(source.check_classes(1000, &pool), &["t.csv, line 3", "\"cow\", which is not a number"]);
     let mut source = Csv::open(folder.file("t.csv", b"x,y\n1,cow\n2,\xe9\n"), class("y"), &pool).expect("it is a CSV");
     assert_eq!(source.find_classes(OnBad::Fail, &pool).ok(), Some(1));
     says(source.read(1, &pool), &["t.csv, line 3", "not UTF-8", "save the file as UTF-8"]);
@@ -339,4 +339,57 @@ fn images_and_masks_are_pairs_by_name() {
     folder.file("images/c.jpg", fixture("grey.jpg"));
     says(SegmentationPairs::open(&folder.0, Masks::Grey, &roomy()), &["c.", "same name"]);
     says(SegmentationPairs::open(folder.0.join("images"), Masks::Grey, &roomy()), &["images", "no such folder"]);
+}
+
+#[test]
+fn a_second_table_has_the_features_of_the_first_by_name() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let open = |text: &str| Csv::open(folder.file("t.csv", text), class("y"), &pool).expect("it is a CSV");
+    let first = open("a,y,b,c\n1,0,2,3\n");
+    let features: Vec<String> = first.feature_columns().map(str::to_string).collect();
+    assert_eq!((&features[..], first.label_column()), (&["a", "b", "c"].map(String::from)[..], Some("y")));
+    let mut second = open("y,c,a,b\n1,30,10,20\n");
+    second.arrange(&features, &pool).expect("it has the same columns");
+    let row = second.read(0, &pool).expect("a row");
+    assert_eq!((values(&row, "x").1, values(&row, "y").1), (vec![10., 20., 30.], vec![1.]));
+    says(open("y,c,a\n1,30,10\n").arrange(&features, &pool), &["t.csv", "no column \"b\"", "add it"]);
+    let other = open("y,c,q,a,b\n1,30,5,10,20\n").arrange(&features, &pool);
+    says(other, &["t.csv", "the training set has no column \"q\"", "\"a\", \"b\", \"c\"", "remove"]);
+}
+
+#[test]
+fn a_column_is_found_by_its_name_first_and_by_its_number_then() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let open = |text: &str, label: &str| Csv::open(folder.file("t.csv", text), class(label), &pool);
+    let label = |text: &str, label: &str| open(text, label).expect("it is a CSV").label_column().map(str::to_string);
+    assert_eq!(label("1,0\n5,6\n", "0").as_deref(), Some("0"), "the second column");
+    assert_eq!(label("a,b\n5,6\n", "1").as_deref(), Some("b"));
+    let many: Vec<String> = (0..12).map(|n| format!("c{n}")).collect();
+    let text = format!("{}\n{}\n", many.join(","), ["1"; 12].join(","));
+    says(open(&text, "y"), &["no column \"y\" for the label", "\"c9\" and 2 others", "data.label"]);
+    says(open("5.1,3.5,0\n4.9,3.0,1\n", "y"), &["data.header = false"]);
+    says(open("a;b;y\n1;2;0\n", "y"), &["separate the cells by commas"]);
+    says(open("a,b,a\n1,2,0\n", "b"), &["two columns are called \"a\"", "rename one"]);
+}
+
+#[test]
+fn labels_are_held_against_the_classes_before_anything_is_read() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let csv = Csv::open(folder.file("t.csv", "x,y\n1,0\n2,3\n"), class("y"), &pool).expect("it is a CSV");
+    assert!(csv.check_classes(4, &pool).is_ok());
+    says(csv.check_classes(3, &pool), &["t.csv, line 3", "column \"y\" is 3", "0..3", "--skip-bad"]);
+    let npy = |shape: &str, descr: &str, bytes: &[u8]| {
+        let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let length = (head.len() as u16).to_le_bytes();
+        [&b"\x93NUMPY\x01\x00"[..], &length, head.as_bytes(), bytes].concat()
+    };
+    let labels: Vec<u8> = (0..5000i64).flat_map(|n| (n % 7).to_le_bytes()).collect();
+    let path = folder.file("y.npy", npy("(5000,)", "<i8", &labels));
+    let arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
+    assert!(arrays.check_classes(7, &pool).is_ok());
+    let mut labels = labels;
+    labels[4999 * 8] = 9;
+    let path = folder.file("y.npy", npy("(5000,)", "<i8", &labels));
+    let arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
+    says(arrays.check_classes(7, &pool), &["y.npy, row 4999", "the label is 9", "0..7"]);
 }

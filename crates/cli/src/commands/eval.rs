@@ -18,16 +18,18 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
     let mut spec = trained.spec.clone();
     if let Some(path) = &args.data {
-        // All of it is for evaluation.
+        // All of it is for evaluation. A run's folder says of what kind its data are.
         spec.data.test = Some(path.clone());
-        spec.data.train = spec.data.train.or(Some(path.clone()));
+        if spec.data.kind.is_none() {
+            spec.data.train = Some(path.clone());
+        }
     }
     let pool = data::pool(&spec);
     let opened = match &args.data {
-        Some(path) => data::open_alone(&spec, path, &trained.classes, &pool)?,
+        Some(path) => data::open_alone(&spec, path, same_data::settled(&args.run_dir)?, &pool)?,
         None => {
             let opened = data::open(&spec, &pool)?;
-            same_data::check_classes(&args.run_dir, &opened.classes)?;
+            same_data::check_settled(&args.run_dir, &opened.settled)?;
             opened
         }
     };

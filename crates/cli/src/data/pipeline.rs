@@ -64,7 +64,9 @@ fn source_key(kind: Kind, spec: &Spec) -> u64 {
     let of_model = match kind {
         Kind::Tokens | Kind::Text => format!("{}", sequence(spec)),
         Kind::Masks => format!("{:?}", channels(spec)),
-        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz | Kind::TfRecord => String::new(),
+        // What a record is read as depends on what reads it.
+        Kind::TfRecord => format!("{:?}", super::features(spec)),
+        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
     };
     name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
 }
@@ -324,6 +326,18 @@ mod tests {
         ] {
             assert_eq!(same_numbers(given, wanted), same, "{given:?} {wanted:?}");
         }
+    }
+
+    #[test]
+    fn records_that_are_read_as_something_else_are_other_data() {
+        let of = |name: &str, input: Option<Vec<usize>>| {
+            let mut spec = Spec::default();
+            (spec.model.name, spec.model.input) = (Some(name.into()), input);
+            source_key(Kind::TfRecord, &spec)
+        };
+        assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
+        assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));
+        assert_ne!(of("mlp", Some(vec![8])), of("mlp", Some(vec![9])));
     }
 
     #[test]

@@ -67,6 +67,10 @@ impl Source for Part {
         self.source.place(self.row(index))
     }
 
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        self.source.check_classes(classes, pool)
+    }
+
     fn fingerprint(&self) -> u64 {
         let part = self.share.to_bits() ^ u64::from(self.held_out);
         self.source.fingerprint().rotate_left(1) ^ part

@@ -52,10 +52,15 @@ impl Csv {
         Ok(())
     }
 
-    /// A label that is no class is told now, by one pass, rather than when its row is read.
-    pub fn check_labels(&self, pool: &BytePool) -> Result<()> {
+    /// A label that is none of so many classes is told now, by one pass, rather than when its row is read.
+    pub(super) fn check_labels(&self, classes: usize, pool: &BytePool) -> Result<()> {
         let checked = self.each_label(pool, |row, cell| {
-            self.class(cell).map(drop).map_err(|problem| self.bad(row, self.in_column(&problem)))
+            let problem = match self.class(cell) {
+                Ok(class) if (class as usize) < classes => return Ok(()),
+                Ok(class) => format!("is {class}, outside of 0..{classes}; give model.classes, or mend the data"),
+                Err(problem) => problem,
+            };
+            Err(self.bad(row, self.in_column(&problem)))
         });
         while_opening(format!("a row of {}", self.path.display()), pool, checked)
     }
@@ -77,7 +82,7 @@ impl Csv {
     }
 
     fn label_name(&self) -> &str {
-        self.label.and_then(|label| self.columns.get(label)).map_or("", String::as_str)
+        self.label_column().unwrap_or_default()
     }
 
     fn in_column(&self, problem: &str) -> String {

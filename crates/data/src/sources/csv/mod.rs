@@ -1,7 +1,8 @@
-//! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `classes.rs` looks at
-//! the labels of all of them.
+//! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `columns.rs` says what
+//! the cells of a row are, `classes.rs` looks at the labels of all of them.
 
 mod classes;
+mod columns;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -45,6 +46,7 @@ pub enum Label {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
+    /// As the header says it; where no column is called so, a number as text.
     Name(String),
     /// From 0.
     Number(usize),
@@ -70,6 +72,8 @@ pub struct Csv {
     /// Labels are these, and not numbers.
     words: Option<Words>,
     layout: CsvLayout,
+    /// For each column the feature that it is, where that is not the order of the file.
+    order: Option<(Vec<u32>, Lease)>,
     /// Of the names of the columns.
     names: Lease,
     fingerprint: u64,
@@ -90,6 +94,7 @@ impl Csv {
             label: None,
             words: None,
             layout,
+            order: None,
             names: pool.take(0)?,
             fingerprint: file_print(path)?,
         };
@@ -110,38 +115,8 @@ impl Csv {
         Ok(csv)
     }
 
-    /// The names of the columns, or their numbers.
-    pub fn columns(&self) -> &[String] {
-        &self.columns
-    }
-
     fn features(&self) -> usize {
         self.columns.len() - self.label.is_some() as usize
-    }
-
-    fn read_columns(&mut self, pool: &BytePool) -> Result<()> {
-        let (count, bytes) = self.row(0, pool, |row| (self.cells(row).count(), row.len()))?;
-        let names = pool.take((count * 2 * size_of::<String>() + bytes) as u64)?;
-        let columns = self.row(0, pool, |row| match self.layout.header {
-            true => self.cells(row).map(text).collect(),
-            false => (0..count).map(|i| i.to_string()).collect(),
-        })?;
-        (self.columns, self.names) = (columns, names);
-        Ok(())
-    }
-
-    fn find(&self, label: &Label) -> Result<usize> {
-        let (Label::Class(column) | Label::Value(column)) = label;
-        let found = match column {
-            Column::Name(name) => self.columns.iter().position(|known| known == name),
-            Column::Number(number) => Some(*number).filter(|n| *n < self.columns.len()),
-        };
-        found.ok_or_else(|| {
-            let known = self.columns.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
-            let problem =
-                format!("there is no column {column} for the label; there are {known}; name one with data.label");
-            DataError::source(self.path.display(), problem)
-        })
     }
 
     fn cells<'a>(&self, row: &'a [u8]) -> Cells<'a> {
@@ -180,7 +155,7 @@ impl Csv {
     }
 
     fn parse(&self, row: &[u8], x: &mut [f32]) -> Result<f32, String> {
-        let (mut label, mut features, mut count) = (0.0, x.iter_mut(), 0);
+        let (mut label, mut next, mut count) = (0.0, 0, 0);
         for (i, cell) in self.cells(row).enumerate() {
             count += 1;
             let Some(column) = self.columns.get(i) else { continue };
@@ -189,8 +164,10 @@ impl Csv {
             let value = value.map_err(|problem| format!("column \"{column}\" {problem}"))?;
             if self.label == Some(i) {
                 label = value;
-            } else if let Some(feature) = features.next() {
-                *feature = value;
+            } else {
+                let at = self.order.as_ref().and_then(|(order, _)| order.get(i)).map_or(next, |at| *at as usize);
+                x.get_mut(at).into_iter().for_each(|feature| *feature = value);
+                next += 1;
             }
         }
         if count != self.columns.len() {
@@ -228,6 +205,13 @@ impl Source for Csv {
 
     fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        match self.layout.label {
+            Some(Label::Class(_)) => self.check_labels(classes, pool),
+            Some(Label::Value(_)) | None => Ok(()),
+        }
     }
 }
 
