@@ -27,7 +27,7 @@ use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
 use crate::session::Session;
 use names::{LOCK, PLAN, TENSORS, is_name, is_tensors, is_unfinished};
-use read::{Unread, read_json};
+use read::{Unread, is_there, read_json};
 
 /// The folder of a run that this process, and no other, writes to.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl RunDir {
     /// The same where the folder may hold a run that never made a step: that one is begun again.
     pub fn create_again(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
         if folder.join(LOCK).exists() {
-            let _lock = lock(folder)?;
+            let _lock = lock(folder).map_err(at_start)?;
             if !folder.join(Which::Best.file_name()).exists()
                 && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
             {
@@ -61,6 +61,10 @@ impl RunDir {
     }
 
     fn create_with(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
+        RunDir::make(folder, plan, labels, faults).map_err(at_start)
+    }
+
+    fn make(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
         check_vacant(folder)?;
         std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)).map_err(|e| failed(folder, e))?;
         let lock = lock(folder)?;
@@ -83,7 +87,12 @@ impl RunDir {
             return Err(TrainError::NoRun { folder: folder.into() });
         }
         let lock = lock(folder)?;
-        let saved = read(folder, which)?;
+        let mut saved = read(folder, which)?;
+        // Told now: at the end of the run it would be needed.
+        if which == Which::Last && !is_there(folder, Which::Best)? {
+            // Somebody took the best one away: the next one is the best.
+            saved.checkpoint.progress.best = None;
+        }
         let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, _lock: lock };
         run.clean()?;
         Ok((run, saved))
@@ -100,6 +109,13 @@ impl RunDir {
     /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
     /// stays until this is durable.
     pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
+        match self.path(Which::Last).exists() {
+            true => self.save_over(session, progress, which),
+            false => self.save_over(session, progress, which).map_err(at_start),
+        }
+    }
+
+    fn save_over<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
         let (step, seed) = (session.steps(), session.seed());
         let tensors = self.save_tensors(session)?;
         let checkpoint = Checkpoint { step, seed, progress: progress.clone(), tensors, plan: self.plan.clone() };
@@ -206,6 +222,14 @@ fn lock(folder: &Path) -> Result<File> {
         Err(TryLockError::Error(e)) if e.kind() != ErrorKind::Unsupported => Err(failed(&path, e)),
         // A file system without locks keeps nobody out, which is no reason not to train.
         Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
+    }
+}
+
+/// There is nothing to go on with yet.
+fn at_start(error: TrainError) -> TrainError {
+    match error {
+        TrainError::Save { path, source } => TrainError::Begin { path, source },
+        other => other,
     }
 }
 
@@ -321,7 +345,7 @@ mod tests {
         for operations in 0..100 {
             let run = RunDir::create_with(&folder.0, session.plan(), &Labels::new(), Faults::after(operations));
             match run.and_then(|run| run.save(&session, &Progress::default(), &[Which::Last])) {
-                Err(TrainError::Save { .. }) => {}
+                Err(TrainError::Begin { .. }) => {}
                 // The one before got as far as its checkpoint.
                 Err(TrainError::RunExists { .. }) if operations > 10 => break,
                 other => panic!("{other:?} after {operations} operations"),

@@ -55,6 +55,18 @@ pub fn read_best(folder: &Path) -> Result<Saved> {
     }
 }
 
+/// Whether a checkpoint is there; one that is damaged is an error, with how to do without it.
+pub(super) fn is_there(folder: &Path, which: Which) -> Result<bool> {
+    match read_whole(folder, which) {
+        Ok(_) => Ok(true),
+        Err(Unread::Absent) => Ok(false),
+        Err(Unread::Damaged(damage)) => {
+            let name = which.file_name();
+            Err(damage.error(format!("bring it back, or move {name} away to go on without it")))
+        }
+    }
+}
+
 /// `cure` says how to use the other checkpoint, if that is intact.
 fn read_or(folder: &Path, which: Which, cure: impl FnOnce(Which) -> String) -> Result<Saved> {
     let unread = match read_whole(folder, which) {
@@ -113,14 +125,25 @@ pub(super) fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unrea
     }
 }
 
+/// So often a checkpoint is read anew while its run replaces it.
+const TRIES: usize = 20;
+
 fn read_whole(folder: &Path, which: Which) -> Result<Saved, Unread> {
+    read_in(folder, which, TRIES)
+}
+
+fn read_in(folder: &Path, which: Which, tries: usize) -> Result<Saved, Unread> {
     let checkpoint = read_json(folder, which)?;
     let json = || folder.join(which.file_name());
     if !is_tensors(OsStr::new(&checkpoint.tensors.name)) || checkpoint.plan.name != PLAN {
         return Err(damaged(json(), "it names files that no run has"));
     }
     let tensors = folder.join(&checkpoint.tensors.name);
-    check(&tensors, &checkpoint.tensors).map_err(|problem| damaged(tensors.clone(), problem))?;
+    if let Err(problem) = check(&tensors, &checkpoint.tensors) {
+        // Its run may have replaced it since: then the JSON names other tensors.
+        let replaced = !tensors.exists() && tries > 0 && read_json(folder, which).is_ok_and(|now| now != checkpoint);
+        return if replaced { read_in(folder, which, tries - 1) } else { Err(damaged(tensors, problem)) };
+    }
     let path = folder.join(PLAN);
     check(&path, &checkpoint.plan).map_err(|problem| damaged(path.clone(), problem))?;
     let text = std::fs::read_to_string(&path).map_err(|e| damaged(path.clone(), e))?;
