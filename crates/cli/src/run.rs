@@ -87,10 +87,11 @@ impl TrainRun {
         let resume = args.resume.as_deref().map(Resume::new).transpose()?;
         let mut said = match &resume {
             Some(Resume { folder, .. }) => {
-                let may_change = Overrides { lr: None, host_budget: None, ..args.overrides.clone() };
-                if may_change != Overrides::default() {
+                let may_not = Overrides { lr: None, host_budget: None, threads: None, ..args.overrides.clone() };
+                if may_not != Overrides::default() {
                     return Err(usage(
-                        "--resume goes on with the run as it was; --epochs, --steps, --lr and --host-budget may change",
+                        "--resume goes on with the run as it was; --epochs, --steps, --lr, --host-budget and --skip-bad may \
+                         change",
                     ));
                 }
                 said_besides(run_dir::said(folder)?, &args.overrides)?

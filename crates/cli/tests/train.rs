@@ -239,7 +239,13 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
     let (code, events) = resume("4");
     assert!(code == 0 && changed(&events), "{events:?}");
     pictures(&scratch, "data", &["dog"], 20);
-    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back"]);
+    let weights = format!("--weights {}", scratch.path("run/weights.safetensors"));
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back", &weights]);
+    // A run that was stopped before its end has no weights alone.
+    std::fs::remove_file(scratch.path("run/weights.safetensors")).expect("it is there");
+    let tensors = checkpoint(&scratch, "run/best.json")["tensors"]["name"].as_str().expect("a name").to_string();
+    let weights = format!("--weights {}", scratch.path(&format!("run/{tensors}")));
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &[&weights]);
     pictures(&scratch, "data", &["emu"], 1);
     check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["classes", "\"emu\" is new", "another run"]);
     check_error(&["eval", &run], 4, &["classes", "\"emu\" is new"]);
@@ -261,6 +267,43 @@ fn data_are_the_same_however_their_path_is_spelt() {
     let (code, events) = events(&["train", "--resume", &scratch.path("run"), "--steps", "12"]);
     assert!(code == 0 && !events.iter().any(|e| e["event"] == "data_changed"), "{events:?}");
     assert_eq!(written(), before, "the cache is not made anew");
+}
+
+#[test]
+fn a_resumed_run_tells_what_it_made_and_makes_no_less_than_was_made() {
+    let scratch = Scratch::new("made");
+    let run = scratch.path("run");
+    let first = memfit(&["train", "--steps", "3", "--threads", "2", "--out", &run]);
+    assert!(stdout(&first).contains("\n3 steps in "), "{}", stdout(&first));
+    let resumed = memfit(&["train", "--resume", &run, "--steps", "4", "--threads", "2"]);
+    let text = stdout(&resumed);
+    assert!(text.contains("\n1 step in ") && text.contains(" s, 4 in all: "), "{text}");
+    let (code, events) = events(&["train", "--resume", &run, "--steps", "6"]);
+    let done = last(&events, "done");
+    assert_eq!((code, &done["steps"], &done["steps_made"]), (0, &6.into(), &2.into()));
+    check_error(&["train", "--resume", &run, "--steps", "4"], 2, &["--steps 4", "6 steps", "give more"]);
+    check_error(
+        &["train", "--resume", &run, "--threads", "3"],
+        2,
+        &["--threads 3", "made for 2", "leave out --threads"],
+    );
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
+    assert!(text.contains("steps = 6") && text.contains("threads = 2"), "{text}");
+    assert!(stdout(&memfit(&["train", "--resume", &run])).contains("at its end, step 6"));
+}
+
+#[test]
+fn a_run_that_cannot_begin_says_so_and_not_that_it_could_go_on() {
+    let scratch = Scratch::new("begin");
+    let out = scratch.write("file", "mine");
+    let folder = format!("{out}/run");
+    check_error(&["train", "--steps", "1", "--out", &folder], 2, &["file", "--out"]);
+    // Everything in this folder that could be written is there already, and is a folder.
+    std::fs::create_dir_all(scratch.path("run/plan.json/x")).expect("a folder");
+    scratch.write("run/run.lock", "");
+    let output = memfit(&["train", "--steps", "1", "--out", &scratch.path("run")]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("cannot begin") && message.contains("--out") && !message.contains("resume"), "{message}");
 }
 
 #[test]
@@ -307,6 +350,9 @@ fn a_damaged_best_is_never_replaced_by_the_last_in_silence() {
     let text = std::fs::read_to_string(&json).expect("a checkpoint");
     std::fs::write(&json, &text[..text.len() / 2]).expect("it can be damaged");
     check_error(&["eval", &run], 4, &["best.json", "last.json (step 3) is intact", "remove best.json"]);
+    // A run that goes on would only tell it at its end.
+    check_error(&["train", "--resume", &run, "--steps", "4"], 4, &["best.json", "move best.json away"]);
+    assert_eq!(checkpoint(&scratch, "run/last.json")["step"], 3);
     let picture = scratch.write("8.png", "");
     check_error(&["predict", &run, &picture], 4, &["best.json", "remove best.json"]);
     std::fs::remove_file(&json).expect("it is there");
@@ -322,14 +368,13 @@ fn a_run_that_failed_at_once_can_be_started_again() {
     scratch.write("data/cat/0.png", &good[..good.len() / 2]);
     let file = scratch.write("run.toml", format!("[data]\ntrain = {data:?}\nhold_out = 0\n"));
     let args = ["train", &file, "--input", "8x8x3", "--batch", "8", "--steps", "2", "--out", &run];
-    check_error(&args, 4, &["0.png"]);
+    check_error(&args, 4, &["0.png", "--skip-bad"]);
     scratch.write("data/cat/0.png", &good);
-    // Other words are another run.
-    let other = args.map(|a| if a == "2" { "3" } else { a });
-    check_error(&other, 2, &["holds a run already", &format!("`memfit train --resume {run}`")]);
-    let output = memfit(&args);
+    // Said otherwise, too: nothing is lost.
+    let other = [&args.map(|a| if a == "2" { "3" } else { a })[..], &["--skip-bad", "--host-budget", "64MiB"]].concat();
+    let output = memfit(&other);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    check_error(&args, 2, &["holds a run already"]);
+    check_error(&args, 2, &["holds a run already", &format!("`memfit train --resume {run}`")]);
 }
 
 #[test]
@@ -506,4 +551,50 @@ fn frozen_layers_save_memory_and_stay_as_they_are() {
     for name in ["conv1/conv/weight", "conv1/bn/scale", "conv1/bn/mean", "conv3/bn/var"] {
         assert_eq!(tensor(&before, name), tensor(&after, name), "{name}");
     }
+}
+
+#[test]
+fn init_proposes_a_model_that_reads_the_data_and_a_path_that_is_found() {
+    let scratch = Scratch::new("propose");
+    pictures(&scratch, "photos", &["cat", "dog"], 8);
+    scratch.write("rows.csv", "a,b,label\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n9,0,0\n");
+    scratch.write("words.txt", "so many words, so many letters ".repeat(30));
+    std::fs::create_dir(scratch.path("sub")).expect("a folder");
+    for (data, model, more) in [
+        ("photos", "resnet18", &["--batch", "2", "--input", "32x32x3"][..]),
+        ("rows.csv", "mlp", &["--batch", "2"]),
+        ("words.txt", "gpt", &["--batch", "2"]),
+    ] {
+        let file = format!("sub/{model}.toml");
+        let here = |args: &[&str]| common::command(args).current_dir(&scratch.0).output().expect("the binary starts");
+        assert!(here(&["init", &file, "--data", data]).status.success());
+        let output = here(&[&["plan", &file, "--json"], more].concat());
+        let plan: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        assert_eq!((&plan["event"], &plan["model"]), (&"plan".into(), &model.into()), "{plan}");
+    }
+}
+
+#[test]
+fn a_model_that_does_something_else_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new("other");
+    pictures(&scratch, "classes", &["cat", "dog"], 4);
+    pictures(&scratch, "pairs", &["images", "masks"], 4);
+    scratch.write("words.txt", "so many words ".repeat(30));
+    let out = scratch.path("run");
+    for (model, data, more, expected) in [
+        ("unet", "classes", None, &["unet draws masks", "images", "--model resnet18"][..]),
+        ("resnet18", "pairs", None, &["resnet18 tells classes", "masks", "--model unet"]),
+        ("unet", "pairs", Some("3"), &["1 class", "have 3", "leave out --classes"]),
+        ("resnet18", "words.txt", None, &["text", "--model gpt"]),
+        ("gpt", "classes", None, &["gpt goes on with a text", "--model resnet18"]),
+    ] {
+        let data = scratch.path(data);
+        let classes: Vec<&str> = more.into_iter().flat_map(|n| ["--classes", n]).collect();
+        for command in [&["train", "--out", &out][..], &["plan"]] {
+            check_error(&[command, &["--model", model, "--data", &data], &classes[..]].concat(), 2, expected);
+        }
+    }
+    let file = scratch.write("a.toml", "[data]\ntrain = \"classes\"\naugment = [\"flop\"]\n[train]\nbatch = 2\n");
+    check_error(&["train", &file, "--out", &out], 2, &["flop", "flip"]);
+    assert!(!std::path::Path::new(&out).exists(), "nothing is made of a run that cannot start");
 }
