@@ -95,7 +95,7 @@ pub fn budget_to_plan_for(run: &Run, executor: &CpuExecutor) -> Result<u64, Plan
 fn round_up(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     match bytes {
-        0..10_485_760 => ((bytes * 10).div_ceil(MIB) * MIB).div_ceil(10),
+        0..10_485_760 => (bytes * 10).div_ceil(MIB) * MIB / 10,
         _ => bytes.div_ceil(MIB) * MIB,
     }
 }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn budgets_are_round_and_no_smaller() {
-        let mib = |tenths: u64| (tenths << 20).div_ceil(10);
+        let mib = |tenths: u64| (tenths << 20) / 10;
         assert_eq!([round_up(1_892_736), round_up(mib(19)), round_up(1 << 20)], [mib(19), mib(19), 1 << 20]);
         assert_eq!([round_up((10 << 20) + 1), round_up(50 << 20)], [11 << 20, 50 << 20]);
     }
