@@ -184,8 +184,8 @@ pub struct TrainArgs {
     /// The folder of the run: plan, checkpoints, weights; a new one under runs/ if not given
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped; or from
-    /// the checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json
+    /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped; or
+    /// from the checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json
     #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["out", "weights", "plan"])]
     pub resume: Option<PathBuf>,
     /// Start from the weights of this file (safetensors), as far as they fit by name

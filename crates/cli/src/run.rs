@@ -198,7 +198,8 @@ fn no_idle_decay(spec: &TrainSpec) -> Result<()> {
     match keys.iter().find(|(_, said, schedules)| *said && !schedules.contains(&schedule)) {
         None => Ok(()),
         Some((key, _, schedules)) => Err(usage(format!(
-            "train.{key} is for train.schedule = \"{}\", and the schedule is {schedule}; leave it out, or give that schedule",
+            "train.{key} is for train.schedule = \"{}\", and the schedule is {schedule}; leave it out, or give that \
+             schedule",
             schedules.join("\" or \"")
         ))),
     }

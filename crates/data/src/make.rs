@@ -128,8 +128,8 @@ impl Maker<'_> {
     }
 }
 
-/// A batch without a good sample is bad as its first one is, under the same name: so it is left out like a sample, and each
-/// of its samples is counted once.
+/// A batch without a good sample is bad as its first one is, under the same name: so it is left out like a sample, and
+/// each of its samples is counted once.
 fn none_good(first: Option<&Bad>) -> DataError {
     let Some(Bad { place, problem }) = first else { unreachable!("a batch has samples, and what is missing is bad") };
     DataError::bad(place, problem)

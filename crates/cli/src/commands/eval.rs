@@ -49,7 +49,8 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         say!(
             "{}",
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": judged_samples,
-                    "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
+                    "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch,
+                    "arena_bytes": arena, "scores": scores(&judged.scores) })
         );
     } else {
         tell_left_out(left_out, "test");

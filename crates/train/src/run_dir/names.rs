@@ -46,7 +46,8 @@ pub(super) fn is_name(name: &OsStr) -> bool {
     NAMES.iter().any(|n| OsStr::new(n) == name)
 }
 
-/// Whether it is called as [`RunDir::save`](super::RunDir::save) calls tensors: `step-`, the step in 8 digits or more, their checksum.
+/// Whether it is called as [`RunDir::save`](super::RunDir::save) calls tensors: `step-`, the step in 8 digits or more,
+/// their checksum.
 pub(super) fn is_tensors(name: &OsStr) -> bool {
     let parts = stem(name).and_then(|n| n.split_once('-'));
     parts.is_some_and(|(step, sum)| is_step(step) && sum.len() == 16 && sum.bytes().all(is_hex))

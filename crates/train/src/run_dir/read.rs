@@ -1,5 +1,5 @@
-//! Reading checkpoints. Nothing in a run's folder is trusted: a checkpoint is there when every file that it names is as it
-//! was written. Writes nothing and takes no lock.
+//! Reading checkpoints. Nothing in a run's folder is trusted: a checkpoint is there when every file that it names is as
+//! it was written. Writes nothing and takes no lock.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -32,8 +32,8 @@ impl Saved {
     }
 }
 
-/// Reads a checkpoint and checks every file that it names; one that is damaged is told with how to go on from the other.
-/// Takes no lock: whoever only looks may do so while a run goes on.
+/// Reads a checkpoint and checks every file that it names; one that is damaged is told with how to go on from the
+/// other. Takes no lock: whoever only looks may do so while a run goes on.
 pub fn read(folder: &Path, which: Which) -> Result<Saved> {
     read_or(folder, which, |other| {
         let place = match other {

@@ -1,5 +1,5 @@
-//! What the labels of a table are: numbers of classes, or words that are given numbers. One pass over the label's column
-//! finds out which. The words are drawn from the pool, and a column with too many of them is not taken for classes.
+//! What the labels of a table are: numbers of classes, or words that are given numbers. One pass over the label's
+//! column finds out which. The words are drawn from the pool, and a column with too many of them is not taken for classes.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,9 +19,9 @@ const LONGEST: usize = 256;
 const LISTED: usize = 20;
 
 impl Csv {
-    /// Finds out what the classes are, and how many. Where all labels are whole numbers, they are the classes, up to the
-    /// largest; where they are words, the classes are the different words in sorted order. Where they are both, that is
-    /// an error, or else the fewer of them are bad. What is otherwise wrong with a row is told when it is read.
+    /// Finds out what the classes are, and how many. Where all labels are whole numbers, they are the classes, up to
+    /// the largest; where they are words, the classes are the different words in sorted order. Where they are both, that
+    /// is an error, or else the fewer of them are bad. What is otherwise wrong with a row is told when it is read.
     pub fn find_classes(&mut self, mixed: OnBad, pool: &BytePool) -> Result<usize> {
         let what = format!("the classes in {}", self.path.display());
         let found = while_opening(what.clone(), pool, self.look_at_labels(mixed, pool))?;
@@ -138,8 +138,8 @@ impl Csv {
             (Err(e), _) | (_, Err(e)) => return e,
         };
         let problem = format!(
-            "the labels in column \"{}\" are numbers, such as \"{number}\" in line {line}, and words, such as \"{word}\" in \
-             line {other}; make them all words, or all numbers 0, 1, …",
+            "the labels in column \"{}\" are numbers, such as \"{number}\" in line {line}, and words, such as \"{word}\" \
+             in line {other}; make them all words, or all numbers 0, 1, …",
             self.label_name()
         );
         DataError::source(self.path.display(), problem)
@@ -147,8 +147,8 @@ impl Csv {
 
     fn no_classes(&self, count: usize, rows: usize, cell: &[u8]) -> DataError {
         let problem = format!(
-            "column \"{}\" has {count} different words and more in {rows} rows, such as \"{}\", which are no classes; name \
-             the column that has them with data.label",
+            "column \"{}\" has {count} different words and more in {rows} rows, such as \"{}\", which are no classes; \
+             name the column that has them with data.label",
             self.label_name(),
             shown(cell)
         );

@@ -1,5 +1,5 @@
-//! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `columns.rs` says what
-//! the cells of a row are, `classes.rs` looks at the labels of all of them.
+//! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `columns.rs` says
+//! what the cells of a row are, `classes.rs` looks at the labels of all of them.
 
 mod classes;
 mod columns;
