@@ -90,8 +90,8 @@ impl TrainRun {
                 let may_not = Overrides { lr: None, host_budget: None, threads: None, ..args.overrides.clone() };
                 if may_not != Overrides::default() {
                     return Err(usage(
-                        "--resume goes on with the run as it was; --epochs, --steps, --lr, --host-budget and --skip-bad may \
-                         change",
+                        "--resume goes on with the run as it was; --epochs, --steps, --lr, --host-budget and \
+                         --skip-bad may change",
                     ));
                 }
                 said_besides(run_dir::said(folder)?, &args.overrides)?

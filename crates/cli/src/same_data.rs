@@ -1,6 +1,7 @@
 //! Whether a run still has the data that it began with: what is written down of them, and what is said if they changed. It
 //! never looks at samples.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::Result;
@@ -47,17 +48,18 @@ pub fn check(folder: &Path, opened: &Opened, json: bool) -> Result<()> {
 
 /// What the data of a run settled: of one that says nothing of columns, none.
 pub fn settled(folder: &Path) -> Result<Settled> {
-    let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).unwrap_or_default();
+    let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
     Ok(Settled { classes: run_dir::classes(folder), columns })
 }
 
 /// What was written down.
 fn written(folder: &Path) -> Result<Value> {
-    let path = folder.join(DATA);
-    let damaged =
-        |e: &dyn std::fmt::Display| bad_data(format!("{}: {e}; start anew in another folder", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|e| damaged(&e))?;
-    serde_json::from_str(&text).map_err(|e| damaged(&e))
+    let text = std::fs::read_to_string(folder.join(DATA)).map_err(|e| damaged(folder, e))?;
+    serde_json::from_str(&text).map_err(|e| damaged(folder, e))
+}
+
+fn damaged(folder: &Path, problem: impl Display) -> anyhow::Error {
+    bad_data(format!("{}: {problem}; start anew in another folder", folder.join(DATA).display()))
 }
 
 /// Which file of the run another one can start from.

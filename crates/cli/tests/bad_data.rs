@@ -488,7 +488,8 @@ fn a_test_set_that_is_bad_costs_no_training_and_other_data_are_judged_alone() {
     scratch.write("test/bar/0.png", &good[..good.len() / 2]);
     let file = scratch.write(
         "run.toml",
-        "[model]\nname = \"digits\"\ninput = [16, 16, 3]\n[data]\ntrain = \"data\"\ntest = \"test\"\n[train]\nbatch = 4\nepochs = 2\n",
+        "[model]\nname = \"digits\"\ninput = [16, 16, 3]\n[data]\ntrain = \"data\"\ntest = \"test\"\n\
+         [train]\nbatch = 4\nepochs = 2\n",
     );
     let out = scratch.path("out");
     let resume = format!("`memfit train --resume {out}`");

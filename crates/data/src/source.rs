@@ -21,8 +21,8 @@ pub trait Source: Send + Sync {
         format!("row {index}")
     }
 
-    /// That every label, field `y`, is one of so many classes: told before anything is read, where a quick pass over the
-    /// labels alone can find it. Sources that would have to read their rows for it say nothing.
+    /// That every label, field `y`, is one of so many classes: told before anything is read, where a quick pass over
+    /// the labels alone can find it. Sources that would have to read their rows for it say nothing.
     fn check_classes(&self, _classes: usize, _pool: &BytePool) -> Result<()> {
         Ok(())
     }

@@ -49,7 +49,8 @@ pub enum TrainError {
     #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
     UnknownEpoch,
     #[error(
-        "the loss is {loss} at step {step}, since its batch has numbers that are not finite{place}; mend the data; {saved}"
+        "the loss is {loss} at step {step}, since its batch has numbers that are not finite{place}; mend the data; \
+         {saved}"
     )]
     NotFinite { step: u32, loss: f32, place: String, saved: String },
     #[error("the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller --lr")]

@@ -220,7 +220,7 @@ fn what_is_wrong_with_a_test_set_costs_no_training() {
         fit(&mut session, data, &options, &mut |_| Flow::Continue).map(|_| bits(&session))
     };
     let message = run(&name, &Datasets { test: Some(torn), ..datasets(8) }, false).unwrap_err().to_string();
-    let cure = format!("go on from step 5 with `memfit train --resume {}`", name.display());
+    let cure = format!("`memfit train --resume {}` then goes on from step 5", name.display());
     for part in ["a.png: it is torn", "that is in the test set", &cure] {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }

@@ -156,7 +156,7 @@ fn check_length(run: &TrainRun, checkpoint: &Checkpoint) -> Result<bool> {
     match wanted < done {
         false => Ok(wanted == done),
         true => Err(usage(format!(
-            "{option} {wanted} is less than the {} that the run has made; give more to go on, or use it as it is: memfit eval",
+            "{option} {wanted} is less than the {} that the run has made; give more to go on, or leave it out",
             count(done, unit)
         ))),
     }
@@ -168,8 +168,8 @@ fn check_threads(run: &TrainRun, labels: &Labels) -> Result<()> {
     match theirs.filter(|theirs| **theirs != ours) {
         None => Ok(()),
         Some(theirs) => Err(usage(format!(
-            "--threads {ours}: the run goes on with its own plan, which is made for {theirs}; leave out --threads (the result \
-             is the same for every number of them)"
+            "--threads {ours}: the run goes on with its own plan, which is made for {theirs}; leave out --threads \
+             (the result is the same for every number of them)"
         ))),
     }
 }
@@ -402,7 +402,8 @@ impl End<'_> {
             let is_classes = self.run.run.model.task() == ModelTask::Classes;
             say!(
                 "{}",
-                json!({ "event": "done", "steps": steps, "steps_made": made, "seconds": seconds, "early_stop": *why == Why::NoBetter,
+                json!({ "event": "done", "steps": steps, "steps_made": made, "seconds": seconds,
+                        "early_stop": *why == Why::NoBetter,
                         "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
                         "best": best, "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,

@@ -261,8 +261,8 @@ fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
 
 type Known = (Arc<dyn Source>, Facts, Settled);
 
-/// Opens a source, and asks it what it knows. If others have settled which classes, characters or columns there are, those
-/// are its own.
+/// Opens a source, and asks it what it knows. If others have settled which classes, characters or columns there are,
+/// those are its own.
 fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&Settled>, pool: &BytePool) -> Result<Known> {
     let mut facts = Facts::default();
     let mut columns = None;

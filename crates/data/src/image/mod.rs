@@ -1,6 +1,6 @@
 //! Pictures as bytes → pixels, within a pool: what a header claims is taken from the pool before anything of that size
-//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one whose
-//! header claims more than its bytes can hold, or than the whole pool has room for.
+//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one
+//! whose header claims more than its bytes can hold, or than the whole pool has room for.
 
 mod exif;
 mod jpeg;
@@ -131,7 +131,7 @@ fn check_claim([height, width]: [usize; 2], held: bool, bytes: &[u8]) -> Result<
     match held {
         true => Ok(()),
         false => Err(format!(
-            "its header says {height}×{width} pixels, which its {} bytes cannot hold; the file is damaged: copy it again",
+            "its header says {height}×{width} pixels, which its {} bytes cannot hold: it is damaged; copy it again",
             bytes.len()
         )
         .into()),

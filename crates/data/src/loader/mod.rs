@@ -169,7 +169,7 @@ impl Loader {
         self.position
     }
 
-    /// Where the first sample of an element comes from that has a number which is not finite, and the name of its field.
+    /// Where the first sample of an element comes from that has a number which is not finite, and in which field.
     /// The samples are made again for it. None where that cannot be told: of a generator, or for want of room.
     pub fn not_finite(&mut self, element: Position) -> Option<(String, String)> {
         self.pause();

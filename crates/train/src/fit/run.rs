@@ -287,7 +287,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             Some(run) if self.saved.step == Some(step) => {
                 let folder = run.folder().display();
                 let saved = format!(
-                    "that is in the test set: mend it, then go on from step {step} with `memfit train --resume {folder}`"
+                    "that is in the test set: mend it; `memfit train --resume {folder}` then goes on from step {step}"
                 );
                 TrainError::Test { source: Box::new(error), saved }
             }

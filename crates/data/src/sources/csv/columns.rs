@@ -1,10 +1,11 @@
-//! The columns of a table: what they are called, which of them is the label, and in which order the others are features.
+//! The columns of a table: what they are called, which of them is the label, and in which order the rest are features.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Column, Csv, Label, text};
 use crate::error::{DataError, Result, counted};
 use crate::memory::BytePool;
+use crate::sources::while_opening;
 
 /// Of columns that an error lists.
 const LISTED: usize = 10;
@@ -31,7 +32,8 @@ impl Csv {
         if self.feature_columns().eq(features.iter().map(String::as_str)) {
             return Ok(());
         }
-        let lease = pool.take((self.columns.len() * size_of::<u32>()) as u64)?;
+        let lease = pool.take((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
+        let lease = while_opening(format!("the columns of {}", self.path.display()), pool, lease)?;
         let known: HashMap<&str, u32> = features.iter().map(String::as_str).zip(0..).collect();
         let other = |problem: String| DataError::source(self.path.display(), problem);
         let mut order = Vec::with_capacity(self.columns.len());
@@ -64,10 +66,8 @@ impl Csv {
         })?;
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
-            let problem = format!(
-                "two columns are called \"{twice}\"; rename one{}",
-                if self.is_numeric(&columns) { ", or say data.header = false" } else { "" }
-            );
+            let cure = if looks_like_a_row(&columns) { ", or say data.header = false" } else { "" };
+            let problem = format!("two columns are called \"{twice}\"; rename one{cure}");
             return Err(DataError::source(self.path.display(), problem));
         }
         (self.columns, self.names) = (columns, names);
@@ -95,7 +95,7 @@ impl Csv {
     /// What helps where the label is not found.
     fn cure(&self) -> String {
         let mut cures = vec!["name the one that is the label with data.label"];
-        if self.layout.header && self.is_numeric(&self.columns) {
+        if self.layout.header && looks_like_a_row(&self.columns) {
             cures.push("or say data.header = false if the first line has no names");
         }
         if self.columns.iter().any(|name| name.contains([';', '\t', '|'])) {
@@ -103,11 +103,11 @@ impl Csv {
         }
         cures.join(", ")
     }
+}
 
-    /// Whether the first line looks like a row.
-    fn is_numeric(&self, names: &[String]) -> bool {
-        names.iter().any(|name| name.parse::<f32>().is_ok())
-    }
+/// Whether names look rather like numbers.
+fn looks_like_a_row(names: &[String]) -> bool {
+    names.iter().any(|name| name.parse::<f32>().is_ok())
 }
 
 /// "a, b, c and 3 more".
