@@ -1,24 +1,21 @@
-//! `bench-plan`: what less memory costs, measured, as a page. The measuring is done by an example of `memfit`, one process
+//! `bench-plan`: what less memory costs, measured, as a part of BENCHMARKS.md. The measuring is done by an example of `memfit`, one process
 //! for each workload, so that none inherits another's heap; this writes down what they print.
 
-use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::command::{output, run as run_command, shown};
-use crate::extern_checks::repository;
+use crate::page;
 
 /// In the order of the page.
 const WORKLOADS: [&str; 8] =
     ["mlp", "resnet18_cifar", "resnet50", "mobilenet_v3_large", "unet", "gpt", "vit_b16", "resnet101"];
 
 const HEAD: &str = "\
-# Benchmarks
+## Less memory: what it costs
 
 Made by `cargo xtask bench-plan`.
-
-## Less memory: what it costs
 
 Training steps in f32 on two threads under smaller and smaller limits. Transient memory is everything above parameters,
 optimizer state, running statistics and the input batch, in MiB. Limits in percent are of what the tools that cost no time
@@ -38,7 +35,7 @@ pub fn run(options: &[&str]) -> Result<()> {
         bail!("there is no workload \"{unknown}\"; there are {}", WORKLOADS.join(", "));
     }
     run_command(Command::new("cargo").args(["build", "--release", "-p", "memfit", "--example", "bench_plan"]))?;
-    let mut page = HEAD.to_string();
+    let mut part = HEAD.to_string();
     for workload in WORKLOADS.iter().filter(|w| options.is_empty() || options.contains(w)) {
         let mut command = Command::new("cargo");
         command.args(["run", "--quiet", "--release", "-p", "memfit", "--example", "bench_plan", "--"]);
@@ -48,10 +45,7 @@ pub fn run(options: &[&str]) -> Result<()> {
         if !ok {
             bail!("{} failed", shown(&command));
         }
-        page += &text;
+        part += &text;
     }
-    let path = repository().join("BENCHMARKS.md");
-    fs::write(&path, page).with_context(|| format!("{} cannot be written", path.display()))?;
-    println!("written to {}", path.display());
-    Ok(())
+    page::write("bench-plan", &part)
 }

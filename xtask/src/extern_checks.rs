@@ -15,8 +15,9 @@ use crate::{python, vulkan};
 
 /// Runs every check, with a set of golden vectors for each seed.
 pub fn run(seeds: &[u32]) -> Result<()> {
-    let interpreter = step("Python environment", python::environment)?;
-    let oracle = Oracle { interpreter, work: work_folder()? };
+    let requirements = python::oracle().join("requirements.txt");
+    let interpreter = step("Python environment", || python::environment("python", &requirements))?;
+    let oracle = Oracle { interpreter, work: work_folder("oracle")? };
     step("weights to Python and back", || oracle.check_weights())?;
     step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
     for &seed in seeds {
@@ -119,7 +120,7 @@ fn check_gpu(driver: Option<&Path>) -> Result<()> {
     run_command(&mut test)
 }
 
-fn cargo(task: &str) -> Command {
+pub fn cargo(task: &str) -> Command {
     let mut command = Command::new(cargo_program());
     command.arg(task).current_dir(repository()).env("RUST_BACKTRACE", "0");
     command
@@ -135,10 +136,10 @@ pub fn repository() -> PathBuf {
 }
 
 /// Beside what cargo builds, so that it is never in the way of the sources and is cleaned with them.
-fn work_folder() -> Result<PathBuf> {
+pub fn work_folder(name: &str) -> Result<PathBuf> {
     let program = env::current_exe().context("cannot find out where this program stands")?;
     let target = program.ancestors().nth(2).context("this program stands in no target folder")?;
-    let folder = target.join("oracle");
+    let folder = target.join(name);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }

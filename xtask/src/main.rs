@@ -1,10 +1,12 @@
-//! Chores of the repository that are no part of memfit: `cargo xtask ci-extern`. Reads arguments and hands over; what a
+//! Chores of the repository that are no part of memfit: `cargo xtask --help` lists them. Reads arguments and hands over; what a
 //! chore does stands in its module.
 
 mod apt;
+mod bench_peers;
 mod bench_plan;
 mod command;
 mod extern_checks;
+mod page;
 mod python;
 mod vulkan;
 
@@ -15,9 +17,19 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 Usage: cargo xtask ci-extern [--seed N]...
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
+       cargo xtask bench-peers [OPTION VALUE]...
 
   bench-plan    times training steps under smaller and smaller budgets, in turns with the fastest plan, and writes
-                BENCHMARKS.md; a quarter of an hour on a quiet machine
+                its part of BENCHMARKS.md; a quarter of an hour on a quiet machine
+
+  bench-peers   times training steps of memfit, PyTorch, TensorFlow and JAX in turns, and writes its part of
+                BENCHMARKS.md; about an hour on a quiet machine, and some GB of Python packages at first
+  --only A,B           of mlp, resnet18_cifar, resnet50, mobilenet_v3_large, unet, gpt; sections of others stay
+  --peers A,B          of torch, tensorflow, jax; without torch the machine's limit is not measured
+  --alternations N     how often each takes its turn; 3 if not given
+  --steps N            how many steps are timed in a process at least, 5 if not given; 3 where a step takes over 5 s
+  --threads N          2 if not given
+  --timeout SECONDS    after which a process is given up, 600 if not given
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
                 write golden vectors and holds the CPU against them, passes weights to Python and back, and
@@ -45,6 +57,7 @@ fn run(arguments: &[String]) -> Result<()> {
             print!("{HELP}");
             Ok(())
         }
+        ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
         ["ci-extern", ref options @ ..] => extern_checks::run(&seeds(options)?),
         [] => bail!("give a task; see --help"),

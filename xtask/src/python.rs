@@ -1,5 +1,5 @@
-//! A Python of our own: a virtual environment in the cache folder, with the packages that the oracles need, at the
-//! versions of `oracle/requirements.txt`. Never installs a package anywhere else.
+//! Pythons of our own: virtual environments in the cache folder, each with the packages of a requirements file, at its
+//! versions. Never installs a package anywhere else.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,30 +11,31 @@ use anyhow::{Context, Result, bail};
 use crate::apt;
 use crate::command::{run, succeeds};
 
-const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
 /// The oldest Python that the packages support.
 const OLDEST: &str = "3.11";
 /// Of Debian and Ubuntu; it brings Python itself.
 const PACKAGE: &str = "python3-venv";
 
-/// The interpreter of the environment, which is made first if it is not there or has other packages.
-pub fn environment() -> Result<PathBuf> {
+/// The interpreter of the environment of this name, which is made first if it is not there or has other packages.
+pub fn environment(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let packages =
+        fs::read_to_string(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
     let cache = cache()?;
     fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
     // Another run may be making the same environment.
-    let lock = File::create(cache.join("python.lock"))?;
+    let lock = File::create(cache.join(format!("{name}.lock")))?;
     lock.lock()?;
-    let root = cache.join("python");
+    let root = cache.join(name);
     let interpreter = root.join("bin/python3");
     let marker = root.join("installed.txt");
-    if fs::read_to_string(&marker).is_ok_and(|installed| installed == REQUIREMENTS)
+    if fs::read_to_string(&marker).is_ok_and(|installed| installed == packages)
         && succeeds(Command::new(&interpreter).arg("--version"))
     {
         return Ok(interpreter);
     }
-    make(&root, &interpreter)?;
+    make(&root, &interpreter, requirements, &packages)?;
     // Written last: an environment that was interrupted is made anew.
-    fs::write(&marker, REQUIREMENTS)?;
+    fs::write(&marker, packages)?;
     Ok(interpreter)
 }
 
@@ -46,14 +47,13 @@ pub fn cache() -> Result<PathBuf> {
         .context("no place for a cache: set MEMFIT_CACHE to a folder")
 }
 
-fn make(root: &Path, interpreter: &Path) -> Result<()> {
+fn make(root: &Path, interpreter: &Path, requirements: &Path, packages: &str) -> Result<()> {
     ensure_python()?;
-    println!("installing {} into {}", REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join(" "), root.display());
+    println!("installing {} into {}", packages.split_whitespace().collect::<Vec<_>>().join(" "), root.display());
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| format!("cannot remove {}", root.display()))?;
     }
     run(Command::new("python3").args(["-m", "venv"]).arg(root))?;
-    let requirements = oracle().join("requirements.txt");
     let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--requirement"];
     run(Command::new(interpreter).args(pip).arg(requirements)).context("cannot install the Python packages")
 }

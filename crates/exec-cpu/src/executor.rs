@@ -94,12 +94,13 @@ impl Target for CpuExecutor {
             return same_size;
         }
         // The chain behind a contraction reads and writes element by element; the product itself does not, nor do the
-        // chains before it.
+        // chains before it, nor the sums that close the group.
         if is_contraction(&root.op) {
-            let before = &group.nodes[..=group.before];
-            let read = before.iter().any(|&n| graph.node(n).inputs.contains(&input));
+            let mut others = group.nodes[..=group.before].iter().chain(group.closing_sums());
+            let read = others.any(|&n| graph.node(n).inputs.contains(&input));
+            let by_elements = group.behind().contains(&graph.producer(output));
             let summed_there = launch::contract::home(graph, group) == Some(output);
-            return same_size && !read && !summed_there;
+            return same_size && !read && !summed_there && by_elements;
         }
         if matches!(root.op, Op::Update(_) | Op::BatchUpdate(_)) {
             return root.outputs.iter().position(|&v| v == output).is_some_and(|i| {

@@ -194,6 +194,14 @@ impl<'a, T> Parts<'a, T> {
         Parts { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
 
+    /// The same of memory that threads name each for itself.
+    ///
+    /// # Safety
+    /// There are `len` elements, and all parts of them that live at once come from such slices.
+    pub unsafe fn from_raw(start: *mut T, len: usize) -> Self {
+        Parts { start, len, life: PhantomData }
+    }
+
     /// A part of the slice.
     ///
     /// # Safety

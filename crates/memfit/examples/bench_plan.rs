@@ -4,36 +4,27 @@
 //!
 //! Transient memory is everything above parameters, optimizer state, running statistics and the input batch.
 
+mod workloads;
+
 use std::time::{Duration, Instant};
 
 use memfit::exec::Executor;
-use memfit::ir::op::{CLOCK, LEARNING_RATE};
-use memfit::ir::{DType, TensorType, philox};
-use memfit::nn::optim::Optimizer;
-use memfit::nn::zoo::Stem;
 use memfit::plan::{MicroBatch, Survey, survey};
 use memfit::*;
+use workloads::{Error, Runner, WORKLOADS, Workload};
 
-type Error = Box<dyn std::error::Error>;
-
-/// A model, its batch and its optimizer; and for how many MiB of transient memory it is measured besides the shares.
-struct Workload {
-    name: &'static str,
-    batch: usize,
-    optimizer: &'static str,
-    sizes: &'static [u64],
+/// How many MiB of transient memory a workload is measured with besides the shares.
+fn sizes(workload: &str) -> &'static [u64] {
+    match workload {
+        "mlp" => &[24],
+        "resnet18_cifar" => &[420, 300, 200],
+        "resnet50" => &[950, 700, 420],
+        "mobilenet_v3_large" => &[420, 300, 190],
+        "unet" => &[430, 360, 260],
+        "gpt" => &[230, 150, 105],
+        _ => &[],
+    }
 }
-
-const WORKLOADS: [Workload; 8] = [
-    Workload { name: "mlp", batch: 256, optimizer: "adam", sizes: &[24] },
-    Workload { name: "resnet18_cifar", batch: 128, optimizer: "momentum", sizes: &[420, 300, 200] },
-    Workload { name: "resnet50", batch: 16, optimizer: "momentum", sizes: &[950, 700, 420] },
-    Workload { name: "mobilenet_v3_large", batch: 16, optimizer: "adam", sizes: &[420, 300, 190] },
-    Workload { name: "unet", batch: 4, optimizer: "adam", sizes: &[430, 360, 260] },
-    Workload { name: "gpt", batch: 8, optimizer: "adamw", sizes: &[230, 150, 105] },
-    Workload { name: "vit_b16", batch: 8, optimizer: "adamw", sizes: &[] },
-    Workload { name: "resnet101", batch: 8, optimizer: "momentum", sizes: &[] },
-];
 
 const SHARES: [u64; 5] = [100, 75, 50, 35, 25];
 
@@ -44,22 +35,13 @@ fn main() -> Result<(), Error> {
         rounds = args.get(1).ok_or("--rounds needs a number")?.parse()?;
         args.drain(..2);
     }
-    if let Some(unknown) = args.iter().find(|a| !WORKLOADS.iter().any(|w| w.name == *a)) {
-        return Err(format!("there is no workload \"{unknown}\"").into());
+    for name in &args {
+        Workload::from_name(name)?;
     }
     for workload in WORKLOADS.iter().filter(|w| args.is_empty() || args.iter().any(|a| a == w.name)) {
         bench(workload, rounds)?;
     }
     Ok(())
-}
-
-fn model(name: &str) -> Result<Model, Error> {
-    Ok(match name {
-        "resnet18_cifar" => {
-            Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
-        }
-        other => Model::from_name(other)?,
-    })
 }
 
 const MIB: f64 = 1048576.0;
@@ -68,9 +50,9 @@ const MIB: f64 = 1048576.0;
 const LEAST_TIME: Duration = Duration::from_secs(60);
 
 fn bench(workload: &Workload, rounds: usize) -> Result<(), Error> {
-    let model = model(workload.name)?;
+    let model = workload.model()?;
     let executor = CpuExecutor::new(2)?;
-    let training = Training::new(Optimizer::from_name(workload.optimizer)?.update);
+    let training = workload.training()?;
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
     let source = |micro_batch| programs(&model, &training, workload.batch, micro_batch);
     let start = Instant::now();
@@ -95,25 +77,26 @@ fn bench(workload: &Workload, rounds: usize) -> Result<(), Error> {
     println!("| limit | transient MiB | arena ÷ live | ops made again | predicted | measured |");
     println!("|---|---|---|---|---|---|");
     let mut limits: Vec<(String, u64)> = SHARES.iter().map(|s| (format!("{s} %"), fixed + free * s / 100)).collect();
-    limits.extend(workload.sizes.iter().map(|s| (format!("{s} MiB"), fixed + (s << 20))));
-    measure(&survey, fixed, &limits, rounds)
+    limits.extend(sizes(workload.name).iter().map(|s| (format!("{s} MiB"), fixed + (s << 20))));
+    measure(&survey, model.classes(), fixed, &limits, rounds)
 }
 
 /// Steps of every plan in turns; a plan's time is the median of its ratios to the fastest plan of the same round.
-fn measure(survey: &Survey, fixed: u64, limits: &[(String, u64)], rounds: usize) -> Result<(), Error> {
-    let mut reference = Runner::new(survey.plan(None)?)?;
+fn measure(survey: &Survey, classes: usize, fixed: u64, limits: &[(String, u64)], rounds: usize) -> Result<(), Error> {
+    let runner = |plan: Plan| Runner::new(CpuExecutor::new(2)?, plan, classes);
+    let mut reference = runner(survey.plan(None)?)?;
     let mut runners: Vec<(usize, Runner)> = Vec::new();
     for (i, (_, limit)) in limits.iter().enumerate() {
         if let Ok(plan) = survey.plan(Some(*limit)) {
-            runners.push((i, Runner::new(plan)?));
+            runners.push((i, runner(plan)?));
         }
     }
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); limits.len()];
     let mut start = Instant::now();
     for round in 0.. {
-        let whole = reference.step()?;
+        let whole = timed(&mut reference)?;
         for (i, runner) in &mut runners {
-            let ratio = runner.step()? / whole;
+            let ratio = timed(runner)? / whole;
             // The first round warms up.
             if round > 0 {
                 ratios[*i].push(ratio);
@@ -145,40 +128,9 @@ fn measure(survey: &Survey, fixed: u64, limits: &[(String, u64)], rounds: usize)
     Ok(())
 }
 
-struct Runner {
-    engine: Engine<CpuExecutor>,
-    inputs: Vec<(String, TensorType, Vec<u8>)>,
-    step: u32,
-}
-
-impl Runner {
-    fn new(plan: Plan) -> Result<Runner, Error> {
-        let graph = &plan.programs[0].graph;
-        let mut inputs = Vec::new();
-        for (name, v) in graph.inputs().filter(|(n, _)| *n != CLOCK && *n != LEARNING_RATE) {
-            let ty = graph.ty(v).clone();
-            let n = ty.elements();
-            let bytes: Vec<u8> = match ty.dtype {
-                DType::F32 => philox::normal(1, name, n).flat_map(|x| x.to_le_bytes()).collect(),
-                _ => (0..n as i32).flat_map(|i| (i % 10).to_le_bytes()).collect(),
-            };
-            inputs.push((name.to_string(), ty, bytes));
-        }
-        let mut engine = Engine::new(CpuExecutor::new(2)?, plan, Options::default())?;
-        engine.init(1)?;
-        Ok(Runner { engine, inputs, step: 0 })
-    }
-
-    /// Seconds of one step.
-    fn step(&mut self) -> Result<f64, Error> {
-        let inputs: Vec<(&str, TensorView)> = self
-            .inputs
-            .iter()
-            .map(|(n, t, b)| (n.as_str(), TensorView { dtype: t.dtype, shape: &t.shape, bytes: b }))
-            .collect();
-        let start = Instant::now();
-        self.engine.step(&inputs, 0.001, Clock { step: self.step, seed: 1 })?;
-        self.step += 1;
-        Ok(start.elapsed().as_secs_f64())
-    }
+/// Seconds of one step.
+fn timed(runner: &mut Runner) -> Result<f64, Error> {
+    let start = Instant::now();
+    runner.step()?;
+    Ok(start.elapsed().as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! Times training steps of a zoo model on synthetic data: `step MODEL BATCH [THREADS] [STEPS] [PRECISION]`.
+//! Times training steps of a zoo model on synthetic data: `step MODEL BATCH [THREADS] [STEPS] [PRECISION] [OPTIMIZER]`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => Model::from_name(other)?,
     };
     let executor = CpuExecutor::new(threads)?;
-    let update = Optimizer::momentum().update;
+    let update = Optimizer::from_name(args.get(5).map_or("momentum", |s| s))?.update;
     let training = Training { precision, ..Training::new(update) };
     let start = Instant::now();
     let plan = plan_model(&model, &training, executor.target(), &Request::new(batch))?;

@@ -90,7 +90,8 @@ struct Source {
 }
 
 impl Facts<'_> {
-    /// Whether a node is the root of its kernel in every grouping.
+    /// Whether a node is the root of its kernel in every grouping, or a sum that closes one: its operands and results are in
+    /// memory while its kernel runs, and so is its scratch.
     fn is_root(&self, id: NodeId) -> bool {
         let op = &self.graph.node(id).op;
         let source = matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Reshape(_));
@@ -155,7 +156,7 @@ impl Facts<'_> {
                 reads.push(*v);
             }
         }
-        Group { nodes: vec![id], before: 0, reads, writes: node.outputs.clone() }
+        Group { nodes: vec![id], reads, writes: node.outputs.clone(), ..Group::default() }
     }
 
     /// The least bytes that the operands of a node take beside what is around. Of operands that may be computed from one

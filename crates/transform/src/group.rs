@@ -2,19 +2,23 @@
 //! values need no memory, because they are made and used up inside one kernel.
 //!
 //! A group is either one node, a chain of elementwise nodes of one shape, or a contraction (matmul, convolution) followed
-//! by such a chain over its output and preceded by one for each operand (`group/prologue.rs`).
+//! by such a chain over its output and preceded by one for each operand (`group/prologue.rs`). Sums over the channels of
+//! what a convolution makes may close its group: they look at it while it is in the cache (`group/sums.rs`).
 
 mod prologue;
+mod sums;
 
 use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
 /// Nodes that one kernel runs, in a valid order: what is computed while a contraction reads its operands, then the root,
-/// then the chain behind it.
+/// then the chain behind it, then sums over what these make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub nodes: Vec<NodeId>,
     /// How many of the nodes stand before the root; none where the root is no contraction.
     pub before: usize,
+    /// How many of the nodes, the last ones, are sums over channels.
+    pub sums: usize,
     /// The values that the kernel reads from memory, each once, in order of first use.
     pub reads: Vec<ValueId>,
     /// The values that leave the kernel, in order: read by other groups, given out, or taken over by a state. A node with
@@ -42,7 +46,12 @@ impl Group {
 
     /// The chain behind the root.
     pub fn behind(&self) -> &[NodeId] {
-        &self.nodes[self.before + 1..]
+        &self.nodes[self.before + 1..self.nodes.len() - self.sums]
+    }
+
+    /// The sums over channels that close the group. They read what they sum up from memory, where it stays.
+    pub fn closing_sums(&self) -> &[NodeId] {
+        &self.nodes[self.nodes.len() - self.sums..]
     }
 
     /// The chain that computes an operand of the contraction, in order; empty where the operand is in memory.
@@ -56,6 +65,7 @@ impl Group {
 
     /// Finds out what the group reads and writes.
     fn finish(&mut self, graph: &Graph, needed: &Needed) {
+        let without_sums = &self.nodes[..self.nodes.len() - self.sums];
         for &id in &self.nodes {
             let node = graph.node(id);
             for &v in &node.inputs {
@@ -65,7 +75,8 @@ impl Group {
                 }
             }
             let leaves = |v: &ValueId| {
-                needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !self.nodes.contains(u))
+                let inside = |u: &NodeId| without_sums.contains(u);
+                needed.at_end[v.index()] || !needed.users[v.index()].iter().all(inside)
             };
             if node.outputs.len() > 1 || self.nodes.len() == 1 {
                 self.writes.extend(&node.outputs);
@@ -180,6 +191,14 @@ impl Maker<'_> {
     /// Puts a node with those that wait for it into the group that it can join, or else into a new one.
     fn place(&mut self, id: NodeId) {
         let members = with_waiting(self.graph, &self.waiting, id);
+        if self.grouping == Grouping::Fused
+            && let Some(index) = sums::joinable(self.graph, &self.groups, &self.of, id)
+        {
+            self.groups[index].nodes.push(id);
+            self.groups[index].sums += 1;
+            self.of[id.index()] = Some(index);
+            return;
+        }
         let joined = match self.grouping {
             Grouping::Fused => joinable(self.graph, &self.groups, &self.of, &members, id),
             Grouping::Single => None,
@@ -190,7 +209,8 @@ impl Maker<'_> {
             self.groups.push(Group { before: nodes.len(), nodes, ..Group::default() });
         }
         for member in members {
-            self.groups[index].nodes.push(member);
+            let group = &mut self.groups[index];
+            group.nodes.insert(group.nodes.len() - group.sums, member);
             self.of[member.index()] = Some(index);
             self.waiting[member.index()] = false;
         }

@@ -111,3 +111,41 @@ fn what_would_be_computed_too_often_is_not() {
         %4 = matmul(%3, %1) {transpose_a=false, transpose_b=false} : f32[4,8]\noutput \"y\" %4\noutput \"m\" %2";
     check(mask, &["mask mask_grad", "matmul"]);
 }
+
+#[test]
+fn sums_over_channels_close_the_group_that_makes_what_they_sum_up() {
+    let x = "
+    %0 = input \"x\" : f32[2,8,8,4]
+    %1 = input \"w\" : f32[3,3,4,4]
+    %2 = input \"mean\" : f32[4]
+    ";
+    let conv = |inputs: &str| format!("conv2d({inputs}) {{{GEOMETRY}}} : f32[2,8,8,4]");
+    let norm = format!(
+        "{x}%3 = {}\n%4, %5 = batch_stats(%3) : f32[4], f32[4]\n\
+         %6 = batch_apply(%3, %4, %5, %2, %2) {{eps=0.1}} : f32[2,8,8,4]\noutput \"y\" %6",
+        conv("%0, %1")
+    );
+    check(&norm, &["conv2d batch_stats", "batch_apply"]);
+    let found = group(&parse(&norm).unwrap(), Grouping::Fused);
+    let values = |ids: &[u32]| ids.iter().map(|&v| memfit_ir::ValueId(v)).collect::<Vec<_>>();
+    assert_eq!((found[0].closing_sums().len(), found[0].behind().len()), (1, 0));
+    assert_eq!(found[0].writes, values(&[3, 4, 5]), "what is summed up has memory");
+    // A chain behind the convolution stands before the sum, wherever it stands in the graph.
+    let grad = format!(
+        "{x}%3 = {}\n%4 = relu(%3) : f32[2,8,8,4]\n\
+         %5, %6 = batch_grad_reduce(%0, %2, %2, %4) {{eps=0.1}} : f32[4], f32[4]\n\
+         %7 = add(%4, %0) : f32[2,8,8,4]\noutput \"y\" %7\noutput \"a\" %5\noutput \"b\" %6",
+        conv("%0, %1")
+    );
+    check(&grad, &["conv2d relu add batch_grad_reduce"]);
+    let found = group(&parse(&grad).unwrap(), Grouping::Fused);
+    assert_eq!(found[0].writes, values(&[4, 7, 5, 6]), "what only a sum reads has memory too");
+    // What is made behind the convolution comes too late.
+    let late = format!(
+        "{x}%3 = {}\n%4 = {}\n%5, %6 = batch_grad_reduce(%4, %2, %2, %3) {{eps=0.1}} : f32[4], f32[4]\n\
+         output \"a\" %5\noutput \"b\" %6",
+        conv("%0, %1"),
+        conv("%0, %1")
+    );
+    check(&late, &["conv2d", "conv2d", "batch_grad_reduce"]);
+}

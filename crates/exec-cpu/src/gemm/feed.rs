@@ -102,7 +102,8 @@ impl Patches {
 
     /// The elements of the lines that these pixels read.
     fn lines(&self, pixels: Range<usize>) -> Range<usize> {
-        let (first, last) = (self.corner(pixels.start), self.corner(pixels.end - 1));
+        let corner = |pixel| self.corners(pixel).next().unwrap_or_default();
+        let (first, last) = (corner(pixels.start), corner(pixels.end - 1));
         let reach = (self.taps[0].saturating_sub(1) * self.dilation[0]) as isize;
         let height = self.size[0] as isize;
         let line = |image: usize, y: isize| image * self.size[0] + y.clamp(0, height) as usize;
@@ -185,8 +186,8 @@ impl<'a> Packer<'a> {
                 }
                 A::Patches(ref p) if self.reading == Reading::Direct => {
                     let copy = |at: usize, n: usize, to: *mut f32| feed.fill(t, at..at + n, to);
-                    for (i, pixel) in rows.enumerate() {
-                        pack_patch(p, pixel, depths.start, depth, to.add(i * ROW_STRIDE), copy);
+                    for (i, corner) in p.corners(rows.start).take(m).enumerate() {
+                        pack_patch(p, corner, depths.start, depth, to.add(i * ROW_STRIDE), copy);
                     }
                 }
                 A::Patches(p) => {

@@ -115,65 +115,73 @@ unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, c
     }
 }
 
-/// Picks the narrower kernel where half of the registers would be idle.
+/// Picks the smallest kernel that has room for the tile: at edges, most registers of a full one would be idle.
 #[inline(always)]
-unsafe fn two<V: Vector, const MR: usize, const AI: usize, const AP: usize, const NR: usize>(t: &Tile) {
-    // SAFETY: passed on.
-    unsafe { if t.n > V::WIDTH { kernel::<V, MR, 2, AI, AP, NR>(t) } else { kernel::<V, MR, 1, AI, AP, NR>(t) } }
+unsafe fn fitting<V: Vector, const MR: usize, const AI: usize, const AP: usize, const NR: usize>(t: &Tile) {
+    // SAFETY: passed on; a smaller kernel reads less of the packed panels.
+    unsafe {
+        match (t.m, t.n > V::WIDTH) {
+            (0..=4, true) => kernel::<V, 4, 2, AI, AP, NR>(t),
+            (5..=8, true) if MR > 8 => kernel::<V, 8, 2, AI, AP, NR>(t),
+            (_, true) => kernel::<V, MR, 2, AI, AP, NR>(t),
+            (0..=4, false) => kernel::<V, 4, 1, AI, AP, NR>(t),
+            (_, false) => kernel::<V, MR, 1, AI, AP, NR>(t),
+        }
+    }
 }
 
 unsafe fn portable_rows(t: &Tile) {
     // SAFETY: passed on.
-    unsafe { two::<Plain<4>, 4, ROW_STRIDE, 1, 8>(t) }
+    unsafe { fitting::<Plain<4>, 4, ROW_STRIDE, 1, 8>(t) }
 }
 
 unsafe fn portable_panels(t: &Tile) {
     // SAFETY: passed on.
-    unsafe { two::<Plain<4>, 4, 1, 4, 8>(t) }
+    unsafe { fitting::<Plain<4>, 4, 1, 4, 8>(t) }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::vector::{V256, V512};
-    use super::{ROW_STRIDE, Tile, two};
+    use super::{ROW_STRIDE, Tile, fitting};
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     pub unsafe fn rows512(t: &Tile) {
         // SAFETY: passed on.
-        unsafe { two::<V512, 14, ROW_STRIDE, 1, 32>(t) }
+        unsafe { fitting::<V512, 14, ROW_STRIDE, 1, 32>(t) }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     pub unsafe fn panels512(t: &Tile) {
         // SAFETY: passed on.
-        unsafe { two::<V512, 14, 1, 14, 32>(t) }
+        unsafe { fitting::<V512, 14, 1, 14, 32>(t) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn rows256(t: &Tile) {
         // SAFETY: passed on.
-        unsafe { two::<V256, 6, ROW_STRIDE, 1, 16>(t) }
+        unsafe { fitting::<V256, 6, ROW_STRIDE, 1, 16>(t) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn panels256(t: &Tile) {
         // SAFETY: passed on.
-        unsafe { two::<V256, 6, 1, 6, 16>(t) }
+        unsafe { fitting::<V256, 6, 1, 6, 16>(t) }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
     use super::super::vector::V128;
-    use super::{ROW_STRIDE, Tile, two};
+    use super::{ROW_STRIDE, Tile, fitting};
 
     pub unsafe fn rows(t: &Tile) {
         // SAFETY: passed on.
-        unsafe { two::<V128, 8, ROW_STRIDE, 1, 8>(t) }
+        unsafe { fitting::<V128, 8, ROW_STRIDE, 1, 8>(t) }
     }
 
     pub unsafe fn panels(t: &Tile) {
         // SAFETY: passed on.
-        unsafe { two::<V128, 8, 1, 8, 8>(t) }
+        unsafe { fitting::<V128, 8, 1, 8, 8>(t) }
     }
 }

@@ -17,6 +17,7 @@ use feed::Packer;
 pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
 use micro::{PackedA, ROW_STRIDE, Tile};
+use pack::Walk;
 pub use pack::{A, B, Patches, Taps};
 
 /// C = A·B with A of `m`×`k` and B of `k`×`n`.
@@ -52,9 +53,10 @@ impl Rows {
         Rows { grid: [1, usize::MAX], image: 0, line: 0, pixel: stride }
     }
 
-    fn offset(&self, row: usize) -> usize {
-        let (j, rest) = (row % self.grid[1], row / self.grid[1]);
-        (rest / self.grid[0]) * self.image + (rest % self.grid[0]) * self.line + j * self.pixel
+    /// Of this row and all behind it.
+    fn offsets(&self, row: usize) -> impl Iterator<Item = usize> {
+        let Rows { grid, image, line, pixel } = *self;
+        Walk::new(grid, row).map(move |[n, i, j]| n * image + i * line + j * pixel)
     }
 }
 
@@ -112,6 +114,11 @@ fn split_of(m: usize, n: usize) -> Split {
     if m >= n { Split::Rows } else { Split::Columns }
 }
 
+/// Whether each thread makes whole rows, one after the other where their columns fit into one block.
+pub fn makes_rows(m: usize, n: usize) -> bool {
+    split_of(m, n) == Split::Rows
+}
+
 /// Elements of scratch for [`run`] on a number of threads. The pointers of the product do not matter.
 pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
     let shape = Shape::new(micro, g, fed);
@@ -119,7 +126,7 @@ pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
 }
 
 /// Runs a product on all threads. `finish(thread, rows, columns)` is called once for every block of C when it is complete and
-/// still in the cache.
+/// still in the cache. Where threads make rows, each makes a multiple of `rows_at_once`, but for the last.
 ///
 /// # Safety
 /// The pointers of `g` cover its sizes or start at null where the operand is fed, C overlaps neither A nor B, and `scratch` has
@@ -128,6 +135,7 @@ pub unsafe fn run(
     cpu: &Cpu,
     g: &Gemm,
     feeds: Feeds,
+    rows_at_once: usize,
     scratch: *mut f32,
     finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
 ) {
@@ -137,7 +145,7 @@ pub unsafe fn run(
     let scratch = Scratch(scratch);
     cpu.pool.run(&|t| {
         let (rows, columns) = match split_of(g.m, g.n) {
-            Split::Rows => (part(g.m, micro.mr, threads, t), 0..g.n),
+            Split::Rows => (part(g.m, rows_at_once.max(micro.mr), threads, t), 0..g.n),
             Split::Columns => (0..g.m, part(g.n, micro.nr, threads, t)),
         };
         if !rows.is_empty() && !columns.is_empty() {
@@ -243,8 +251,8 @@ impl Block<'_> {
         let (m, n, depth) = (rows.len(), columns.len(), depths.len());
         let packed = self.g.a.packed();
         let mut offsets = [0usize; MC];
-        for (row, o) in rows.clone().zip(&mut offsets) {
-            *o = self.g.rows.offset(row) + columns.start;
+        for (o, row) in offsets.iter_mut().zip(self.g.rows.offsets(rows.start)).take(m) {
+            *o = row + columns.start;
         }
         // SAFETY: the caller's promise for sizes; A's block has room for MC rows.
         unsafe {

@@ -71,8 +71,39 @@ pub struct Patches {
     pub dilation: [usize; 2],
 }
 
+/// Walks over the pixels of images, line by line: the image, the line and the place in it.
+pub(super) struct Walk {
+    grid: [usize; 2],
+    at: [usize; 3],
+}
+
+impl Walk {
+    pub fn new(grid: [usize; 2], pixel: usize) -> Walk {
+        let (j, rest) = (pixel % grid[1], pixel / grid[1]);
+        Walk { grid, at: [rest / grid[0], rest % grid[0], j] }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = [usize; 3];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<[usize; 3]> {
+        let here = self.at;
+        let [image, i, j] = &mut self.at;
+        *j += 1;
+        if *j == self.grid[1] {
+            (*i, *j) = (*i + 1, 0);
+            if *i == self.grid[0] {
+                (*image, *i) = (*image + 1, 0);
+            }
+        }
+        Some(here)
+    }
+}
+
 /// Where a pixel's patch starts, before any tap.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Corner {
     pub image: usize,
     pub y: isize,
@@ -80,14 +111,19 @@ pub(super) struct Corner {
 }
 
 impl Patches {
-    pub(super) fn corner(&self, pixel: usize) -> Corner {
-        let (j, rest) = (pixel % self.grid[1], pixel / self.grid[1]);
-        let (i, image) = (rest % self.grid[0], rest / self.grid[0]);
-        Corner {
+    /// Of this pixel and all behind it.
+    pub(super) fn corners(&self, pixel: usize) -> impl Iterator<Item = Corner> {
+        let (stride, origin) = (self.stride, self.origin);
+        Walk::new(self.grid, pixel).map(move |[image, i, j]| Corner {
             image,
-            y: (i * self.stride[0]) as isize + self.origin[0],
-            x: (j * self.stride[1]) as isize + self.origin[1],
-        }
+            y: (i * stride[0]) as isize + origin[0],
+            x: (j * stride[1]) as isize + origin[1],
+        })
+    }
+
+    /// Whether patch i is pixel i as it stands.
+    fn are_pixels(&self) -> bool {
+        self.taps == [1, 1] && self.stride == [1, 1] && self.origin == [0, 0] && self.grid == self.size
     }
 
     /// Offset of channel 0 at tap (ty, tx), or none outside of the image.
@@ -117,27 +153,35 @@ impl A {
         // SAFETY: passed on.
         unsafe {
             match *self {
-                A::Rows { start, stride } => {
-                    for i in 0..m {
-                        let from = start.add((i0 + i) * stride + p0);
-                        std::ptr::copy_nonoverlapping(from, to.add(i * ROW_STRIDE), depth);
-                    }
+                A::Rows { start, stride } => copy_rows(start.wrapping_add(i0 * stride + p0), stride, m, depth, to),
+                A::Patches(ref p) if p.are_pixels() => {
+                    copy_rows(p.image.wrapping_add(i0 * p.channels + p0), p.channels, m, depth, to);
                 }
                 A::Patches(ref p) => {
                     let copy = |at: usize, n: usize, to: *mut f32| {
                         std::ptr::copy_nonoverlapping(p.image.wrapping_add(at), to, n);
                     };
-                    for i in 0..m {
-                        pack_patch(p, i0 + i, p0, depth, to.add(i * ROW_STRIDE), copy);
+                    for (i, corner) in p.corners(i0).take(m).enumerate() {
+                        pack_patch(p, corner, p0, depth, to.add(i * ROW_STRIDE), copy);
                     }
                 }
                 A::Columns { start, stride } => {
-                    let source = start.add(p0 * stride + i0);
-                    pack_columns(micro, source, stride, m, depth, to);
+                    pack_columns(micro, start.wrapping_add(p0 * stride + i0), stride, m, depth, to);
+                }
+                A::PatchColumns(ref p) if p.are_pixels() => {
+                    let source = p.image.wrapping_add(p0 * p.channels + i0);
+                    pack_columns(micro, source, p.channels, m, depth, to);
                 }
                 A::PatchColumns(ref p) => pack_patch_columns(micro, p, rows, depths, to),
             }
         }
+    }
+}
+
+unsafe fn copy_rows(from: *const f32, stride: usize, m: usize, depth: usize, to: *mut f32) {
+    for i in 0..m {
+        // SAFETY: passed on.
+        unsafe { std::ptr::copy_nonoverlapping(from.add(i * stride), to.add(i * ROW_STRIDE), depth) };
     }
 }
 
@@ -146,13 +190,12 @@ impl A {
 #[inline(always)]
 pub(super) unsafe fn pack_patch(
     p: &Patches,
-    pixel: usize,
+    corner: Corner,
     p0: usize,
     depth: usize,
     to: *mut f32,
     copy: impl Fn(usize, usize, *mut f32),
 ) {
-    let corner = p.corner(pixel);
     let c = p.used_channels;
     let merged = p.dilation[1] == 1 && c == p.channels;
     let line = p.taps[1] * c;
@@ -195,6 +238,10 @@ pub(super) unsafe fn pack_patch(
     }
 }
 
+/// Depths that are packed for all panels before the next ones: their rows are read once, one after the other, and stay in
+/// the first-level cache meanwhile.
+const DEPTHS_AT_ONCE: usize = 32;
+
 /// Rows of a transposed matrix, `mr` at a time.
 pub(super) unsafe fn pack_columns(
     micro: &Micro,
@@ -205,43 +252,48 @@ pub(super) unsafe fn pack_columns(
     to: *mut f32,
 ) {
     let mr = micro.mr;
-    for panel in 0..m.div_ceil(mr) {
-        let rows = (m - panel * mr).min(mr);
-        let segment = Segment { at: 0, rows };
-        // SAFETY: passed on; the panel starts at `panel·mr·depth`.
-        unsafe {
-            let from = from.add(panel * mr);
-            let to = to.add(panel * mr * depth);
-            copy_segment(micro.isa, mr, segment, depth, to, |p| Some(from.add(p * stride)));
+    for d0 in (0..depth).step_by(DEPTHS_AT_ONCE) {
+        let depths = d0..depth.min(d0 + DEPTHS_AT_ONCE);
+        for at in (0..m).step_by(mr) {
+            let segment = Segment { at: 0, rows: mr.min(m - at) };
+            // SAFETY: passed on; the panel starts at `at·depth`.
+            unsafe {
+                let (from, to) = (from.add(at), to.add(at * depth));
+                copy_segment(micro.isa, mr, segment, depths.clone(), to, |d| Some(from.add(d * stride)));
+            }
         }
     }
 }
 
 /// Rows that are taps and channels; the depth runs over pixels.
 unsafe fn pack_patch_columns(micro: &Micro, p: &Patches, rows: Range<usize>, depths: Range<usize>, to: *mut f32) {
-    let (i0, m, p0, depth, mr) = (rows.start, rows.len(), depths.start, depths.len(), micro.mr);
-    let mut corners = [Corner { image: 0, y: 0, x: 0 }; KC];
-    for (d, corner) in corners[..depth].iter_mut().enumerate() {
-        *corner = p.corner(p0 + d);
+    let (m, p0, depth, mr) = (rows.len(), depths.start, depths.len(), micro.mr);
+    let mut corners = [Corner::default(); KC];
+    for (corner, found) in corners[..depth].iter_mut().zip(p.corners(p0)) {
+        *corner = found;
     }
     let c = p.used_channels;
-    for panel in 0..m.div_ceil(mr) {
-        let rows = (m - panel * mr).min(mr);
+    for d0 in (0..depth).step_by(DEPTHS_AT_ONCE) {
+        let depths = d0..depth.min(d0 + DEPTHS_AT_ONCE);
+        let (mut tap, mut channel) = (rows.start / c, rows.start % c);
         let mut at = 0;
-        while at < rows {
-            let k = i0 + panel * mr + at;
-            let (tap, channel) = (k / c, k % c);
-            let n = (c - channel).min(rows - at);
+        while at < m {
+            // To the end of the panel, of the tap's channels, or of the rows.
+            let n = (mr - at % mr).min(c - channel).min(m - at);
             let (ty, tx) = (tap / p.taps[1], tap % p.taps[1]);
-            let segment = Segment { at, rows: n };
+            let segment = Segment { at: at % mr, rows: n };
             // SAFETY: passed on; offsets are inside the image.
             unsafe {
-                let to = to.add(panel * mr * depth);
-                copy_segment(micro.isa, mr, segment, depth, to, |d| {
-                    p.offset(corners[d], ty, tx).map(|o| p.image.add(o + channel))
+                let to = to.add((at - at % mr) * depth);
+                copy_segment(micro.isa, mr, segment, depths.clone(), to, |d| {
+                    p.offset(corners[d], ty, tx).map(|o| p.image.wrapping_add(o + channel))
                 });
             }
             at += n;
+            channel += n;
+            if channel == c {
+                (tap, channel) = (tap + 1, 0);
+            }
         }
     }
 }
@@ -253,12 +305,12 @@ struct Segment {
     rows: usize,
 }
 
-/// Fills rows of a panel for every depth from the pointer that `source` gives, or with zeros.
+/// Fills rows of a panel for some depths from the pointer that `source` gives, or with zeros.
 unsafe fn copy_segment(
     isa: Isa,
     mr: usize,
     s: Segment,
-    depth: usize,
+    depths: Range<usize>,
     to: *mut f32,
     source: impl Fn(usize) -> Option<*const f32>,
 ) {
@@ -266,11 +318,11 @@ unsafe fn copy_segment(
     unsafe fn body<V: Vector>(
         mr: usize,
         s: Segment,
-        depth: usize,
+        depths: Range<usize>,
         to: *mut f32,
         source: impl Fn(usize) -> Option<*const f32>,
     ) {
-        for d in 0..depth {
+        for d in depths {
             // SAFETY: the caller's promise covers `rows` elements at the source and the whole panel.
             unsafe {
                 let to = to.add(d * mr + s.at);
@@ -289,13 +341,13 @@ unsafe fn copy_segment(
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    unsafe fn avx512(mr: usize, s: Segment, d: usize, to: *mut f32, f: impl Fn(usize) -> Option<*const f32>) {
+    unsafe fn avx512(mr: usize, s: Segment, d: Range<usize>, to: *mut f32, f: impl Fn(usize) -> Option<*const f32>) {
         // SAFETY: passed on.
         unsafe { body::<super::vector::V512>(mr, s, d, to, f) }
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2(mr: usize, s: Segment, d: usize, to: *mut f32, f: impl Fn(usize) -> Option<*const f32>) {
+    unsafe fn avx2(mr: usize, s: Segment, d: Range<usize>, to: *mut f32, f: impl Fn(usize) -> Option<*const f32>) {
         // SAFETY: passed on.
         unsafe { body::<super::vector::V256>(mr, s, d, to, f) }
     }
@@ -303,10 +355,10 @@ unsafe fn copy_segment(
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512(mr, s, depth, to, source),
+            Isa::Avx512 => avx512(mr, s, depths, to, source),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2(mr, s, depth, to, source),
-            _ => body::<super::vector::Plain<4>>(mr, s, depth, to, source),
+            Isa::Avx2 => avx2(mr, s, depths, to, source),
+            _ => body::<super::vector::Plain<4>>(mr, s, depths, to, source),
         }
     }
 }
@@ -318,21 +370,27 @@ impl B {
     /// The source covers them, and `to` has room for the columns rounded up to NR, times the depth.
     pub unsafe fn pack(&self, micro: &Micro, columns: Range<usize>, depths: Range<usize>, to: *mut f32) {
         let (j0, n, p0, depth, nr) = (columns.start, columns.len(), depths.start, depths.len(), micro.nr);
-        for panel in 0..n.div_ceil(nr) {
-            let j = j0 + panel * nr;
-            let columns = (n - panel * nr).min(nr);
-            // SAFETY: passed on.
-            unsafe {
-                let to = to.add(panel * nr * depth);
-                match *self {
-                    B::Rows { start, stride } => pack_rows(nr, start.add(p0 * stride + j), stride, columns, depth, to),
-                    B::Taps { start, stride, per_tap, ref taps } => {
+        let panels = || (0..n).step_by(nr).map(|j| (j, nr.min(n - j)));
+        // SAFETY: passed on; the panel of column j starts at `j·depth`.
+        unsafe {
+            match *self {
+                B::Rows { start, stride } => {
+                    for d in (0..depth).step_by(DEPTHS_AT_ONCE) {
+                        let rows = DEPTHS_AT_ONCE.min(depth - d);
+                        for (j, columns) in panels() {
+                            let from = start.add((p0 + d) * stride + j0 + j);
+                            pack_rows(nr, from, stride, columns, rows, to.add(j * depth + d * nr));
+                        }
+                    }
+                }
+                B::Taps { start, stride, per_tap, ref taps } => {
+                    for (j, columns) in panels() {
                         let mut done = 0;
                         while done < depth {
                             let (tap, within) = ((p0 + done) / per_tap, (p0 + done) % per_tap);
                             let d = (per_tap - within).min(depth - done);
-                            let from = start.add(taps.offset(tap) + within + j * stride);
-                            pack_turned(nr, from, stride, columns, d, to.add(done * nr));
+                            let from = start.add(taps.offset(tap) + within + (j0 + j) * stride);
+                            pack_turned(nr, from, stride, columns, d, to.add(j * depth + done * nr));
                             done += d;
                         }
                     }

@@ -20,8 +20,13 @@ pub fn batch_stats_scratch(rows: usize, channels: usize) -> usize {
 
 /// (mean, var) ← mean and biased variance of each channel of x, [rows, channels].
 pub fn batch_stats(cpu: &Cpu, channels: usize, x: &[f32], mean: &mut [f32], var: &mut [f32], scratch: &mut [f32]) {
-    let rows = x.len() / channels.max(1);
     column_stats(cpu, 1, channels, x, scratch);
+    join_batch_stats(cpu, x.len() / channels.max(1), mean, var, scratch);
+}
+
+/// The last part of [`batch_stats`], where scratch holds the statistics of the chunks of rows.
+pub fn join_batch_stats(cpu: &Cpu, rows: usize, mean: &mut [f32], var: &mut [f32], scratch: &[f32]) {
+    let channels = mean.len();
     let (parts, split) = (StatParts::new(scratch, 1, rows, channels), Split::new(1, rows, channels));
     let (mean, var) = (Parts::new(mean), Parts::new(var));
     cpu.pool.split(channels, JOIN_GRAIN, |cols| {
@@ -56,8 +61,13 @@ pub fn batch_grad_reduce(
     scratch: &mut [f32],
 ) {
     let channels = stats.mean.len();
-    let rows = x.len() / channels.max(1);
     grad_sums(cpu, 1, channels, [x, dy], GroupMean { mean: stats.mean, group: 1 }, scratch);
+    join_batch_grad(cpu, stats, x.len() / channels.max(1), dscale, dbias, scratch);
+}
+
+/// The last part of [`batch_grad_reduce`], where scratch holds the sums of the chunks of rows.
+pub fn join_batch_grad(cpu: &Cpu, stats: Stats, rows: usize, dscale: &mut [f32], dbias: &mut [f32], scratch: &[f32]) {
+    let channels = stats.mean.len();
     let parts = StatParts::new(scratch, 1, rows, channels);
     let (dscale, dbias) = (Parts::new(dscale), Parts::new(dbias));
     cpu.pool.split(channels, JOIN_GRAIN, |cols| {
@@ -206,23 +216,36 @@ simd! {
             let mut seen = 0;
             let (walk, blocks) = Blocks::new(split, rows, u);
             for (at, block) in blocks {
-                let x = &x[at..];
-                // Relative to the block's first row, so that a mean far from zero costs no digits.
-                center[..width].copy_from_slice(&x[..width]);
-                let sum = (0.0, |a: f32, x: f32, c: f32| a + (x - c), |a: f32, b: f32| a + b);
-                columns::fold1(walk, block, x, &mut center, &mut acc, sum);
-                let share = 1.0 / block as f32;
-                for (c, &sum) in center[..width].iter_mut().zip(&acc) {
-                    *c = fma::<FMA>(sum, share, *c);
-                }
-                let deviation = |a: f32, x: f32, c: f32| fma::<FMA>(x - c, x - c, a);
-                columns::fold1(walk, block, x, &mut center, &mut acc, (0.0, deviation, |a: f32, b: f32| a + b));
-                chan::<FMA>([seen, block], mean, m2, &center[..width], &acc[..width]);
+                stat_block::<FMA>(walk, [seen, block], &x[at..], [&mut center, &mut acc], mean, m2);
                 seen += block;
             }
             place += width;
         }
     }
+}
+
+/// Joins the statistics of a block of `n[1]` rows to those of the `n[0]` rows before it.
+#[inline(always)]
+pub(super) fn stat_block<const FMA: bool>(
+    walk: Walk,
+    n: [usize; 2],
+    x: &[f32],
+    [center, acc]: [&mut Accumulator; 2],
+    mean: &mut [f32],
+    m2: &mut [f32],
+) {
+    let width = walk.width;
+    // Relative to the block's first row, so that a mean far from zero costs no digits.
+    center[..width].copy_from_slice(&x[..width]);
+    let sum = (0.0, |a: f32, x: f32, c: f32| a + (x - c), |a: f32, b: f32| a + b);
+    columns::fold1(walk, n[1], x, center, acc, sum);
+    let share = 1.0 / n[1] as f32;
+    for (c, &sum) in center[..width].iter_mut().zip(acc.iter()) {
+        *c = fma::<FMA>(sum, share, *c);
+    }
+    let deviation = |a: f32, x: f32, c: f32| fma::<FMA>(x - c, x - c, a);
+    columns::fold1(walk, n[1], x, center, acc, (0.0, deviation, |a: f32, b: f32| a + b));
+    chan::<FMA>(n, mean, m2, &center[..width], &acc[..width]);
 }
 
 /// Joins mean and squared deviations of `n[1]` rows to those of `n[0]` rows.
@@ -287,14 +310,27 @@ simd! {
             let (walk, blocks) = Blocks::new(split, rows, u);
             for (at, block) in blocks {
                 let x_dy = [&x_dy[0][at..], &x_dy[1][at..]];
-                columns::fold_grad::<FMA>(walk, block, x_dy, &mut center, [&mut sum, &mut product]);
-                for ((p, w), (&s, &t)) in plain.iter_mut().zip(weighted.iter_mut()).zip(sum.iter().zip(&product)) {
-                    *p += s;
-                    *w += t;
-                }
+                grad_block::<FMA>(walk, block, x_dy, [&mut center, &mut sum, &mut product], plain, weighted);
             }
             place += width;
         }
+    }
+}
+
+/// Adds the sums of a block of rows.
+#[inline(always)]
+pub(super) fn grad_block<const FMA: bool>(
+    walk: Walk,
+    rows: usize,
+    x_dy: [&[f32]; 2],
+    [center, sum, product]: [&mut Accumulator; 3],
+    plain: &mut [f32],
+    weighted: &mut [f32],
+) {
+    columns::fold_grad::<FMA>(walk, rows, x_dy, center, [sum, product]);
+    for ((p, w), (&s, &t)) in plain.iter_mut().zip(weighted.iter_mut()).zip(sum.iter().zip(product.iter())) {
+        *p += s;
+        *w += t;
     }
 }
 

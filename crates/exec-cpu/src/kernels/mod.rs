@@ -7,6 +7,7 @@
 
 pub mod attention;
 pub mod attention_grad;
+pub mod batch_finished;
 pub mod batch_norm;
 pub mod cross_entropy;
 pub mod depthwise;

@@ -9,6 +9,7 @@ use memfit_plan::{Place, Program, Step};
 use memfit_transform::Group;
 
 use super::feed::{ChainFeed, bound_of, tape_of};
+use super::sums::{BoundSums, Sums};
 use super::{Launch, placed, run_chain};
 use crate::Cpu;
 use crate::conv::{ConvShape, Product, Tensors};
@@ -31,19 +32,22 @@ pub struct Parts {
     feeds: [usize; 2],
     /// The output before the chain, where no result has a place for it.
     raw: usize,
+    /// Of the sums that close the group.
+    sums: usize,
 }
 
 impl Parts {
     pub fn total(&self) -> usize {
-        self.product + self.chain + self.feeds[0] + self.feeds[1] + self.raw
+        self.product + self.chain + self.feeds[0] + self.feeds[1] + self.raw + self.sums
     }
 
-    /// Where the scratch of the chain, of the feeds and of the raw output start.
-    fn starts(&self) -> [usize; 4] {
+    /// Where the scratch of the chain, of the feeds, of the sums and of the raw output start.
+    fn starts(&self) -> [usize; 5] {
         let chain = self.product;
         let left = chain + self.chain;
         let right = left + self.feeds[0];
-        [chain, left, right, right + self.feeds[1]]
+        let sums = right + self.feeds[1];
+        [chain, left, right, sums, sums + self.sums]
     }
 }
 
@@ -63,6 +67,7 @@ pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
     parts.product = parts.product.next_multiple_of(16);
     parts.chain = parts.chain.next_multiple_of(16);
     parts.feeds = tapes.map(|t| t.map_or(0, |t| t.scratch_len(threads).next_multiple_of(16)));
+    parts.sums = Sums::scratch_len(graph, group);
     parts
 }
 
@@ -73,7 +78,11 @@ pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
     if group.writes.contains(&raw) {
         return Some(raw);
     }
-    let fits = |v: &&ValueId| graph.ty(**v).dtype == DType::F32 && !graph.donations.iter().any(|d| d.new == **v);
+    let fits = |v: &&ValueId| {
+        group.behind().contains(&graph.producer(**v))
+            && graph.ty(**v).dtype == DType::F32
+            && !graph.donations.iter().any(|d| d.new == **v)
+    };
     group.writes.iter().rev().find(fits).copied()
 }
 
@@ -182,17 +191,18 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
     let raw = root.outputs[0];
     let raw_place = match home(graph, group) {
         Some(v) => placed(program, v),
-        None => part_of(scratch, parts.starts()[3], parts.raw),
+        None => part_of(scratch, parts.starts()[4], parts.raw),
     };
     let ends = (!group.behind().is_empty()).then(|| {
         let tape = Tape::new(graph, group.behind(), &group.writes);
         tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
     });
+    let sums = Sums::new(program, group);
     let fed = [0, 1].map(|i| bound_of(program, group, root.inputs[i]));
     let operands = [0, 1].map(|i| fed[i].is_none().then(|| placed(program, root.inputs[i])));
     Box::new(move |cpu, memory| {
         let base = scratch.map_or(std::ptr::null_mut(), |p| memory.f32_at(p));
-        let [chain, left, right, _] = parts.starts().map(|at| Scratch(base.wrapping_add(at)));
+        let [chain, left, right, for_sums, _] = parts.starts().map(|at| Scratch(base.wrapping_add(at)));
         if let Some(bound) = &ends {
             // SAFETY: the chain's part of the scratch has the length that the tape asked for.
             unsafe { bound.prepare(memory, chain.0) };
@@ -203,7 +213,9 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
         };
         let [a_feed, b_feed] = fed.each_ref().map(|f| f.as_ref().map(|f| f as &dyn Feed));
         let feeds = Feeds { a: a_feed, b: b_feed };
-        let run = Running { cpu, memory, ends: ends.as_ref(), feeds, scratch: base, chain_scratch: chain };
+        // SAFETY: as above, and the plan placed what is summed up and the sums.
+        let sums = unsafe { sums.bind(memory, for_sums) };
+        let run = Running { cpu, memory, ends: ends.as_ref(), sums: &sums, feeds, scratch: base, chain_scratch: chain };
         // A fed operand starts at null.
         let [a, b] = operands.map(|p| p.map_or(std::ptr::null_mut(), |p| memory.f32_at(p)));
         let c = memory.f32_at(raw_place);
@@ -218,11 +230,19 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
                 run.conv(&shape, product, t)
             }
         };
-        if let (false, Some(bound)) = (finished, &ends) {
+        if let (false, Some(bound)) = (finished.chain, &ends) {
             run_chain(cpu, memory, bound, chain);
         }
+        sums.close(cpu, finished.sums);
         Ok(())
     })
+}
+
+/// What was done block by block, while the product was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Done {
+    chain: bool,
+    sums: bool,
 }
 
 /// A part of the scratch, as elements.
@@ -238,6 +258,7 @@ struct Running<'a> {
     cpu: &'a Cpu,
     memory: &'a Memory,
     ends: Option<&'a Bound>,
+    sums: &'a BoundSums<'a>,
     feeds: Feeds<'a>,
     scratch: *mut f32,
     chain_scratch: Scratch,
@@ -266,8 +287,7 @@ impl Running<'_> {
         }
     }
 
-    /// Returns whether the chain has run.
-    fn matmul(&self, s: &Sizes, tensors: [*mut f32; 3]) -> bool {
+    fn matmul(&self, s: &Sizes, tensors: [*mut f32; 3]) -> Done {
         let product = |i: usize| s.product(i, tensors);
         let by_blocks = self.by_blocks(s.n);
         let finish = |t: usize, i: usize, rows, columns| {
@@ -279,9 +299,9 @@ impl Running<'_> {
             for i in 0..s.batch {
                 let finish = |t: usize, rows, columns| finish(t, i, rows, columns);
                 // SAFETY: the plan placed the operands apart and the scratch with its length.
-                unsafe { gemm::run(self.cpu, &product(i), self.feeds, self.scratch, &finish) };
+                unsafe { gemm::run(self.cpu, &product(i), self.feeds, 1, self.scratch, &finish) };
             }
-            return by_blocks;
+            return Done { chain: by_blocks, sums: false };
         }
         let products = Products { at: &product };
         let micro = Micro::new(self.cpu.isa);
@@ -297,14 +317,13 @@ impl Running<'_> {
                 unsafe { gemm::run_part(&micro, &g, self.feeds, whole, scratch.at(t * each), &finish) };
             }
         });
-        by_blocks
+        Done { chain: by_blocks, sums: false }
     }
 
-    /// Returns whether the chain has run.
-    fn conv(&self, shape: &ConvShape, product: Product, t: Tensors) -> bool {
+    fn conv(&self, shape: &ConvShape, product: Product, t: Tensors) -> Done {
         if shape.is_depthwise() {
             self.depthwise(shape, product, t);
-            return false;
+            return Done { chain: false, sums: false };
         }
         let n = match product {
             Product::Forward | Product::Filter => shape.channels_out,
@@ -314,16 +333,22 @@ impl Running<'_> {
         let in_order = shape.conv.groups == 1
             && (product != Product::Transposed || shape.conv.stride == [1, 1])
             && self.by_blocks(n);
+        let mut summed = in_order;
         shape.products(product, t, |g| {
-            let finish = |thread: usize, rows, columns| {
+            let sums = in_order && gemm::makes_rows(g.m, g.n);
+            summed &= sums;
+            let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
                 if in_order {
-                    self.finish(thread, 0, n, rows, columns);
+                    self.finish(thread, 0, n, rows.clone(), columns.clone());
+                }
+                if sums && columns.end == n {
+                    self.sums.add(self.cpu, rows);
                 }
             };
             // SAFETY: as above.
-            unsafe { gemm::run(self.cpu, g, self.feeds, self.scratch, &finish) };
+            unsafe { gemm::run(self.cpu, g, self.feeds, self.sums.rows_at_once(), self.scratch, &finish) };
         });
-        in_order
+        Done { chain: in_order, sums: summed }
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod contract;
 mod feed;
 mod nodes;
+mod sums;
 
 use memfit_exec::KernelError;
 use memfit_ir::Graph;

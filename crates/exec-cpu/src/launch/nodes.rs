@@ -24,7 +24,7 @@ impl From<BadIndex> for KernelError {
 }
 
 /// Rows and the extent of the last axis.
-fn rows_and_last(shape: &[usize]) -> (usize, usize) {
+pub fn rows_and_last(shape: &[usize]) -> (usize, usize) {
     let last = shape.last().copied().unwrap_or(1);
     (shape.iter().product::<usize>() / last.max(1), last)
 }

@@ -1,0 +1,107 @@
+//! The kernels that are measured: one op each, on the shapes of a model.
+
+use memfit::ir::op::{Binary, MatMul};
+use memfit::ir::{Builder, Graph, Op, TensorType, graph_cost};
+use memfit::nn::optim::Optimizer;
+use memfit::{Model, Training, programs};
+
+use crate::Failure;
+
+/// One op on inputs of some types.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub op: Op,
+    pub inputs: Vec<TensorType>,
+    /// How often a step has it.
+    pub count: usize,
+}
+
+/// What a run of a case does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    pub flops: f64,
+    /// Inputs read once, and outputs written once.
+    pub bytes: f64,
+}
+
+impl Case {
+    pub fn new(op: Op, inputs: Vec<TensorType>) -> Case {
+        Case { op, inputs, count: 1 }
+    }
+
+    /// The op alone.
+    pub fn graph(&self) -> Result<Graph, Failure> {
+        let mut b = Builder::new();
+        let mut inputs = Vec::new();
+        for (i, ty) in self.inputs.iter().enumerate() {
+            inputs.push(b.input(&format!("x{i}"), ty.clone())?);
+        }
+        for (i, y) in b.op_outputs(self.op.clone(), &inputs)?.into_iter().enumerate() {
+            b.output(format!("y{i}"), y);
+        }
+        Ok(b.finish())
+    }
+
+    pub fn work(&self) -> Result<Work, Failure> {
+        let sum = graph_cost(&self.graph()?);
+        Ok(Work { flops: sum.flops as f64, bytes: (sum.bytes_read + sum.bytes_written) as f64 })
+    }
+
+    /// The op and the shapes of what it reads.
+    pub fn name(&self) -> String {
+        let shape = |t: &TensorType| t.shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+        let shapes: Vec<String> = self.inputs.iter().map(shape).collect();
+        format!("{} {}", self.op.name(), shapes.join(" "))
+    }
+}
+
+/// A square product.
+pub fn sgemm(side: usize) -> Case {
+    let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: false });
+    Case::new(op, vec![TensorType::f32([side, side]); 2])
+}
+
+/// Every different kernel of a training step of which `wanted` is true, before anything is grouped.
+pub fn kernels(model: &Model, batch: usize, wanted: impl Fn(&Op) -> bool) -> Result<Vec<Case>, Failure> {
+    let training = Training::new(Optimizer::momentum().update);
+    let mut cases: Vec<Case> = Vec::new();
+    for (_, graph) in programs(model, &training, batch, batch)?.into_iter().take(1) {
+        for node in graph.node_ids().map(|id| graph.node(id)).filter(|n| wanted(&n.op)) {
+            let inputs = node.inputs.iter().map(|&v| graph.ty(v).clone()).collect();
+            let case = Case::new(node.op.clone(), inputs);
+            match cases.iter_mut().find(|c| c.op == case.op && c.inputs == case.inputs) {
+                Some(same) => same.count += 1,
+                None => cases.push(case),
+            }
+        }
+    }
+    Ok(cases)
+}
+
+/// The convolutions of a training step, forward and both backwards.
+pub fn convolutions(model: &Model, batch: usize) -> Result<Vec<Case>, Failure> {
+    kernels(model, batch, |op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_)))
+}
+
+/// A sum of two vectors, longer than caches are.
+pub fn stream() -> Case {
+    Case::new(Op::Binary(Binary::Add), vec![TensorType::f32([16 << 20]); 2])
+}
+
+/// Whether memory is what bounds an op. Updates are not: a program has none without its states.
+pub fn is_stream(op: &Op) -> bool {
+    let contracts = matches!(
+        op,
+        Op::MatMul(_)
+            | Op::Conv(_)
+            | Op::ConvTranspose(_)
+            | Op::ConvFilter(_)
+            | Op::Attention(_)
+            | Op::AttentionGrad(_)
+    );
+    !contracts
+        && !matches!(
+            op,
+            Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Reshape(_) | Op::Update(_) | Op::BatchUpdate(_)
+        )
+}

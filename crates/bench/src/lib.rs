@@ -1,0 +1,15 @@
+//! What benchmarks share: the kernels of one op, planned and run as in any program, and the convolutions of a model.
+//! Nothing here is part of memfit, and no test depends on a time.
+
+mod case;
+mod timed;
+
+pub use case::{Case, Work, convolutions, is_stream, kernels, sgemm, stream};
+pub use timed::Timed;
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+pub fn median(mut list: Vec<f64>) -> f64 {
+    list.sort_by(f64::total_cmp);
+    list.get(list.len() / 2).copied().unwrap_or(f64::NAN)
+}

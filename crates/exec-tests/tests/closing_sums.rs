@@ -1,0 +1,114 @@
+//! Sums over channels that are added up while a convolution is made: the same bits as over what lies in memory, across the
+//! seams of blocks, chunks and threads.
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::{cpu, same};
+use memfit_exec_cpu::CpuExecutor;
+use memfit_exec_cpu::isa::Isa;
+use memfit_exec_tests::{Planned, Runner, Settings, Tensor, Watched};
+use memfit_ir::op::{Conv, ConvTranspose, Eps, Pad2, Unary};
+use memfit_ir::{Builder, Graph, Op, Result as Built, TensorType, ValueId, philox};
+use memfit_transform::Grouping;
+use memfit_transform::group::group;
+
+/// Images, and channels and width of the filter. Rows in plenty and in one block; channels in one tile and in several, narrow
+/// ones and odd ones, and more of them than rows, where threads share out columns.
+const SHAPES: [([usize; 4], usize, usize); 9] = [
+    ([2, 33, 31, 5], 7, 3),
+    ([3, 40, 41, 16], 64, 3),
+    ([8, 32, 32, 8], 32, 1),
+    ([5, 29, 31, 24], 24, 3),
+    ([2, 50, 50, 20], 260, 1),
+    ([1, 6, 6, 300], 520, 1),
+    ([4, 24, 24, 9], 1040, 1),
+    ([1, 1, 1, 3], 4, 1),
+    ([2, 60, 60, 3], 48, 3),
+];
+
+/// Statistics of what a convolution makes, and of a chain behind it.
+fn forward(image: [usize; 4], to: usize, window: usize, chain: bool) -> Built<Graph> {
+    let mut b = Builder::new();
+    let conv = Conv { stride: [1, 1], pad: Pad2::all(window / 2), dilation: [1, 1], groups: 1 };
+    let (x, w) =
+        (b.input("x", TensorType::f32(image))?, b.input("w", TensorType::f32([window, window, image[3], to]))?);
+    let mut y = b.conv(x, w, conv)?;
+    if chain {
+        y = b.unary(Unary::Tanh, y)?;
+    }
+    let stats = b.op_outputs(Op::BatchStats, &[y])?;
+    b.output("y", y);
+    b.output("mean", stats[0]);
+    b.output("var", stats[1]);
+    Ok(b.finish())
+}
+
+/// The sums of two batch norms' gradients over the gradient that a convolution makes.
+fn backward(image: [usize; 4], to: usize, window: usize) -> Built<Graph> {
+    let mut b = Builder::new();
+    let conv = Conv { stride: [1, 1], pad: Pad2::all(window / 2), dilation: [1, 1], groups: 1 };
+    // The image is what is made here.
+    let result = [image[0], image[1], image[2], to];
+    let dy = b.input("dy", TensorType::f32(image))?;
+    let w = b.input("w", TensorType::f32([window, window, to, image[3]]))?;
+    let y = b.input("y", TensorType::f32(result))?;
+    let dx = b.conv_transpose(dy, w, ConvTranspose { conv, size: [image[1], image[2]] })?;
+    let dx = b.op(Op::UnaryGrad(Unary::Relu), &[y, dx])?;
+    b.output("dx", dx);
+    for name in ["first", "second"] {
+        let x = b.input(name, TensorType::f32(result))?;
+        let mean = b.input(&format!("{name}/mean"), TensorType::f32([to]))?;
+        let var = b.input(&format!("{name}/var"), TensorType::f32([to]))?;
+        let sums = b.op_outputs(Op::BatchGradReduce(Eps(0.1)), &[x, mean, var, dx])?;
+        b.output(format!("{name}/dscale"), sums[0]);
+        b.output(format!("{name}/dbias"), sums[1]);
+    }
+    Ok(b.finish())
+}
+
+fn feeds(graph: &Graph) -> HashMap<String, Tensor> {
+    let feed = |(name, v): (&str, ValueId)| {
+        let numbers = philox::normal(3, name, graph.ty(v).elements()).map(f64::from);
+        let data = numbers.map(|x| if name.ends_with("var") { x.abs() } else { x }).collect();
+        (name.to_string(), Tensor { ty: graph.ty(v).clone(), data })
+    };
+    graph.inputs().map(feed).collect()
+}
+
+fn check(what: &str, graph: &Graph) {
+    let (inputs, states) = (feeds(graph), HashMap::new());
+    let found = group(graph, Grouping::Fused);
+    assert_eq!(found.len(), 1, "{what}: all is one kernel");
+    assert!(!found[0].closing_sums().is_empty());
+    for isa in Isa::available() {
+        let single = Settings { grouping: Grouping::Single, ..Settings::default() };
+        let expected = cpu(1, isa, single).run(graph, &inputs, &states).unwrap();
+        for threads in [1, 2, 3] {
+            let poisoned = Settings { poison: true, ..Settings::default() };
+            let given = cpu(threads, isa, poisoned).run(graph, &inputs, &states).unwrap();
+            same(&format!("{what}, {threads} threads, {}", isa.name()), &expected, &given).unwrap();
+        }
+        let mut watched = Planned::new(|| Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
+        let given = watched.run(graph, &inputs, &states).unwrap();
+        same(&format!("{what}, watched, {}", isa.name()), &expected, &given).unwrap();
+    }
+}
+
+#[test]
+fn statistics_of_what_a_convolution_makes() {
+    for (image, to, window) in SHAPES {
+        for chain in [false, true] {
+            let graph = forward(image, to, window, chain).unwrap();
+            check(&format!("{image:?} to {to} by {window}, chain {chain}"), &graph);
+        }
+    }
+}
+
+#[test]
+fn gradients_of_batch_norms_behind_a_convolution() {
+    for (image, to, window) in SHAPES {
+        check(&format!("{image:?} to {to} by {window}"), &backward(image, to, window).unwrap());
+    }
+}

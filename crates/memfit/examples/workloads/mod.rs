@@ -1,0 +1,92 @@
+//! The workloads of the benchmarks: zoo models with a batch and an optimizer, and steps of them on synthetic data. Prints
+//! nothing and judges nothing.
+
+use memfit::ir::op::{CLOCK, LEARNING_RATE};
+use memfit::ir::{DType, TensorType, philox};
+use memfit::nn::optim::Optimizer;
+use memfit::nn::zoo::Stem;
+use memfit::*;
+
+pub type Error = SourceError;
+
+/// A model, its batch and its optimizer.
+pub struct Workload {
+    pub name: &'static str,
+    pub batch: usize,
+    pub optimizer: &'static str,
+}
+
+pub const WORKLOADS: [Workload; 8] = [
+    Workload { name: "mlp", batch: 256, optimizer: "adam" },
+    Workload { name: "resnet18_cifar", batch: 128, optimizer: "momentum" },
+    Workload { name: "resnet50", batch: 16, optimizer: "momentum" },
+    Workload { name: "mobilenet_v3_large", batch: 16, optimizer: "adam" },
+    Workload { name: "unet", batch: 4, optimizer: "adam" },
+    Workload { name: "gpt", batch: 8, optimizer: "adamw" },
+    Workload { name: "vit_b16", batch: 8, optimizer: "adamw" },
+    Workload { name: "resnet101", batch: 8, optimizer: "momentum" },
+];
+
+impl Workload {
+    pub fn from_name(name: &str) -> Result<&'static Workload, Error> {
+        let found = WORKLOADS.iter().find(|w| w.name == name);
+        Ok(found.ok_or_else(|| format!("there is no workload \"{name}\""))?)
+    }
+
+    pub fn model(&self) -> Result<Model, Error> {
+        Ok(match self.name {
+            "resnet18_cifar" => {
+                Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
+            }
+            other => Model::from_name(other)?,
+        })
+    }
+
+    pub fn training(&self) -> Result<Training, Error> {
+        Ok(Training::new(Optimizer::from_name(self.optimizer)?.update))
+    }
+}
+
+/// A planned workload with its memory and a batch.
+pub struct Runner {
+    pub engine: Engine<CpuExecutor>,
+    inputs: Vec<(String, TensorType, Vec<u8>)>,
+    step: u32,
+}
+
+impl Runner {
+    /// Ids and labels are drawn from 0 up to `classes`.
+    pub fn new(executor: CpuExecutor, plan: Plan, classes: usize) -> Result<Runner, Error> {
+        let graph = &plan.programs[0].graph;
+        let data = graph.inputs().filter(|(n, _)| *n != CLOCK && *n != LEARNING_RATE);
+        let inputs =
+            data.map(|(n, v)| (n.to_string(), graph.ty(v).clone(), synthetic(n, graph.ty(v), classes))).collect();
+        let mut engine = Engine::new(executor, plan, Options::default())?;
+        engine.init(1)?;
+        Ok(Runner { engine, inputs, step: 0 })
+    }
+
+    pub fn step(&mut self) -> Result<(), Error> {
+        let inputs: Vec<(&str, TensorView)> = self
+            .inputs
+            .iter()
+            .map(|(n, t, b)| (n.as_str(), TensorView { dtype: t.dtype, shape: &t.shape, bytes: b }))
+            .collect();
+        self.engine.step(&inputs, 0.001, Clock { step: self.step, seed: 1 })?;
+        self.step += 1;
+        Ok(())
+    }
+}
+
+fn synthetic(name: &str, ty: &TensorType, classes: usize) -> Vec<u8> {
+    let n = ty.elements();
+    match (ty.dtype, name) {
+        // Masks.
+        (DType::F32, "y") => philox::uniform(1, name, n).flat_map(|x| f32::from(x > 0.0).to_le_bytes()).collect(),
+        (DType::F32, _) => philox::normal(1, name, n).flat_map(|x| x.to_le_bytes()).collect(),
+        _ => {
+            let id = |x: f32| ((x + 1.0) / 2.0 * classes as f32).min(classes as f32 - 1.0) as i32;
+            philox::uniform(1, name, n).flat_map(|x| id(x).to_le_bytes()).collect()
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Sums over channels that close the group of a convolution: the statistics of a batch norm over what it makes, and the
+//! sums of a batch norm's gradient over the gradient that it makes. What they sum up is in the cache then, and memory is
+//! read once less.
+
+use memfit_ir::op::Conv;
+use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
+
+use super::Group;
+
+/// More than these would push the tiles of the convolution out of the cache.
+const MOST: usize = 2;
+
+/// The group that a sum can close: the one that makes what it sums up, if all else that it reads is made before that.
+pub fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeId) -> Option<usize> {
+    let node = graph.node(id);
+    let (summed, others): (ValueId, &[ValueId]) = match &node.op {
+        Op::BatchStats => (node.inputs[0], &[]),
+        Op::BatchGradReduce(_) => (node.inputs[3], &node.inputs[..3]),
+        _ => return None,
+    };
+    let index = of[graph.producer(summed).index()]?;
+    let group = &groups[index];
+    let root = &graph.node(group.root()).op;
+    let made_here = group.contains(graph.producer(summed)) && graph.ty(summed).dtype == DType::F32;
+    let made_before = |v: &ValueId| of[graph.producer(*v).index()].is_none_or(|other| other < index);
+    (in_rows(root) && made_here && group.sums < MOST && others.iter().all(made_before)).then_some(index)
+}
+
+/// Whether a kernel makes whole rows of channels one after the other.
+fn in_rows(op: &Op) -> bool {
+    let whole = |c: &Conv| c.groups == 1;
+    match op {
+        Op::Conv(c) => whole(c),
+        Op::ConvTranspose(c) => whole(&c.conv) && c.conv.stride == [1, 1],
+        _ => false,
+    }
+}
