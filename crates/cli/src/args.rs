@@ -35,6 +35,7 @@ const TRAIN_EXAMPLES: &str = "Examples:
   memfit train photos.toml --budget 2GiB            a run file, and what overrides it
   memfit train --model resnet18 --data photos/train --epochs 10
   memfit train --resume runs/digits-1               goes on where it was stopped
+  memfit train --resume runs/digits-1/best.json     goes on from the best checkpoint instead
   memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
 
 const EVAL_EXAMPLES: &str = "Examples:
@@ -43,7 +44,8 @@ const EVAL_EXAMPLES: &str = "Examples:
 
 const PREDICT_EXAMPLES: &str = "Examples:
   memfit predict runs/photos cat.jpg dog.png        class and probability of each image
-  memfit predict runs/photos *.jpg --json           one object a line";
+  memfit predict runs/photos *.jpg --json           one object a line
+  memfit predict runs/photos *.jpg --skip-bad       files that cannot be read are listed at the end";
 
 const INIT_EXAMPLES: &str = "Examples:
   memfit init                                       run.toml for the built-in digits
@@ -182,8 +184,9 @@ pub struct TrainArgs {
     /// The folder of the run: plan, checkpoints, weights; a new one under runs/ if not given
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "weights", "plan"])]
+    /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped; or
+    /// from the checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json
+    #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["out", "weights", "plan"])]
     pub resume: Option<PathBuf>,
     /// Start from the weights of this file (safetensors), as far as they fit by name
     #[arg(long, value_name = "FILE")]
@@ -226,6 +229,9 @@ pub struct PredictArgs {
     /// Threads; as many as in training if not given
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Leave out files that cannot be read, and list them at the end
+    #[arg(long)]
+    pub skip_bad: bool,
 }
 
 #[derive(Args, Debug, Clone)]

@@ -7,7 +7,7 @@ use memfit::data::sources::hold_out;
 use memfit::data::{BytePool, DataError, Example, Result, Source, Tensor};
 use memfit::ir::TensorType;
 
-use crate::data::{Kind, Opened};
+use crate::data::{Kind, Opened, Settled};
 use crate::run::Facts;
 
 const FILE: &[u8] = include_bytes!("../data/digits.bin");
@@ -25,7 +25,7 @@ pub fn open() -> anyhow::Result<Opened> {
         train: Arc::new(train),
         test: Some(Arc::new(test)),
         facts: Facts { sample: Some(vec![8, 8, 1]), classes: Some(10) },
-        classes: (0..10).map(|n| n.to_string()).collect(),
+        settled: Settled { classes: (0..10).map(|n| n.to_string()).collect(), columns: None },
     })
 }
 

@@ -98,15 +98,19 @@ fn message(error: &anyhow::Error) -> String {
 
 /// What the error says; sizes as people write them, and to the byte, so that they can be typed.
 fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(TrainError::Test { source, saved }) = error.downcast_ref::<TrainError>() {
+        return format!("{}; {saved}", words(&**source));
+    }
     let of_training = || match error.downcast_ref::<TrainError>() {
         Some(TrainError::Data(e)) => Some(e),
         _ => None,
     };
     match error.downcast_ref::<DataError>().or_else(of_training) {
         Some(DataError::Budget { limit, needed, what }) => format!(
-            "the host budget of {} is too small: {what} needs at least {} ({needed} bytes); raise --host-budget",
+            "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
             Bytes(*limit),
-            Bytes(*needed)
+            Bytes(*needed),
+            say::count(*needed, "byte")
         ),
         _ => error.to_string(),
     }
@@ -203,26 +207,30 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     if let Some(kind) = error.downcast_ref::<DataError>().map(of_data) {
         return kind;
     }
-    match error.downcast_ref::<TrainError>() {
-        None => {}
-        Some(TrainError::Data(e)) => return of_data(e),
-        Some(TrainError::Exec(e)) => return of_device(e),
-        Some(
-            TrainError::RunExists { .. }
-            | TrainError::Foreign { .. }
-            | TrainError::NoFolder { .. }
-            | TrainError::NoRun { .. }
-            | TrainError::Busy { .. }
-            | TrainError::NoMetric { .. }
-            | TrainError::NothingToWatch { .. }
-            | TrainError::TooManySteps
-            | TrainError::EmptyEpoch { .. },
-        ) => return ("usage", 2),
-        Some(_) => return ("data", 4),
+    if let Some(kind) = error.downcast_ref::<TrainError>().map(of_training) {
+        return kind;
     }
     match error.downcast_ref::<ExecError>() {
         Some(e) => of_device(e),
         None => ("internal", 1),
+    }
+}
+
+fn of_training(error: &TrainError) -> (&'static str, u8) {
+    match error {
+        TrainError::Data(e) => of_data(e),
+        TrainError::Exec(e) => of_device(e),
+        TrainError::Test { source, .. } => of_training(source),
+        TrainError::RunExists { .. }
+        | TrainError::Foreign { .. }
+        | TrainError::NoFolder { .. }
+        | TrainError::NoRun { .. }
+        | TrainError::Busy { .. }
+        | TrainError::NoMetric { .. }
+        | TrainError::NothingToWatch { .. }
+        | TrainError::TooManySteps
+        | TrainError::EmptyEpoch { .. } => ("usage", 2),
+        _ => ("data", 4),
     }
 }
 

@@ -78,12 +78,26 @@ impl Planned {
     }
 }
 
-/// Half way between what the free tools need and the smallest plan: a budget with which there is something to plan.
-pub fn budget_below_free_tools(run: &Run, executor: &CpuExecutor) -> Result<u64, PlanError> {
+/// The next round figure above the smallest plan, as long as that is less than what would be taken without a budget: so
+/// there is something to plan.
+pub fn budget_to_plan_for(run: &Run, executor: &CpuExecutor) -> Result<u64, PlanError> {
     let survey = run.subject(executor.target()).survey()?;
-    let free = survey.free_tools_bytes();
-    let smallest = survey.frontier().last().map_or(free, |p| p.arena_bytes);
-    Ok(smallest + free.saturating_sub(smallest) / 2)
+    let frontier = survey.frontier();
+    let (unlimited, smallest) = match (frontier.first(), frontier.last()) {
+        (Some(fastest), Some(smallest)) => (fastest.arena_bytes, smallest.arena_bytes),
+        (_, _) => (survey.free_tools_bytes(), survey.free_tools_bytes()),
+    };
+    let round = round_up(smallest);
+    Ok(if round < unlimited { round } else { smallest })
+}
+
+/// To a tenth of a MiB, or to whole ones where there are ten and more.
+fn round_up(bytes: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        0..10_485_760 => (bytes * 10).div_ceil(MIB) * MIB / 10,
+        _ => bytes.div_ceil(MIB) * MIB,
+    }
 }
 
 /// What a plan is made for, each with the option that sets it.
@@ -188,4 +202,16 @@ fn differences(run: &Run, saved: &Saved, own: &Labels) -> Vec<String> {
         found.push(format!("its micro-batch is {micro}, here it is {wanted} (use --micro-batch {micro})"));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_up;
+
+    #[test]
+    fn budgets_are_round_and_no_smaller() {
+        let mib = |tenths: u64| (tenths << 20) / 10;
+        assert_eq!([round_up(1_892_736), round_up(mib(19)), round_up(1 << 20)], [mib(19), mib(19), 1 << 20]);
+        assert_eq!([round_up((10 << 20) + 1), round_up(50 << 20)], [11 << 20, 50 << 20]);
+    }
 }

@@ -13,6 +13,7 @@ use memfit::nn::zoo::{Labels, Stem, Task};
 use memfit::plan::MicroBatch;
 use memfit::plan::Target;
 use memfit::plan::bytes;
+use memfit::train::Which;
 use memfit::transform::scope::matches;
 use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
@@ -21,7 +22,7 @@ use crate::data::{self, Opened};
 use crate::failure::usage;
 use crate::profile;
 use crate::run_dir;
-use crate::spec::{ModelSpec, Said, Spec};
+use crate::spec::{ModelSpec, Said, Spec, TrainSpec};
 
 #[derive(Clone)]
 pub struct Run {
@@ -50,20 +51,47 @@ pub struct TrainRun {
     pub opened: Opened,
     /// A plan that was made before.
     pub plan: Option<PathBuf>,
-    /// The folder of a run to go on with.
-    pub resume: Option<PathBuf>,
+    /// The run to go on with.
+    pub resume: Option<Resume>,
     /// Nothing was said about memory: a budget is taken with which there is something to plan.
-    pub below_free_tools: bool,
+    pub budget_untold: bool,
+}
+
+/// A run to go on with, and the checkpoint to go on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    pub folder: PathBuf,
+    pub which: Which,
+}
+
+impl Resume {
+    /// Of the folder of a run, or of one of the two checkpoints in it.
+    fn new(path: &Path) -> Result<Resume> {
+        let named = Which::ALL.into_iter().find(|w| path.file_name() == Some(w.file_name().as_ref()));
+        match named {
+            Some(which) if !path.is_dir() => {
+                let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                Ok(Resume { folder: folder.into(), which })
+            }
+            _ if path.is_file() => Err(usage(format!(
+                "--resume {} is no checkpoint; name the folder of a run, or last.json or best.json in it",
+                path.display()
+            ))),
+            _ => Ok(Resume { folder: path.into(), which: Which::Last }),
+        }
+    }
 }
 
 impl TrainRun {
     pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
-        let mut said = match &args.resume {
-            Some(folder) => {
-                let may_change = Overrides { lr: None, host_budget: None, ..args.overrides.clone() };
-                if may_change != Overrides::default() {
+        let resume = args.resume.as_deref().map(Resume::new).transpose()?;
+        let mut said = match &resume {
+            Some(Resume { folder, .. }) => {
+                let may_not = Overrides { lr: None, host_budget: None, threads: None, ..args.overrides.clone() };
+                if may_not != Overrides::default() {
                     return Err(usage(
-                        "--resume goes on with the run as it was; --epochs, --steps, --lr and --host-budget may change",
+                        "--resume goes on with the run as it was; --epochs, --steps, --lr, --host-budget and \
+                         --skip-bad may change",
                     ));
                 }
                 said_besides(run_dir::said(folder)?, &args.overrides)?
@@ -92,11 +120,11 @@ impl TrainRun {
         let pool = data::pool(&spec);
         let opened = data::open(&spec, &pool)?;
         // A run's folder says what the data said when it began.
-        let facts = if args.resume.is_some() { &Facts::default() } else { &opened.facts };
+        let facts = if resume.is_some() { &Facts::default() } else { &opened.facts };
         let run = Run::new(&spec, facts, json)?;
         let untold = args.overrides.file.is_none() && spec.memory.budget.is_none() && args.plan.is_none();
-        let below_free_tools = untold && args.resume.is_none() && spec.data.train.is_none();
-        Ok(TrainRun { run, spec, said, pool, opened, plan: args.plan, resume: args.resume, below_free_tools })
+        let budget_untold = untold && resume.is_none() && spec.data.train.is_none();
+        Ok(TrainRun { run, spec, said, pool, opened, plan: args.plan, resume, budget_untold })
     }
 }
 
@@ -136,6 +164,7 @@ impl Run {
         if t.epochs.is_some() && t.steps.is_some() {
             return Err(usage("train.epochs and train.steps both say how long to train; leave one of them out"));
         }
+        no_idle_decay(t)?;
         let labels = Labels { soft: spec.data.mixup.is_some(), smoothing: t.label_smoothing.unwrap_or(0.0) };
         let frozen = frozen(&model, &spec.model)?;
         let mut request = Request::new(t.batch.unwrap_or(32));
@@ -156,6 +185,23 @@ impl Run {
             seed: t.seed.unwrap_or(1),
             json,
         })
+    }
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn no_idle_decay(spec: &TrainSpec) -> Result<()> {
+    let schedule = spec.schedule.as_deref().unwrap_or("constant");
+    let keys = [
+        ("decay", spec.decay.is_some(), &["step", "cosine"][..]),
+        ("decay_every", spec.decay_every.is_some(), &["step"]),
+    ];
+    match keys.iter().find(|(_, said, schedules)| *said && !schedules.contains(&schedule)) {
+        None => Ok(()),
+        Some((key, _, schedules)) => Err(usage(format!(
+            "train.{key} is for train.schedule = \"{}\", and the schedule is {schedule}; leave it out, or give that \
+             schedule",
+            schedules.join("\" or \"")
+        ))),
     }
 }
 

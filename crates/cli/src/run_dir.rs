@@ -1,22 +1,25 @@
 //! What the command line adds to the folder of a run: the run file that says all of it again, the names of the classes, and
 //! the weights alone. The rest of the folder is `memfit::train`'s.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use memfit::data::image::Channels;
 use memfit::exec::Executor;
-use memfit::exec::weights::Match;
+use memfit::exec::weights::{Match, WeightsError};
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
-use memfit::train::run_dir::{CLASSES, RUN_FILE, read_best};
+use memfit::train::TrainError;
+use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
 use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
-use crate::data::Opened;
+use crate::data::{Kind, Opened};
 use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::run::{Facts, Run, read_file};
 use crate::same_data;
+use crate::say::count;
 use crate::spec::{Said, Spec};
 
 /// A folder under runs/ that is not there yet.
@@ -35,8 +38,9 @@ pub fn free(name: &str) -> Result<PathBuf> {
 }
 
 /// The text of a run's file: with what the data said, so that it needs them no more.
-pub fn text(said: &Said, run: &Run) -> Result<String> {
+pub fn text(said: &Said, run: &Run, kind: Kind) -> Result<String> {
     let mut said = said.clone();
+    said.set("data", "kind", kind.name());
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     said.set("model", "name", run.name.as_str());
     let input: Vec<i64> = run.model.input().map_err(usage)?.into_iter().map(count).collect();
@@ -52,15 +56,10 @@ pub fn text(said: &Said, run: &Run) -> Result<String> {
     Ok(said.to_toml())
 }
 
-/// Whether the folder's run was begun with the same words.
-pub fn is_of(folder: &Path, text: &str) -> bool {
-    std::fs::read_to_string(folder.join(RUN_FILE)).is_ok_and(|t| t == text)
-}
-
 /// Writes down what the run is.
 pub fn describe(folder: &Path, text: &str, opened: &Opened) -> Result<()> {
     write(&folder.join(RUN_FILE), text)?;
-    let escaped: Vec<String> = opened.classes.iter().map(|c| c.escape_default().to_string()).collect();
+    let escaped: Vec<String> = opened.settled.classes.iter().map(|c| c.escape_default().to_string()).collect();
     let lines: String = escaped.iter().map(|c| format!("{c}\n")).collect();
     write(&folder.join(CLASSES), &lines)?;
     same_data::write_down(folder, opened)
@@ -128,11 +127,12 @@ impl Trained {
         let plan = plan(&source, executor.target(), &request)?;
         let needed = plan.states.len();
         let mut session = Session::new(executor, plan, run.seed)?;
-        let found = session.load_weights(saved.tensors(), Match::Common)?;
+        let (saved, found) = load(&mut session, folder, saved)?;
         if found != needed {
             let name = saved.tensors().display();
             return Err(bad_data(format!(
-                "{name} has {found} of the model's {needed} weights; was {RUN_FILE} changed?"
+                "{name} has {found} of the model's {}; was {RUN_FILE} changed?",
+                count(needed, "weight")
             )));
         }
         let classes = classes(folder);
@@ -150,6 +150,23 @@ impl Trained {
             _ => Err(usage(format!("{} does not read images", self.run.name))),
         }
     }
+}
+
+/// So often a checkpoint is read anew while its run replaces it.
+const TRIES: usize = 20;
+
+/// Takes the weights of a checkpoint. A run that goes on may replace it in the meantime: then of the one in its place.
+fn load(session: &mut Session<CpuExecutor>, folder: &Path, mut saved: Saved) -> Result<(Saved, usize)> {
+    for _ in 0..TRIES {
+        match session.load_weights(saved.tensors(), Match::Common) {
+            Err(TrainError::Weights(WeightsError::Io { source, .. })) if source.kind() == ErrorKind::NotFound => {
+                saved = read_best(folder)?;
+            }
+            found => return Ok((saved, found?)),
+        }
+    }
+    let found = session.load_weights(saved.tensors(), Match::Common)?;
+    Ok((saved, found))
 }
 
 /// What [`str::escape_default`] made.

@@ -1,18 +1,20 @@
 //! Whether a run still has the data that it began with: what is written down of them, and what is said if they changed. It
 //! never looks at samples.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::Result;
 use memfit::data::Source;
-use memfit::train::run_dir::DATA;
+use memfit::train::run_dir::{DATA, WEIGHTS, read_best};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::data::Opened;
+use crate::data::{Columns, Opened, Settled};
 use crate::failure::bad_data;
 use crate::file::write;
 use crate::run_dir;
-use crate::say::say;
+use crate::say::{self, say};
 
 /// How many samples there are, and what they look like from outside.
 pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
@@ -21,20 +23,18 @@ pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
 
 /// Refuses other classes or another number of samples; files that changed otherwise are told.
 pub fn check(folder: &Path, opened: &Opened, json: bool) -> Result<()> {
-    check_classes(folder, &opened.classes)?;
-    let path = folder.join(DATA);
-    let damaged =
-        |e: &dyn std::fmt::Display| bad_data(format!("{}: {e}; start anew in another folder", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|e| damaged(&e))?;
-    let (before, now): (Value, Value) = (serde_json::from_str(&text).map_err(|e| damaged(&e))?, parts(opened));
+    check_settled(folder, &opened.settled)?;
+    let (before, now) = (written(folder)?, parts(opened));
     for (part, name) in PARTS {
         let count = |all: &Value| all[part]["samples"].as_u64().unwrap_or(0);
         let (had, has) = (count(&before), count(&now));
         if had != has {
             let run = folder.display();
             return Err(bad_data(format!(
-                "the {name} set has {has} samples, but the run in {run} began with {had}; bring back the data as they \
-                 were, or begin another run with --weights {run}/weights.safetensors"
+                "the {name} set has {}, but the run in {run} began with {had}; bring back the data as they \
+                 were, or begin another run{}",
+                say::count(has, "sample"),
+                with_weights(folder)
             )));
         }
         if before[part] != now[part] && json {
@@ -46,15 +46,52 @@ pub fn check(folder: &Path, opened: &Opened, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// What the data of a run settled: of one that says nothing of columns, none.
+pub fn settled(folder: &Path) -> Result<Settled> {
+    let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
+    Ok(Settled { classes: run_dir::classes(folder), columns })
+}
+
+/// What was written down.
+fn written(folder: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(folder.join(DATA)).map_err(|e| damaged(folder, e))?;
+    serde_json::from_str(&text).map_err(|e| damaged(folder, e))
+}
+
+fn damaged(folder: &Path, problem: impl Display) -> anyhow::Error {
+    bad_data(format!("{}: {problem}; start anew in another folder", folder.join(DATA).display()))
+}
+
+/// Which file of the run another one can start from.
+fn with_weights(folder: &Path) -> String {
+    let alone = Some(folder.join(WEIGHTS)).filter(|path| path.is_file());
+    let weights = alone.or_else(|| read_best(folder).ok().map(|saved| saved.tensors().to_path_buf()));
+    weights.map_or(String::new(), |path| format!(" with --weights {}", path.display()))
+}
+
+/// Refuses data whose classes or columns are not those of the run.
+pub fn check_settled(folder: &Path, now: &Settled) -> Result<()> {
+    let before = settled(folder)?;
+    check_classes(folder, &before.classes, &now.classes)?;
+    // A feature is a number to the model.
+    if before.columns.is_none() || before.columns == now.columns {
+        return Ok(());
+    }
+    Err(bad_data(format!(
+        "the columns of the training set are not those that the run in {} began with, or stand in another order; bring \
+         back the data as they were, or begin another run",
+        folder.display()
+    )))
+}
+
 /// Refuses data whose classes are called otherwise than those of the run: a class is a number to the model.
-pub fn check_classes(folder: &Path, now: &[String]) -> Result<()> {
-    let before = run_dir::classes(folder);
+fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()> {
     if before == now {
         return Ok(());
     }
     let only = |a: &[String], b: &[String]| a.iter().find(|c| !b.contains(c)).cloned();
     let run = folder.display();
-    let differs = match (only(&before, now), only(now, &before)) {
+    let differs = match (only(before, now), only(now, before)) {
         (Some(gone), _) => format!("\"{gone}\" is gone"),
         (None, Some(new)) => format!("\"{new}\" is new"),
         (None, None) => "they stand in another order".into(),
@@ -65,10 +102,12 @@ pub fn check_classes(folder: &Path, now: &[String]) -> Result<()> {
     )))
 }
 
+/// In the file.
+const COLUMNS: &str = "columns";
 /// In the file, and in words.
 const PARTS: [(&str, &str); 2] = [("train", "training"), ("test", "test")];
 
 fn parts(opened: &Opened) -> Value {
     let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });
-    json!({ "train": part(&*opened.train), "test": opened.test.as_deref().map(part) })
+    json!({ "train": part(&*opened.train), "test": opened.test.as_deref().map(part), COLUMNS: opened.settled.columns })
 }

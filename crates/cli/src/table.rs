@@ -9,6 +9,7 @@ use memfit::plan::pack::Item;
 
 use crate::failure::bad_data;
 use crate::run::parse_size;
+use crate::say::count;
 
 pub struct Table {
     header: Vec<String>,
@@ -66,7 +67,8 @@ fn parse(text: &str) -> Result<Table, String> {
         let row = fields(number, line)?;
         let (found, wanted) = (row.len(), table.header.len());
         if found != wanted {
-            return Err(format!("line {number}: there are {found} fields, but {wanted} columns; give each column one"));
+            let (found, wanted) = (count(found, "field"), count(wanted, "column"));
+            return Err(format!("line {number}: it has {found}, but {wanted} to fill; give each column one"));
         }
         let id = &row[columns.id];
         if let Some(before) = seen.insert(id.clone(), number) {

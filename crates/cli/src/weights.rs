@@ -12,10 +12,7 @@ use serde_json::json;
 
 use crate::failure::usage;
 use crate::run::Run;
-use crate::say::say;
-
-/// Names that are listed before "and N more".
-const LISTED: usize = 4;
+use crate::say::{self, say};
 
 /// Finds a file that is not there, or of another model, before anything is made of the run.
 pub fn check(path: &Path, run: &Run) -> Result<()> {
@@ -41,7 +38,7 @@ pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) ->
     }
     say!("  weights        {taken} of {all} from {}", path.display());
     if !missing.is_empty() {
-        say!("                 not in it, or of another type or shape: {}", some(missing));
+        say!("                 not in it, or of another type or shape: {}", say::some(missing));
     }
     Ok(())
 }
@@ -80,14 +77,8 @@ impl Fit {
         usage(format!(
             "{} has no weight of this model, whose names are {}; in the file there are {}",
             path.display(),
-            some(&self.missing),
-            some(&self.of_file)
+            say::some(&self.missing),
+            say::some(&self.of_file)
         ))
     }
-}
-
-fn some(names: &[String]) -> String {
-    let more = names.len().saturating_sub(LISTED);
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{rest}", names.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "))
 }

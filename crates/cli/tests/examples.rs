@@ -61,7 +61,11 @@ fn digits() {
     let scratch = copy("digits");
     let (loss, events) = train(&[&scratch.path("run.toml"), "--epochs", "3", "--out", &scratch.path("out")]);
     assert!(loss < stated(&scratch)[0], "{loss}");
-    assert!(events[0]["recomputed_ops"].as_u64() > Some(0), "the budget asks for it: {}", events[0]);
+    let unlimited = common::event(&["plan", "--threads", "2"]);
+    for (key, less) in [("arena_bytes", true), ("recomputed_ops", false)] {
+        let (with, without) = (events[0][key].as_u64(), unlimited[key].as_u64());
+        assert!(if less { with < without } else { with > without }, "the budget asks for it: {}", events[0]);
+    }
 }
 
 #[test]

@@ -26,7 +26,12 @@ fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
     let bytes = |key: &str| plan[key].as_u64().unwrap_or_else(|| panic!("{key} is a number"));
     assert!(bytes("budget_bytes") < bytes("free_tools_bytes"));
     assert!(bytes("arena_bytes") <= bytes("budget_bytes"));
-    assert!(bytes("recomputed_ops") > 0);
+    // Less than without a budget, which costs some ops and not one bit.
+    let (code, unlimited) = self::events(&["train", "--budget", "1GiB", "--out", &scratch.path("unlimited")]);
+    let of_unlimited = |key: &str| unlimited[0][key].as_u64().unwrap_or_else(|| panic!("{key} is a number"));
+    assert!(code == 0 && bytes("arena_bytes") < of_unlimited("arena_bytes"), "{plan}");
+    assert!(bytes("recomputed_ops") > of_unlimited("recomputed_ops"), "{plan}");
+    assert_eq!(states(&scratch, "run"), states(&scratch, "unlimited"));
     let done = last(&events, "done");
     assert!(done["test_accuracy"].as_f64().expect("a number") >= 0.975, "{done}");
     assert_eq!(done["run_dir"], scratch.path("run").as_str());
@@ -42,11 +47,17 @@ fn without_arguments_the_planner_has_to_work_and_the_digits_are_learnt() {
     assert!(told.contains(&best), "{told}");
 }
 
+/// What a checkpoint says.
+fn checkpoint(scratch: &Scratch, path: &str) -> Value {
+    let json = std::fs::read_to_string(scratch.path(path)).expect("a checkpoint");
+    let json: Value = serde_json::from_str(&json).expect("it is JSON");
+    json["checkpoint"].clone()
+}
+
 /// All states of the last checkpoint of a run.
 fn states(scratch: &Scratch, run: &str) -> Vec<u8> {
-    let json = std::fs::read_to_string(scratch.path(&format!("{run}/last.json"))).expect("a checkpoint");
-    let json: Value = serde_json::from_str(&json).expect("it is JSON");
-    let name = json["checkpoint"]["tensors"]["name"].as_str().unwrap_or_else(|| panic!("{json} names its tensors"));
+    let last = checkpoint(scratch, &format!("{run}/last.json"));
+    let name = last["tensors"]["name"].as_str().unwrap_or_else(|| panic!("{last} names its tensors"));
     std::fs::read(scratch.path(&format!("{run}/{name}"))).expect("its tensors")
 }
 
@@ -136,7 +147,8 @@ fn a_damaged_checkpoint_is_named_with_the_cure() {
     let json = scratch.path("run/last.json");
     let text = std::fs::read_to_string(&json).expect("a checkpoint");
     std::fs::write(&json, text.replacen("10", "11", 1)).expect("it can be damaged");
-    check_error(&["train", "--resume", &folder], 4, &["last.json", "best.json"]);
+    let cure = format!("`memfit train --resume {folder}/best.json`");
+    check_error(&["train", "--resume", &folder], 4, &["last.json", &cure]);
     std::fs::write(&json, &text).expect("it can be mended");
     let tensors = std::fs::read_dir(&folder).expect("a folder").filter_map(Result::ok).map(|e| e.path());
     for path in tensors.filter(|p| p.extension().is_some_and(|e| e == "safetensors")) {
@@ -146,6 +158,36 @@ fn a_damaged_checkpoint_is_named_with_the_cure() {
         std::fs::write(&path, bytes).expect("it can be damaged");
     }
     check_error(&["train", "--resume", &folder], 4, &["step-", "safetensors"]);
+}
+
+#[test]
+fn a_run_goes_on_from_the_checkpoint_that_is_named() {
+    let scratch = Scratch::new("named");
+    let run = scratch.path("run");
+    let train = |args: &[&str]| events(&[&["train"], args].concat());
+    // Its best checkpoint is at the end of an epoch, its last in the middle of the next one, which made it worse.
+    assert_eq!(train(&["--steps", "11", "--batch", "128", "--out", &run]).0, 0);
+    assert_eq!(train(&["--resume", &run, "--steps", "20", "--lr", "10"]).0, 0);
+    let whole = states(&scratch, "run");
+    let step_of = |name: &str| checkpoint(&scratch, &format!("run/{name}"))["step"].as_u64();
+    assert_eq!((step_of("best.json"), step_of("last.json")), (Some(11), Some(20)));
+    let first = |events: &[Value]| events.iter().find(|e| e["event"] == "step").and_then(|e| e["step"].as_u64());
+    // As the message about a damaged one says to.
+    scratch.write("run/last.json", "{");
+    let message = format!("best.json (step 11) is intact: `memfit train --resume {run}/best.json` goes on from it");
+    check_error(&["train", "--resume", &run], 4, &[&message]);
+    check_error(&["train", "--resume", &format!("{run}/last.json")], 4, &[&message]);
+    let (code, events) = train(&["--resume", &format!("{run}/best.json"), "--steps", "20"]);
+    assert_eq!((code, first(&events)), (0, Some(11)), "{events:?}");
+    assert!(states(&scratch, "run") == whole, "it does the same steps again");
+    let (code, events) = train(&["--resume", &format!("{run}/last.json"), "--steps", "21"]);
+    assert_eq!((code, first(&events)), (0, Some(20)));
+    // The other way round.
+    scratch.write("run/best.json", "{");
+    let message = format!("last.json (step 21) is intact: `memfit train --resume {run}` goes on from it");
+    check_error(&["train", "--resume", &format!("{run}/best.json")], 4, &[&message]);
+    check_error(&["eval", &run], 4, &["last.json (step 21) is intact: remove best.json to use that"]);
+    check_error(&["train", "--resume", &format!("{run}/plan.json")], 2, &["plan.json is no checkpoint", "best.json"]);
 }
 
 #[test]
@@ -197,10 +239,71 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
     let (code, events) = resume("4");
     assert!(code == 0 && changed(&events), "{events:?}");
     pictures(&scratch, "data", &["dog"], 20);
-    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back"]);
+    let weights = format!("--weights {}", scratch.path("run/weights.safetensors"));
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back", &weights]);
+    // A run that was stopped before its end has no weights alone.
+    std::fs::remove_file(scratch.path("run/weights.safetensors")).expect("it is there");
+    let tensors = checkpoint(&scratch, "run/best.json")["tensors"]["name"].as_str().expect("a name").to_string();
+    let weights = format!("--weights {}", scratch.path(&format!("run/{tensors}")));
+    check_error(&["train", "--resume", &run, "--steps", "5"], 4, &[&weights]);
     pictures(&scratch, "data", &["emu"], 1);
     check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["classes", "\"emu\" is new", "another run"]);
     check_error(&["eval", &run], 4, &["classes", "\"emu\" is new"]);
+}
+
+#[test]
+fn data_are_the_same_however_their_path_is_spelt() {
+    let scratch = Scratch::new("spelt");
+    pictures(&scratch, "data", &["cat", "dog"], 10);
+    scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\ninput = [8, 8, 3]\n[data]\ntrain = \"data\"\ncache = \"kept.cache\"\n\
+         [train]\nbatch = 4\nsteps = 8\nout = \"run\"\n",
+    );
+    let output = common::command(&["train", "run.toml"]).current_dir(&scratch.0).output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let written = || std::fs::metadata(scratch.path("kept.cache")).and_then(|m| m.modified()).expect("a cache");
+    let before = written();
+    let (code, events) = events(&["train", "--resume", &scratch.path("run"), "--steps", "12"]);
+    assert!(code == 0 && !events.iter().any(|e| e["event"] == "data_changed"), "{events:?}");
+    assert_eq!(written(), before, "the cache is not made anew");
+}
+
+#[test]
+fn a_resumed_run_tells_what_it_made_and_makes_no_less_than_was_made() {
+    let scratch = Scratch::new("made");
+    let run = scratch.path("run");
+    let first = memfit(&["train", "--steps", "3", "--threads", "2", "--out", &run]);
+    assert!(stdout(&first).contains("\n3 steps in "), "{}", stdout(&first));
+    let resumed = memfit(&["train", "--resume", &run, "--steps", "4", "--threads", "2"]);
+    let text = stdout(&resumed);
+    assert!(text.contains("\n1 step in ") && text.contains(" s, 4 in all: "), "{text}");
+    let (code, events) = events(&["train", "--resume", &run, "--steps", "6"]);
+    let done = last(&events, "done");
+    assert_eq!((code, &done["steps"], &done["steps_made"]), (0, &6.into(), &2.into()));
+    check_error(&["train", "--resume", &run, "--steps", "4"], 2, &["--steps 4", "6 steps", "give more"]);
+    check_error(
+        &["train", "--resume", &run, "--threads", "3"],
+        2,
+        &["--threads 3", "made for 2", "leave out --threads"],
+    );
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
+    assert!(text.contains("steps = 6") && text.contains("threads = 2"), "{text}");
+    assert!(stdout(&memfit(&["train", "--resume", &run])).contains("at its end, step 6"));
+}
+
+#[test]
+fn a_run_that_cannot_begin_says_so_and_not_that_it_could_go_on() {
+    let scratch = Scratch::new("begin");
+    let out = scratch.write("file", "mine");
+    let folder = format!("{out}/run");
+    check_error(&["train", "--steps", "1", "--out", &folder], 2, &["file", "--out"]);
+    // Everything in this folder that could be written is there already, and is a folder.
+    std::fs::create_dir_all(scratch.path("run/plan.json/x")).expect("a folder");
+    scratch.write("run/run.lock", "");
+    let output = memfit(&["train", "--steps", "1", "--out", &scratch.path("run")]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("cannot begin") && message.contains("--out") && !message.contains("resume"), "{message}");
 }
 
 #[test]
@@ -247,6 +350,9 @@ fn a_damaged_best_is_never_replaced_by_the_last_in_silence() {
     let text = std::fs::read_to_string(&json).expect("a checkpoint");
     std::fs::write(&json, &text[..text.len() / 2]).expect("it can be damaged");
     check_error(&["eval", &run], 4, &["best.json", "last.json (step 3) is intact", "remove best.json"]);
+    // A run that goes on would only tell it at its end.
+    check_error(&["train", "--resume", &run, "--steps", "4"], 4, &["best.json", "move best.json away"]);
+    assert_eq!(checkpoint(&scratch, "run/last.json")["step"], 3);
     let picture = scratch.write("8.png", "");
     check_error(&["predict", &run, &picture], 4, &["best.json", "remove best.json"]);
     std::fs::remove_file(&json).expect("it is there");
@@ -262,14 +368,13 @@ fn a_run_that_failed_at_once_can_be_started_again() {
     scratch.write("data/cat/0.png", &good[..good.len() / 2]);
     let file = scratch.write("run.toml", format!("[data]\ntrain = {data:?}\nhold_out = 0\n"));
     let args = ["train", &file, "--input", "8x8x3", "--batch", "8", "--steps", "2", "--out", &run];
-    check_error(&args, 4, &["0.png"]);
+    check_error(&args, 4, &["0.png", "--skip-bad"]);
     scratch.write("data/cat/0.png", &good);
-    // Other words are another run.
-    let other = args.map(|a| if a == "2" { "3" } else { a });
-    check_error(&other, 2, &["holds a run already", &format!("`memfit train --resume {run}`")]);
-    let output = memfit(&args);
+    // Said otherwise, too: nothing is lost.
+    let other = [&args.map(|a| if a == "2" { "3" } else { a })[..], &["--skip-bad", "--host-budget", "64MiB"]].concat();
+    let output = memfit(&other);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    check_error(&args, 2, &["holds a run already"]);
+    check_error(&args, 2, &["holds a run already", &format!("`memfit train --resume {run}`")]);
 }
 
 #[test]
@@ -316,6 +421,62 @@ fn epochs_count_from_one_and_steps_from_none() {
     check_error(&["predict", &run, &scratch.path("run")], 2, &["run is a folder", "name the images in it"]);
 }
 
+/// What is said of one thing as if there were several.
+fn false_plurals(text: &str) -> Vec<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let plural = |word: &str| {
+        let word = word.trim_end_matches([',', ';', ':', '.', ')']);
+        word.ends_with('s') && !word.ends_with("ss") && word.len() > 2
+    };
+    words.windows(2).filter(|w| w[0].trim_start_matches('(') == "1" && plural(w[1])).map(|w| w.join(" ")).collect()
+}
+
+#[test]
+fn one_of_a_thing_is_told_as_one() {
+    let scratch = Scratch::new("one");
+    pictures(&scratch, "data", &["cat"], 1);
+    pictures(&scratch, "data", &["dog"], 4);
+    pictures(&scratch, "one", &["cat"], 1);
+    scratch.write("torn/cat/0.png", "torn");
+    pictures(&scratch, "torn", &["dog"], 1);
+    let file = scratch.write(
+        "run.toml",
+        "[model]\nname = \"digits\"\ninput = [8, 8, 3]\n[data]\ntrain = \"data\"\ntest = \"torn\"\nskip_bad = true\n\
+         [train]\nbatch = 4\nsteps = 1\npatience = 1\nmicro_batch = 1\n[memory]\nthreads = 1\n",
+    );
+    let (run, one) = (scratch.path("run"), scratch.path("one"));
+    let buffers = scratch.write("one.csv", "id,lower,upper,size\n0,0,1,1\n");
+    let mut all = String::new();
+    for args in [
+        &["train", &file, "--out", &run][..],
+        &["train", "--resume", &run, "--steps", "2"],
+        &["eval", &run, "--data", &one],
+        &["plan", &file],
+        &["plan", &file, "--frontier"],
+        &["pack", &buffers],
+    ] {
+        let output = memfit(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = stdout(&output);
+        assert_eq!(false_plurals(&text), [""; 0], "{args:?}: {text}");
+        all += &text;
+    }
+    for told in [
+        "1 thread",
+        "1 sample of the test set",
+        "1 step in",
+        "1 sample, weights",
+        "1 buffer",
+        "1 byte;",
+        "4 of 1 sample;",
+    ] {
+        assert!(all.contains(told), "{told}: {all}");
+    }
+    let large = ["train", "--model", "digits", "--input", "8x8x3", "--data", &one, "--batch", "9", "--out", &run];
+    check_error(&large, 4, &["of its 1 sample"]);
+    assert_eq!(false_plurals("1 steps in 1.0 s, (1 samples) 11 ops, step 1, as"), ["1 steps", "(1 samples)"]);
+}
+
 #[test]
 fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
@@ -332,6 +493,13 @@ fn run_files_are_checked_key_by_key() {
         ("[memory]\nbudget = \"1KiB\"", 3, &["no plan can fit"]),
         ("[memory]\nhost_budget = 100", 3, &["host budget of 100 B is too small", "bytes); raise --host-budget"]),
         ("[train]\nepochs = 3\nsteps = 4", 2, &["train.epochs and train.steps both say how long"]),
+        ("[train]\ndecay = 0.5", 2, &["train.decay is for train.schedule = \"step\" or \"cosine\"", "is constant"]),
+        (
+            "[train]\nschedule = \"constant\"\ndecay_every = 3",
+            2,
+            &["train.decay_every is for", "\"step\"", "leave it out"],
+        ),
+        ("[train]\nschedule = \"cosine\"\ndecay_every = 3", 2, &["train.decay_every is for", "the schedule is cosine"]),
         ("not toml", 2, &["run.toml", "line 1"]),
     ] {
         let file = scratch.write("run.toml", text);
@@ -383,4 +551,50 @@ fn frozen_layers_save_memory_and_stay_as_they_are() {
     for name in ["conv1/conv/weight", "conv1/bn/scale", "conv1/bn/mean", "conv3/bn/var"] {
         assert_eq!(tensor(&before, name), tensor(&after, name), "{name}");
     }
+}
+
+#[test]
+fn init_proposes_a_model_that_reads_the_data_and_a_path_that_is_found() {
+    let scratch = Scratch::new("propose");
+    pictures(&scratch, "photos", &["cat", "dog"], 8);
+    scratch.write("rows.csv", "a,b,label\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n9,0,0\n");
+    scratch.write("words.txt", "so many words, so many letters ".repeat(30));
+    std::fs::create_dir(scratch.path("sub")).expect("a folder");
+    for (data, model, more) in [
+        ("photos", "resnet18", &["--batch", "2", "--input", "32x32x3"][..]),
+        ("rows.csv", "mlp", &["--batch", "2"]),
+        ("words.txt", "gpt", &["--batch", "2"]),
+    ] {
+        let file = format!("sub/{model}.toml");
+        let here = |args: &[&str]| common::command(args).current_dir(&scratch.0).output().expect("the binary starts");
+        assert!(here(&["init", &file, "--data", data]).status.success());
+        let output = here(&[&["plan", &file, "--json"], more].concat());
+        let plan: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        assert_eq!((&plan["event"], &plan["model"]), (&"plan".into(), &model.into()), "{plan}");
+    }
+}
+
+#[test]
+fn a_model_that_does_something_else_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new("other");
+    pictures(&scratch, "classes", &["cat", "dog"], 4);
+    pictures(&scratch, "pairs", &["images", "masks"], 4);
+    scratch.write("words.txt", "so many words ".repeat(30));
+    let out = scratch.path("run");
+    for (model, data, more, expected) in [
+        ("unet", "classes", None, &["unet draws masks", "images", "--model resnet18"][..]),
+        ("resnet18", "pairs", None, &["resnet18 tells classes", "masks", "--model unet"]),
+        ("unet", "pairs", Some("3"), &["1 class", "have 3", "leave out --classes"]),
+        ("resnet18", "words.txt", None, &["text", "--model gpt"]),
+        ("gpt", "classes", None, &["gpt goes on with a text", "--model resnet18"]),
+    ] {
+        let data = scratch.path(data);
+        let classes: Vec<&str> = more.into_iter().flat_map(|n| ["--classes", n]).collect();
+        for command in [&["train", "--out", &out][..], &["plan"]] {
+            check_error(&[command, &["--model", model, "--data", &data], &classes[..]].concat(), 2, expected);
+        }
+    }
+    let file = scratch.write("a.toml", "[data]\ntrain = \"classes\"\naugment = [\"flop\"]\n[train]\nbatch = 2\n");
+    check_error(&["train", &file, "--out", &out], 2, &["flop", "flip"]);
+    assert!(!std::path::Path::new(&out).exists(), "nothing is made of a run that cannot start");
 }

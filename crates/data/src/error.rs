@@ -17,7 +17,7 @@ pub enum DataError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     /// One sample is not what it should be: what `skip bad` leaves out.
-    #[error("{place}: {problem}")]
+    #[error("{place}: {problem}; or leave it out: --skip-bad")]
     Bad { place: String, problem: String },
     /// The source as a whole cannot be used: an empty folder, a file of another format.
     #[error("{place}: {problem}")]
@@ -25,6 +25,11 @@ pub enum DataError {
     /// Verbs that do not go together, or a wrong number given to one.
     #[error("{0}")]
     Pipeline(String),
+}
+
+/// "1 row", "2 rows".
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 impl DataError {

@@ -93,8 +93,7 @@ impl Maker<'_> {
                 (Ok(()), None) => first = Some(like(place(), &sample)),
             }
         }
-        let skipped = &self.skipped[skipped..];
-        stack.finish(self.program.remainder(batch)).ok_or_else(|| self.program.no_good(batch, skipped.first()))
+        stack.finish(self.program.remainder(batch)).ok_or_else(|| none_good(self.skipped.get(skipped)))
     }
 
     fn zip(&mut self, [a, b]: &[Recipe; 2]) -> Result<Example> {
@@ -129,11 +128,18 @@ impl Maker<'_> {
     }
 }
 
+/// A batch without a good sample is bad as its first one is, under the same name: so it is left out like a sample, and
+/// each of its samples is counted once.
+fn none_good(first: Option<&Bad>) -> DataError {
+    let Some(Bad { place, problem }) = first else { unreachable!("a batch has samples, and what is missing is bad") };
+    DataError::bad(place, problem)
+}
+
 /// A file that is gone, or may not be read, spoils the samples in it and no others.
 fn unreadable(error: DataError) -> DataError {
     match error {
         DataError::Io { path, source } => {
-            let problem = format!("it cannot be read ({source}); bring it back, or leave out what is bad");
+            let problem = format!("it cannot be read ({source}); bring it back");
             DataError::bad(path.display(), problem)
         }
         other => other,

@@ -12,6 +12,8 @@ pub struct NoRoom {
     pub wanted: u64,
     /// What was in use at that moment.
     pub used: u64,
+    /// Of that, what whoever asks holds himself, where that is measured.
+    pub own: u64,
 }
 
 /// A number of bytes that is shared by all who hold the pool.
@@ -85,7 +87,7 @@ impl BytePool {
             .shared
             .used
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .map_err(|used| self.missed(NoRoom { wanted: bytes, used }))?;
+            .map_err(|used| self.missed(NoRoom { wanted: bytes, used, own: self.own() }))?;
         if before + bytes > self.high_water() {
             self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
         }
@@ -93,6 +95,16 @@ impl BytePool {
             meter.add(bytes);
         }
         Ok(Lease { pool: self.clone(), bytes })
+    }
+
+    /// That there is no room for so many bytes, whoever says so.
+    pub(crate) fn no_room(&self, wanted: u64) -> NoRoom {
+        NoRoom { wanted, used: self.used(), own: self.own() }
+    }
+
+    /// What was drawn through this handle, where that is measured.
+    pub(crate) fn own(&self) -> u64 {
+        self.meter.as_ref().map_or(0, |meter| meter.held())
     }
 
     fn missed(&self, no_room: NoRoom) -> NoRoom {
@@ -280,7 +292,7 @@ mod tests {
     fn a_pool_gives_what_it_has_and_no_more() {
         let pool = BytePool::new(100);
         let mut a = pool.take(60).expect("there is room");
-        assert_eq!(pool.take(41).err(), Some(NoRoom { wanted: 41, used: 60 }));
+        assert_eq!(pool.take(41).err(), Some(NoRoom { wanted: 41, used: 60, own: 0 }));
         a.grow(40).expect("there is room");
         assert_eq!((a.bytes(), pool.used(), pool.free(), a.grow(1).is_err()), (100, 100, 0, true));
         drop(a);
@@ -312,7 +324,7 @@ mod tests {
         a.grow(5).expect("there is room");
         drop(metered.take(30).expect("there is room"));
         assert_eq!((meter.held(), meter.peak(), pool.used()), (25, 55, 35));
-        assert!(metered.take(70).is_err());
+        assert_eq!(metered.take(70).err(), Some(NoRoom { wanted: 70, used: 35, own: 25 }));
         assert_eq!(meter.peak(), 95, "what was missed counts");
         drop(a);
         assert_eq!((meter.held(), pool.used()), (0, 10));

@@ -9,7 +9,6 @@ use crate::cache::Store;
 use crate::count::Count;
 use crate::dataset::{Dataset, Generate, MapFn, Prefetch, Remainder, Verb};
 use crate::error::{DataError, Result};
-use crate::make::Bad;
 use crate::memory::{BytePool, Meter};
 use crate::recipe::{self, Batch, Id, Recipe};
 use crate::source::Source;
@@ -116,14 +115,6 @@ impl Program {
             Node::Batch { remainder, .. } => *remainder,
             _ => unreachable!("a batch made it"),
         }
-    }
-
-    /// All samples of a batch are bad; this was the first.
-    pub(crate) fn no_good(&self, batch: &Batch, first: Option<&Bad>) -> DataError {
-        let place = first.map_or_else(|| "a batch".to_string(), |bad| bad.place.clone());
-        let problem = first.map_or("", |bad| &bad.problem);
-        let n = batch.items.len();
-        DataError::source(place, format!("{problem}; and of the {n} samples of its batch none is good"))
     }
 
     fn add(&mut self, dataset: &Dataset, numbers: &mut u32) -> Result<Id> {

@@ -21,6 +21,12 @@ pub trait Source: Send + Sync {
         format!("row {index}")
     }
 
+    /// That every label, field `y`, is one of so many classes: told before anything is read, where a quick pass over
+    /// the labels alone can find it. Sources that would have to read their rows for it say nothing.
+    fn check_classes(&self, _classes: usize, _pool: &BytePool) -> Result<()> {
+        Ok(())
+    }
+
     /// A number that changes when the rows do, as far as that can be told without reading them: from names, sizes and
     /// times of files. A cache on disk is made anew when it has changed.
     fn fingerprint(&self) -> u64 {

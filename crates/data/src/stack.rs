@@ -87,10 +87,10 @@ impl Stack {
 }
 
 fn rows_like(rows: usize, sample: &Example, pool: &BytePool) -> Result<Vec<(String, Tensor)>, NoRoom> {
-    let (wanted, used) = (Stack::bytes(rows, sample), pool.used());
-    if wanted > pool.limit().saturating_sub(used) {
+    let wanted = Stack::bytes(rows, sample);
+    if wanted > pool.free() {
         // Told as a whole, so that nobody makes room field by field.
-        return Err(NoRoom { wanted, used });
+        return Err(pool.no_room(wanted));
     }
     let rows_of = |(name, tensor): &(String, Tensor)| {
         let shape = [&[rows], &tensor.ty().shape[..]].concat();

@@ -48,6 +48,11 @@ impl Tensor {
         bytemuck::cast_slice(self.bytes())
     }
 
+    /// Whether no number of it is a NaN or infinite; whole numbers never are.
+    pub fn is_finite(&self) -> bool {
+        self.ty.dtype != DType::F32 || self.f32s().iter().all(|number| number.is_finite())
+    }
+
     pub fn f32s_mut(&mut self) -> &mut [f32] {
         assert_eq!(self.ty.dtype, DType::F32, "the caller looked at the type");
         bytemuck::cast_slice_mut(self.bytes_mut())

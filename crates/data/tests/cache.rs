@@ -256,7 +256,7 @@ fn a_cache_with_bad_samples_is_finished_without_them() {
 fn what_a_dead_run_left_is_removed_and_what_a_living_one_writes_is_not() {
     let folder = Folder::new("dead");
     let path = folder.0.join("cache");
-    fs::write(folder.0.join("cache.1-0.partial"), b"half").expect("it is written");
+    fs::write(folder.0.join("cache.1-0.partial"), b"memfitc1 half").expect("it is written");
     let (dataset, _) = counted(30);
     let dataset = on_disk(dataset, &path);
     let options = || LoadOptions { threads: 2, ..LoadOptions::new(BytePool::new(LARGE)) };
@@ -266,6 +266,31 @@ fn what_a_dead_run_left_is_removed_and_what_a_living_one_writes_is_not() {
     assert_eq!(folder.files().len(), 2, "{:?}", folder.files());
     drop((living, second));
     assert_eq!(folder.files().len(), 0);
+}
+
+#[test]
+fn what_others_call_partial_is_left_alone() {
+    let folder = Folder::new("partial");
+    let others = [
+        "cache.partial",
+        "cache.old.partial",
+        "cache.1.partial",
+        "cache.1-.partial",
+        "cache.1-x.partial",
+        "cache.1-0.partial.old",
+        "cache2.1-0.partial",
+        "my.cache.1-0.partial",
+    ];
+    others.iter().for_each(|name| fs::write(folder.0.join(name), b"memfitc1 half").expect("it is written"));
+    // Called as ours is, by chance.
+    fs::write(folder.0.join("cache.1-0.partial"), b"a download").expect("it is written");
+    epochs(&on_disk(counted(3).0, &folder.0.join("cache")), LARGE, 1, 1).expect("it is cached");
+    let mut expected: Vec<String> =
+        others.iter().chain(&["cache", "cache.1-0.partial"]).map(|n| n.to_string()).collect();
+    let mut files = folder.files();
+    expected.sort_unstable();
+    files.sort_unstable();
+    assert_eq!(files, expected);
 }
 
 #[test]

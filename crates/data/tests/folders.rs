@@ -50,7 +50,7 @@ fn what_is_wrong_with_a_folder_is_said_with_its_name() {
     let bad = folder.file("cat/0.jpg", &fixture("grey.jpg")[..500]);
     let source = ImageFolder::open(&folder.0, &roomy()).expect("there are images");
     says(source.read(0, &roomy()), &[&bad.display().to_string(), "cut off"]);
-    assert!(matches!(source.read(1, &BytePool::new(100)), Err(DataError::NoRoom(_))));
+    says(source.read(1, &BytePool::new(100)), &["more than the host budget of 100", "raise --host-budget"]);
     says(ImageFiles::list(&[folder.0.join("none.png")], &roomy()), &["none.png", "no such file"]);
     says(ImageFiles::list::<&str>(&[], &roomy()), &["empty"]);
 }
@@ -142,4 +142,20 @@ fn a_link_that_leads_nowhere_is_one_bad_sample() {
     let (batches, skipped) = epoch(&folder, 2, OnBad::Skip).expect("it is left out");
     let samples: usize = batches.iter().map(|batch| batch.len() / (12 * 10 * 3 * 4 + 4)).sum();
     assert_eq!((samples, skipped), (3, 1));
+}
+
+#[test]
+fn a_fingerprint_is_of_what_is_in_the_folder_and_not_of_its_path() {
+    let folder = Folder::new();
+    folder.file("one/cat/a.png", fixture("rgb.png"));
+    folder.file("one/dog/b.png", fixture("rgb.png"));
+    let pool = roomy();
+    let print = |root: &str| ImageFolder::open(folder.0.join(root), &pool).expect("there are images").fingerprint();
+    let before = print("one");
+    assert_eq!(print("./one/../one/"), before, "spelt otherwise");
+    std::fs::rename(folder.0.join("one"), folder.0.join("two")).expect("it can be moved");
+    assert_eq!(print("two"), before, "moved");
+    std::fs::rename(folder.0.join("two/cat/a.png"), folder.0.join("two/dog/a.png")).expect("it can be moved");
+    folder.file("two/cat/c.png", fixture("rgb.png"));
+    assert_ne!(print("two"), before, "another class");
 }

@@ -14,7 +14,7 @@ use memfit_data::image::{Channels, Region, decode, decode_classes, decode_region
 use memfit_data::sources::{
     Arrays, Column, Csv, CsvLayout, Feature, Kind, Label, TfRecord, TokenWidth, Tokens, Windows,
 };
-use memfit_data::{BytePool, DataError, Source};
+use memfit_data::{BytePool, DataError, OnBad, Source};
 use memfit_ir::{DType, TensorType};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -240,13 +240,21 @@ fn archives() {
 
 #[test]
 fn tables() {
-    let seeds =
-        ["a,b,y\n1,2,3\n4,5,6\n", "\"a\",\"b \"\"c\"\"\",y\r\n1.5,-2e3,0\r\n\r\n7,8,1", "1;2;3\n", "\u{feff}y,a\n1,2"];
+    let seeds = [
+        "a,b,y\n1,2,3\n4,5,6\n",
+        "\"a\",\"b \"\"c\"\"\",y\r\n1.5,-2e3,0\r\n\r\n7,8,1",
+        "1;2;3\n",
+        "\u{feff}y,a\n1,2",
+        "a,y\n1,cat\n2,\"dog\"\n",
+    ];
     let csv = files(seeds.iter().map(|text| text.as_bytes().to_vec()).collect(), b"a,y\n");
     let label = Some(Label::Class(Column::Name("y".into())));
     fuzz_files(CASES, "a.csv", csv, |path| {
         within_the_pool(|pool| {
-            each_row(Csv::open(path, CsvLayout { label: label.clone(), ..CsvLayout::default() }, pool)?, pool)
+            let mut csv = Csv::open(path, CsvLayout { label: label.clone(), ..CsvLayout::default() }, pool)?;
+            csv.find_classes(OnBad::Skip, pool)?;
+            csv.check_classes(1000, pool).ok();
+            each_row(csv, pool)
         })?;
         let bare = CsvLayout { header: false, separator: b';', label: None };
         within_the_pool(|pool| each_row(Csv::open(path, bare, pool)?, pool))

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{fixture, roomy, says};
+use common::{Folder, fixture, roomy, says};
 use memfit_data::image::{Channels, Region, Resample, View, decode, decode_classes, decode_region, resize, size};
-use memfit_data::{BytePool, DataError, Tensor};
+use memfit_data::sources::ImageFiles;
+use memfit_data::{BytePool, DataError, Dataset, LoadOptions, Loader, OnBad, Remainder, Tensor};
 
 /// The largest and the mean difference.
 fn difference(a: &[u8], b: &[u8]) -> (u8, f64) {
@@ -104,14 +105,22 @@ fn pixels_are_taken_from_the_pool_before_they_exist() {
     let mut jpeg = fixture("baseline_420.jpg");
     let frame = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).expect("there is a frame header");
     jpeg[frame + 5..frame + 9].fill(0xff);
-    assert!(matches!(decode(&jpeg, Channels::Rgb, &"huge", &roomy()), Err(DataError::NoRoom(_))));
+    // So many bytes could hold it.
+    jpeg.resize(4 << 20, 0);
+    let huge = ["huge", "65535×65535 pixels", "raise --host-budget"];
+    says(decode(&jpeg, Channels::Rgb, &"huge", &roomy()), &huge);
     let mut png = fixture("rgb.png");
-    png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
-    let refused = decode(&png, Channels::Rgb, &"huge", &BytePool::new(64 << 20));
-    assert!(matches!(refused, Err(DataError::NoRoom(_) | DataError::Bad { .. })), "{refused:?}");
+    png[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
+    png.resize(16 << 20, 0);
+    let refused = decode(&png, Channels::Rgb, &"huge", &roomy());
+    assert!(matches!(refused, Err(DataError::Bad { .. })), "{refused:?}");
     let small = BytePool::new(1000);
-    assert!(matches!(decode(&fixture("grey.jpg"), Channels::Rgb, &"x", &small), Err(DataError::NoRoom(_))));
+    says(decode(&fixture("grey.jpg"), Channels::Rgb, &"x", &small), &["x: its 38×45 pixels", "1000"]);
     assert_eq!(small.used(), 0);
+    // Where others hold what it lacks, it may find room later.
+    let (full, lease) = (roomy(), roomy().limit() - 100);
+    let _others = full.take(lease).expect("there is room");
+    assert!(matches!(decode(&fixture("grey.jpg"), Channels::Rgb, &"x", &full), Err(DataError::NoRoom(_))));
 }
 
 #[test]
@@ -184,4 +193,40 @@ fn naive(pixels: &[f32], region: Region, how: Resample, [y, x, c]: [usize; 3], s
         }
     }
     sum / weights
+}
+
+#[test]
+fn a_size_that_the_bytes_cannot_hold_is_refused_whatever_the_room() {
+    let pool = BytePool::new(u64::MAX / 2);
+    let mut jpeg = fixture("baseline_420.jpg");
+    let frame = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).expect("a frame header");
+    jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
+    let mut png = fixture("rgb.png");
+    png[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
+    for (name, bytes) in [("a.jpg", jpeg), ("b.png", png)] {
+        let expected = [name, "65535×65535", "cannot hold", "damaged", "--skip-bad"];
+        says(size(&bytes, &name), &expected);
+        says(decode(&bytes, Channels::Rgb, &name, &pool), &expected);
+    }
+}
+
+#[test]
+fn an_image_that_no_pool_of_this_size_can_decode_is_bad_and_others_go_on() {
+    let folder = Folder::new();
+    folder.file("1.jpg", fixture("grey.jpg"));
+    folder.file("2.jpg", fixture("progressive.jpg"));
+    // Room for the small one; the library takes more than 128 KiB for the other.
+    let pool = BytePool::new(100 << 10);
+    let data = || {
+        Dataset::from_source(ImageFiles::open(&folder.0, &pool).expect("there are images")).batch(1, Remainder::Keep)
+    };
+    let options = |bad| LoadOptions { threads: 2, bad, ..LoadOptions::new(pool.clone()) };
+    let mut loader = Loader::new(&data(), options(OnBad::Skip)).expect("a loader");
+    assert!(loader.next().expect("the first is good").is_some());
+    assert!(loader.next().expect("the second is left out").is_none());
+    assert_eq!((loader.skipped().count, loader.skipped().first[0].place.ends_with("2.jpg")), (1, true));
+    drop(loader);
+    let mut loader = Loader::new(&data(), options(OnBad::Fail)).expect("a loader");
+    drop(loader.next().expect("the first is good"));
+    says(loader.next(), &["2.jpg", "38×45 pixels", "102400", "raise --host-budget", "--skip-bad"]);
 }

@@ -1,5 +1,7 @@
 //! The loader under stress: pools that are too small, faults, panics, early ends, many threads.
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -54,7 +56,7 @@ fn a_pool_with_room_for_one_batch_is_enough_and_one_byte_less_is_told() {
         assert_eq!(tight.pool().high_water(), need);
         match loader(&dataset, need - 1, threads).next() {
             Err(DataError::Budget { limit, needed, what }) => {
-                assert_eq!((limit, needed, what.as_str()), (need - 1, need, "element 0 of epoch 0"));
+                assert_eq!((limit, needed, what.as_str()), (need - 1, need, "element 1 of epoch 1"));
             }
             other => panic!("{other:?}"),
         }
@@ -206,7 +208,7 @@ fn of_several_bad_samples_in_a_batch_the_first_is_told() {
         let dataset = failing(12, &[5, 7, 6]).batch(4, Remainder::Keep);
         let mut loader = loader(&dataset, 1000, threads);
         assert_eq!(firsts(&loader.next().expect("all good").expect("it is there"), 1), [0., 1., 2., 3.]);
-        assert_eq!(loader.next().expect_err("5 is bad").to_string(), "file 5: it is torn");
+        assert_eq!(loader.next().expect_err("5 is bad").to_string(), "file 5: it is torn; or leave it out: --skip-bad");
         assert_eq!(firsts(&loader.next().expect("all good").expect("it is there"), 1), [8., 9., 10., 11.]);
     }
 }
@@ -227,20 +229,22 @@ fn bad_samples_are_left_out_and_listed() {
         check(failing(4, &[0, 2]), &[&[1.], &[3.]], &[0, 2]);
         check(failing(6, &[0, 4]).batch(3, Remainder::Keep), &[&[1., 2.], &[3., 5.]], &[0, 4]);
         check(failing(6, &[1, 4, 5]).batch(3, Remainder::Drop), &[&[0., 2., 2.], &[3., 3., 3.]], &[1, 4, 5]);
+        // A batch without a good sample is left out as a whole.
+        check(failing(6, &[2, 3]).batch(2, Remainder::Keep), &[&[0., 1.], &[4., 5.]], &[2, 3]);
+        check(failing(6, &[4, 5]).batch(2, Remainder::Drop), &[&[0., 1.], &[2., 3.]], &[4, 5]);
+        let nested = failing(8, &[0, 1, 6]).batch(2, Remainder::Drop).batch(2, Remainder::Keep);
+        check(nested, &[&[2., 3.], &[4., 5., 7., 7.]], &[0, 1, 6]);
     }
 }
 
 #[test]
 fn nothing_good_is_an_error_even_where_bad_ones_are_left_out() {
     let skip = || LoadOptions { bad: OnBad::Skip, ..options(1000, 2) };
-    let mut batches =
-        Loader::new(&failing(4, &[2, 3]).batch(2, Remainder::Drop), skip()).expect("the pipeline is right");
-    assert!(batches.next().is_ok());
-    let error = batches.next().expect_err("none is good").to_string();
-    assert_eq!(error, "file 2: it is torn; and of the 2 samples of its batch none is good");
-    let mut single = Loader::new(&failing(2, &[0, 1]), skip()).expect("the pipeline is right");
-    let error = single.next().expect_err("none is good").to_string();
-    assert_eq!(error, "epoch 0: none of its 2 elements is good; the first one: it is torn");
+    for dataset in [failing(2, &[0, 1]), failing(2, &[0, 1]).batch(2, Remainder::Keep)] {
+        let mut loader = Loader::new(&dataset, skip()).expect("the pipeline is right");
+        let error = loader.next().expect_err("none is good").to_string();
+        assert_eq!(error, "epoch 1: nothing in it is good; the first that is bad: file 0: it is torn");
+    }
     let mut endless = Loader::new(&failing(2, &[0, 1]).repeat(None), skip()).expect("the pipeline is right");
     assert!(endless.next().is_err());
 }
@@ -401,4 +405,27 @@ fn a_loader_can_be_moved_to_another_thread() {
     let mut all = loader(&rows(3, 1, 0), 1000, 2);
     let got = std::thread::spawn(move || epoch(&mut all, 1).map(|e| e.concat())).join().expect("it ends");
     assert_eq!(got.expect("it fits"), [0., 1., 2.]);
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_found_again_by_its_place() {
+    let (folder, pool) = (common::Folder::new(), BytePool::new(1 << 20));
+    let row = |n: usize| format!("{n},{n}\n");
+    let path = folder.file("t.csv", format!("a,b\n{}", (0..20).map(row).collect::<String>()));
+    let csv = memfit_data::sources::Csv::open(&path, Default::default(), &pool).expect("a table");
+    let spoil = |mut example: Example, _: &memfit_data::Context| {
+        let x = example.get_mut("x")?.f32s_mut();
+        x.iter_mut().filter(|x| **x == 13.0).for_each(|x| *x = f32::NAN);
+        Ok(example)
+    };
+    let data = Dataset::from_source(csv).map(spoil).shuffle(20).batch(5, Remainder::Drop);
+    let mut loader = Loader::new(&data, LoadOptions { seed: 3, ..LoadOptions::new(pool) }).expect("a loader");
+    let mut found = Vec::new();
+    for element in 0.. {
+        let Some(batch) = loader.next().expect("it is sound") else { break };
+        let told = loader.not_finite(Position { epoch: 0, element });
+        assert_eq!(told.is_none(), batch.fields.iter().all(|(_, tensor)| tensor.is_finite()));
+        found.extend(told);
+    }
+    assert_eq!(found, [(format!("{}, row 13", path.display()), "x".to_string())]);
 }

@@ -283,7 +283,7 @@ impl Oracle {
         } else {
             (0..n).filter_map(|i| (0..n).find_map(|k| good[(i + k) % n])).collect()
         };
-        let Some(first) = rows.first() else { return Out::Fatal };
+        let Some(first) = rows.first() else { return Out::Bad };
         let stacked = |k: usize| {
             let (name, dims, _) = &first[k];
             let dims = [&[rows.len()], &dims[..]].concat();

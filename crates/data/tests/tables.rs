@@ -6,7 +6,7 @@ use common::{Folder, fixture, fixture_path, roomy, says};
 use memfit_data::sources::{
     Arrays, Column, Csv, CsvLayout, Label, Masks, SegmentationPairs, TokenWidth, Tokens, Windows,
 };
-use memfit_data::{BytePool, DataError, Example, Source};
+use memfit_data::{BytePool, DataError, Example, OnBad, Source};
 use memfit_ir::DType;
 
 /// The type and the values of a field.
@@ -59,12 +59,12 @@ fn what_is_wrong_in_a_csv_is_said_with_its_line() {
     says(open("", class("y")), &["t.csv", "empty"]);
     says(open("\n\n", class("y")), &["t.csv", "empty"]);
     says(open("x,y\n", class("y")), &["a header and no row"]);
-    says(open("x,z\n1,2\n", class("y")), &["\"y\"", "x, z"]);
+    says(open("x,z\n1,2\n", class("y")), &["\"y\"", "\"x\", \"z\""]);
     says(open("y\n1\n", class("y")), &["only column"]);
     says(open("x,y\n1,\"2\n3,4\n", class("y")), &["t.csv, line 2", "never closed"]);
     let ragged = read("x,y\n1,2\n3\n", 1);
     assert!(matches!(ragged, Err(DataError::Bad { .. })));
-    says(ragged, &["t.csv, line 3", "1 columns", "has 2"]);
+    says(ragged, &["t.csv, line 3", "1 column,", "has 2"]);
     says(read("x,y\n1,2,3\n", 0), &["line 2", "3 columns"]);
     says(read("x,y\n1,two\n", 0), &["line 2", "column \"y\"", "\"two\""]);
     says(read("x,y\n,2\n", 0), &["line 2", "column \"x\" is empty"]);
@@ -214,15 +214,80 @@ fn characters_are_numbered_in_their_order() {
 }
 
 #[test]
-fn the_classes_of_a_table_are_counted() {
+fn the_classes_of_a_table_are_its_numbers_or_its_words() {
     let (folder, pool) = (Folder::new(), roomy());
-    let classes = |text: &str| {
-        let label = Some(Label::Class(Column::Name("y".into())));
-        Csv::open(folder.file("t.csv", text), CsvLayout { label, ..CsvLayout::default() }, &pool)?.classes(&pool)
+    let classes = |text: &str, mixed| {
+        let mut csv = Csv::open(folder.file("t.csv", text), class("y"), &pool)?;
+        csv.find_classes(mixed, &pool).map(|count| (count, csv.classes().join(" ")))
     };
-    assert_eq!(classes("x,y\n1,0\n2,2\n\n3,1\n").ok(), Some(3));
-    assert_eq!(classes("x,y\n1,0\n2\n3,many\n4,4").ok(), Some(5), "reading says what is wrong with the others");
-    says(classes("x,y\n1,cat\n2,dog\n"), &["t.csv", "column \"y\"", "words, such as \"cat\"", "number the classes"]);
+    let check = |text: &str, count: usize, words: &str| {
+        for mixed in [OnBad::Fail, OnBad::Skip] {
+            let found = classes(text, mixed).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(found, (count, words.to_string()), "{text}");
+        }
+    };
+    check("x,y\n1,0\n2,2\n\n3,1\n", 3, "");
+    check("x,y\n1,dog\n2,cat\n3, \"dog\" \n4,'cat'\n", 3, "'cat' cat dog");
+    check("x,y\n1,b\n2,a\n3\n4,\n5,é", 3, "a b é");
+    check("x,y\n1,0\n2\n3,\n4,4", 5, "");
+    check("x,y\n1,\"a \"\"b\"\", c\"\n2,\"\"\n", 1, "a \"b\", c");
+    let mixed = "x,y\n1,1\n2,0\n3,many\n";
+    says(
+        classes(mixed, OnBad::Fail),
+        &["t.csv", "numbers, such as \"1\" in line 2", "\"many\" in line 4", "all words"],
+    );
+    assert_eq!(classes(mixed, OnBad::Skip).ok(), Some((2, String::new())), "words are fewer");
+    assert_eq!(classes("x,y\n1,0\n2,a\n3,b\n", OnBad::Skip).ok(), Some((2, "a b".into())), "numbers are fewer");
+    says(classes("x,y\n1,\n2\n", OnBad::Skip), &["t.csv", "no row has a label in column \"y\""]);
+    let long = format!("x,y\n1,a\n2,{}\n", "long ".repeat(60));
+    says(classes(&long, OnBad::Fail), &["t.csv, line 3", "column \"y\" is a text of 299 bytes", "no class"]);
+    assert_eq!(classes(&long, OnBad::Skip).ok(), Some((1, "a".into())));
+}
+
+#[test]
+fn a_column_of_many_different_words_is_not_taken_for_classes() {
+    let folder = Folder::new();
+    let find = |words: usize, rows: usize, pool: &BytePool| {
+        let rows: String = (0..rows).map(|i| format!("{i},word {}\n", i % words)).collect();
+        Csv::open(folder.file("t.csv", format!("x,y\n{rows}")), class("y"), pool)?.find_classes(OnBad::Skip, pool)
+    };
+    let pool = roomy();
+    assert_eq!(find(1000, 1000, &pool).ok(), Some(1000));
+    assert_eq!(find(1001, 2002, &pool).ok(), Some(1001));
+    let expected = ["t.csv", "column \"y\" has 1001 different words", "2001 rows", "\"word 1000\"", "data.label"];
+    says(find(1001, 2001, &pool), &expected);
+    assert_eq!(pool.used(), 0, "what was found is given back with the table");
+    // The index of 1000 rows takes 24 KB while it grows, and the longest row and a buffer 64 KB.
+    says(find(900, 1000, &BytePool::new(90_000)), &["host budget", "the classes in", "t.csv"]);
+}
+
+#[test]
+fn a_second_table_is_read_in_the_classes_of_the_first() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+    let open = |text: &str, classes: &[&str]| {
+        let mut csv = Csv::open(folder.file("t.csv", text), class("y"), &pool).expect("it is a CSV");
+        csv.set_classes(&names(classes), &pool).expect("there is room");
+        csv
+    };
+    // Whatever the order, which is not always the sorted one.
+    let source = open("x,y\n1,dog\n2,\"ant\"\n3,dog\n", &["cat", "dog", "ant"]);
+    let labels: Vec<f64> = (0..3).flat_map(|i| values(&source.read(i, &pool).expect("a row"), "y").1).collect();
+    assert_eq!((labels, source.check_classes(1000, &pool).is_ok()), (vec![1., 2., 1.], true));
+    assert_eq!(source.classes(), names(&["cat", "dog", "ant"]));
+    let source = open("x,y\n1,dog\n\n2,cow\n3,1\n4,\n", &["cat", "dog"]);
+    assert!(source.read(0, &pool).is_ok());
+    let unknown = ["t.csv, line 4", "column \"y\" is \"cow\"", "no class of the training set", "there are cat, dog"];
+    says(source.read(1, &pool), &unknown);
+    says(source.check_classes(1000, &pool), &unknown);
+    says(source.read(2, &pool), &["line 5", "\"1\", which is no class"]);
+    says(source.read(3, &pool), &["line 6", "column \"y\" is empty"]);
+    // Where the first has numbers, so has the second.
+    let source = open("x,y\n1,0\n2,cow\n", &[]);
+    says(source.check_classes(1000, &pool), &["t.csv, line 3", "\"cow\", which is not a number"]);
+    let mut source = Csv::open(folder.file("t.csv", b"x,y\n1,cow\n2,\xe9\n"), class("y"), &pool).expect("it is a CSV");
+    assert_eq!(source.find_classes(OnBad::Fail, &pool).ok(), Some(1));
+    says(source.read(1, &pool), &["t.csv, line 3", "not UTF-8", "save the file as UTF-8"]);
 }
 
 #[test]
@@ -274,4 +339,57 @@ fn images_and_masks_are_pairs_by_name() {
     folder.file("images/c.jpg", fixture("grey.jpg"));
     says(SegmentationPairs::open(&folder.0, Masks::Grey, &roomy()), &["c.", "same name"]);
     says(SegmentationPairs::open(folder.0.join("images"), Masks::Grey, &roomy()), &["images", "no such folder"]);
+}
+
+#[test]
+fn a_second_table_has_the_features_of_the_first_by_name() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let open = |text: &str| Csv::open(folder.file("t.csv", text), class("y"), &pool).expect("it is a CSV");
+    let first = open("a,y,b,c\n1,0,2,3\n");
+    let features: Vec<String> = first.feature_columns().map(str::to_string).collect();
+    assert_eq!((&features[..], first.label_column()), (&["a", "b", "c"].map(String::from)[..], Some("y")));
+    let mut second = open("y,c,a,b\n1,30,10,20\n");
+    second.arrange(&features, &pool).expect("it has the same columns");
+    let row = second.read(0, &pool).expect("a row");
+    assert_eq!((values(&row, "x").1, values(&row, "y").1), (vec![10., 20., 30.], vec![1.]));
+    says(open("y,c,a\n1,30,10\n").arrange(&features, &pool), &["t.csv", "no column \"b\"", "add it"]);
+    let other = open("y,c,q,a,b\n1,30,5,10,20\n").arrange(&features, &pool);
+    says(other, &["t.csv", "the training set has no column \"q\"", "\"a\", \"b\", \"c\"", "remove"]);
+}
+
+#[test]
+fn a_column_is_found_by_its_name_first_and_by_its_number_then() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let open = |text: &str, label: &str| Csv::open(folder.file("t.csv", text), class(label), &pool);
+    let label = |text: &str, label: &str| open(text, label).expect("it is a CSV").label_column().map(str::to_string);
+    assert_eq!(label("1,0\n5,6\n", "0").as_deref(), Some("0"), "the second column");
+    assert_eq!(label("a,b\n5,6\n", "1").as_deref(), Some("b"));
+    let many: Vec<String> = (0..12).map(|n| format!("c{n}")).collect();
+    let text = format!("{}\n{}\n", many.join(","), ["1"; 12].join(","));
+    says(open(&text, "y"), &["no column \"y\" for the label", "\"c9\" and 2 others", "data.label"]);
+    says(open("5.1,3.5,0\n4.9,3.0,1\n", "y"), &["data.header = false"]);
+    says(open("a;b;y\n1;2;0\n", "y"), &["separate the cells by commas"]);
+    says(open("a,b,a\n1,2,0\n", "b"), &["two columns are called \"a\"", "rename one"]);
+}
+
+#[test]
+fn labels_are_held_against_the_classes_before_anything_is_read() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let csv = Csv::open(folder.file("t.csv", "x,y\n1,0\n2,3\n"), class("y"), &pool).expect("it is a CSV");
+    assert!(csv.check_classes(4, &pool).is_ok());
+    says(csv.check_classes(3, &pool), &["t.csv, line 3", "column \"y\" is 3", "0..3", "--skip-bad"]);
+    let npy = |shape: &str, descr: &str, bytes: &[u8]| {
+        let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let length = (head.len() as u16).to_le_bytes();
+        [&b"\x93NUMPY\x01\x00"[..], &length, head.as_bytes(), bytes].concat()
+    };
+    let labels: Vec<u8> = (0..5000i64).flat_map(|n| (n % 7).to_le_bytes()).collect();
+    let path = folder.file("y.npy", npy("(5000,)", "<i8", &labels));
+    let arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
+    assert!(arrays.check_classes(7, &pool).is_ok());
+    let mut labels = labels;
+    labels[4999 * 8] = 9;
+    let path = folder.file("y.npy", npy("(5000,)", "<i8", &labels));
+    let arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
+    says(arrays.check_classes(7, &pool), &["y.npy, row 4999", "the label is 9", "0..7"]);
 }

@@ -151,6 +151,6 @@ fn wrong_numbers_are_errors_of_the_loader() {
     check(Dataset::interleave(vec![], 1), "interleave of 0");
     check(Dataset::interleave(vec![numbers(0, 1)], 0), "interleave of 0");
     let beyond = LoadOptions { start: Position { epoch: 1, element: 4 }, ..options() };
-    assert!(Loader::new(&numbers(0, 3), beyond).is_err_and(|e| e.to_string().contains("element 4 of epoch 1")));
+    assert!(Loader::new(&numbers(0, 3), beyond).is_err_and(|e| e.to_string().contains("element 5 of epoch 2")));
     assert!(Loader::new(&numbers(0, 3), LoadOptions { threads: 0, ..options() }).is_err());
 }

@@ -103,7 +103,9 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
     let plan = best?;
     let n = plan.micro_batch;
     let note = match mixer {
-        Some(mixer) if mixer.starts_with("batch_stats") => format!("batch statistics then come from {n} samples"),
+        Some(mixer) if mixer.starts_with("batch_stats") => {
+            format!("batch statistics then come from {n} sample{}", if n == 1 { "" } else { "s" })
+        }
         Some(mixer) => format!("may change the result: {mixer}"),
         None => "only the rounding of the sum differs".into(),
     };

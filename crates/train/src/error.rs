@@ -48,6 +48,11 @@ pub enum TrainError {
     Rate { what: &'static str, number: f32 },
     #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
     UnknownEpoch,
+    #[error(
+        "the loss is {loss} at step {step}, since its batch has numbers that are not finite{place}; mend the data; \
+         {saved}"
+    )]
+    NotFinite { step: u32, loss: f32, place: String, saved: String },
     #[error("the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller --lr")]
     Diverged { step: u32, loss: f32, lr: f32, saved: String },
     #[error(
@@ -55,6 +60,15 @@ pub enum TrainError {
          {saved} with a smaller --lr than {lr}, or begin another run in bf16 (--precision mixed)"
     )]
     Overflow { step: u32, skips: u32, lr: f32, saved: String },
+    /// In the test set, which is looked at when training has got somewhere.
+    #[error("{source}; {saved}")]
+    Test { source: Box<TrainError>, saved: String },
+    /// Of the folder of a run that has saved nothing yet.
+    #[error(
+        "a run cannot begin, for {} cannot be written: {source}; mend that, or give another folder with --out",
+        path.display()
+    )]
+    Begin { path: PathBuf, source: std::io::Error },
     /// Of a run's folder; whatever was saved before is still there.
     #[error(
         "cannot save {}: {source}; what was saved before is untouched: make room or mend it, then resume",

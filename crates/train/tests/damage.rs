@@ -3,10 +3,11 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{cpu, datasets, digits, folder, options, plan, training};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_train::{Flow, Period, Progress, RunDir, Session, TrainError, Which, fit, run_dir};
+use memfit_train::{Datasets, Flow, Period, Progress, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir};
 
 /// A run of two epochs whose best checkpoint is not its last.
 fn finished(name: &str) -> PathBuf {
@@ -61,7 +62,8 @@ fn check(path: &Path, change: impl FnOnce(&mut Vec<u8>), expected: &[&str]) {
 #[test]
 fn every_damage_is_named_with_its_cure() {
     let folder = finished("damage");
-    let best = "best.json (step 5) is intact: resume from it";
+    let best = format!("best.json (step 5) is intact: `memfit train --resume {}/best.json` goes on", folder.display());
+    let best = best.as_str();
     let json = folder.join("last.json");
     check(&json, |b| b.truncate(b.len() / 2), &["it is no checkpoint: EOF", best]);
     check(&json, |b| b.clear(), &["it is not there", best]);
@@ -86,7 +88,12 @@ fn every_damage_is_named_with_its_cure() {
     // Both are gone.
     std::fs::write(folder.join("best.json"), "{}").unwrap();
     check(&json, |b| b.truncate(3), &["it is no checkpoint", "start anew in another folder"]);
-    assert!(RunDir::resume(&folder, Which::Last).is_ok(), "put back, it is as it was");
+    // The last is put back, but without the best a run would end without its weights.
+    let error = RunDir::resume(&folder, Which::Last).unwrap_err().to_string();
+    assert!(error.contains("best.json: it is no checkpoint") && error.contains("move best.json away"), "{error}");
+    std::fs::remove_file(folder.join("best.json")).unwrap();
+    let (_, saved) = RunDir::resume(&folder, Which::Last).unwrap();
+    assert_eq!(saved.checkpoint.progress.best, None, "the next one is the best");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -123,5 +130,30 @@ fn a_run_goes_on_with_as_many_threads_as_it_had() {
         error.contains("bytes of scratch on this device") && error.contains("with as many threads, as it had"),
         "{error}"
     );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn who_looks_while_a_run_saves_always_finds_a_checkpoint() {
+    let folder = finished("damage-looks");
+    let (run, saved) = RunDir::resume(&folder, Which::Last).unwrap();
+    let mut session = Session::resume(cpu(), &saved).unwrap();
+    let done = AtomicBool::new(false);
+    let look = || {
+        while !done.load(Ordering::Relaxed) {
+            // Not an assertion on the way: the others would wait for ever.
+            run_dir::read(&folder, Which::Last)?;
+        }
+        Ok::<(), TrainError>(())
+    };
+    std::thread::scope(|scope| {
+        let looks: Vec<_> = (0..4).map(|_| scope.spawn(look)).collect();
+        let mut options = options(Some(run), saved.checkpoint.progress.clone());
+        options.length = Period::Steps(200);
+        options.save = SaveEvery { steps: Some(1), ..SaveEvery::default() };
+        fit(&mut session, &Datasets { test: None, ..datasets(8) }, &options, &mut |_| Flow::Continue).unwrap();
+        done.store(true, Ordering::Relaxed);
+        looks.into_iter().for_each(|look| look.join().unwrap().expect("there is always one"));
+    });
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -3,13 +3,13 @@
 mod common;
 
 use common::{bits, cpu, datasets, digits, folder, images, options, plan, session, training};
-use memfit_data::{BytePool, Dataset, LoadOptions, Remainder, Tensors};
+use memfit_data::{BytePool, DataError, Dataset, LoadOptions, Remainder, Tensors};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::TensorType;
 use memfit_plan::Plan;
 use memfit_train::{
-    Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, Result, RunDir, Schedule,
-    Session, Task, TrainError, Which, Why, evaluate, fit, run_dir,
+    Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, Result, RunDir, SaveEvery,
+    Schedule, Session, Task, TrainError, Which, Why, evaluate, fit, run_dir,
 };
 use memfit_transform::{Half, Precision, Training};
 
@@ -135,14 +135,14 @@ fn the_best_checkpoint_is_the_best_and_patience_ends() {
 
 // ---- numbers that are none ------------------------------------------------------------------------------------------
 
-/// Batches in order, of which those of these numbers have a pixel that is no number.
+/// Batches in order, of which those of these numbers have a pixel that is too large.
 fn broken(batches: &[usize]) -> Datasets {
+    with_pixel(batches, f32::MAX)
+}
+
+fn with_pixel(batches: &[usize], wrong: f32) -> Datasets {
     let noise = |batch: usize, pixel: usize| {
-        if batches.contains(&batch) && pixel == 5 {
-            f32::INFINITY
-        } else {
-            ((batch * 31 + pixel * 7) % 11) as f32 / 11.0
-        }
+        if batches.contains(&batch) && pixel == 5 { wrong } else { ((batch * 31 + pixel * 7) % 11) as f32 / 11.0 }
     };
     let x: Vec<f32> = (0..64 * 80).map(|i| noise(i / 512, i % 512)).collect();
     let y: Vec<i32> = (0..80).map(|i| i % 10).collect();
@@ -180,6 +180,53 @@ fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_checkpoint_is_named(
     let alone = FitOptions { run: None, ..common::options(None, Progress::default()) };
     let error = fit(&mut common::session(digits(), 8, None, 3), &broken(&[0]), &alone, &mut |_| Flow::Continue);
     assert!(error.unwrap_err().to_string().contains("no checkpoint was kept"));
+}
+
+#[test]
+fn numbers_that_are_not_finite_in_the_data_are_blamed_by_their_place() {
+    for (wrong, precision) in
+        [(f32::NAN, Precision::F32), (f32::INFINITY, Precision::F32), (f32::NAN, Precision::Mixed(Half::F16))]
+    {
+        let plan = plan(digits(), &Training { precision, ..training() }, 8, None);
+        let mut session = Session::new(cpu(), plan, 3).unwrap();
+        let options = FitOptions { length: Period::Epochs(100), ..options(None, Progress::default()) };
+        let batches: &[usize] = if precision == Precision::F32 { &[5] } else { &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9] };
+        let data = Datasets { test: None, ..with_pixel(batches, wrong) };
+        let message = events(&mut session, &data, &options).0.unwrap_err().to_string();
+        let row = if precision == Precision::F32 { "\"x\" of row 40" } else { "\"x\" of row 64" };
+        for part in ["the loss is NaN", "not finite", row, "mend the data", "start again"] {
+            assert!(message.contains(part), "{message:?} does not say {part:?}");
+        }
+        assert!(!message.contains("--lr"), "{message}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_test_set_costs_no_training() {
+    let (name, whole) = (folder("test-set"), folder("test-set-whole"));
+    let torn = Dataset::from_tensors(images(13, 2)).unwrap();
+    let torn = torn.map(|_, _| Err(DataError::bad("a.png", "it is torn"))).batch(5, Remainder::Keep);
+    let run = |folder: &std::path::Path, data: &Datasets, resumed: bool| {
+        let mut session = session(digits(), 8, None, 3);
+        let (run, progress) = match resumed {
+            false => (RunDir::create(folder, session.plan(), &Default::default()).unwrap(), Progress::default()),
+            true => {
+                let (run, saved) = RunDir::resume(folder, Which::Last).unwrap();
+                session = Session::resume(cpu(), &saved).unwrap();
+                (run, saved.checkpoint.progress)
+            }
+        };
+        let options = FitOptions { save: SaveEvery::default(), ..options(Some(run), progress) };
+        fit(&mut session, data, &options, &mut |_| Flow::Continue).map(|_| bits(&session))
+    };
+    let message = run(&name, &Datasets { test: Some(torn), ..datasets(8) }, false).unwrap_err().to_string();
+    let cure = format!("`memfit train --resume {}` then goes on from step 5", name.display());
+    for part in ["a.png: it is torn", "that is in the test set", &cure] {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+    assert_eq!(run_dir::read(&name, Which::Last).unwrap().checkpoint.step, 5);
+    assert_eq!(run(&name, &datasets(8), true).unwrap(), run(&whole, &datasets(8), false).unwrap());
+    [name, whole].into_iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
 }
 
 #[test]

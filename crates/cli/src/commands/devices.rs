@@ -16,7 +16,7 @@ use crate::file;
 use crate::profile::{in_use, measured_file};
 use crate::progress::Progress;
 use crate::run::{check_writable, threads};
-use crate::say::say;
+use crate::say::{count, say};
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
     if args.calibrate { measure(args, as_json) } else { show(as_json) }
@@ -37,7 +37,8 @@ fn show(as_json: bool) -> Result<()> {
         gpus(as_json);
         return Ok(());
     }
-    say!("cpu      {cpu}: {cores} threads, instructions: {} (of {})", sets[0], sets.join(", "));
+    let threads = count(cores, "thread");
+    say!("cpu      {cpu}: {threads}, instructions: {} (of {})", sets[0], sets.join(", "));
     if let (Some(total), Some(available)) = (total, available) {
         say!("memory   {}, of which {} are available", Bytes(total), Bytes(available));
     }
@@ -59,7 +60,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
         None => measured_file().ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?,
     };
     let threads = threads(args.threads)?;
-    let name = format!("cpu, {}, {threads} threads", Isa::detect().name());
+    let name = format!("cpu, {}, {}", Isa::detect().name(), count(threads, "thread"));
     let mut progress = Progress::new("measuring");
     let profile = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
     drop(progress);

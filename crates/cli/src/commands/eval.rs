@@ -7,27 +7,29 @@ use serde_json::json;
 
 use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
-use crate::data;
+use crate::data::{self, Kind};
 use crate::failure::usage;
 use crate::run_dir::{Rows, Trained};
 use crate::same_data;
-use crate::say::say;
+use crate::say::{count, say, some};
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
     let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
     let mut spec = trained.spec.clone();
     if let Some(path) = &args.data {
-        // All of it is for evaluation.
+        // All of it is for evaluation. A run's folder says of what kind its data are.
         spec.data.test = Some(path.clone());
-        spec.data.train = spec.data.train.or(Some(path.clone()));
+        if spec.data.kind.is_none() {
+            spec.data.train = Some(path.clone());
+        }
     }
     let pool = data::pool(&spec);
     let opened = match &args.data {
-        Some(path) => data::open_alone(&spec, path, &trained.classes, &pool)?,
+        Some(path) => data::open_alone(&spec, path, same_data::settled(&args.run_dir)?, &pool)?,
         None => {
             let opened = data::open(&spec, &pool)?;
-            same_data::check_classes(&args.run_dir, &opened.classes)?;
+            same_data::check_settled(&args.run_dir, &opened.settled)?;
             opened
         }
     };
@@ -41,17 +43,22 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
     let judged = evaluate(&mut trained.session, &test, task(&trained.run), options)?;
     let left_out = &judged.left_out;
-    let count = (samples as u64).saturating_sub(left_out.count);
+    let judged_samples = (samples as u64).saturating_sub(left_out.count);
     if json {
         let run_dir = args.run_dir.display().to_string();
         say!(
             "{}",
-            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": count,
-                    "skipped_samples": left_out.count, "batch": batch, "arena_bytes": arena, "scores": scores(&judged.scores) })
+            json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": judged_samples,
+                    "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch,
+                    "arena_bytes": arena, "scores": scores(&judged.scores) })
         );
     } else {
         tell_left_out(left_out, "test");
-        say!("{count} samples, weights of step {}: {}", trained.step, words(&judged.scores, trained.run.model.task()));
+        let scores = words(&judged.scores, trained.run.model.task());
+        say!("{}, weights of step {}: {scores}", count(judged_samples, "sample"), trained.step);
+        if matches!(opened.kind, Kind::Csv | Kind::Images) && !trained.classes.is_empty() {
+            say!("classes: {}", some(&trained.classes));
+        }
     }
     Ok(())
 }

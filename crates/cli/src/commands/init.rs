@@ -1,10 +1,12 @@
 //! `memfit init`: a run file to start from, with every key explained.
 
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use crate::args::InitArgs;
+use crate::data::{Kind, kind_of};
 use crate::failure::{bad_data, usage};
 use crate::say::say;
 use crate::spec::{Purpose, Said, commented};
@@ -12,11 +14,16 @@ use crate::spec::{Purpose, Said, commented};
 pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     let text_of = |value: &str| toml::Value::from(value).to_string();
     let mut set = vec![("train.batch", "32".to_string()), ("train.epochs", "20".to_string())];
-    let model = args.model.as_deref().unwrap_or(if args.data.is_some() { "resnet18" } else { "digits" });
+    let usual = match &args.data {
+        // Data that are not there yet are most likely pictures.
+        Some(path) => kind_of(path).unwrap_or(Kind::Images).usual_model(),
+        None => Kind::Digits.usual_model(),
+    };
+    let model = args.model.as_deref().unwrap_or(usual);
     memfit::Model::from_name(model).map_err(usage)?;
     set.push(("model.name", text_of(model)));
     match &args.data {
-        Some(path) => set.push(("data.train", text_of(&path.to_string_lossy()))),
+        Some(path) => set.push(("data.train", text_of(&from_file(path, &args.file)?.to_string_lossy()))),
         None if model == "digits" => set.push(("data.kind", text_of("digits"))),
         None => {}
     }
@@ -36,4 +43,13 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
         say!("{0} is written: edit it, then `memfit plan {0}` or `memfit train {0}`", path.display());
     }
     Ok(())
+}
+
+/// A path as a run file says it, which is read from where the file lies.
+fn from_file(path: &Path, file: &Path) -> Result<PathBuf> {
+    let beside = file.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+    match beside {
+        true => Ok(path.to_path_buf()),
+        false => std::path::absolute(path).map_err(|e| usage(format!("{}: {e}", path.display()))),
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::failure::NoRoom;
 use crate::file;
 use crate::run::PackRun;
-use crate::say::say;
+use crate::say::{count, say};
 use crate::table::Table;
 
 pub fn pack(run: &PackRun) -> Result<()> {
@@ -112,8 +112,13 @@ fn print(run: &PackRun, table: &Table, live: Live, packing: &Packing, seconds: f
         say!("{event}");
         return;
     }
-    say!("{}, {items} buffers", run.file.display());
-    say!("  max live   {:>10}  {} bytes, first at step {}", Bytes(live.bytes).to_string(), live.bytes, live.step);
+    say!("{}, {}", run.file.display(), count(items, "buffer"));
+    say!(
+        "  max live   {:>10}  {}, first at step {}",
+        Bytes(live.bytes).to_string(),
+        count(live.bytes, "byte"),
+        live.step
+    );
     let grade = if packing.capacity == live.bytes {
         "optimal: no more than live at once".into()
     } else if packing.optimal {
@@ -122,12 +127,12 @@ fn print(run: &PackRun, table: &Table, live: Live, packing: &Packing, seconds: f
         let over = (packing.capacity - live.bytes) as f64 / live.bytes as f64;
         format!("{:.2} % above what lives at once; not proved to be optimal", over * 100.0)
     };
-    say!("  capacity   {:>10}  {} bytes; {grade}", Bytes(packing.capacity).to_string(), packing.capacity);
+    say!("  capacity   {:>10}  {}; {grade}", Bytes(packing.capacity).to_string(), count(packing.capacity, "byte"));
     if let Some(asked) = run.capacity {
         say!(
-            "  asked for  {:>10}  {} bytes, {} of them free",
+            "  asked for  {:>10}  {}, {} of them free",
             Bytes(asked).to_string(),
-            asked,
+            count(asked, "byte"),
             asked - packing.capacity
         );
     }
@@ -140,8 +145,7 @@ fn print(run: &PackRun, table: &Table, live: Live, packing: &Packing, seconds: f
 /// Bytes to the last one, and as people read them.
 fn exact(bytes: u64) -> String {
     match bytes {
-        1 => "1 byte".to_string(),
-        0..1024 => format!("{bytes} bytes"),
+        0..1024 => count(bytes, "byte"),
         _ => format!("{bytes} bytes ({})", Bytes(bytes)),
     }
 }

@@ -15,7 +15,7 @@ use crate::file;
 use crate::planning::{self, Planned};
 use crate::progress::Progress;
 use crate::run::{PlanRun, Run, Wanted};
-use crate::say::say;
+use crate::say::{count, say};
 use crate::show::svg::{Picture, svg};
 use crate::show::{brief, columns, diff, event, frontier, summary};
 
@@ -106,7 +106,11 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
         say!("  batch {:>7}  {needed:>10}  {}", t.batch, if t.fits { "fits" } else { "does not fit" });
     }
     let more = if batch == LIMIT { "; larger ones were not tried" } else { "" };
-    say!("the largest batch in {} is {batch}{more}; {} were planned in {ms:.0} ms", Bytes(budget), tried.len());
+    say!(
+        "the largest batch in {} is {batch}{more}; planned {} in {ms:.0} ms",
+        Bytes(budget),
+        count(tried.len(), "batch")
+    );
     say!("");
     page(&run, &planned);
     Ok(())

@@ -1,8 +1,10 @@
 //! `memfit predict`: the class of each image, and how sure the model is.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use memfit::data::sources::ImageFiles;
-use memfit::data::{LoadOptions, Loader, OnBad};
+use memfit::data::{Bad, BytePool, DataError, Example, LoadOptions, Loader, OnBad};
 use memfit::nn::zoo::Task;
 use memfit::train::views;
 use serde_json::json;
@@ -11,7 +13,7 @@ use crate::args::PredictArgs;
 use crate::data;
 use crate::failure::{bad_data, usage};
 use crate::run_dir::{Rows, Trained};
-use crate::say::say;
+use crate::say::{count, say};
 
 /// At a time; more would only take more memory.
 const BATCH: usize = 8;
@@ -22,41 +24,99 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
     }
     let rows = Rows::AtMost(BATCH.min(args.files.len().max(1)));
     let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
-    let batch = trained.session.plan().batch;
     if trained.run.model.task() != Task::Classes {
         return Err(usage(format!("{} does not tell classes of images", trained.run.name)));
     }
     let pool = data::pool(&trained.spec);
-    let files = ImageFiles::list(&args.files, &pool)?.channels(trained.channels()?).encoded();
-    let names: Vec<String> = args.files.iter().map(|f| f.display().to_string()).collect();
-    let data = data::images_alone(files, &trained.run, &trained.spec.data, batch)?;
-    let options = LoadOptions { threads: trained.run.threads, bad: OnBad::Fail, ..LoadOptions::new(pool) };
+    let (bad, files, mut left_out) = match args.skip_bad {
+        false => (OnBad::Fail, args.files.clone(), Vec::new()),
+        true => there(&args.files, &pool).map(|(files, left_out)| (OnBad::Skip, files, left_out))?,
+    };
+    let images = ImageFiles::list(&files, &pool)?.channels(trained.channels()?).encoded();
+    let data = data::images_alone(images, &trained.run, &trained.spec.data, trained.session.plan().batch)?;
+    let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
     let mut loader = Loader::new(&data, options)?;
-    let classes = trained.run.model.classes();
     let mut room = vec![0u8; trained.session.eval_bytes("logits")?];
-    let mut next = 0;
+    let mut predicted = 0;
     while let Some(batch) = loader.next()? {
-        let mut rows = Vec::new();
-        trained.session.eval(&views(&batch), "logits", &mut room, |_, bytes| {
-            let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            rows.extend(numbers.chunks(classes).map(best));
-            Ok(())
-        })?;
-        for (class, probability) in rows {
-            let file = names.get(next).ok_or_else(|| bad_data("there are more images than files"))?;
-            next += 1;
-            let name = trained.class(class);
-            if json {
-                say!(
-                    "{}",
-                    json!({ "event": "prediction", "file": file, "class": name, "index": class, "probability": probability })
-                );
-            } else {
-                say!("{file}  {name}  {:.2} %", probability * 100.0);
-            }
+        for prediction in predictions(&mut trained, &batch, &mut room)? {
+            let file = files.get(prediction.row).ok_or_else(|| bad_data("there are more images than files"))?;
+            predicted += 1;
+            prediction.tell(&file.display().to_string(), &trained, json);
         }
     }
+    left_out.extend_from_slice(&loader.skipped().first);
+    if args.skip_bad {
+        // A file may be named twice: what was not predicted was left out.
+        tell_left_out(predicted, args.files.len() - predicted, &left_out, json);
+    }
     Ok(())
+}
+
+/// What is there to be read, and what is not. Without one file there is nothing to do.
+fn there(files: &[PathBuf], pool: &BytePool) -> Result<(Vec<PathBuf>, Vec<Bad>)> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for file in files {
+        match ImageFiles::list(std::slice::from_ref(file), pool) {
+            Ok(_) => found.push(file.clone()),
+            Err(DataError::Source { place, problem }) => missing.push(Bad { place, problem }),
+            Err(DataError::Io { path, source }) => {
+                missing.push(Bad { place: path.display().to_string(), problem: source.to_string() });
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    match (&found[..], missing.first()) {
+        ([], Some(Bad { place, problem })) => {
+            Err(bad_data(format!("not one of the files can be read; the first is {place}: {problem}")))
+        }
+        (_, _) => Ok((found, missing)),
+    }
+}
+
+/// What a model says of one image.
+struct Prediction {
+    /// Among the files.
+    row: usize,
+    class: usize,
+    probability: f64,
+}
+
+impl Prediction {
+    fn tell(&self, file: &str, trained: &Trained, json: bool) {
+        let (name, &Prediction { class, probability, .. }) = (trained.class(self.class), self);
+        if json {
+            say!(
+                "{}",
+                json!({ "event": "prediction", "file": file, "class": name, "index": class, "probability": probability })
+            );
+        } else {
+            say!("{file}  {name}  {:.2} %", probability * 100.0);
+        }
+    }
+}
+
+fn predictions(trained: &mut Trained, batch: &Example, room: &mut [u8]) -> Result<Vec<Prediction>> {
+    let classes = trained.run.model.classes();
+    let mut told = Vec::new();
+    let inputs: Vec<_> = views(batch).into_iter().filter(|(name, _)| *name != data::ROW).collect();
+    trained.session.eval(&inputs, "logits", room, |_, bytes| {
+        let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        told.extend(numbers.chunks(classes).map(best));
+        Ok(())
+    })?;
+    let rows = batch.get(data::ROW)?.bytes().as_chunks().0.iter().map(|b| i32::from_le_bytes(*b) as usize);
+    Ok(rows.zip(told).map(|(row, (class, probability))| Prediction { row, class, probability }).collect())
+}
+
+fn tell_left_out(predicted: usize, left_out: usize, first: &[Bad], json: bool) {
+    if json {
+        let first: Vec<_> = first.iter().map(|bad| json!({ "file": bad.place, "problem": bad.problem })).collect();
+        say!("{}", json!({ "event": "done", "predicted": predicted, "skipped_files": left_out, "skipped": first }));
+    } else if left_out > 0 {
+        say!("left out {} that could not be read:", count(left_out, "file"));
+        first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
+    }
 }
 
 /// The most likely class and its probability.

@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use memfit::data::{OnBad, Skipped};
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::bytes::Bytes;
+use memfit::plan::save::Labels;
 use memfit::train::run_dir::{RunDir, WEIGHTS, Which};
 use memfit::train::{
-    Decay, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Scores,
-    Task, Why, fit,
+    Checkpoint, Decay, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery,
+    Schedule, Scores, Task, Why, fit,
 };
 use memfit::{CpuExecutor, Session};
 use serde_json::{Value, json};
@@ -20,27 +21,27 @@ use crate::data;
 use crate::failure::{Interrupted, usage};
 use crate::planning::{self, Planned};
 use crate::resident;
-use crate::run::{Run, TrainRun};
+use crate::run::{Resume, Run, TrainRun};
 use crate::run_dir;
 use crate::same_data;
-use crate::say::say;
+use crate::say::{count, say};
 use crate::signals::Signals;
 use crate::weights;
 
 pub fn train(run: &mut TrainRun) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
-    if let Some(folder) = &run.resume {
+    if let Some(Resume { folder, .. }) = &run.resume {
         same_data::check(folder, &run.opened, run.run.json)?;
     }
     check(run)?;
     let executor = CpuExecutor::new(run.run.threads)?;
-    if run.below_free_tools {
-        run.run.request.budget = Some(planning::budget_below_free_tools(&run.run, &executor)?);
+    if run.budget_untold {
+        run.run.request.budget = Some(planning::budget_to_plan_for(&run.run, &executor)?);
     }
     let run = &*run;
     let mut start = match &run.resume {
-        Some(folder) => resume(run, executor, folder)?,
+        Some(from) => resume(run, executor, from)?,
         None => begin(run, executor)?,
     };
     let session = &mut start.session;
@@ -65,7 +66,7 @@ pub fn train(run: &mut TrainRun) -> Result<()> {
     let step = run_dir::export(&folder, session, &weights)?;
     let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
     let (arena, peak_host) = (session.plan().arena_bytes(), run.pool.high_water());
-    let end = End { run, folder: &folder, outcome: &outcome, best, arena, peak_host };
+    let end = End { run, folder: &folder, outcome: &outcome, first, best, arena, peak_host };
     end.tell(started);
     Ok(())
 }
@@ -116,9 +117,8 @@ fn begin(run: &TrainRun, executor: CpuExecutor) -> Result<Start> {
         None => run_dir::free(&run.run.name)?,
     };
     let plan = planned.plan;
-    let text = run_dir::text(&run.said, &run.run)?;
-    let create = if run_dir::is_of(&folder, &text) { RunDir::create_again } else { RunDir::create };
-    let run_dir = create(&folder, &plan, &labels)?;
+    let text = run_dir::text(&run.said, &run.run, run.opened.kind)?;
+    let run_dir = RunDir::create_again(&folder, &plan, &labels)?;
     run_dir::describe(&folder, &text, &run.opened)?;
     resident::give_back();
     let mut session = Session::new(executor, plan, run.run.seed)?;
@@ -128,8 +128,10 @@ fn begin(run: &TrainRun, executor: CpuExecutor) -> Result<Start> {
     Ok(Start { session, run_dir, folder, progress: Progress::default() })
 }
 
-fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start> {
-    let (run_dir, saved) = RunDir::resume(folder, Which::Last)?;
+fn resume(run: &TrainRun, executor: CpuExecutor, Resume { folder, which }: &Resume) -> Result<Start> {
+    let (run_dir, saved) = RunDir::resume(folder, *which)?;
+    let finished = check_length(run, &saved.checkpoint)?;
+    check_threads(run, &saved.plan.labels)?;
     let labels = planning::labels(&run.run, &executor, saved.plan.plan.micro_batch)?;
     planning::check_labels(&run.run, &saved.plan, &labels, &folder.display().to_string())?;
     let session = Session::resume(executor, &saved)?;
@@ -137,9 +139,39 @@ fn resume(run: &TrainRun, executor: CpuExecutor, folder: &Path) -> Result<Start>
     let planned = Planned::of_file(session.plan().clone(), folder.display().to_string());
     print(run, &planned);
     if !run.run.json {
-        say!("  resumed at step {}, epoch {}", session.steps(), saved.checkpoint.progress.epoch + 1);
+        match finished {
+            false => say!("  resumed at step {}, epoch {}", session.steps(), saved.checkpoint.progress.epoch + 1),
+            true => say!("  at its end, step {}: give more --epochs or --steps to go on", session.steps()),
+        }
     }
     Ok(Start { session, run_dir, folder: folder.into(), progress: saved.checkpoint.progress })
+}
+
+/// Whether nothing is left to do. Less than was done cannot be.
+fn check_length(run: &TrainRun, checkpoint: &Checkpoint) -> Result<bool> {
+    let (option, wanted, unit, done) = match length(run) {
+        Period::Steps(n) => ("--steps", u64::from(n), "step", u64::from(checkpoint.step)),
+        Period::Epochs(n) => ("--epochs", u64::from(n), "epoch", checkpoint.progress.epoch),
+    };
+    match wanted < done {
+        false => Ok(wanted == done),
+        true => Err(usage(format!(
+            "{option} {wanted} is less than the {} that the run has made; give more to go on, or leave it out",
+            count(done, unit)
+        ))),
+    }
+}
+
+/// A run goes on with its own plan, which is made for a number of threads.
+fn check_threads(run: &TrainRun, labels: &Labels) -> Result<()> {
+    let (ours, theirs) = (run.run.threads.to_string(), labels.get("threads"));
+    match theirs.filter(|theirs| **theirs != ours) {
+        None => Ok(()),
+        Some(theirs) => Err(usage(format!(
+            "--threads {ours}: the run goes on with its own plan, which is made for {theirs}; leave out --threads \
+             (the result is the same for every number of them)"
+        ))),
+    }
 }
 
 fn print(run: &TrainRun, planned: &Planned) {
@@ -155,20 +187,39 @@ fn check(run: &TrainRun) -> Result<()> {
     let opened = &run.opened;
     let (batch, samples) = (run.run.request.batch, opened.train.len());
     if batch > samples {
-        return Err(usage(format!("--batch {batch} is larger than the {samples} samples of the training set")));
+        return Err(usage(format!(
+            "--batch {batch} is larger than the training set, which has {}",
+            count(samples, "sample")
+        )));
     }
     if let Some(classes) =
         opened.facts.classes.filter(|n| run.run.model.task() == ModelTask::Classes && *n > run.run.model.classes())
     {
         let has = run.run.model.classes();
         return Err(usage(format!(
-            "the data have {classes} classes, but the model is to have {has}; leave out --classes"
+            "the data have {}, but the model is to have {has}; leave out --classes",
+            count(classes, "class")
         )));
     }
     if let Some(path) = run.spec.model.weights.as_ref().filter(|_| run.resume.is_none()) {
         weights::check(path, &run.run)?;
     }
+    if run.spec.data.skip_bad != Some(true) && run.run.model.task() == ModelTask::Classes {
+        check_test_labels(run)?;
+    }
+    // It describes, and does nothing yet.
+    data::datasets(opened, &run.run, &run.spec, run.run.request.batch)?;
     metric(run).map(|_| ())
+}
+
+/// A class that the model does not have would only show when the first epoch is over.
+fn check_test_labels(run: &TrainRun) -> Result<()> {
+    // What was held out of the training set was counted with it.
+    let counted = run.spec.data.test.is_none() && run.opened.facts.classes.is_some();
+    match run.opened.test.as_ref().filter(|_| !counted) {
+        Some(test) => Ok(test.check_classes(run.run.model.classes(), &run.pool)?),
+        None => Ok(()),
+    }
 }
 
 fn length(run: &TrainRun) -> Period {
@@ -331,6 +382,8 @@ struct End<'a> {
     run: &'a TrainRun,
     folder: &'a Path,
     outcome: &'a Outcome,
+    /// The step at which this process began.
+    first: u32,
     best: Option<Best>,
     arena: u64,
     peak_host: u64,
@@ -340,6 +393,7 @@ impl End<'_> {
     fn tell(&self, started: Instant) {
         let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = self.outcome;
         let seconds = started.elapsed().as_secs_f64();
+        let made = steps.saturating_sub(self.first);
         let judged = evaluation.as_ref().map(|e| &e.scores);
         let run_dir = self.folder.display().to_string();
         if self.run.run.json {
@@ -348,7 +402,8 @@ impl End<'_> {
             let is_classes = self.run.run.model.task() == ModelTask::Classes;
             say!(
                 "{}",
-                json!({ "event": "done", "steps": steps, "seconds": seconds, "early_stop": *why == Why::NoBetter,
+                json!({ "event": "done", "steps": steps, "steps_made": made, "seconds": seconds,
+                        "early_stop": *why == Why::NoBetter,
                         "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
                         "best": best, "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
@@ -357,13 +412,17 @@ impl End<'_> {
             return;
         }
         if *why == Why::NoBetter {
-            say!("stopped early: nothing better for {} evaluations", self.run.spec.train.patience.unwrap_or(0));
+            say!(
+                "stopped early: nothing better for {}",
+                count(self.run.spec.train.patience.unwrap_or(0), "evaluation")
+            );
         }
         tell_left_out(left_out, "training");
         tell_left_out(test_left_out, "test");
         let result = judged.map_or(String::new(), |s| format!(": {}", words(s, self.run.run.model.task())));
         let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
-        say!("{steps} steps in {seconds:.1} s{result}");
+        let in_all = if made == *steps { String::new() } else { format!(", {steps} in all") };
+        say!("{} in {seconds:.1} s{in_all}{result}", count(made, "step"));
         if let Some(best) = &self.best {
             say!("best: {} at step {}, in {WEIGHTS}", best.words(), best.step);
         }
@@ -374,7 +433,7 @@ impl End<'_> {
 
 pub fn tell_left_out(left_out: &Skipped, set: &str) {
     if left_out.count > 0 {
-        say!("{} samples of the {set} set could not be read and were left out:", left_out.count);
+        say!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
         left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
     }
 }

@@ -7,19 +7,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use memfit::Model;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
     Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
     TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
-use memfit::data::{BytePool, DataError, Source};
+use memfit::data::{BytePool, DataError, OnBad, Source};
+use memfit::nn::zoo::Task;
+use serde::{Deserialize, Serialize};
 
 use crate::digits;
 use crate::failure::usage;
 use crate::run::Facts;
+use crate::say::count;
 use crate::spec::{DataSpec, Spec};
 
-pub use pipeline::{datasets, images_alone, test_set};
+pub use pipeline::{ROW, datasets, images_alone, test_set};
 
 /// For everything that the pipeline holds, where nothing was said.
 const HOST_BUDGET: u64 = 512 << 20;
@@ -55,6 +59,51 @@ impl Kind {
             Kind::Text => "text",
         }
     }
+
+    /// A model that reads such data.
+    pub const fn usual_model(self) -> &'static str {
+        match self {
+            Kind::Digits => "digits",
+            Kind::Images | Kind::TfRecord => "resnet18",
+            Kind::Masks => "unet",
+            Kind::Csv | Kind::Npz => "mlp",
+            Kind::Tokens | Kind::Text => "gpt",
+        }
+    }
+
+    /// What a model of such data does; arrays may be anything.
+    const fn task(self) -> Option<Task> {
+        match self {
+            Kind::Digits | Kind::Images | Kind::Csv | Kind::TfRecord => Some(Task::Classes),
+            Kind::Masks => Some(Task::Masks),
+            Kind::Tokens | Kind::Text => Some(Task::Tokens),
+            Kind::Npz => None,
+        }
+    }
+}
+
+/// Refuses a model that does something else than the data are for, before anything is planned or made.
+fn check_model(kind: Kind, spec: &Spec) -> Result<()> {
+    let name = spec.model.name.as_deref().unwrap_or("digits");
+    let does = Model::from_name(name).map_err(usage)?.task();
+    let what = |task: Task| match task {
+        Task::Classes => "tells classes",
+        Task::Masks => "draws masks",
+        Task::Tokens => "goes on with a text",
+    };
+    let (data, usual) = (kind.name(), kind.usual_model());
+    match kind.task() {
+        Some(task) if task != does => Err(usage(format!(
+            "{name} {}, but these data are {data}, for a model that {}; give --model {usual}, for one, or other data",
+            what(does),
+            what(task)
+        ))),
+        Some(Task::Masks) if spec.model.classes.is_some_and(|classes| classes != 1) => {
+            let said = spec.model.classes.unwrap_or(1);
+            Err(usage(format!("grey masks are of 1 class, but the model is to have {said}; leave out --classes")))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Sources that are open, and what is known of them.
@@ -63,8 +112,24 @@ pub struct Opened {
     pub train: Arc<dyn Source>,
     pub test: Option<Arc<dyn Source>>,
     pub facts: Facts,
+    /// What holds for its test set too, and for what the model is judged by later.
+    pub settled: Settled,
+}
+
+/// What the training set settles for all other data of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settled {
     /// What the classes are called, where they have names.
     pub classes: Vec<String>,
+    /// Of a table that names them.
+    pub columns: Option<Columns>,
+}
+
+/// The columns of a table, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Columns {
+    pub label: String,
+    pub features: Vec<String>,
 }
 
 /// What the data says about the model; nothing where no data was named.
@@ -82,6 +147,7 @@ pub fn pool(spec: &Spec) -> BytePool {
 
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
     let kind = kind(spec)?;
+    check_model(kind, spec)?;
     if kind == Kind::Digits {
         let DataSpec { train, test, hold_out, .. } = &spec.data;
         let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
@@ -95,10 +161,10 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
         let kind = kind.name();
         return Err(usage(format!("data.kind is {kind}, but data.train does not say where it is")));
     };
-    let (source, facts, classes) = source(kind, path, spec, &[], pool)?;
+    let (source, facts, settled) = source(kind, path, spec, None, pool)?;
     let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
         Some(path) => {
-            let (test, of_test, _) = self::source(kind, path, spec, &classes, pool)?;
+            let (test, of_test, _) = self::source(kind, path, spec, Some(&settled), pool)?;
             same_facts(&facts, &of_test, path)?;
             (source, Some(test))
         }
@@ -111,16 +177,16 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
             }
         },
     };
-    Ok(Opened { kind, train, test, facts, classes })
+    Ok(Opened { kind, train, test, facts, settled })
 }
 
-/// Other data of the kind of a run, all of it for evaluation. Classes are those of the run.
-pub fn open_alone(spec: &Spec, path: &Path, classes: &[String], pool: &BytePool) -> Result<Opened> {
+/// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
+pub fn open_alone(spec: &Spec, path: &Path, settled: Settled, pool: &BytePool) -> Result<Opened> {
     let kind = kind(spec)?;
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let spec = Spec { data: DataSpec { skip_bad: Some(true), ..spec.data.clone() }, ..spec.clone() };
-    let (source, facts, _) = source(kind, path, &spec, classes, pool)?;
-    Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, classes: classes.to_vec() })
+    let (source, facts, _) = source(kind, path, &spec, Some(&settled), pool)?;
+    Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, settled })
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.
@@ -162,6 +228,11 @@ fn kind(spec: &Spec) -> Result<Kind> {
             ))),
         };
     };
+    kind_of(path)
+}
+
+/// As the path looks.
+pub fn kind_of(path: &Path) -> Result<Kind> {
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
     Ok(match () {
@@ -178,29 +249,31 @@ fn kind(spec: &Spec) -> Result<Kind> {
 }
 
 fn too_few(path: &Path, share: f32, rows: usize) -> anyhow::Error {
-    let (held, s) = (f64::from(share) * rows as f64 >= 1.0, if rows == 1 { "" } else { "s" });
+    let (held, rows) = (f64::from(share) * rows as f64 >= 1.0, count(rows, "sample"));
     let left = if held { "nothing is left to train on" } else { "not one would be held out" };
     let cure = "give more data, a test set (data.test), or data.hold_out = 0";
-    bad_path(path, &format!("of its {rows} sample{s} a share of {share} is to be held out, and {left}; {cure}"))
+    bad_path(path, &format!("of its {rows} a share of {share} is to be held out, and {left}; {cure}"))
 }
 
 fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
     DataError::source(path.display(), problem).into()
 }
 
-type Known = (Arc<dyn Source>, Facts, Vec<String>);
+type Known = (Arc<dyn Source>, Facts, Settled);
 
-/// Opens a source, and asks it what it knows. If others have settled which classes or characters there are, those are
-/// its own.
-fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &BytePool) -> Result<Known> {
+/// Opens a source, and asks it what it knows. If others have settled which classes, characters or columns there are,
+/// those are its own.
+fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&Settled>, pool: &BytePool) -> Result<Known> {
     let mut facts = Facts::default();
+    let mut columns = None;
     let mut classes = Vec::new();
+    let known: &[String] = settled.map_or(&[], |settled| &settled.classes);
     let source: Arc<dyn Source> = match kind {
         Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
         Kind::Images => {
-            let folder = match settled {
+            let folder = match known {
                 [] => ImageFolder::open(path, pool)?,
-                settled => ImageFolder::open_with(path, settled, pool)?,
+                known => ImageFolder::open_with(path, known, pool)?,
             };
             let folder = folder.encoded();
             classes = folder.classes().to_vec();
@@ -212,11 +285,12 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
             Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(spec)))
         }
         Kind::Csv => {
-            let csv = Csv::open(path, layout(path, &spec.data), pool)?;
-            facts.sample = Some(vec![csv.columns().len() - 1]);
-            if spec.model.classes.is_none() {
-                facts.classes = Some(csv.classes(pool)?);
-            }
+            let csv = table(path, spec, settled, &mut facts, pool)?;
+            classes = csv.classes().to_vec();
+            columns = spec.data.header.unwrap_or(true).then(|| Columns {
+                label: csv.label_column().unwrap_or_default().to_string(),
+                features: csv.feature_columns().map(str::to_string).collect(),
+            });
             Arc::new(csv)
         }
         Kind::Npz => {
@@ -237,7 +311,7 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
         }
         Kind::Text => {
             let windows = Windows::of(sequence(spec));
-            let alphabet: Vec<char> = settled.iter().filter_map(|name| name.chars().next()).collect();
+            let alphabet: Vec<char> = known.iter().filter_map(|name| name.chars().next()).collect();
             let text = match &alphabet[..] {
                 [] => Tokens::characters(path, windows, pool)?,
                 alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
@@ -251,7 +325,28 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: &[String], pool: &ByteP
             Arc::new(text)
         }
     };
-    Ok((source, facts, classes))
+    Ok((source, facts, Settled { classes, columns }))
+}
+
+/// A table, with the classes and columns of the training set where those are known.
+fn table(path: &Path, spec: &Spec, settled: Option<&Settled>, facts: &mut Facts, pool: &BytePool) -> Result<Csv> {
+    let columns = settled.and_then(|settled| settled.columns.as_ref());
+    let mut csv = Csv::open(path, layout(path, &spec.data, columns), pool)?;
+    facts.sample = Some(vec![csv.columns().len() - 1]);
+    if let Some(columns) = columns {
+        csv.arrange(&columns.features, pool)?;
+    }
+    match settled {
+        Some(settled) => csv.set_classes(&settled.classes, pool)?,
+        None => {
+            let bad = if spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
+            let count = csv.find_classes(bad, pool)?;
+            // Numbers may well be fewer than the classes that were said.
+            let said = spec.model.classes.is_some() && csv.classes().is_empty();
+            facts.classes = (!said).then_some(count);
+        }
+    }
+    Ok(csv)
 }
 
 /// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
@@ -283,11 +378,12 @@ fn channels(spec: &Spec) -> Channels {
     if one { Channels::Grey } else { Channels::Rgb }
 }
 
-fn layout(path: &Path, spec: &DataSpec) -> CsvLayout {
+/// The label is where it was said to be; of other tables of the run, in the column of the same name.
+fn layout(path: &Path, spec: &DataSpec, columns: Option<&Columns>) -> CsvLayout {
     let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
     let header = spec.header.unwrap_or(true);
-    let column = match spec.label.as_deref() {
-        Some(name) => name.parse().map_or(Column::Name(name.to_string()), Column::Number),
+    let column = match columns.map(|columns| &columns.label).or(spec.label.as_ref()) {
+        Some(name) => Column::Name(name.clone()),
         None if header => Column::Name("label".to_string()),
         None => Column::Number(0),
     };

@@ -14,6 +14,7 @@ use memfit::train::Datasets;
 use super::{Kind, Opened, channels, sequence};
 use crate::failure::usage;
 use crate::run::Run;
+use crate::say::count;
 use crate::spec::{DataSpec, Spec};
 
 /// Batches for training, and for evaluation in the plan's micro-batches.
@@ -42,11 +43,16 @@ pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &Run, spec: &DataSpec
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
 
+/// Which row of its source a sample is, as a field of [`images_alone`]: some may be left out.
+pub const ROW: &str = "row";
+
 /// Batches of images without labels, as evaluation sees them. The model reads a label that means nothing.
 pub fn images_alone(source: impl Source + 'static, run: &Run, spec: &DataSpec, batch: usize) -> Result<Dataset> {
     let samples = Dataset::from_source(source).map(|example, context| {
         let label = Tensor::zeros(TensorType::i32([]), context.pool)?;
-        Ok(example.with("y", label))
+        let row = (context.element() as i32).to_le_bytes();
+        let row = Tensor::from_bytes(TensorType::i32([]), &row, context.pool)?;
+        Ok(example.with("y", label).with(ROW, row))
     });
     let steps = Steps::new(Kind::Images, run, spec)?;
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
@@ -58,7 +64,9 @@ fn source_key(kind: Kind, spec: &Spec) -> u64 {
     let of_model = match kind {
         Kind::Tokens | Kind::Text => format!("{}", sequence(spec)),
         Kind::Masks => format!("{:?}", channels(spec)),
-        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz | Kind::TfRecord => String::new(),
+        // What a record is read as depends on what reads it.
+        Kind::TfRecord => format!("{:?}", super::features(spec)),
+        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
     };
     name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
 }
@@ -160,8 +168,8 @@ impl Steps {
         let (mean, std) = (all(&spec.mean, 0.0), all(&spec.std, 1.0));
         if mean.len() != channels.count() || std.len() != channels.count() {
             return Err(usage(format!(
-                "data.mean and data.std need {} numbers, one for each channel",
-                channels.count()
+                "data.mean and data.std need {}, one for each channel",
+                count(channels.count(), "number")
             )));
         }
         self.normalise = Some(Normalise::new(&mean, &std)?);
@@ -318,6 +326,18 @@ mod tests {
         ] {
             assert_eq!(same_numbers(given, wanted), same, "{given:?} {wanted:?}");
         }
+    }
+
+    #[test]
+    fn records_that_are_read_as_something_else_are_other_data() {
+        let of = |name: &str, input: Option<Vec<usize>>| {
+            let mut spec = Spec::default();
+            (spec.model.name, spec.model.input) = (Some(name.into()), input);
+            source_key(Kind::TfRecord, &spec)
+        };
+        assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
+        assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));
+        assert_ne!(of("mlp", Some(vec![8])), of("mlp", Some(vec![9])));
     }
 
     #[test]

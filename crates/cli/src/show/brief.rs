@@ -6,7 +6,7 @@ use memfit::{Phase, Plan};
 
 use crate::planning::Planned;
 use crate::run::Run;
-use crate::say::say;
+use crate::say::{count, say};
 
 pub fn print(run: &Run, planned: &Planned) {
     let plan = &planned.plan;
@@ -30,11 +30,7 @@ pub fn print(run: &Run, planned: &Planned) {
     );
     if let Some(frozen) = planned.frozen {
         let saved = Bytes(frozen.saved_bytes);
-        say!(
-            "  frozen     {:>10}  saved by {} that are not trained",
-            saved.to_string(),
-            count(frozen.parameters, "parameter")
-        );
+        say!("  frozen     {:>10}  saved by not training {}", saved.to_string(), count(frozen.parameters, "parameter"));
     }
     let made = match planned.planning_ms {
         Some(ms) => format!("planned in {ms:.0} ms"),
@@ -46,15 +42,10 @@ pub fn print(run: &Run, planned: &Planned) {
         String::new()
     };
     say!(
-        "  predicted  {:>7.1} ms  a step of {} kernels{again}; {made}",
+        "  predicted  {:>7.1} ms  a step of {}{again}; {made}",
         plan.predicted_step_seconds * 1e3,
-        kernels(plan)
+        count(kernels(plan), "kernel")
     );
-}
-
-/// "1 op", "2 ops".
-pub fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Of all programs that a step runs.
@@ -71,5 +62,6 @@ pub fn head(run: &Run, plan: &Plan) -> String {
         _ => format!(" in micro-batches of {}", plan.micro_batch),
     };
     let precision = run.training.precision.name();
-    format!("{}, batch {}{micro}, {precision}, cpu with {} threads; {budget}", run.name, plan.batch, run.threads)
+    let threads = count(run.threads, "thread");
+    format!("{}, batch {}{micro}, {precision}, cpu with {threads}; {budget}", run.name, plan.batch)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::commands::devices::describe;
 use crate::run::Run;
-use crate::say::say;
+use crate::say::{count, say};
 
 /// Lines that a person reads.
 const LINES: usize = 24;
@@ -30,7 +30,7 @@ pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
 pub fn print(run: &Run, survey: &Survey, planning_ms: f64) {
     let points = survey.frontier();
     let precision = run.training.precision.name();
-    say!("{}, batch {}, {precision}, cpu with {} threads", run.name, run.request.batch, run.threads);
+    say!("{}, batch {}, {precision}, cpu with {}", run.name, run.request.batch, count(run.threads, "thread"));
     say!("");
     say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "made again");
     let fastest = points.first().map_or(1.0, |p| p.seconds);
@@ -54,7 +54,7 @@ pub fn print(run: &Run, survey: &Survey, planning_ms: f64) {
         say!("  none of them fits the budget; leave out --frontier to see what would");
     }
     let left = if left > 0 { format!(", {left} of them left out here (--json has all)") } else { String::new() };
-    say!("  {} plans{left}; planned in {planning_ms:.0} ms", points.len());
+    say!("  {}{left}; planned in {planning_ms:.0} ms", count(points.len(), "plan"));
 }
 
 /// So many points as can be read, spread evenly over the bytes; the first, the last and the wanted one always.

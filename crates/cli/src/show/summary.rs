@@ -7,8 +7,8 @@ use memfit::plan::report::classes_at_peak;
 
 use crate::planning::Planned;
 use crate::run::Run;
-use crate::say::say;
-use crate::show::brief::{count, head, kernels};
+use crate::say::{count, say};
+use crate::show::brief::{head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
 
@@ -27,7 +27,7 @@ pub fn print(run: &Run, planned: &Planned, columns: usize) {
     let lines = chart(plan, run.request.budget, columns);
     if !lines.is_empty() {
         say!("");
-        say!("  live bytes over the {} kernels of a step; ░ is the state", kernels(plan));
+        say!("  live bytes over the {} of a step; ░ is the state", count(kernels(plan), "kernel"));
         lines.iter().for_each(|line| say!("{line}"));
     }
 }
@@ -88,17 +88,18 @@ fn costs(run: &Run, planned: &Planned) {
     line("tools", &tools(plan));
     if let Some(frozen) = planned.frozen {
         let saved = Bytes(frozen.saved_bytes);
-        line("frozen", &format!("{} that are not trained save {saved}", count(frozen.parameters, "parameter")));
+        line("frozen", &format!("not training {} saves {saved}", count(frozen.parameters, "parameter")));
     }
     if plan.accumulate() > 1 {
+        let samples = count(plan.micro_batch, "sample");
         let effect = match &planned.mixer {
             Some(m) if m.starts_with("batch_stats") => {
-                format!("batch statistics come from {} samples", plan.micro_batch)
+                format!("batch statistics come from {samples}")
             }
             Some(mixer) => format!("the result may change: {mixer}"),
             None => "only the rounding of the sum differs".into(),
         };
-        line("micro-batches", &format!("{} of {} samples; {effect}", plan.accumulate(), plan.micro_batch));
+        line("micro-batches", &format!("{} of {samples}; {effect}", plan.accumulate()));
     }
     let from = run.profile_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
     let made = planned.planning_ms.map_or(String::new(), |ms| format!("; planned in {ms:.0} ms"));

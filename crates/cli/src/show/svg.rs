@@ -3,6 +3,8 @@
 use memfit::plan::Point;
 use memfit::plan::bytes::Bytes;
 
+use crate::say::count;
+
 /// What is drawn.
 pub struct Picture<'a> {
     pub title: &'a str,
@@ -66,7 +68,12 @@ fn curve(scale: &Scale, points: &[Point], most: u64) -> String {
     }
     let mut out = format!("<path d=\"{}\" fill=\"none\" stroke=\"#0077bb\" stroke-width=\"2\"/>\n", path.trim_end());
     for p in points {
-        let note = format!("{}: {:.1} ms, {} ops made again", Bytes(p.arena_bytes), p.seconds * 1e3, p.recomputed_ops);
+        let note = format!(
+            "{}: {:.1} ms, {} made again",
+            Bytes(p.arena_bytes),
+            p.seconds * 1e3,
+            count(p.recomputed_ops, "op")
+        );
         out += &format!(
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\" fill=\"#0077bb\"><title>{}</title></circle>\n",
             scale.x(p.arena_bytes),

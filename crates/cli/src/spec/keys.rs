@@ -76,7 +76,7 @@ pub const KEYS: [Key; 52] = [
         "data",
         "label",
         "\"label\"",
-        "column of a csv, array of an npz, or feature of a tfrecord that is the label",
+        "column of a csv (its name, or its number from 0), array of an npz, or feature of a tfrecord that is the label",
         |s, v| v.text().set(&mut s.data.label),
     ),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {

@@ -6,6 +6,7 @@
 //!
 //! Nothing in a file is trusted: the table is under the trailer's checksum, each record under its own.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -45,12 +46,11 @@ impl CacheFile {
         CacheFile::begin(file, name)
     }
 
-    /// A file that may be finished as `path`, beside which it lies. What dead runs left there is removed.
+    /// A file that may be finished as `path`, beside which it lies. What dead runs left of such files is removed.
     pub(super) fn partial(path: &Path) -> io::Result<CacheFile> {
         let (folder, stem) = (folder(path), stem(path));
         for entry in fs::read_dir(folder)?.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(&stem) && name.ends_with(PARTIAL) && is_dead(&entry.path()) {
+            if is_partial(&entry.file_name(), &stem) && is_dead(&entry.path()) {
                 // If it cannot be removed it only takes space.
                 let _ = fs::remove_file(entry.path());
             }
@@ -177,9 +177,16 @@ fn create(folder: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Whoever writes a file has it locked.
+/// Whether it is called as [`create`] calls a file: the stem, the numbers of the process and of the file, `.partial`.
+fn is_partial(name: &OsStr, stem: &str) -> bool {
+    let rest = name.to_str().and_then(|name| name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix(PARTIAL));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(process, file)| is_number(process) && is_number(file))
+}
+
+/// Whether a file was begun as a cache, and nobody writes it any more: whoever does has it locked.
 fn is_dead(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+    matches!(CacheFile::stranger(path), Ok(None)) && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 fn folder(path: &Path) -> &Path {

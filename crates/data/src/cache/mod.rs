@@ -133,15 +133,16 @@ impl Store {
 
     /// Returns bytes to the pool, as many as asked for if elements hold so many: moves them to disk, or forgets them.
     pub(crate) fn release(&self, bytes: u64) -> u64 {
+        // Others may keep more meanwhile.
         let before = self.held();
-        while before - self.held() < bytes {
+        while before.saturating_sub(self.held()) < bytes {
             let popped = self.index().pop_memory();
             let Some((index, kept)) = popped else { break };
             if let Entry::Disk(offset) = self.on_disk(&kept.example) {
                 self.index().set(index, Entry::Disk(offset), &self.pool);
             }
         }
-        before - self.held()
+        before.saturating_sub(self.held())
     }
 
     /// Returns all it holds, and keeps nothing any more.

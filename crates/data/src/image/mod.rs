@@ -1,5 +1,6 @@
 //! Pictures as bytes → pixels, within a pool: what a header claims is taken from the pool before anything of that size
-//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture.
+//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one
+//! whose header claims more than its bytes can hold, or than the whole pool has room for.
 
 mod exif;
 mod jpeg;
@@ -49,12 +50,13 @@ pub fn size(bytes: &[u8], place: &dyn Display) -> Result<[usize; 2]> {
 /// A JPEG or PNG as u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent PNG
 /// lies on white; 16 bits a channel become the upper 8.
 pub fn decode(bytes: &[u8], channels: Channels, place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
+    let alone = Alone::new(bytes, pool);
     let image = match Format::of(bytes) {
         Some(Format::Jpeg) => jpeg::decode(bytes, channels, pool),
         Some(Format::Png) => png::decode(bytes, channels, pool),
         None => Err(unknown(bytes)),
     };
-    image.map_err(|fault| fault.at(place))
+    image.map_err(|fault| alone.told(fault, place))
 }
 
 /// A region of a JPEG or PNG, as [`decode`] makes it, with what of the image had to be decoded: the region alone, or
@@ -72,7 +74,8 @@ pub fn decode_region(
         return Err(DataError::Pipeline(format!("{region:?} is not a part of {place}, which is {height}×{width}")));
     }
     if let Some(Format::Jpeg) = Format::of(bytes) {
-        let part = jpeg::decode_region(bytes, region, channels, pool).map_err(|fault| fault.at(place))?;
+        let alone = Alone::new(bytes, pool);
+        let part = jpeg::decode_region(bytes, region, channels, pool).map_err(|fault| alone.told(fault, place))?;
         if let Some(part) = part {
             return Ok((part, Region { top: 0, left: 0, ..region }));
         }
@@ -83,6 +86,7 @@ pub fn decode_region(
 /// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as
 /// they are stored.
 pub fn decode_classes(bytes: &[u8], place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
+    let alone = Alone::new(bytes, pool);
     let image = match Format::of(bytes) {
         Some(Format::Png) => png::decode_classes(bytes, pool),
         Some(Format::Jpeg) => {
@@ -90,7 +94,48 @@ pub fn decode_classes(bytes: &[u8], place: &dyn Display, pool: &BytePool) -> Res
         }
         None => Err(unknown(bytes)),
     };
-    image.map_err(|fault| fault.at(place))
+    image.map_err(|fault| alone.told(fault, place))
+}
+
+/// An image that is to be decoded, and what was held before: to tell want of room that passes from an image that has no
+/// room with nothing beside it, which is bad.
+struct Alone<'a> {
+    bytes: &'a [u8],
+    pool: &'a BytePool,
+    before: u64,
+}
+
+impl<'a> Alone<'a> {
+    fn new(bytes: &'a [u8], pool: &'a BytePool) -> Alone<'a> {
+        Alone { bytes, pool, before: pool.own() }
+    }
+
+    fn told(&self, fault: Fault, place: &dyn Display) -> DataError {
+        let Fault::NoRoom(e) = fault else { return fault.at(place) };
+        let working = e.own.saturating_sub(self.before).saturating_add(e.wanted);
+        let needed = working.saturating_add(self.bytes.len() as u64);
+        let Some([height, width]) = size(self.bytes, place).ok().filter(|_| needed > self.pool.limit()) else {
+            return fault.at(place);
+        };
+        let problem = format!(
+            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {}; raise \
+             --host-budget",
+            self.pool.limit()
+        );
+        DataError::bad(place, problem)
+    }
+}
+
+/// Refuses a size that so few bytes cannot hold: who made the header up, or damaged it, decides nothing.
+fn check_claim([height, width]: [usize; 2], held: bool, bytes: &[u8]) -> Result<(), Fault> {
+    match held {
+        true => Ok(()),
+        false => Err(format!(
+            "its header says {height}×{width} pixels, which its {} bytes cannot hold: it is damaged; copy it again",
+            bytes.len()
+        )
+        .into()),
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Limits, Reader, Transformations};
 
-use super::{Channels, Fault, blank, luma};
+use super::{Channels, Fault, blank, check_claim, luma};
 use crate::memory::{BytePool, Lease};
 use crate::tensor::Tensor;
 
@@ -12,10 +12,21 @@ pub(super) fn size(bytes: &[u8]) -> Result<[usize; 2], Fault> {
     match bytes {
         [_, _, _, _, _, _, _, _, _, _, _, _, b'I', b'H', b'D', b'R', w3, w2, w1, w0, h3, h2, h1, h0, ..] => {
             let width = u32::from_be_bytes([*w3, *w2, *w1, *w0]) as usize;
-            Ok([u32::from_be_bytes([*h3, *h2, *h1, *h0]) as usize, width])
+            let size = [u32::from_be_bytes([*h3, *h2, *h1, *h0]) as usize, width];
+            check_claim(size, least_bytes(size, bytes) <= bytes.len() as u128, bytes)?;
+            Ok(size)
         }
         _ => Err("the PNG ends within its header; copy the file again".into()),
     }
+}
+
+/// No PNG of this size has fewer bytes: deflate makes at most 258 bytes of 2 bits.
+fn least_bytes([height, width]: [usize; 2], bytes: &[u8]) -> u128 {
+    let (depth, samples) = match bytes.get(24..26) {
+        Some(&[depth, colour]) => (u128::from(depth), if colour == 2 { 3 } else { 1 }),
+        _ => (1, 1),
+    };
+    (width as u128 * depth * samples).div_ceil(8) * height as u128 / (258 * 4)
 }
 
 pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Result<Tensor, Fault> {

@@ -76,7 +76,9 @@ impl Feed {
 fn beyond(start: Position, len: u64) -> DataError {
     let Position { epoch, element } = start;
     DataError::Pipeline(format!(
-        "cannot go on with element {element} of epoch {epoch}: the epoch has {len}; the position is from \
-         another dataset or another pipeline"
+        "cannot go on with element {} of epoch {}: the epoch has {len}; the position is from another dataset or \
+         another pipeline",
+        element + 1,
+        epoch + 1
     ))
 }

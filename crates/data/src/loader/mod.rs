@@ -22,7 +22,7 @@ use crate::memory::{BytePool, Lease, Lender, NoRoom};
 use crate::program::Program;
 use crate::tensor::Example;
 use feed::Feed;
-use job::Slot;
+use job::{Job, Slot};
 use needs::Depth;
 use state::State;
 use worker::Shared;
@@ -169,6 +169,24 @@ impl Loader {
         self.position
     }
 
+    /// Where the first sample of an element comes from that has a number which is not finite, and in which field.
+    /// The samples are made again for it. None where that cannot be told: of a generator, or for want of room.
+    pub fn not_finite(&mut self, element: Position) -> Option<(String, String)> {
+        self.pause();
+        let (shared, program) = (&self.shared, &self.shared.program);
+        if program.holds {
+            return None;
+        }
+        let recipe = Feed::new(program, element).ok()?.pull(program).ok()??;
+        let job = Job::new(element, recipe, program);
+        let mut items = job.batches().into_iter().flat_map(|batch| &batch.items);
+        items.find_map(|item| {
+            let example = shared.make(item)?;
+            let field = example.fields.into_iter().find(|(_, tensor)| !tensor.is_finite());
+            field.map(|(name, _)| (program.place(item), name))
+        })
+    }
+
     pub fn pool(&self) -> &BytePool {
         &self.shared.program.pool
     }
@@ -228,7 +246,7 @@ impl Loader {
         DataError::Budget {
             limit: pool.limit(),
             needed: no_room.used.saturating_add(no_room.wanted),
-            what: format!("element {element} of epoch {epoch}{beside}"),
+            what: format!("element {} of epoch {}{beside}", element + 1, epoch + 1),
         }
     }
 
@@ -257,10 +275,11 @@ impl Loader {
     /// An epoch of which every element was left out is an error, not a short epoch.
     fn end_epoch(&mut self, end: Position) -> Result<()> {
         match self.epoch.replace((0, 0)) {
-            Some((0, missed @ 1..)) => {
-                let first = self.skipped.first.first().map_or("", |bad| &bad.problem);
-                let problem = format!("none of its {missed} elements is good; the first one: {first}");
-                Err(DataError::source(format!("epoch {}", end.epoch), problem))
+            Some((0, 1..)) => {
+                let first =
+                    self.skipped.first.first().map_or(String::new(), |bad| format!("{}: {}", bad.place, bad.problem));
+                let problem = format!("nothing in it is good; the first that is bad: {first}");
+                Err(DataError::source(format!("epoch {}", end.epoch + 1), problem))
             }
             Some(_) | None => Ok(()),
         }

@@ -11,7 +11,7 @@ use crate::guard::guarded;
 use crate::make::{Bad, Maker, OnBad};
 use crate::memory::{BytePool, Lender, NoRoom};
 use crate::program::Program;
-use crate::recipe::Batch;
+use crate::recipe::{Batch, Recipe};
 use crate::stack::{Misfit, Stack, stackable};
 use crate::tensor::Example;
 
@@ -81,6 +81,12 @@ impl Shared {
 
     fn maker<'a>(&'a self, pool: &'a BytePool, ready: Vec<Example>) -> Maker<'a> {
         Maker { program: &self.program, pool, bad: self.bad, skipped: Vec::new(), ready: ready.into_iter() }
+    }
+
+    /// A part of an element by itself; none where it is bad, or has no room now.
+    pub(super) fn make(&self, item: &Recipe) -> Option<Example> {
+        let mut maker = self.maker(&self.program.pool, Vec::new());
+        guarded(|| self.program.place(item), || maker.make(item)).ok()
     }
 
     fn samples(&self, job: &Job, samples: &[usize], pool: &BytePool) -> Samples {

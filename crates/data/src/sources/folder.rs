@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::list::{List, Names};
 use super::walk::{self, Images};
-use super::{check_row, file_print, read_file, scalar, while_opening};
+use super::{check_row, file_print, print_in, read_file, scalar, while_opening};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
@@ -58,7 +58,7 @@ impl ImageFolder {
         for folder in folders {
             let images = some_images(&root.join(folder), pool)?;
             others += images.others;
-            fingerprint = fingerprint.wrapping_add(images.fingerprint);
+            fingerprint = fingerprint.wrapping_add(print_in(folder, images.fingerprint));
             let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{folder}/{name}")));
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
             while_opening(what(), pool, pushed.map_err(DataError::from))?;

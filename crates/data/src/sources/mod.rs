@@ -29,14 +29,19 @@ use std::time::UNIX_EPOCH;
 use memfit_ir::{DType, TensorType, philox};
 
 use crate::error::{DataError, Result};
-use crate::memory::{Buffer, BytePool, NoRoom};
+use crate::memory::{Buffer, BytePool};
 use crate::tensor::Tensor;
 
 /// A whole file as u8 `[bytes]`.
 fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
     let mut file = File::open(path).map_err(|e| io(path, e))?;
-    let bytes = file.metadata().map_err(|e| io(path, e))?.len() as usize;
-    let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes]), pool)?;
+    let bytes = file.metadata().map_err(|e| io(path, e))?.len();
+    if bytes > pool.limit() {
+        let problem =
+            format!("it has {bytes} bytes, more than the host budget of {}; raise --host-budget", pool.limit());
+        return Err(DataError::bad(path.display(), problem));
+    }
+    let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes as usize]), pool)?;
     file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
     Ok(tensor)
 }
@@ -45,7 +50,7 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
 fn claimed(bytes: u64, pool: &BytePool) -> Result<Buffer> {
     match usize::try_from(bytes) {
         Ok(fits) if fits <= isize::MAX as usize => Ok(pool.buffer(fits)?),
-        _ => Err(NoRoom { wanted: bytes, used: pool.used() }.into()),
+        _ => Err(pool.no_room(bytes).into()),
     }
 }
 
@@ -67,14 +72,21 @@ fn io(path: &Path, source: std::io::Error) -> DataError {
     DataError::Io { path: path.to_path_buf(), source }
 }
 
-/// A number for a file's path, size and time of change.
+/// A number for a file's own name, size and time of change, wherever it lies and however its path is spelt.
 fn file_print(path: &Path) -> Result<u64> {
-    Ok(print(path, &std::fs::metadata(path).map_err(|e| io(path, e))?))
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(print(&name, &std::fs::metadata(path).map_err(|e| io(path, e))?))
 }
 
-fn print(path: &Path, metadata: &Metadata) -> u64 {
+/// `name` is the path from the root of the source: a folder that was moved has the same data.
+fn print(name: &str, metadata: &Metadata) -> u64 {
     let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    philox::name_key(&format!("{} {} {changed:?}", path.display(), metadata.len()))
+    philox::name_key(&format!("{name} {} {changed:?}", metadata.len()))
+}
+
+/// The number of what lies in a folder, for this folder: what moves from one to another changes it.
+fn print_in(folder: &str, print: u64) -> u64 {
+    philox::name_key(&format!("{folder} {print:016x}"))
 }
 
 /// While a source is opened nobody gives bytes back: there, no room is too small a budget.

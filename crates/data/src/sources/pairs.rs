@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use memfit_ir::TensorType;
 
 use super::list::Names;
-use super::{check_row, read_file, walk};
+use super::{check_row, print_in, read_file, walk};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
@@ -154,7 +154,7 @@ fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(Names, u64)>
     }
     let mut names = images.names;
     names.sort_by(stem);
-    Ok((names, images.fingerprint))
+    Ok((names, print_in(folder, images.fingerprint)))
 }
 
 /// A relative path without its extension.

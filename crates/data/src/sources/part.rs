@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, counted};
 use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
@@ -20,8 +20,8 @@ pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Part, Part)> {
     let parts = [false, true].map(|held_out| Part { source: Arc::clone(&source), share, held_out });
     if !(share > 0.0 && share < 1.0) || parts.iter().any(Source::is_empty) {
         // A share that was said in fewer digits is told in them.
-        let (rows, share) = (source.len(), share as f32);
-        let problem = format!("a share of {share} cannot be held out of {rows} rows; give more rows or another share");
+        let (rows, share) = (counted(source.len(), "row"), share as f32);
+        let problem = format!("a share of {share} cannot be held out of {rows}; give more rows or another share");
         return Err(DataError::Pipeline(problem));
     }
     let [kept, held] = parts;
@@ -65,6 +65,10 @@ impl Source for Part {
 
     fn place(&self, index: usize) -> String {
         self.source.place(self.row(index))
+    }
+
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        self.source.check_classes(classes, pool)
     }
 
     fn fingerprint(&self) -> u64 {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use memfit_ir::TensorType;
 
 use super::{check_row, claimed, file_print, io, read_at, while_opening};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
@@ -139,8 +139,8 @@ impl Tokens {
             return Err(DataError::Pipeline(problem));
         }
         if self.count <= sequence {
-            let problem =
-                format!("it has {} tokens, and one window needs {}; give a shorter sequence", self.count, sequence + 1);
+            let (found, needed) = (counted(self.count, "token"), sequence + 1);
+            let problem = format!("it has {found}, and one window needs {needed}; give a shorter sequence");
             return Err(DataError::source(self.path.display(), problem));
         }
         Ok(self)

@@ -65,7 +65,7 @@ fn visit(root: &Path, below: &str, depth: usize, found: &mut Images) -> Result<(
         if metadata.as_ref().is_some_and(fs::Metadata::is_dir) {
             visit(root, &relative, depth + 1, found)?;
         } else if is_image(&path) {
-            let print = metadata.map_or_else(|| philox::name_key(&relative), |metadata| print(&path, &metadata));
+            let print = metadata.map_or_else(|| philox::name_key(&relative), |metadata| print(&relative, &metadata));
             found.fingerprint = found.fingerprint.wrapping_add(print);
             found.names.push(&relative)?;
         } else {

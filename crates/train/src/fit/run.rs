@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use memfit_data::{Dataset, Loader, Position};
+use memfit_data::{Dataset, Example, Loader, Position};
 use memfit_exec::{Executor, TensorView};
 
 use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
@@ -156,8 +156,8 @@ impl<'a, E: Executor> Fit<'a, E> {
         let loss = self.session.step(&batch, lr)?;
         let seconds = start.elapsed().as_secs_f64();
         drop(batch);
+        let skipped = self.guard(step, loss, lr, &example)?;
         drop(example);
-        let skipped = self.guard(step, loss, lr)?;
         let Position { epoch: next_epoch, element } = self.train.position();
         (self.progress.epoch, self.progress.element) = (next_epoch, element);
         if loss.is_finite() {
@@ -170,18 +170,29 @@ impl<'a, E: Executor> Fit<'a, E> {
     }
 
     /// Whether the program skipped the step by itself. A loss that is not a number and was not skipped is the end.
-    fn guard(&mut self, step: u32, loss: f32, lr: f32) -> Result<bool> {
+    fn guard(&mut self, step: u32, loss: f32, lr: f32, batch: &Example) -> Result<bool> {
         let count = self.session.skipped_steps()?;
         let skipped = count != self.skipped;
         self.skipped = count;
         self.skips = if skipped { self.skips + 1 } else { 0 };
+        let lost = self.skips > MOST_SKIPS || (!loss.is_finite() && !skipped);
+        if lost && batch.fields.iter().any(|(_, tensor)| !tensor.is_finite()) {
+            let place = self.not_finite().map_or(String::new(), |(place, field)| format!(": \"{field}\" of {place}"));
+            return Err(TrainError::NotFinite { step, loss, place, saved: self.last_good() });
+        }
         if self.skips > MOST_SKIPS {
             return Err(TrainError::Overflow { step, skips: self.skips, lr, saved: self.last_good() });
         }
-        if !loss.is_finite() && !skipped {
+        if lost {
             return Err(TrainError::Diverged { step, loss, lr, saved: self.last_good() });
         }
         Ok(skipped)
+    }
+
+    /// Where in the batch of the last step.
+    fn not_finite(&mut self) -> Option<(String, String)> {
+        let next = self.train.position();
+        self.train.not_finite(Position { element: next.element.checked_sub(1)?, ..next })
     }
 
     fn last_good(&self) -> String {
@@ -253,12 +264,34 @@ impl<'a, E: Executor> Fit<'a, E> {
             let flow = observer(&Event::Evaluating { batches });
             *stop |= flow == Flow::Stop;
             flow
-        })?;
+        });
         loader.pause();
         match scores {
-            Some(scores) => self.judged(scores),
-            None if self.stop => Ok(()),
-            None => Err(TrainError::NoTestData),
+            Ok(Some(scores)) => self.judged(scores),
+            Ok(None) if self.stop => Ok(()),
+            Ok(None) => Err(TrainError::NoTestData),
+            Err(e @ (TrainError::Data(_) | TrainError::Label { .. })) => Err(self.saved_from(e)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What is wrong with the test set costs no training: it is saved, and evaluated when the run goes on.
+    fn saved_from(&mut self, error: TrainError) -> TrainError {
+        let step = self.session.steps();
+        if self.saved.step != Some(step)
+            && let Err(e) = self.save(&[Which::Last])
+        {
+            return e;
+        }
+        match &self.options.run {
+            Some(run) if self.saved.step == Some(step) => {
+                let folder = run.folder().display();
+                let saved = format!(
+                    "that is in the test set: mend it; `memfit train --resume {folder}` then goes on from step {step}"
+                );
+                TrainError::Test { source: Box::new(error), saved }
+            }
+            Some(_) | None => error,
         }
     }
 

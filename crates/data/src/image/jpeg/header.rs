@@ -1,7 +1,8 @@
 //! The segments of a JPEG before its first scan. Trusts nothing: every length is held against the file.
 
-use super::super::Fault;
 use super::super::exif::{self, Orientation};
+use super::super::{Fault, check_claim};
+use crate::error::counted;
 
 /// What the segments before the first scan say.
 #[derive(Debug)]
@@ -53,7 +54,9 @@ impl Header {
         }
         let (height, width, coding, components) = frame.ok_or("there is no frame header before the first scan")?;
         let orientation = orientation.unwrap_or(Orientation::UPRIGHT);
-        Ok(Header { height, width, coding, components, orientation, adobe, scan: at })
+        let header = Header { height, width, coding, components, orientation, adobe, scan: at };
+        check_claim([height, width], header.units() <= bytes.len().saturating_mul(8), bytes)?;
+        Ok(header)
     }
 
     /// Grey, or brightness and two colours, and not RGB as it is.
@@ -69,6 +72,12 @@ impl Header {
     pub fn sampling(&self) -> (usize, usize) {
         let most = |f: fn(&Component) -> usize| self.components.iter().map(f).max().unwrap_or(1);
         (most(|c| c.across), most(|c| c.down))
+    }
+
+    /// Units of a scan that has all components. Each of their blocks takes a bit at least, for its mean brightness.
+    fn units(&self) -> usize {
+        let (across, down) = self.sampling();
+        self.width.div_ceil(8 * across) * self.height.div_ceil(8 * down)
     }
 
     /// That the scans go on until a marker that ends the image.
@@ -135,8 +144,8 @@ fn scan_end(bytes: &[u8], from: usize) -> Result<usize, Fault> {
 }
 
 pub(super) fn cut_off(bytes: &[u8]) -> Fault {
-    format!("the JPEG is cut off: it ends after {} bytes, before its end marker; copy the file again", bytes.len())
-        .into()
+    let bytes = counted(bytes.len(), "byte");
+    format!("the JPEG is cut off: it ends after {bytes}, before its end marker; copy the file again").into()
 }
 
 fn unsupported(marker: u8) -> Fault {

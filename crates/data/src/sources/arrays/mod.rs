@@ -7,13 +7,13 @@ mod zip;
 
 use std::path::{Path, PathBuf};
 
-use memfit_ir::TensorType;
+use memfit_ir::{DType, TensorType};
 
 use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
 use super::{check_row, claimed, file_print, read_at, while_opening};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
@@ -72,8 +72,8 @@ impl Arrays {
         };
         let rows = first.rows;
         if let Some((other, array)) = fields.iter().find(|(_, array)| array.rows != rows) {
-            let problem =
-                format!("\"{other}\" has {} rows and \"{name}\" {rows}; they should have equally many", array.rows);
+            let found = counted(array.rows, "row");
+            let problem = format!("\"{other}\" has {found} and \"{name}\" {rows}; they should have equally many");
             return Err(DataError::source(&array.place, problem));
         }
         if rows == 0 {
@@ -104,6 +104,13 @@ impl Source for Arrays {
 
     fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        match self.fields.iter().find(|(name, _)| name == "y") {
+            Some((_, labels)) if labels.row.elements() == 1 => labels.check_classes(classes, pool),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -140,6 +147,9 @@ impl Bytes {
         }
     }
 }
+
+/// Labels that are looked at in one go.
+const PIECE: usize = 4096;
 
 #[derive(Debug)]
 struct Array {
@@ -206,6 +216,31 @@ impl Array {
         let bad = |problem| DataError::bad(format!("{}, row {index}", self.place), problem);
         self.element.convert(stored.bytes(), out.bytes_mut()).map_err(bad)?;
         Ok(out)
+    }
+
+    /// One number a row lies in the same order everywhere.
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        let (size, dtype) = (self.element.bytes(), self.element.dtype());
+        let mut piece =
+            while_opening(format!("{}, some rows", self.place), pool, claimed((PIECE * size) as u64, pool))?;
+        for first in (0..self.rows).step_by(PIECE) {
+            let stored = &mut piece.bytes_mut()[..PIECE.min(self.rows - first) * size];
+            self.bytes.read(self.start + (first * size) as u64, stored)?;
+            for (row, stored) in (first..).zip(stored.chunks_exact(size)) {
+                let bad = |problem: String| DataError::bad(format!("{}, row {row}", self.place), problem);
+                let mut number = [0; 4];
+                self.element.convert(stored, &mut number[..dtype.bits() / 8]).map_err(bad)?;
+                let label = i32::from_le_bytes(number);
+                if dtype != DType::F32 && usize::try_from(label).is_ok_and(|label| label < classes) {
+                    continue;
+                }
+                return Err(bad(match dtype {
+                    DType::F32 => "the label is no whole number; write the labels as integers".into(),
+                    _ => format!("the label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
+                }));
+            }
+        }
+        Ok(())
     }
 
     /// Element [i, j, k] of [n, a, b] lies at i + n (j + a k) in Fortran order, and at (i a + j) b + k otherwise.

@@ -3,60 +3,31 @@
 //! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums.
 //! New tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what
 //! no JSON names any more. So whoever looks at any instant finds a JSON whose files are there.
+//!
+//! `names.rs` has the names, `read.rs` the reading; what is written and removed is here.
+
+mod names;
+mod read;
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use memfit_exec::beside::{Beside, Faults, UNFINISHED, sync_folder};
+use memfit_exec::beside::{Beside, Faults, sync_folder};
 use memfit_exec::weights::{Match, WeightsError};
-use memfit_exec::{Checksum, Engine, ExecError, Executor, Options};
+use memfit_exec::{Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
-use memfit_plan::save::{Labels, SaveError, Saved as SavedPlan, load, save};
+use memfit_plan::save::{Labels, SaveError, save};
+
+pub use names::{CLASSES, DATA, RUN_FILE, WEIGHTS, Which};
+pub use read::{Saved, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
 use crate::session::Session;
-
-/// Which of the two checkpoints of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    Last,
-    Best,
-}
-
-impl Which {
-    pub const ALL: [Which; 2] = [Which::Last, Which::Best];
-
-    pub const fn file_name(self) -> &'static str {
-        match self {
-            Which::Last => "last.json",
-            Which::Best => "best.json",
-        }
-    }
-
-    const fn other(self) -> Which {
-        match self {
-            Which::Last => Which::Best,
-            Which::Best => Which::Last,
-        }
-    }
-}
-
-const PLAN: &str = "plan.json";
-const LOCK: &str = "run.lock";
-/// The run as it was said; its classes; its data; its weights alone: what a command line writes besides.
-pub const RUN_FILE: &str = "run.toml";
-pub const CLASSES: &str = "classes.txt";
-pub const DATA: &str = "data.json";
-pub const WEIGHTS: &str = "weights.safetensors";
-/// Every name in the folder that is always the same.
-const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, Which::Last.file_name(), Which::Best.file_name()];
-/// What the names of files of tensors begin and end with.
-const TENSORS: (&str, &str) = ("step-", ".safetensors");
-/// No checkpoint of ours has more bytes.
-const LARGEST_JSON: u64 = 1 << 20;
+use names::{LOCK, PLAN, TENSORS, is_name, is_tensors, is_unfinished};
+use read::{Unread, is_there, read_json};
 
 /// The folder of a run that this process, and no other, writes to.
 #[derive(Debug)]
@@ -66,22 +37,6 @@ pub struct RunDir {
     faults: Faults,
     /// Held until the process ends, however it ends.
     _lock: File,
-}
-
-/// A checkpoint that was found whole: see [`Session::resume`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
-    pub checkpoint: Checkpoint,
-    /// With the labels it was made for.
-    pub plan: SavedPlan,
-    tensors: PathBuf,
-}
-
-impl Saved {
-    /// The file of all its states.
-    pub fn tensors(&self) -> &Path {
-        &self.tensors
-    }
 }
 
 impl RunDir {
@@ -94,7 +49,7 @@ impl RunDir {
     /// The same where the folder may hold a run that never made a step: that one is begun again.
     pub fn create_again(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
         if folder.join(LOCK).exists() {
-            let _lock = lock(folder)?;
+            let _lock = lock(folder).map_err(at_start)?;
             if !folder.join(Which::Best.file_name()).exists()
                 && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
             {
@@ -106,6 +61,10 @@ impl RunDir {
     }
 
     fn create_with(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
+        RunDir::make(folder, plan, labels, faults).map_err(at_start)
+    }
+
+    fn make(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
         check_vacant(folder)?;
         std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)).map_err(|e| failed(folder, e))?;
         let lock = lock(folder)?;
@@ -128,7 +87,12 @@ impl RunDir {
             return Err(TrainError::NoRun { folder: folder.into() });
         }
         let lock = lock(folder)?;
-        let saved = read(folder, which)?;
+        let mut saved = read(folder, which)?;
+        // Told now: at the end of the run it would be needed.
+        if which == Which::Last && !is_there(folder, Which::Best)? {
+            // Somebody took the best one away: the next one is the best.
+            saved.checkpoint.progress.best = None;
+        }
         let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, _lock: lock };
         run.clean()?;
         Ok((run, saved))
@@ -145,6 +109,13 @@ impl RunDir {
     /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
     /// stays until this is durable.
     pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
+        match self.path(Which::Last).exists() {
+            true => self.save_over(session, progress, which),
+            false => self.save_over(session, progress, which).map_err(at_start),
+        }
+    }
+
+    fn save_over<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
         let (step, seed) = (session.steps(), session.seed());
         let tensors = self.save_tensors(session)?;
         let checkpoint = Checkpoint { step, seed, progress: progress.clone(), tensors, plan: self.plan.clone() };
@@ -207,115 +178,8 @@ impl<E: Executor> Session<E> {
             }
             other => other.into(),
         })?;
-        engine.load(&saved.tensors, Match::Exact, |_| true)?;
+        engine.load(saved.tensors(), Match::Exact, |_| true)?;
         Ok(Session::at(engine, saved.checkpoint.step, saved.checkpoint.seed))
-    }
-}
-
-/// Reads a checkpoint and checks every file that it names. Takes no lock: whoever only looks may do so while a run
-/// goes on.
-pub fn read(folder: &Path, which: Which) -> Result<Saved> {
-    let unread = match read_whole(folder, which) {
-        Ok(saved) => return Ok(saved),
-        Err(unread) => unread,
-    };
-    let other = read_whole(folder, which.other());
-    let intact = other.as_ref().ok().map(|saved| {
-        let (name, step) = (which.other().file_name(), saved.checkpoint.step);
-        match which {
-            Which::Last => format!("{name} (step {step}) is intact: resume from it"),
-            Which::Best => format!("{name} (step {step}) is intact: remove {} to use that", which.file_name()),
-        }
-    });
-    match (unread, intact) {
-        (Unread::Absent, None) => match other {
-            Err(Unread::Damaged(damage)) => Err(damage.error("start anew in another folder".into())),
-            _ => Err(TrainError::NoRun { folder: folder.into() }),
-        },
-        (Unread::Absent, Some(cure)) => {
-            Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
-        }
-        (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
-    }
-}
-
-/// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
-/// another model.
-pub fn read_best(folder: &Path) -> Result<Saved> {
-    match read_json(folder, Which::Best) {
-        Err(Unread::Absent) => read(folder, Which::Last),
-        Ok(_) | Err(Unread::Damaged(_)) => read(folder, Which::Best),
-    }
-}
-
-/// Why there is no checkpoint to be had.
-enum Unread {
-    Absent,
-    Damaged(Damage),
-}
-
-struct Damage {
-    path: PathBuf,
-    problem: String,
-}
-
-impl Damage {
-    fn error(self, cure: String) -> TrainError {
-        TrainError::Damaged { path: self.path, problem: self.problem, cure }
-    }
-}
-
-fn damaged(path: PathBuf, problem: impl ToString) -> Unread {
-    Unread::Damaged(Damage { path, problem: problem.to_string() })
-}
-
-fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unread> {
-    let path = folder.join(which.file_name());
-    let file = match File::open(&path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Unread::Absent),
-        Err(e) => return Err(damaged(path, e)),
-        Ok(file) => file,
-    };
-    let mut text = String::new();
-    match file.take(LARGEST_JSON).read_to_string(&mut text) {
-        Err(e) => Err(damaged(path, e)),
-        Ok(_) => Checkpoint::from_text(&text).map_err(|problem| damaged(path, problem)),
-    }
-}
-
-fn read_whole(folder: &Path, which: Which) -> Result<Saved, Unread> {
-    let checkpoint = read_json(folder, which)?;
-    let json = || folder.join(which.file_name());
-    if !is_tensors(OsStr::new(&checkpoint.tensors.name)) || checkpoint.plan.name != PLAN {
-        return Err(damaged(json(), "it names files that no run has"));
-    }
-    let tensors = folder.join(&checkpoint.tensors.name);
-    check(&tensors, &checkpoint.tensors).map_err(|problem| damaged(tensors.clone(), problem))?;
-    let path = folder.join(PLAN);
-    check(&path, &checkpoint.plan).map_err(|problem| damaged(path.clone(), problem))?;
-    let text = std::fs::read_to_string(&path).map_err(|e| damaged(path.clone(), e))?;
-    let plan = load(&text).map_err(|e| damaged(path, e))?;
-    Ok(Saved { checkpoint, plan, tensors })
-}
-
-/// Whether a file is as it was written.
-fn check(path: &Path, expected: &FileSum) -> Result<(), String> {
-    let mut file = File::open(path).map_err(|e| e.to_string())?;
-    let bytes = file.metadata().map_err(|e| e.to_string())?.len();
-    if bytes != expected.bytes {
-        return Err(format!("it has {bytes} bytes, but was written with {}", expected.bytes));
-    }
-    let mut sum = Checksum::default();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).map_err(|e| e.to_string())? {
-            0 => break,
-            n => sum.update(&buffer[..n]),
-        }
-    }
-    match FileSum::new(&*expected.name, &sum) == *expected {
-        true => Ok(()),
-        false => Err("it was changed since it was written: its checksum is another".into()),
     }
 }
 
@@ -338,38 +202,6 @@ fn check_vacant(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_name(name: &OsStr) -> bool {
-    NAMES.iter().any(|n| OsStr::new(n) == name)
-}
-
-/// Whether it is called as [`RunDir::save`] calls tensors: `step-`, the step in 8 digits or more, their checksum.
-fn is_tensors(name: &OsStr) -> bool {
-    let parts = stem(name).and_then(|n| n.split_once('-'));
-    parts.is_some_and(|(step, sum)| is_step(step) && sum.len() == 16 && sum.bytes().all(is_hex))
-}
-
-/// Whether it is a file of ours that a process did not bring to its end: its name, the process's number, `.tmp`.
-fn is_unfinished(name: &OsStr) -> bool {
-    let parts = name.to_str().and_then(|n| n.strip_suffix(UNFINISHED)).and_then(|n| n.rsplit_once('.'));
-    parts.is_some_and(|(name, process)| {
-        let name = OsStr::new(name);
-        let is_number = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
-        is_number && (is_name(name) || is_tensors(name) || stem(name).is_some_and(is_step))
-    })
-}
-
-fn stem(name: &OsStr) -> Option<&str> {
-    name.to_str()?.strip_prefix(TENSORS.0)?.strip_suffix(TENSORS.1)
-}
-
-fn is_step(text: &str) -> bool {
-    text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-fn is_hex(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-}
-
 /// Writes a small file, whole or not at all.
 fn write(folder: &Path, name: &str, bytes: &[u8], faults: &Faults) -> Result<FileSum> {
     let path = folder.join(name);
@@ -390,6 +222,14 @@ fn lock(folder: &Path) -> Result<File> {
         Err(TryLockError::Error(e)) if e.kind() != ErrorKind::Unsupported => Err(failed(&path, e)),
         // A file system without locks keeps nobody out, which is no reason not to train.
         Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
+    }
+}
+
+/// There is nothing to go on with yet.
+fn at_start(error: TrainError) -> TrainError {
+    match error {
+        TrainError::Save { path, source } => TrainError::Begin { path, source },
+        other => other,
     }
 }
 
@@ -505,7 +345,7 @@ mod tests {
         for operations in 0..100 {
             let run = RunDir::create_with(&folder.0, session.plan(), &Labels::new(), Faults::after(operations));
             match run.and_then(|run| run.save(&session, &Progress::default(), &[Which::Last])) {
-                Err(TrainError::Save { .. }) => {}
+                Err(TrainError::Begin { .. }) => {}
                 // The one before got as far as its checkpoint.
                 Err(TrainError::RunExists { .. }) if operations > 10 => break,
                 other => panic!("{other:?} after {operations} operations"),

@@ -1,4 +1,8 @@
-//! CSV: numbers in rows. Opening finds where the rows start; reading parses one of them.
+//! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `columns.rs` says
+//! what the cells of a row are, `classes.rs` looks at the labels of all of them.
+
+mod classes;
+mod columns;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -8,10 +12,11 @@ use memfit_ir::TensorType;
 
 use super::list::List;
 use super::{check_row, claimed, file_print, io, read_at, scalar, while_opening};
-use crate::error::{DataError, Result};
+use crate::error::{DataError, Result, counted};
 use crate::memory::{BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
+use classes::Words;
 
 /// How a file is to be read.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +38,7 @@ impl Default for CsvLayout {
 /// Which column is the label, and what it is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
-    /// A class number → i32 `[]`.
+    /// A class → i32 `[]`: its number, or a word that stands for one; see [`Csv::find_classes`].
     Class(Column),
     /// A number to be predicted → f32 `[]`.
     Value(Column),
@@ -41,9 +46,19 @@ pub enum Label {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
+    /// As the header says it; where no column is called so, a number as text.
     Name(String),
     /// From 0.
     Number(usize),
+}
+
+impl std::fmt::Display for Column {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Column::Name(name) => write!(f, "\"{name}\""),
+            Column::Number(number) => write!(f, "{number}"),
+        }
+    }
 }
 
 /// Rows of numbers: field `x` is f32 `[features]`, `y` is the label.
@@ -54,7 +69,11 @@ pub struct Csv {
     starts: List<u64>,
     columns: Vec<String>,
     label: Option<usize>,
+    /// Labels are these, and not numbers.
+    words: Option<Words>,
     layout: CsvLayout,
+    /// For each column the feature that it is, where that is not the order of the file.
+    order: Option<(Vec<u32>, Lease)>,
     /// Of the names of the columns.
     names: Lease,
     fingerprint: u64,
@@ -73,7 +92,9 @@ impl Csv {
             starts,
             columns: Vec::new(),
             label: None,
+            words: None,
             layout,
+            order: None,
             names: pool.take(0)?,
             fingerprint: file_print(path)?,
         };
@@ -94,71 +115,8 @@ impl Csv {
         Ok(csv)
     }
 
-    /// The names of the columns, or their numbers.
-    pub fn columns(&self) -> &[String] {
-        &self.columns
-    }
-
-    /// One more than the largest class, by one pass over the file. A row that is not as it should be is passed over, for
-    /// reading it says so; classes that are words are told here.
-    pub fn classes(&self, pool: &BytePool) -> Result<usize> {
-        while_opening(format!("a row of {}", self.path.display()), pool, self.count_classes(pool))
-    }
-
-    fn count_classes(&self, pool: &BytePool) -> Result<usize> {
-        let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(0) };
-        let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
-        let _buffer = pool.take(BUFFER as u64)?;
-        let mut reader = BufReader::with_capacity(BUFFER, file);
-        reader.seek_relative(self.starts[first] as i64).map_err(|e| io(&self.path, e))?;
-        let lengths = self.starts[first..].windows(2).map(|row| row[1] - row[0]);
-        let mut room = claimed(lengths.clone().max().unwrap_or(0), pool)?;
-        let mut most = 0;
-        for (row, length) in lengths.enumerate() {
-            let bytes = &mut room.bytes_mut()[..length as usize];
-            reader.read_exact(bytes).map_err(|e| io(&self.path, e))?;
-            let Some(cell) = self.cells(trimmed(bytes)).nth(label) else { continue };
-            match number(cell, true) {
-                Ok(class) => most = most.max(class as usize + 1),
-                Err(_) if row == 0 && number(cell, false).is_err() && !text(cell).is_empty() => {
-                    let (column, word) = (&self.columns[label], text(cell.get(..60).unwrap_or(cell)));
-                    let problem = format!(
-                        "the labels in column \"{column}\" are words, such as \"{word}\"; number the classes 0, 1, …"
-                    );
-                    return Err(DataError::source(self.path.display(), problem));
-                }
-                Err(_) => {}
-            }
-        }
-        Ok(most)
-    }
-
     fn features(&self) -> usize {
         self.columns.len() - self.label.is_some() as usize
-    }
-
-    fn read_columns(&mut self, pool: &BytePool) -> Result<()> {
-        let (count, bytes) = self.row(0, pool, |row| (self.cells(row).count(), row.len()))?;
-        let names = pool.take((count * 2 * size_of::<String>() + bytes) as u64)?;
-        let columns = self.row(0, pool, |row| match self.layout.header {
-            true => self.cells(row).map(text).collect(),
-            false => (0..count).map(|i| i.to_string()).collect(),
-        })?;
-        (self.columns, self.names) = (columns, names);
-        Ok(())
-    }
-
-    fn find(&self, label: &Label) -> Result<usize> {
-        let (Label::Class(column) | Label::Value(column)) = label;
-        let found = match column {
-            Column::Name(name) => self.columns.iter().position(|known| known == name),
-            Column::Number(number) => Some(*number).filter(|n| *n < self.columns.len()),
-        };
-        found.ok_or_else(|| {
-            let known = self.columns.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
-            let problem = format!("there is no column {column:?} for the label; there are {known}");
-            DataError::source(self.path.display(), problem)
-        })
     }
 
     fn cells<'a>(&self, row: &'a [u8]) -> Cells<'a> {
@@ -197,20 +155,24 @@ impl Csv {
     }
 
     fn parse(&self, row: &[u8], x: &mut [f32]) -> Result<f32, String> {
-        let (mut label, mut features, mut count) = (0.0, x.iter_mut(), 0);
+        let (mut label, mut next, mut count) = (0.0, 0, 0);
         for (i, cell) in self.cells(row).enumerate() {
             count += 1;
             let Some(column) = self.columns.get(i) else { continue };
             let class = self.label == Some(i) && matches!(self.layout.label, Some(Label::Class(_)));
-            let value = number(cell, class).map_err(|problem| format!("column \"{column}\" {problem}"))?;
+            let value = if class { self.class(cell) } else { number(cell, false) };
+            let value = value.map_err(|problem| format!("column \"{column}\" {problem}"))?;
             if self.label == Some(i) {
                 label = value;
-            } else if let Some(feature) = features.next() {
-                *feature = value;
+            } else {
+                let at = self.order.as_ref().and_then(|(order, _)| order.get(i)).map_or(next, |at| *at as usize);
+                x.get_mut(at).into_iter().for_each(|feature| *feature = value);
+                next += 1;
             }
         }
         if count != self.columns.len() {
-            return Err(format!("the row has {count} columns, and the first one has {}", self.columns.len()));
+            let count = counted(count, "column");
+            return Err(format!("the row has {count}, and the first one has {}", self.columns.len()));
         }
         Ok(label)
     }
@@ -243,6 +205,13 @@ impl Source for Csv {
 
     fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        match self.layout.label {
+            Some(Label::Class(_)) => self.check_labels(classes, pool),
+            Some(Label::Value(_)) | None => Ok(()),
+        }
     }
 }
 
@@ -319,26 +288,35 @@ impl<'a> Iterator for Cells<'a> {
 
 /// A cell as text: without the quotes around it, and doubled ones within as one.
 fn text(cell: &[u8]) -> String {
-    let cell = String::from_utf8_lossy(cell.trim_ascii());
+    unquoted(&String::from_utf8_lossy(cell.trim_ascii()))
+}
+
+fn unquoted(cell: &str) -> String {
     match cell.strip_prefix('"').and_then(|cell| cell.strip_suffix('"')) {
         Some(inner) => inner.replace("\"\"", "\""),
-        None => cell.into_owned(),
+        None => cell.to_string(),
     }
 }
+
+/// As much of a cell as a message has room for.
+fn shown(cell: &[u8]) -> String {
+    text(cell.get(..60).unwrap_or(cell))
+}
+
+const EMPTY: &str = "is empty; fill it in, or leave the row out";
 
 /// A cell as a number, or what it is instead.
 fn number(cell: &[u8], class: bool) -> Result<f32, String> {
     let bare = cell.trim_ascii();
     let bare = bare.strip_prefix(b"\"").and_then(|b| b.strip_suffix(b"\"")).unwrap_or(bare).trim_ascii();
     if bare.is_empty() {
-        return Err("is empty; fill it in, or leave the row out".into());
+        return Err(EMPTY.into());
     }
     let value = std::str::from_utf8(bare).ok().and_then(|text| text.parse::<f32>().ok()).filter(|v| v.is_finite());
-    let shown = || text(cell.get(..60).unwrap_or(cell));
     match value {
-        None => Err(format!("is \"{}\", which is not a number", shown())),
+        None => Err(format!("is \"{}\", which is not a number", shown(cell))),
         Some(v) if class && (v.fract() != 0.0 || !(0.0..16_777_216.0).contains(&v)) => {
-            Err(format!("is \"{}\", which is not the number of a class: 0, 1, …", shown()))
+            Err(format!("is \"{}\", which is not the number of a class: 0, 1, …", shown(cell)))
         }
         Some(v) => Ok(v),
     }

@@ -1,0 +1,227 @@
+//! What the labels of a table are: numbers of classes, or words that are given numbers. One pass over the label's
+//! column finds out which. The words are drawn from the pool, and a column with too many of them is not taken for classes.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+use super::{BUFFER, Csv, EMPTY, number, shown, trimmed, unquoted};
+use crate::error::{DataError, Result};
+use crate::make::OnBad;
+use crate::memory::{BytePool, Lease, NoRoom};
+use crate::sources::{claimed, io, while_opening};
+
+/// So many different words may be classes of any table; more of them must stand in two rows each, on average.
+const FEW: usize = 1000;
+/// No class has a name of more bytes.
+const LONGEST: usize = 256;
+/// Of known classes that an error lists.
+const LISTED: usize = 20;
+
+impl Csv {
+    /// Finds out what the classes are, and how many. Where all labels are whole numbers, they are the classes, up to
+    /// the largest; where they are words, the classes are the different words in sorted order. Where they are both, that
+    /// is an error, or else the fewer of them are bad. What is otherwise wrong with a row is told when it is read.
+    pub fn find_classes(&mut self, mixed: OnBad, pool: &BytePool) -> Result<usize> {
+        let what = format!("the classes in {}", self.path.display());
+        let found = while_opening(what.clone(), pool, self.look_at_labels(mixed, pool))?;
+        let are_words = match (&found.number, &found.word) {
+            (None, None) => {
+                let problem = format!("no row has a label in column \"{}\"; name another column", self.label_name());
+                return Err(DataError::source(self.path.display(), problem));
+            }
+            (Some(number), Some(word)) if mixed == OnBad::Fail => return Err(self.mixed(number, word)),
+            (_, _) => found.words > found.numbers,
+        };
+        if !are_words {
+            self.words = None;
+            return Ok(found.most);
+        }
+        let names = found.distinct.into_iter().collect();
+        let words = while_opening(what, pool, Words::new(names, pool).map_err(DataError::from))?;
+        Ok(self.words.insert(words).names.len())
+    }
+
+    /// Reads labels as the classes of another table, by their words in its order; without any, as numbers.
+    pub fn set_classes(&mut self, classes: &[String], pool: &BytePool) -> Result<()> {
+        let what = || format!("the classes in {}", self.path.display());
+        self.words = match classes {
+            [] => None,
+            classes => Some(while_opening(what(), pool, Words::new(classes.to_vec(), pool).map_err(DataError::from))?),
+        };
+        Ok(())
+    }
+
+    /// A label that is none of so many classes is told now, by one pass, rather than when its row is read.
+    pub(super) fn check_labels(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        let checked = self.each_label(pool, |row, cell| {
+            let problem = match self.class(cell) {
+                Ok(class) if (class as usize) < classes => return Ok(()),
+                Ok(class) => format!("is {class}, outside of 0..{classes}; give model.classes, or mend the data"),
+                Err(problem) => problem,
+            };
+            Err(self.bad(row, self.in_column(&problem)))
+        });
+        while_opening(format!("a row of {}", self.path.display()), pool, checked)
+    }
+
+    /// The words that are classes, in the order of their numbers; none where classes are numbers.
+    pub fn classes(&self) -> &[String] {
+        self.words.as_ref().map_or(&[], |words| &words.names)
+    }
+
+    /// The number of a class, or what its cell is instead.
+    pub(super) fn class(&self, cell: &[u8]) -> Result<f32, String> {
+        let Some(words) = &self.words else { return number(cell, true) };
+        let word = word(cell)?;
+        words.number(&word).map(|n| n as f32).ok_or_else(|| {
+            let known = words.names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if words.names.len() > LISTED { ", …" } else { "" };
+            format!("is \"{word}\", which is no class of the training set; there are {known}{more}")
+        })
+    }
+
+    fn label_name(&self) -> &str {
+        self.label_column().unwrap_or_default()
+    }
+
+    fn in_column(&self, problem: &str) -> String {
+        format!("column \"{}\" {problem}", self.label_name())
+    }
+
+    fn look_at_labels(&self, mixed: OnBad, pool: &BytePool) -> Result<Found> {
+        let mut found = Found::new(pool)?;
+        let rows = self.starts.len() - 1 - self.layout.header as usize;
+        self.each_label(pool, |row, cell| {
+            if number(cell, false).is_ok() {
+                found.numbers += 1;
+                found.most = found.most.max(number(cell, true).map_or(0, |class| class as usize + 1));
+                found.number.get_or_insert_with(|| (row, shown(cell)));
+                return Ok(());
+            }
+            match word(cell) {
+                Ok(word) => {
+                    found.add(row, word)?;
+                    let count = found.distinct.len();
+                    if count > FEW && count > rows / 2 { Err(self.no_classes(count, rows, cell)) } else { Ok(()) }
+                }
+                // Told when it is read.
+                Err(_) if cell.trim_ascii().len() <= LONGEST || mixed == OnBad::Skip => Ok(()),
+                Err(problem) => Err(self.bad(row, self.in_column(&problem))),
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Rows without a cell for the label are passed over.
+    fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(()) };
+        let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
+        let _buffer = pool.take(BUFFER as u64)?;
+        let mut reader = BufReader::with_capacity(BUFFER, file);
+        reader.seek_relative(self.starts[first] as i64).map_err(|e| io(&self.path, e))?;
+        let lengths = self.starts[first..].windows(2).map(|row| row[1] - row[0]);
+        let mut room = claimed(lengths.clone().max().unwrap_or(0), pool)?;
+        for (row, length) in lengths.enumerate() {
+            let bytes = &mut room.bytes_mut()[..length as usize];
+            reader.read_exact(bytes).map_err(|e| io(&self.path, e))?;
+            if let Some(cell) = self.cells(trimmed(bytes)).nth(label) {
+                f(first + row, cell)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mixed(&self, (row, number): &(usize, String), (other, word): &(usize, String)) -> DataError {
+        let (line, other) = match (self.line(*row), self.line(*other)) {
+            (Ok(line), Ok(other)) => (line, other),
+            (Err(e), _) | (_, Err(e)) => return e,
+        };
+        let problem = format!(
+            "the labels in column \"{}\" are numbers, such as \"{number}\" in line {line}, and words, such as \"{word}\" \
+             in line {other}; make them all words, or all numbers 0, 1, …",
+            self.label_name()
+        );
+        DataError::source(self.path.display(), problem)
+    }
+
+    fn no_classes(&self, count: usize, rows: usize, cell: &[u8]) -> DataError {
+        let problem = format!(
+            "column \"{}\" has {count} different words and more in {rows} rows, such as \"{}\", which are no classes; \
+             name the column that has them with data.label",
+            self.label_name(),
+            shown(cell)
+        );
+        DataError::source(self.path.display(), problem)
+    }
+}
+
+/// What one pass saw.
+struct Found {
+    numbers: usize,
+    /// One more than the largest class.
+    most: usize,
+    words: usize,
+    distinct: BTreeSet<String>,
+    /// The first of each, with its row.
+    number: Option<(usize, String)>,
+    word: Option<(usize, String)>,
+    lease: Lease,
+}
+
+impl Found {
+    fn new(pool: &BytePool) -> Result<Found, NoRoom> {
+        let (lease, distinct) = (pool.take(0)?, BTreeSet::new());
+        Ok(Found { numbers: 0, most: 0, words: 0, distinct, number: None, word: None, lease })
+    }
+
+    fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {
+        self.words += 1;
+        self.word.get_or_insert_with(|| (row, word.clone()));
+        if !self.distinct.contains(&word) {
+            // Nodes of the tree may be half empty.
+            self.lease.grow((word.len() + 4 * size_of::<String>()) as u64)?;
+            self.distinct.insert(word);
+        }
+        Ok(())
+    }
+}
+
+/// Words that are classes.
+#[derive(Debug)]
+pub(super) struct Words {
+    /// In the order of their numbers.
+    names: Vec<String>,
+    /// The numbers, in the order of their words.
+    sorted: Vec<u32>,
+    _lease: Lease,
+}
+
+impl Words {
+    fn new(names: Vec<String>, pool: &BytePool) -> Result<Words, NoRoom> {
+        let each = 2 * size_of::<String>() + size_of::<u32>();
+        let lease = pool.take(names.iter().map(|name| (name.len() + each) as u64).sum())?;
+        let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
+        sorted.sort_unstable_by_key(|n| &names[*n as usize]);
+        Ok(Words { names, sorted, _lease: lease })
+    }
+
+    fn number(&self, word: &str) -> Option<u32> {
+        let at = self.sorted.binary_search_by(|n| self.names[*n as usize].as_str().cmp(word));
+        at.ok().map(|at| self.sorted[at])
+    }
+}
+
+/// A cell as the name of a class, or what it is instead.
+fn word(cell: &[u8]) -> Result<String, String> {
+    let cell = cell.trim_ascii();
+    if cell.len() > LONGEST {
+        return Err(format!("is a text of {} bytes, which is no class; one has at most {LONGEST}", cell.len()));
+    }
+    let cell = std::str::from_utf8(cell)
+        .map_err(|_| format!("is \"{}\", which is not UTF-8; save the file as UTF-8", String::from_utf8_lossy(cell)))?;
+    match unquoted(cell).trim() {
+        "" => Err(EMPTY.into()),
+        word => Ok(word.to_string()),
+    }
+}

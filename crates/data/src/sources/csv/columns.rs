@@ -1,0 +1,120 @@
+//! The columns of a table: what they are called, which of them is the label, and in which order the rest are features.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Column, Csv, Label, text};
+use crate::error::{DataError, Result, counted};
+use crate::memory::BytePool;
+use crate::sources::while_opening;
+
+/// Of columns that an error lists.
+const LISTED: usize = 10;
+
+impl Csv {
+    /// The names of the columns, or their numbers.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The name of the column that is the label, if there is one.
+    pub fn label_column(&self) -> Option<&str> {
+        self.label.and_then(|label| self.columns.get(label)).map(String::as_str)
+    }
+
+    /// The names of the columns that are features, in the order in which they stand in the file.
+    pub fn feature_columns(&self) -> impl Iterator<Item = &str> {
+        let is_feature = |(i, _): &(usize, &String)| self.label != Some(*i);
+        self.columns.iter().enumerate().filter(is_feature).map(|(_, name)| name.as_str())
+    }
+
+    /// Gives the features in the order that another table has them in, by their names. It must have the same ones.
+    pub fn arrange(&mut self, features: &[String], pool: &BytePool) -> Result<()> {
+        if self.feature_columns().eq(features.iter().map(String::as_str)) {
+            return Ok(());
+        }
+        let lease = pool.take((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
+        let lease = while_opening(format!("the columns of {}", self.path.display()), pool, lease)?;
+        let known: HashMap<&str, u32> = features.iter().map(String::as_str).zip(0..).collect();
+        let other = |problem: String| DataError::source(self.path.display(), problem);
+        let mut order = Vec::with_capacity(self.columns.len());
+        for (i, name) in self.columns.iter().enumerate() {
+            match known.get(name.as_str()) {
+                _ if self.label == Some(i) => order.push(0),
+                Some(at) => order.push(*at),
+                None => {
+                    let known = listed(features);
+                    return Err(other(format!(
+                        "the training set has no column \"{name}\"; it has {known}; rename or remove this one"
+                    )));
+                }
+            }
+        }
+        let own: HashSet<&str> = self.feature_columns().collect();
+        if let Some(missing) = features.iter().find(|name| !own.contains(name.as_str())) {
+            return Err(other(format!("there is no column \"{missing}\", which the training set has; add it")));
+        }
+        self.order = Some((order, lease));
+        Ok(())
+    }
+
+    pub(super) fn read_columns(&mut self, pool: &BytePool) -> Result<()> {
+        let (count, bytes) = self.row(0, pool, |row| (self.cells(row).count(), row.len()))?;
+        let names = pool.take((count * 2 * size_of::<String>() + bytes) as u64)?;
+        let columns: Vec<String> = self.row(0, pool, |row| match self.layout.header {
+            true => self.cells(row).map(text).collect(),
+            false => (0..count).map(|i| i.to_string()).collect(),
+        })?;
+        let mut seen = HashSet::new();
+        if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
+            let cure = if looks_like_a_row(&columns) { ", or say data.header = false" } else { "" };
+            let problem = format!("two columns are called \"{twice}\"; rename one{cure}");
+            return Err(DataError::source(self.path.display(), problem));
+        }
+        (self.columns, self.names) = (columns, names);
+        Ok(())
+    }
+
+    pub(super) fn find(&self, label: &Label) -> Result<usize> {
+        let (Label::Class(column) | Label::Value(column)) = label;
+        let by_number = |n: &usize| *n < self.columns.len();
+        let found = match column {
+            Column::Name(name) => {
+                let by_name = self.columns.iter().position(|known| known == name);
+                by_name.or_else(|| name.parse().ok().filter(by_number))
+            }
+            Column::Number(number) => Some(*number).filter(by_number),
+        };
+        found.ok_or_else(|| {
+            let known = listed(&self.columns);
+            let cure = self.cure();
+            let problem = format!("there is no column {column} for the label; there are {known}; {cure}");
+            DataError::source(self.path.display(), problem)
+        })
+    }
+
+    /// What helps where the label is not found.
+    fn cure(&self) -> String {
+        let mut cures = vec!["name the one that is the label with data.label"];
+        if self.layout.header && looks_like_a_row(&self.columns) {
+            cures.push("or say data.header = false if the first line has no names");
+        }
+        if self.columns.iter().any(|name| name.contains([';', '\t', '|'])) {
+            cures.push("or separate the cells by commas (in a .tsv by tabs)");
+        }
+        cures.join(", ")
+    }
+}
+
+/// Whether names look rather like numbers.
+fn looks_like_a_row(names: &[String]) -> bool {
+    names.iter().any(|name| name.parse::<f32>().is_ok())
+}
+
+/// "a, b, c and 3 more".
+fn listed(names: &[String]) -> String {
+    let first = names.iter().take(LISTED).map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED) {
+        0 => first,
+        more => format!("{first} and {}", counted(more, "other")),
+    }
+}

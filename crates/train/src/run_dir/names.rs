@@ -1,0 +1,76 @@
+//! What the files of a run's folder are called, and which names can only be a run's. Looks at names alone, never into a
+//! file.
+
+use std::ffi::OsStr;
+
+use memfit_exec::beside::UNFINISHED;
+
+/// Which of the two checkpoints of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    Last,
+    Best,
+}
+
+impl Which {
+    pub const ALL: [Which; 2] = [Which::Last, Which::Best];
+
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Which::Last => "last.json",
+            Which::Best => "best.json",
+        }
+    }
+
+    pub(super) const fn other(self) -> Which {
+        match self {
+            Which::Last => Which::Best,
+            Which::Best => Which::Last,
+        }
+    }
+}
+
+pub(super) const PLAN: &str = "plan.json";
+pub(super) const LOCK: &str = "run.lock";
+/// The run as it was said; its classes; its data; its weights alone: what a command line writes besides.
+pub const RUN_FILE: &str = "run.toml";
+pub const CLASSES: &str = "classes.txt";
+pub const DATA: &str = "data.json";
+pub const WEIGHTS: &str = "weights.safetensors";
+/// Every name in the folder that is always the same.
+const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, Which::Last.file_name(), Which::Best.file_name()];
+/// What the names of files of tensors begin and end with.
+pub(super) const TENSORS: (&str, &str) = ("step-", ".safetensors");
+
+pub(super) fn is_name(name: &OsStr) -> bool {
+    NAMES.iter().any(|n| OsStr::new(n) == name)
+}
+
+/// Whether it is called as [`RunDir::save`](super::RunDir::save) calls tensors: `step-`, the step in 8 digits or more,
+/// their checksum.
+pub(super) fn is_tensors(name: &OsStr) -> bool {
+    let parts = stem(name).and_then(|n| n.split_once('-'));
+    parts.is_some_and(|(step, sum)| is_step(step) && sum.len() == 16 && sum.bytes().all(is_hex))
+}
+
+/// Whether it is a file of ours that a process did not bring to its end: its name, the process's number, `.tmp`.
+pub(super) fn is_unfinished(name: &OsStr) -> bool {
+    let parts = name.to_str().and_then(|n| n.strip_suffix(UNFINISHED)).and_then(|n| n.rsplit_once('.'));
+    parts.is_some_and(|(name, process)| {
+        let name = OsStr::new(name);
+        let is_number = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
+        is_number && (is_name(name) || is_tensors(name) || stem(name).is_some_and(is_step))
+    })
+}
+
+fn stem(name: &OsStr) -> Option<&str> {
+    name.to_str()?.strip_prefix(TENSORS.0)?.strip_suffix(TENSORS.1)
+}
+
+fn is_step(text: &str) -> bool {
+    text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}

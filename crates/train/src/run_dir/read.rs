@@ -1,0 +1,173 @@
+//! Reading checkpoints. Nothing in a run's folder is trusted: a checkpoint is there when every file that it names is as
+//! it was written. Writes nothing and takes no lock.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use memfit_exec::Checksum;
+use memfit_plan::save::{Saved as SavedPlan, load};
+
+use super::names::{PLAN, Which, is_tensors};
+use crate::checkpoint::{Checkpoint, FileSum};
+use crate::error::{Result, TrainError};
+
+/// No checkpoint of ours has more bytes.
+const LARGEST_JSON: u64 = 1 << 20;
+
+/// A checkpoint that was found whole: see [`Session::resume`](crate::Session::resume).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    pub checkpoint: Checkpoint,
+    /// With the labels it was made for.
+    pub plan: SavedPlan,
+    tensors: PathBuf,
+}
+
+impl Saved {
+    /// The file of all its states.
+    pub fn tensors(&self) -> &Path {
+        &self.tensors
+    }
+}
+
+/// Reads a checkpoint and checks every file that it names; one that is damaged is told with how to go on from the
+/// other. Takes no lock: whoever only looks may do so while a run goes on.
+pub fn read(folder: &Path, which: Which) -> Result<Saved> {
+    read_or(folder, which, |other| {
+        let place = match other {
+            Which::Last => folder.to_path_buf(),
+            Which::Best => folder.join(other.file_name()),
+        };
+        format!("`memfit train --resume {}` goes on from it", place.display())
+    })
+}
+
+/// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
+/// another model.
+pub fn read_best(folder: &Path) -> Result<Saved> {
+    match read_json(folder, Which::Best) {
+        Err(Unread::Absent) => read(folder, Which::Last),
+        Ok(_) | Err(Unread::Damaged(_)) => {
+            read_or(folder, Which::Best, |_| format!("remove {} to use that", Which::Best.file_name()))
+        }
+    }
+}
+
+/// Whether a checkpoint is there; one that is damaged is an error, with how to do without it.
+pub(super) fn is_there(folder: &Path, which: Which) -> Result<bool> {
+    match read_whole(folder, which) {
+        Ok(_) => Ok(true),
+        Err(Unread::Absent) => Ok(false),
+        Err(Unread::Damaged(damage)) => {
+            let name = which.file_name();
+            Err(damage.error(format!("bring it back, or move {name} away to go on without it")))
+        }
+    }
+}
+
+/// `cure` says how to use the other checkpoint, if that is intact.
+fn read_or(folder: &Path, which: Which, cure: impl FnOnce(Which) -> String) -> Result<Saved> {
+    let unread = match read_whole(folder, which) {
+        Ok(saved) => return Ok(saved),
+        Err(unread) => unread,
+    };
+    let other = read_whole(folder, which.other());
+    let intact = other.as_ref().ok().map(|saved| {
+        let (name, step) = (which.other().file_name(), saved.checkpoint.step);
+        format!("{name} (step {step}) is intact: {}", cure(which.other()))
+    });
+    match (unread, intact) {
+        (Unread::Absent, None) => match other {
+            Err(Unread::Damaged(damage)) => Err(damage.error("start anew in another folder".into())),
+            _ => Err(TrainError::NoRun { folder: folder.into() }),
+        },
+        (Unread::Absent, Some(cure)) => {
+            Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
+        }
+        (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
+    }
+}
+
+/// Why there is no checkpoint to be had.
+pub(super) enum Unread {
+    Absent,
+    Damaged(Damage),
+}
+
+pub(super) struct Damage {
+    path: PathBuf,
+    problem: String,
+}
+
+impl Damage {
+    fn error(self, cure: String) -> TrainError {
+        TrainError::Damaged { path: self.path, problem: self.problem, cure }
+    }
+}
+
+fn damaged(path: PathBuf, problem: impl ToString) -> Unread {
+    Unread::Damaged(Damage { path, problem: problem.to_string() })
+}
+
+pub(super) fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unread> {
+    let path = folder.join(which.file_name());
+    let file = match File::open(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Unread::Absent),
+        Err(e) => return Err(damaged(path, e)),
+        Ok(file) => file,
+    };
+    let mut text = String::new();
+    match file.take(LARGEST_JSON).read_to_string(&mut text) {
+        Err(e) => Err(damaged(path, e)),
+        Ok(_) => Checkpoint::from_text(&text).map_err(|problem| damaged(path, problem)),
+    }
+}
+
+/// So often a checkpoint is read anew while its run replaces it.
+const TRIES: usize = 20;
+
+fn read_whole(folder: &Path, which: Which) -> Result<Saved, Unread> {
+    read_in(folder, which, TRIES)
+}
+
+fn read_in(folder: &Path, which: Which, tries: usize) -> Result<Saved, Unread> {
+    let checkpoint = read_json(folder, which)?;
+    let json = || folder.join(which.file_name());
+    if !is_tensors(OsStr::new(&checkpoint.tensors.name)) || checkpoint.plan.name != PLAN {
+        return Err(damaged(json(), "it names files that no run has"));
+    }
+    let tensors = folder.join(&checkpoint.tensors.name);
+    if let Err(problem) = check(&tensors, &checkpoint.tensors) {
+        // Its run may have replaced it since: then the JSON names other tensors.
+        let replaced = !tensors.exists() && tries > 0 && read_json(folder, which).is_ok_and(|now| now != checkpoint);
+        return if replaced { read_in(folder, which, tries - 1) } else { Err(damaged(tensors, problem)) };
+    }
+    let path = folder.join(PLAN);
+    check(&path, &checkpoint.plan).map_err(|problem| damaged(path.clone(), problem))?;
+    let text = std::fs::read_to_string(&path).map_err(|e| damaged(path.clone(), e))?;
+    let plan = load(&text).map_err(|e| damaged(path, e))?;
+    Ok(Saved { checkpoint, plan, tensors })
+}
+
+/// Whether a file is as it was written.
+fn check(path: &Path, expected: &FileSum) -> Result<(), String> {
+    let mut file = File::open(path).map_err(|e| e.to_string())?;
+    let bytes = file.metadata().map_err(|e| e.to_string())?.len();
+    if bytes != expected.bytes {
+        return Err(format!("it has {bytes} bytes, but was written with {}", expected.bytes));
+    }
+    let mut sum = Checksum::default();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(|e| e.to_string())? {
+            0 => break,
+            n => sum.update(&buffer[..n]),
+        }
+    }
+    match FileSum::new(&*expected.name, &sum) == *expected {
+        true => Ok(()),
+        false => Err("it was changed since it was written: its checksum is another".into()),
+    }
+}
