@@ -29,7 +29,7 @@ fn finished_blocks(split: &Split, walk: Walk, finished: Range<usize>) -> impl It
 }
 
 simd! {
-    /// What [`column_stats`] does for the blocks of x that were finished with these rows. Everything a chunk has is
+    /// What the statistics of `batch_norm.rs` do, for the blocks of x that were finished with these rows. All of a chunk is
     /// finished in order and by one thread.
     pub fn stat_finished<FMA>(
         isa, rows: usize, channels: usize, x: Finished, finished: Range<usize>, scratch: &[Parts<f32>; 2],
@@ -55,7 +55,7 @@ simd! {
 }
 
 simd! {
-    /// What [`grad_sums`] does for the blocks of dy that were finished with these rows, as [`stat_finished`].
+    /// What the sums of a gradient do for the blocks of dy that were finished with these rows, as [`stat_finished`].
     pub fn grad_finished<FMA>(
         isa, rows: usize, mean: &[f32], x: &[f32], dy: Finished, finished: Range<usize>, scratch: &[Parts<f32>; 2],
     ) {
