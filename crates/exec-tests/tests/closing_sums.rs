@@ -53,12 +53,14 @@ fn backward(image: [usize; 4], to: usize, window: usize) -> Built<Graph> {
     let result = [image[0], image[1], image[2], to];
     let dy = b.input("dy", TensorType::f32(image))?;
     let w = b.input("w", TensorType::f32([window, window, to, image[3]]))?;
-    let y = b.input("y", TensorType::f32(result))?;
-    let dx = b.conv_transpose(dy, w, ConvTranspose { conv, size: [image[1], image[2]] })?;
-    let dx = b.op(Op::UnaryGrad(Unary::Relu), &[y, dx])?;
+    let names = ["first", "second"];
+    let xs = [b.input(names[0], TensorType::f32(result))?, b.input(names[1], TensorType::f32(result))?];
+    let mut dx = b.conv_transpose(dy, w, ConvTranspose { conv, size: [image[1], image[2]] })?;
+    for x in xs {
+        dx = b.op(Op::UnaryGrad(Unary::Relu), &[x, dx])?;
+    }
     b.output("dx", dx);
-    for name in ["first", "second"] {
-        let x = b.input(name, TensorType::f32(result))?;
+    for (name, x) in names.into_iter().zip(xs) {
         let mean = b.input(&format!("{name}/mean"), TensorType::f32([to]))?;
         let var = b.input(&format!("{name}/var"), TensorType::f32([to]))?;
         let sums = b.op_outputs(Op::BatchGradReduce(Eps(0.1)), &[x, mean, var, dx])?;

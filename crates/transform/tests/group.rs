@@ -148,4 +148,11 @@ fn sums_over_channels_close_the_group_that_makes_what_they_sum_up() {
         conv("%0, %1")
     );
     check(&late, &["conv2d", "conv2d", "batch_grad_reduce"]);
+    // And what the convolution does not read would have to be there for it.
+    let other = format!(
+        "{x}%3 = {}\n%4 = input \"z\" : f32[2,8,8,4]\n\
+         %5, %6 = batch_grad_reduce(%4, %2, %2, %3) {{eps=0.1}} : f32[4], f32[4]\noutput \"a\" %5\noutput \"b\" %6",
+        conv("%0, %1")
+    );
+    check(&other, &["conv2d", "batch_grad_reduce"]);
 }

@@ -12,7 +12,8 @@ use crate::flow::storage;
 pub struct Unit {
     /// Values made by other units, views resolved.
     pub reads: Vec<ValueId>,
-    /// Every value that it makes, also those that never leave it.
+    /// Every value that it makes, also those that never leave it. The last one is of the unit's own: what sums over
+    /// channels make, which is kept when the rest is made again, stands before.
     pub makes: Vec<ValueId>,
     pub seconds: f64,
     /// Its time is that of its memory traffic.
@@ -141,7 +142,9 @@ fn units(
     let mut unit_of = vec![None; graph.values().len()];
     let mut units: Vec<Unit> = Vec::new();
     for (g, &seconds) in groups.iter().zip(seconds).filter(|(g, _)| g.root() <= end) {
-        let makes = g.nodes.iter().filter(|&&id| id <= end).flat_map(|&id| graph.node(id).outputs.clone());
+        let sums = g.closing_sums();
+        let nodes = sums.iter().chain(&g.nodes[..g.nodes.len() - sums.len()]);
+        let makes = nodes.filter(|&&id| id <= end).flat_map(|&id| graph.node(id).outputs.clone());
         let makes: Vec<ValueId> = makes.collect();
         for v in &makes {
             unit_of[v.index()] = Some(units.len() as u32);

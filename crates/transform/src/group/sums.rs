@@ -10,7 +10,8 @@ use super::Group;
 /// More than these would push the tiles of the convolution out of the cache.
 const MOST: usize = 2;
 
-/// The group that a sum can close: the one that makes what it sums up, if all else that it reads is made before that.
+/// The group that a sum can close: the one that makes what it sums up, if all else that it reads is made before that, and
+/// tensors among it are read there anyway.
 pub fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeId) -> Option<usize> {
     let node = graph.node(id);
     let (summed, others): (ValueId, &[ValueId]) = match &node.op {
@@ -23,7 +24,13 @@ pub fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeI
     let root = &graph.node(group.root()).op;
     let made_here = group.contains(graph.producer(summed)) && graph.ty(summed).dtype == DType::F32;
     let made_before = |v: &ValueId| of[graph.producer(*v).index()].is_none_or(|other| other < index);
-    (in_rows(root) && made_here && group.sums < MOST && others.iter().all(made_before)).then_some(index)
+    // A tensor that the convolution does not read anyway would have to be there earlier than without this.
+    let there = |v: &ValueId| made_before(v) && (graph.shape(*v).len() == 1 || reads(graph, group, *v));
+    (in_rows(root) && made_here && group.sums < MOST && others.iter().all(there)).then_some(index)
+}
+
+fn reads(graph: &Graph, group: &Group, v: ValueId) -> bool {
+    group.nodes.iter().any(|&n| graph.node(n).inputs.contains(&v))
 }
 
 /// Whether a kernel makes whole rows of channels one after the other.
