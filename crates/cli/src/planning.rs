@@ -78,17 +78,15 @@ impl Planned {
     }
 }
 
-/// The next round figure above the smallest plan, as long as that is less than what would be taken without a budget: so
-/// there is something to plan.
+/// The next round figure above the smallest plan, as long as that is less than what is taken where nothing is made again: so
+/// the planner has something to do.
 pub fn budget_to_plan_for(run: &Run, executor: &CpuExecutor) -> Result<u64, PlanError> {
     let survey = run.subject(executor.target()).survey()?;
     let frontier = survey.frontier();
-    let (unlimited, smallest) = match (frontier.first(), frontier.last()) {
-        (Some(fastest), Some(smallest)) => (fastest.arena_bytes, smallest.arena_bytes),
-        (_, _) => (survey.free_tools_bytes(), survey.free_tools_bytes()),
-    };
+    let free = survey.free_tools_bytes();
+    let smallest = frontier.last().map_or(free, |p| p.arena_bytes);
     let round = round_up(smallest);
-    Ok(if round < unlimited { round } else { smallest })
+    Ok(if round < free { round } else { smallest })
 }
 
 /// To a tenth of a MiB, or to whole ones where there are ten and more.

@@ -61,11 +61,9 @@ fn digits() {
     let scratch = copy("digits");
     let (loss, events) = train(&[&scratch.path("run.toml"), "--epochs", "3", "--out", &scratch.path("out")]);
     assert!(loss < stated(&scratch)[0], "{loss}");
-    let unlimited = common::event(&["plan", "--threads", "2"]);
-    for (key, less) in [("arena_bytes", true), ("recomputed_ops", false)] {
-        let (with, without) = (events[0][key].as_u64(), unlimited[key].as_u64());
-        assert!(if less { with < without } else { with > without }, "the budget asks for it: {}", events[0]);
-    }
+    let number = |key: &str| events[0][key].as_u64().expect("a number");
+    assert!(number("budget_bytes") < number("free_tools_bytes"), "{}", events[0]);
+    assert!(number("arena_bytes") <= number("budget_bytes") && number("recomputed_ops") > 0, "{}", events[0]);
 }
 
 #[test]
