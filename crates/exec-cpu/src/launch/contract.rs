@@ -67,7 +67,7 @@ pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
     parts.product = parts.product.next_multiple_of(16);
     parts.chain = parts.chain.next_multiple_of(16);
     parts.feeds = tapes.map(|t| t.map_or(0, |t| t.scratch_len(threads).next_multiple_of(16)));
-    parts.sums = Sums::scratch_len(graph, group);
+    parts.sums = Sums::scratch_len(cpu, graph, group);
     parts
 }
 
@@ -197,7 +197,7 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
         let tape = Tape::new(graph, group.behind(), &group.writes);
         tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
     });
-    let sums = Sums::new(program, group);
+    let sums = Sums::new(cpu, program, group);
     let fed = [0, 1].map(|i| bound_of(program, group, root.inputs[i]));
     let operands = [0, 1].map(|i| fed[i].is_none().then(|| placed(program, root.inputs[i])));
     Box::new(move |cpu, memory| {

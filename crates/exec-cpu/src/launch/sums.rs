@@ -7,12 +7,12 @@ use memfit_ir::{Graph, Node, Op};
 use memfit_plan::{Place, Program};
 use memfit_transform::Group;
 
-use super::nodes::rows_and_last;
+use super::nodes::{self, rows_and_last};
 use super::placed;
 use crate::Cpu;
 use crate::gemm::Scratch;
 use crate::kernels::batch_finished::{Finished, grad_finished, rows_at_once, stat_finished};
-use crate::kernels::batch_norm::{self, Stats, batch_grad_reduce_scratch, batch_stats_scratch};
+use crate::kernels::batch_norm::{self, Stats};
 use crate::memory::Memory;
 use crate::pool::Parts;
 
@@ -27,6 +27,7 @@ struct Sum {
     kind: Kind,
     inputs: Vec<Place>,
     outputs: [Place; 2],
+    scratch_len: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,12 +40,12 @@ enum Kind {
 
 impl Sums {
     /// Elements of scratch of all of them, one after the other.
-    pub fn scratch_len(graph: &Graph, group: &Group) -> usize {
-        group.closing_sums().iter().map(|&id| Sum::scratch_len(graph, graph.node(id))).sum()
+    pub fn scratch_len(cpu: &Cpu, graph: &Graph, group: &Group) -> usize {
+        group.closing_sums().iter().map(|&id| nodes::scratch_len(cpu, graph, graph.node(id))).sum()
     }
 
-    pub fn new(program: &Program, group: &Group) -> Sums {
-        Sums(group.closing_sums().iter().map(|&id| Sum::new(program, program.graph.node(id))).collect())
+    pub fn new(cpu: &Cpu, program: &Program, group: &Group) -> Sums {
+        Sums(group.closing_sums().iter().map(|&id| Sum::new(cpu, program, program.graph.node(id))).collect())
     }
 
     /// For one launch.
@@ -57,7 +58,7 @@ impl Sums {
 }
 
 impl Sum {
-    fn new(program: &Program, node: &Node) -> Sum {
+    fn new(cpu: &Cpu, program: &Program, node: &Node) -> Sum {
         let (rows, channels) = rows_and_last(program.graph.shape(node.inputs[0]));
         let kind = match &node.op {
             Op::BatchStats => Kind::Stats,
@@ -65,22 +66,8 @@ impl Sum {
             op => unreachable!("{} is no sum over channels", op.name()),
         };
         let inputs = node.inputs.iter().map(|&v| placed(program, v)).collect();
-        Sum { rows, channels, kind, inputs, outputs: [0, 1].map(|i| placed(program, node.outputs[i])) }
-    }
-
-    fn scratch_len(graph: &Graph, node: &Node) -> usize {
-        let (rows, channels) = rows_and_last(graph.shape(node.inputs[0]));
-        match node.op {
-            Op::BatchStats => batch_stats_scratch(rows, channels),
-            _ => batch_grad_reduce_scratch(rows, channels),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self.kind {
-            Kind::Stats => batch_stats_scratch(self.rows, self.channels),
-            Kind::Grad { .. } => batch_grad_reduce_scratch(self.rows, self.channels),
-        }
+        let outputs = [0, 1].map(|i| placed(program, node.outputs[i]));
+        Sum { rows, channels, kind, inputs, outputs, scratch_len: nodes::scratch_len(cpu, &program.graph, node) }
     }
 }
 
@@ -100,7 +87,7 @@ impl BoundSums<'_> {
     /// Adds up the blocks that were finished with these rows; a thread finishes its rows in order.
     pub fn add(&self, cpu: &Cpu, finished: Range<usize>) {
         for (sum, scratch) in self.with_scratch() {
-            let half = sum.len() / 2;
+            let half = sum.scratch_len / 2;
             // SAFETY: the matrix that is being made covers its rows, and the finished ones are written for good.
             let made = |i: usize| unsafe { Finished::new(self.memory.f32_at(sum.inputs[i])) };
             // SAFETY: the group reads the others, and nobody writes them.
@@ -123,7 +110,7 @@ impl BoundSums<'_> {
             let (read, write, scratch) = unsafe {
                 let read = |i: usize| self.memory.read::<f32>(sum.inputs[i]);
                 let write = |i: usize| self.memory.write::<f32>(sum.outputs[i]);
-                (read, write, std::slice::from_raw_parts_mut(scratch, sum.len()))
+                (read, write, std::slice::from_raw_parts_mut(scratch, sum.scratch_len))
             };
             match sum.kind {
                 Kind::Stats if added => batch_norm::join_batch_stats(cpu, sum.rows, write(0), write(1), scratch),
@@ -143,7 +130,7 @@ impl BoundSums<'_> {
     fn with_scratch(&self) -> impl Iterator<Item = (&Sum, *mut f32)> {
         self.sums.iter().scan(0, |at, sum| {
             let here = self.scratch.0.wrapping_add(*at);
-            *at += sum.len();
+            *at += sum.scratch_len;
             Some((sum, here))
         })
     }

@@ -1,13 +1,9 @@
 //! Times contractions whose left operand is a batch norm and a ReLU: computed while it is read, against a pass of its own
 //! before it. `prologue [THREADS] [RUNS]`; the two take turns, and the median of their times and of their ratio is shown.
 
-use memfit_exec::{Clock, Engine, Executor, Options, TensorView};
-use memfit_exec_cpu::CpuExecutor;
-use memfit_ir::op::{Conv, ConvFilter, ConvTranspose, Eps, MatMul, Pad2, Unary};
-use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
-use memfit_plan::{Phase, Request, plan};
-
-type Failure = Box<dyn std::error::Error>;
+use memfit::ir::op::{Conv, ConvFilter, ConvTranspose, Eps, MatMul, Pad2, Unary};
+use memfit::ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId};
+use memfit_bench::{Failure, Timed, median};
 
 fn main() -> Result<(), Failure> {
     let args: Vec<usize> = std::env::args().skip(1).map(|a| a.parse()).collect::<Result<_, _>>()?;
@@ -20,7 +16,7 @@ fn main() -> Result<(), Failure> {
             let mut times = [Vec::new(), Vec::new(), Vec::new()];
             for _ in 0..runs {
                 let (f, a) = (fed.run()?, apart.run()?);
-                times.iter_mut().zip([f, a, f / a]).for_each(|(list, x)| list.push(x));
+                times.iter_mut().zip([1e3 * f, 1e3 * a, f / a]).for_each(|(list, x)| list.push(x));
             }
             let what = format!("{} {stored}{a:?} {b:?}", op.name());
             let [f, a, ratio] = times.map(median);
@@ -85,47 +81,4 @@ fn graph(op: &Op, a: &[usize], b_shape: &[usize], stored: DType, kept: bool) -> 
         b.output("x", x);
     }
     Ok(b.finish())
-}
-
-fn median(mut list: Vec<f64>) -> f64 {
-    list.sort_by(f64::total_cmp);
-    list[list.len() / 2]
-}
-
-/// An engine that has run its graph once.
-struct Timed {
-    engine: Engine<CpuExecutor>,
-    data: Vec<(String, TensorType, Vec<u8>)>,
-}
-
-impl Timed {
-    fn new(graph: Graph, threads: usize) -> Result<Timed, Failure> {
-        let executor = CpuExecutor::new(threads)?;
-        let plan = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), executor.target(), &Request::new(1))?;
-        let engine = Engine::new(executor, plan, Options::default())?;
-        let data = graph.inputs().map(|(n, v)| (n.to_string(), graph.ty(v).clone(), bytes(graph.ty(v)))).collect();
-        let mut timed = Timed { engine, data };
-        timed.run()?;
-        Ok(timed)
-    }
-
-    /// Milliseconds of the kernels.
-    fn run(&mut self) -> Result<f64, Failure> {
-        let views: Vec<(&str, TensorView)> = self
-            .data
-            .iter()
-            .map(|(n, t, b)| (n.as_str(), TensorView { dtype: t.dtype, shape: &t.shape, bytes: b }))
-            .collect();
-        let mut spent = 0.0;
-        self.engine.run_observed(Phase::Step, &views, 0.0, Clock::default(), |_, _, t| spent += t.as_secs_f64())?;
-        Ok(spent * 1e3)
-    }
-}
-
-fn bytes(ty: &TensorType) -> Vec<u8> {
-    let numbers = philox::uniform(1, "x", ty.elements()).map(f32::abs);
-    match ty.dtype {
-        DType::BF16 => numbers.flat_map(|x| half::bf16::from_f32(x).to_ne_bytes()).collect(),
-        _ => numbers.flat_map(f32::to_ne_bytes).collect(),
-    }
 }
