@@ -11,6 +11,7 @@ use crate::isa::Isa;
 use crate::launch::{self, Launch};
 use crate::memory::Memory;
 use crate::pool::Pool;
+use crate::subnormal::Flushed;
 
 /// A cache line, and the widest vector register.
 const ALIGNMENT: u64 = 64;
@@ -159,6 +160,8 @@ impl Executor for CpuExecutor {
     }
 
     fn launch(&self, kernel: &Launch, arena: &mut HostArena) -> Result<(), KernelError> {
+        // The pool's threads are always in this mode.
+        let _flushed = Flushed::new();
         kernel(&self.cpu, &Memory::new(arena))
     }
 

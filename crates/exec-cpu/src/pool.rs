@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::subnormal::Flushed;
+
 /// Spins before a waiting worker goes to sleep: about 20 µs, the gap between two kernels.
 const SPINS: usize = 4_000;
 
@@ -139,6 +141,7 @@ pub fn part(n: usize, grain: usize, parts: usize, t: usize) -> Range<usize> {
 }
 
 fn work(shared: &Shared, index: usize) {
+    let _flushed = Flushed::new();
     let mut seen = 0;
     loop {
         seen = wait_for_fork(shared, seen);

@@ -54,6 +54,9 @@ fn tensor(dtype: DType, data: &[f64]) -> Tensor {
     Tensor::new(TensorType::new(dtype, [data.len()]), data.collect()).unwrap()
 }
 
+/// Smaller numbers are zero.
+const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
+
 const NUMBERS: [f64; 32] = [
     f64::NEG_INFINITY,
     -1e18,
@@ -69,10 +72,10 @@ const NUMBERS: [f64; 32] = [
     -1.0,
     -1e-4,
     -1e-10,
-    -1e-42,
+    -SMALLEST,
     -0.0,
     0.0,
-    1e-42,
+    SMALLEST,
     1e-10,
     1e-4,
     1.0,
@@ -229,4 +232,35 @@ fn an_id_outside_of_its_table_names_op_layer_place_and_limit() {
     let logits = Tensor::f32([2, 2], vec![0.0; 4]).unwrap();
     let entropy = Op::CrossEntropy(CrossEntropy { smoothing: 0.0 });
     assert_eq!(message(entropy, &[logits, ids(2)]), outside("cross_entropy", 2));
+}
+
+/// As many elements as one thread takes alone, and as several share.
+#[test]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn subnormals_are_zero_on_every_thread() {
+    let mut b = Builder::new();
+    let mut feeds = HashMap::new();
+    let numbers = |n: usize, x: f32| Tensor { ty: TensorType::f32([n]), data: vec![f64::from(x); n] };
+    for n in [3, 100_000] {
+        for (name, x) in [("operand", 1e-40), ("result", 1e-20)] {
+            let name = format!("{name}{n}");
+            let x = numbers(n, x);
+            let v = b.input(&name, x.ty.clone()).unwrap();
+            let factor = b.input(&format!("{name}/factor"), x.ty.clone()).unwrap();
+            let y = b.binary(Binary::Mul, v, factor).unwrap();
+            b.output(&name, y);
+            let exponent = if name.starts_with("operand") { 1e30 } else { 1e-20 };
+            feeds.insert(format!("{name}/factor"), numbers(n, exponent));
+            feeds.insert(name, x);
+        }
+    }
+    let graph = b.finish();
+    for isa in Isa::available() {
+        for threads in [1, 3] {
+            let given = cpu(threads, isa, Settings::default()).run(&graph, &feeds, &HashMap::new()).unwrap();
+            for (name, y) in &given.outputs {
+                assert!(y.data.iter().all(|&y| y == 0.0), "{name}, {threads} threads, {}", isa.name());
+            }
+        }
+    }
 }
