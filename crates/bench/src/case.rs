@@ -78,9 +78,9 @@ pub fn kernels(model: &Model, batch: usize, wanted: impl Fn(&Op) -> bool) -> Res
     Ok(cases)
 }
 
-/// The convolutions of a training step, forward and both backwards.
-pub fn convolutions(model: &Model, batch: usize) -> Result<Vec<Case>, Failure> {
-    kernels(model, batch, |op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_)))
+/// The products and convolutions of a training step, forward and both backwards.
+pub fn contractions(model: &Model, batch: usize) -> Result<Vec<Case>, Failure> {
+    kernels(model, batch, |op| matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_)))
 }
 
 /// A sum of two vectors, longer than caches are.

@@ -1,10 +1,10 @@
-//! What benchmarks share: the kernels of one op, planned and run as in any program, and the convolutions of a model.
+//! What benchmarks share: the kernels of one op, planned and run as in any program, and the contractions of a model.
 //! Nothing here is part of memfit, and no test depends on a time.
 
 mod case;
 mod timed;
 
-pub use case::{Case, Work, convolutions, is_stream, kernels, sgemm, stream};
+pub use case::{Case, Work, contractions, is_stream, kernels, sgemm, stream};
 pub use timed::Timed;
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

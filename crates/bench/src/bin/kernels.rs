@@ -7,8 +7,9 @@ use std::fmt;
 
 use memfit::Model;
 use memfit::ir::Op;
+use memfit::ir::op::MatMul;
 use memfit::nn::zoo::Stem;
-use memfit_bench::{Case, Failure, Timed, Work, convolutions, is_stream, kernels, median, sgemm, stream};
+use memfit_bench::{Case, Failure, Timed, Work, contractions, is_stream, kernels, median, sgemm, stream};
 
 struct Settings {
     threads: usize,
@@ -30,26 +31,31 @@ fn main() -> Result<(), Failure> {
             other => return Err(format!("there is no option \"{other}\"").into()),
         }
     }
-    contractions(&settings)?;
+    products(&settings)?;
     println!();
     streams(&settings)
 }
 
-/// The convolutions of two models against a product.
-fn contractions(settings: &Settings) -> Result<(), Failure> {
+/// The products and convolutions of some models against a square product.
+fn products(settings: &Settings) -> Result<(), Failure> {
     let resnet18 = Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?;
     let mut reference = Reference::new(sgemm(2048), settings)?;
-    println!("| convolutions of | forward | by the input | by the filter | all |");
+    println!("| contractions of | forward | by the input | by the filter | all |");
     println!("|---|---|---|---|---|");
-    for (name, model, batch) in
-        [("resnet18_cifar b128", resnet18, 128), ("resnet50 b16", Model::from_name("resnet50")?, 16)]
-    {
+    let zoo = Model::from_name;
+    for (name, model, batch) in [
+        ("mlp b256", zoo("mlp")?, 256),
+        ("resnet18_cifar b128", resnet18, 128),
+        ("resnet50 b16", zoo("resnet50")?, 16),
+        ("unet b4", zoo("unet")?, 4),
+        ("gpt b8", zoo("gpt")?, 8),
+    ] {
         let [mut forward, mut input, mut filter, mut all] = [Shares::default(); 4];
-        for case in convolutions(&model, batch)? {
+        for case in contractions(&model, batch)? {
             let share = reference.share(settings, &case, |w| w.flops)?;
             let product = match case.op {
-                Op::Conv(_) => &mut forward,
-                Op::ConvTranspose(_) => &mut input,
+                Op::Conv(_) | Op::MatMul(MatMul { transpose_a: false, transpose_b: false }) => &mut forward,
+                Op::ConvTranspose(_) | Op::MatMul(MatMul { transpose_a: false, transpose_b: true }) => &mut input,
                 _ => &mut filter,
             };
             product.add(share);

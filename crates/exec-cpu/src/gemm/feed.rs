@@ -6,9 +6,11 @@
 use std::ops::Range;
 use std::ptr::copy_nonoverlapping;
 
+use super::ahead::Ahead;
 use super::micro::{KC, Micro, ROW_STRIDE};
-use super::pack::{A, B, Patches, pack_columns, pack_patch, pack_rows, pack_turned};
-use super::{Gemm, Shape};
+use super::pack::{A, B, Patches, pack_columns, pack_patch};
+use super::panel::{Columns, pack_rows, pack_turned};
+use super::{Gemm, Order, Shape};
 
 /// Computes elements of an operand.
 pub trait Feed: Sync {
@@ -61,7 +63,7 @@ impl Reading {
             A::Rows { stride, .. } if stride == g.k && stride <= KC => Reading::Strip(STRIP.min(g.m * g.k)),
             A::Rows { .. } => Reading::Direct,
             A::Columns { .. } => Reading::Strip(shape.mc * shape.kc),
-            A::Patches(ref p) if shape.whole_b => Reading::Window(p.window(shape.mc).min(p.elements(g.m))),
+            A::Patches(ref p) if shape.order == Order::Rows => Reading::Window(p.window(shape.mc).min(p.elements(g.m))),
             // Each depth reads all rows, so that a window would start anew for each.
             A::Patches(_) => Reading::Direct,
             A::PatchColumns(ref p) => Reading::Window(p.window(shape.kc).min(p.elements(g.k))),
@@ -115,8 +117,8 @@ impl Patches {
 
 /// Packs the operands of a product on one thread, from memory or from their feeds.
 pub struct Packer<'a> {
-    micro: &'a Micro,
-    g: &'a Gemm,
+    pub micro: &'a Micro,
+    pub g: &'a Gemm,
     feeds: Feeds<'a>,
     thread: usize,
     reading: Reading,
@@ -221,12 +223,22 @@ impl<'a> Packer<'a> {
         self.strip_a.wrapping_sub(self.window.start)
     }
 
+    /// What will be read for a block of A.
+    pub fn ahead_a(&self, rows: &Range<usize>, depths: &Range<usize>) -> Ahead {
+        if self.feeds.a.is_some() { Ahead::NOTHING } else { Ahead::of_a(&self.g.a, rows, depths) }
+    }
+
+    /// What will be read for a block of B.
+    pub fn ahead_b(&self, columns: &Range<usize>, depths: &Range<usize>) -> Ahead {
+        if self.feeds.b.is_some() { Ahead::NOTHING } else { Ahead::of_b(&self.g.b, columns, depths) }
+    }
+
     /// As [`B::pack`].
     ///
     /// # Safety
     /// As there; and nobody else uses this thread's strips.
     pub unsafe fn b(&self, columns: Range<usize>, depths: Range<usize>, to: *mut f32) {
-        // SAFETY: passed on; a strip has room for STRIP elements, which are at least a row of a block, and a panel.
+        // SAFETY: passed on; a strip has room for STRIP elements, which are at least a row of a block.
         unsafe {
             match self.feeds.b {
                 None => self.g.b.pack(self.micro, columns, depths, to),
@@ -249,7 +261,8 @@ impl<'a> Packer<'a> {
                         let at = number(start) + (depths.start + p) * stride + columns.start;
                         fill_lines(feed, t, at, stride, [rows, n], strip);
                         for (j, width) in panels() {
-                            pack_rows(nr, strip.add(j), n, width, rows, to.add(j * depth + p * nr));
+                            let columns = Columns { start: strip.add(j), stride: n, count: width };
+                            pack_rows(self.micro, columns, rows, to.add(j * depth + p * nr));
                         }
                     }
                 }
@@ -258,10 +271,11 @@ impl<'a> Packer<'a> {
                         let mut done = 0;
                         while done < depth {
                             let (tap, within) = ((depths.start + done) / per_tap, (depths.start + done) % per_tap);
-                            let d = (per_tap - within).min(depth - done);
+                            let d = (per_tap - within).min(depth - done).min(STRIP / nr);
                             let at = number(start) + taps.offset(tap) + within + (columns.start + j) * stride;
                             fill_lines(feed, t, at, stride, [width, d], strip);
-                            pack_turned(nr, strip, d, width, d, to.add(j * depth + done * nr));
+                            let columns = Columns { start: strip, stride: d, count: width };
+                            pack_turned(self.micro, columns, d, to.add(j * depth + done * nr));
                             done += d;
                         }
                     }

@@ -4,7 +4,7 @@ use super::vector::{Plain, Vector};
 use crate::isa::Isa;
 
 /// Depth of a block: the longest sum that is held in registers.
-pub const KC: usize = 256;
+pub const KC: usize = 512;
 /// Distance of two rows in A when packed by rows. Not a power of two, so that rows do not share cache sets.
 pub const ROW_STRIDE: usize = KC + 16;
 
@@ -19,7 +19,7 @@ pub enum PackedA {
 
 /// One tile: C[0..m, 0..n] (+)= A·B over `depth`.
 #[derive(Clone, Copy)]
-pub struct Tile {
+pub struct Tile<'a> {
     pub a: *const f32,
     /// An NR-wide panel.
     pub b: *const f32,
@@ -31,6 +31,9 @@ pub struct Tile {
     pub n: usize,
     /// Add to C instead of overwriting it.
     pub accumulate: bool,
+    /// Cache lines that are far away and will be wanted, C's own among them. They are asked for one by one while the sums
+    /// are made, so that A and B need not wait.
+    pub ahead: &'a [*const f32],
 }
 
 /// A micro-kernel for one instruction set: its tile and its functions.
@@ -58,6 +61,11 @@ impl Micro {
         }
     }
 
+    /// Tiles of so many rows and columns.
+    pub fn tiles(&self, rows: usize, columns: usize) -> usize {
+        rows.div_ceil(self.mr) * columns.div_ceil(self.nr)
+    }
+
     /// # Safety
     /// The pointers of the tile hold what it names, and the instruction set of this kernel is available.
     #[inline(always)]
@@ -79,27 +87,31 @@ unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, c
 ) {
     // SAFETY: the caller's promise about the tile's pointers covers every access below.
     unsafe {
-        // C is far away: it is on its way while the sums are made.
-        for i in 0..t.m.min(MR) {
-            for j in 0..NV {
-                V::prefetch(t.c.wrapping_add(*t.rows.add(i) + j * V::WIDTH));
-            }
-        }
         let mut acc = [[V::zero(); NV]; MR];
         let (mut a, mut b) = (t.a, t.b);
-        for _ in 0..t.depth {
-            let mut row: [V; NV] = [V::zero(); NV];
-            for (j, r) in row.iter_mut().enumerate() {
-                *r = V::load(b.add(j * V::WIDTH));
-            }
-            for (i, acc) in acc.iter_mut().enumerate() {
-                let x = V::splat(a.add(i * AI));
-                for j in 0..NV {
-                    acc[j] = acc[j].fma(x, row[j]);
+        let apart = t.depth / t.ahead.len().max(1);
+        for i in 0..=t.ahead.len() {
+            let depth = match t.ahead.get(i) {
+                Some(&line) => {
+                    V::prefetch(line);
+                    apart
                 }
+                None => t.depth - t.ahead.len() * apart,
+            };
+            for _ in 0..depth {
+                let mut row: [V; NV] = [V::zero(); NV];
+                for (j, r) in row.iter_mut().enumerate() {
+                    *r = V::load(b.add(j * V::WIDTH));
+                }
+                for (i, acc) in acc.iter_mut().enumerate() {
+                    let x = V::splat(a.add(i * AI));
+                    for j in 0..NV {
+                        acc[j] = acc[j].fma(x, row[j]);
+                    }
+                }
+                a = a.add(AP);
+                b = b.add(NR);
             }
-            a = a.add(AP);
-            b = b.add(NR);
         }
         match (t.m >= MR && t.n >= NV * V::WIDTH, t.accumulate) {
             (true, true) => whole::<V, MR, NV>(t, acc, |sum, p| V::load(p).add(sum)),

@@ -4,15 +4,19 @@
 //! A sum is split along the depth into blocks that depend on the depth alone: every schedule, and every number of threads,
 //! adds the same numbers in the same order.
 
+mod ahead;
 mod feed;
 mod micro;
 mod pack;
+mod panel;
+mod stream;
 mod vector;
 
 use std::ops::Range;
 
 use crate::Cpu;
 use crate::pool::part;
+use ahead::{Ahead, Lines};
 use feed::Packer;
 pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
@@ -62,10 +66,10 @@ impl Rows {
 
 /// Rows of A in a block, before rounding down to a multiple of MR.
 const MC: usize = 224;
-/// Columns of B in a block: 1 MiB at full depth.
+/// Columns of B in a block: 2 MiB at full depth.
 const NC: usize = 1024;
-/// B is packed whole when it has no more elements than this (2 MiB): then a block of C is finished while it is in cache.
-const WHOLE_B: usize = 512 << 10;
+/// A side is packed whole when it has no more elements than this (2 MiB): then a block of C is finished while it is in cache.
+const WHOLE: usize = 512 << 10;
 
 /// How the work is cut into parts; each part has its own scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +78,24 @@ enum Split {
     Columns,
 }
 
+/// In which order blocks are packed and multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// For a block of columns, all of B is packed, and then block after block of rows is made.
+    Rows,
+    /// For a block of columns, block after block of the depth is added to all rows; A is packed anew for each block of B.
+    Depths,
+    /// All of A is packed, and panel after panel of B streams by: for few rows. See [`stream`].
+    Panels,
+}
+
 /// What a size means for blocks and scratch.
 struct Shape {
     mc: usize,
     nc: usize,
     /// Depth of a block: all blocks but the last are equal.
     kc: usize,
-    whole_b: bool,
+    order: Order,
 }
 
 impl Shape {
@@ -88,24 +103,44 @@ impl Shape {
         let Gemm { m, n, k, .. } = *g;
         let blocks = k.div_ceil(KC).max(1);
         let kc = k.div_ceil(blocks);
-        let nc = NC.min(n.next_multiple_of(micro.nr));
         let mc = (MC / micro.mr * micro.mr).min(m.next_multiple_of(micro.mr));
+        let nc = NC.min(n.next_multiple_of(micro.nr));
         let most = match g.a {
             // A window over depths would start anew for every block of rows.
             A::PatchColumns(_) if fed.a => 0,
             // And one over rows for every block of depths: worth a larger B, if that is small beside the image.
-            A::Patches(ref p) if fed.a && k * nc <= p.elements(m) / 2 => 2 * WHOLE_B,
-            A::Rows { .. } | A::Columns { .. } | A::Patches(_) | A::PatchColumns(_) => WHOLE_B,
+            A::Patches(ref p) if fed.a && k * nc <= p.elements(m) / 2 => 2 * WHOLE,
+            A::Rows { .. } | A::Columns { .. } | A::Patches(_) | A::PatchColumns(_) => WHOLE,
         };
-        Shape { mc, nc, kc, whole_b: k * nc <= most }
+        let is_matrix = matches!(g.a, A::Rows { .. } | A::Columns { .. });
+        let order = if k * nc <= most {
+            Order::Rows
+        } else if is_matrix && !makes_rows(m, n) && m * k <= WHOLE {
+            Order::Panels
+        } else {
+            Order::Depths
+        };
+        Shape { mc, nc: if order == Order::Panels { micro.nr } else { nc }, kc, order }
     }
 
-    fn a_len(&self) -> usize {
+    /// Elements of a packed block of A.
+    fn a_block(&self) -> usize {
         self.mc * ROW_STRIDE
     }
 
-    fn b_len(&self, k: usize) -> usize {
-        self.nc * if self.whole_b { k } else { self.kc }
+    fn a_len(&self, g: &Gemm) -> usize {
+        match self.order {
+            Order::Rows | Order::Depths => self.a_block(),
+            Order::Panels => g.m.div_ceil(self.mc) * blocks(g.k, self.kc).count() * self.a_block(),
+        }
+    }
+
+    fn b_len(&self, g: &Gemm) -> usize {
+        match self.order {
+            Order::Rows => self.nc * g.k,
+            Order::Depths => self.nc * self.kc,
+            Order::Panels => 2 * self.nc * self.kc,
+        }
     }
 }
 
@@ -122,7 +157,7 @@ pub fn makes_rows(m: usize, n: usize) -> bool {
 /// Elements of scratch for [`run`] on a number of threads. The pointers of the product do not matter.
 pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
     let shape = Shape::new(micro, g, fed);
-    (shape.a_len() + shape.b_len(g.k) + feed::strip_len(g, &shape, fed)) * threads
+    (shape.a_len(g) + shape.b_len(g) + feed::strip_len(g, &shape, fed)) * threads
 }
 
 /// Runs a product on all threads. `finish(thread, rows, columns)` is called once for every block of C when it is complete and
@@ -195,34 +230,48 @@ pub unsafe fn run_part(
     finish: &dyn Fn(Range<usize>, Range<usize>),
 ) {
     let s = Shape::new(micro, g, feeds.fed());
-    let Part { thread, rows, columns } = part;
-    // SAFETY: the scratch holds a block of A, then the block of B, then what feeds need.
-    let (a, b, strips) = unsafe { (scratch, scratch.add(s.a_len()), scratch.add(s.a_len() + s.b_len(g.k))) };
-    let packer = Packer::new(micro, g, &s, feeds, thread, strips);
-    let mut block = Block { micro, g, a, packer };
-    for j0 in columns.clone().step_by(s.nc) {
-        let columns = j0..columns.end.min(j0 + s.nc);
+    // SAFETY: the scratch holds what is packed of A, then of B, then what feeds need.
+    let (a, b, strips) = unsafe { (scratch, scratch.add(s.a_len(g)), scratch.add(s.a_len(g) + s.b_len(g))) };
+    let mut packer = Packer::new(micro, g, &s, feeds, part.thread, strips);
+    // SAFETY: as above, and by the caller's promise.
+    unsafe {
+        match s.order {
+            Order::Panels => stream::run(&mut packer, &s, &part, [a, b], finish),
+            Order::Rows | Order::Depths => run_blocks(&mut packer, &s, &part, [a, b], finish),
+        }
+    }
+}
+
+/// Block after block.
+///
+/// # Safety
+/// As for [`run_part`], with room for a packed block of A and for what is packed of B at once.
+unsafe fn run_blocks(
+    packer: &mut Packer,
+    s: &Shape,
+    part: &Part,
+    [a, b]: [*mut f32; 2],
+    finish: &dyn Fn(Range<usize>, Range<usize>),
+) {
+    let (micro, g) = (packer.micro, packer.g);
+    for columns in steps(part.columns.clone(), s.nc) {
         let width = columns.len().next_multiple_of(micro.nr);
-        let row_blocks = || rows.clone().step_by(s.mc).map(|i0| i0..rows.end.min(i0 + s.mc));
-        if s.whole_b {
-            for depths in blocks(g.k, s.kc) {
-                // SAFETY: the packed block of these depths starts after those before it.
-                unsafe { block.packer.b(columns.clone(), depths.clone(), b.add(depths.start * width)) };
-            }
-            for rows in row_blocks() {
-                for depths in blocks(g.k, s.kc) {
-                    // SAFETY: as packed above.
-                    unsafe { block.multiply(&rows, &columns, &depths, b.add(depths.start * width)) };
-                }
-                finish(rows, columns.clone());
-            }
-        } else {
-            for depths in blocks(g.k, s.kc) {
-                // SAFETY: a block of B fits its part of the scratch.
-                unsafe { block.packer.b(columns.clone(), depths.clone(), b) };
-                for rows in row_blocks() {
-                    // SAFETY: as packed above.
-                    unsafe { block.multiply(&rows, &columns, &depths, b) };
+        // How much of B is packed before the rows go through it.
+        let most = if s.order == Order::Rows { g.k } else { s.kc };
+        for packed in blocks(g.k, most) {
+            let place = |depths: &Range<usize>| b.wrapping_add((depths.start - packed.start) * width);
+            let depth_blocks = || blocks(packed.len(), s.kc).map(|d| packed.start + d.start..packed.start + d.end);
+            // SAFETY: each block is packed into its place before it is multiplied.
+            unsafe {
+                depth_blocks().for_each(|d| packer.b(columns.clone(), d.clone(), place(&d)));
+                let rows = steps(part.rows.clone(), s.mc);
+                let mut pairs = rows.flat_map(|r| depth_blocks().map(move |d| (r.clone(), d))).peekable();
+                while let Some((rows, depths)) = pairs.next() {
+                    packer.a(rows.clone(), depths.clone(), a);
+                    let mut ahead = pairs.peek().map_or(Ahead::NOTHING, |(r, d)| packer.ahead_a(r, d));
+                    let lines = ahead.lines().div_ceil(micro.tiles(rows.len(), columns.len()));
+                    let block = Block { rows: &rows, columns: &columns, depths: &depths, a, b: place(&depths) };
+                    multiply(micro, g, &block, |to| ahead.name(lines, to));
                     if depths.end >= g.k {
                         finish(rows, columns.clone());
                     }
@@ -232,49 +281,62 @@ pub unsafe fn run_part(
     }
 }
 
+fn steps(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(step).map(move |start| start..end.min(start + step))
+}
+
 /// The blocks along the depth; one empty block where there is no depth, so that C becomes zero.
 fn blocks(k: usize, kc: usize) -> impl Iterator<Item = Range<usize>> {
     (0..k.max(1)).step_by(kc.max(1)).map(move |p| p..k.min(p + kc))
 }
 
+/// A packed block of A and a packed block of B.
 struct Block<'a> {
-    micro: &'a Micro,
-    g: &'a Gemm,
-    a: *mut f32,
-    packer: Packer<'a>,
+    rows: &'a Range<usize>,
+    columns: &'a Range<usize>,
+    depths: &'a Range<usize>,
+    a: *const f32,
+    b: *const f32,
 }
 
-impl Block<'_> {
-    /// Packs a block of A and multiplies it with a packed block of B.
-    unsafe fn multiply(&mut self, rows: &Range<usize>, columns: &Range<usize>, depths: &Range<usize>, b: *const f32) {
-        let Micro { mr, nr, .. } = *self.micro;
-        let (m, n, depth) = (rows.len(), columns.len(), depths.len());
-        let packed = self.g.a.packed();
-        let mut offsets = [0usize; MC];
-        for (o, row) in offsets.iter_mut().zip(self.g.rows.offsets(rows.start)).take(m) {
-            *o = row + columns.start;
-        }
-        // SAFETY: the caller's promise for sizes; A's block has room for MC rows.
-        unsafe {
-            self.packer.a(rows.clone(), depths.clone(), self.a);
-            for j in (0..n).step_by(nr) {
-                for i in (0..m).step_by(mr) {
-                    let a = match packed {
-                        PackedA::Rows => self.a.add(i * ROW_STRIDE),
-                        PackedA::Panels => self.a.add(i * depth),
-                    };
-                    let tile = Tile {
-                        a,
-                        b: b.add(j * depth),
-                        c: self.g.c.add(j),
-                        rows: offsets.as_ptr().add(i),
-                        depth,
-                        m: mr.min(m - i),
-                        n: nr.min(n - j),
-                        accumulate: depths.start > 0,
-                    };
-                    self.micro.run(packed, &tile);
-                }
+/// Multiplies two packed blocks. Before each tile, `each` names what shall be asked for meanwhile.
+///
+/// # Safety
+/// As for [`run`]; the blocks are packed, and have at most MC rows.
+unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(&mut Lines)) {
+    let Micro { mr, nr, .. } = *micro;
+    let (m, n, depth) = (block.rows.len(), block.columns.len(), block.depths.len());
+    let packed = g.a.packed();
+    let mut offsets = [0usize; MC];
+    for (o, row) in offsets.iter_mut().zip(g.rows.offsets(block.rows.start)).take(m) {
+        *o = row + block.columns.start;
+    }
+    let mut lines = Lines::new();
+    for j in (0..n).step_by(nr) {
+        for i in (0..m).step_by(mr) {
+            let (height, width) = (mr.min(m - i), nr.min(n - j));
+            lines.clear();
+            lines.push_rows(g.c.wrapping_add(j), &offsets[i..i + height], width);
+            each(&mut lines);
+            // SAFETY: the caller's promise for sizes.
+            unsafe {
+                let a = match packed {
+                    PackedA::Rows => block.a.add(i * ROW_STRIDE),
+                    PackedA::Panels => block.a.add(i * depth),
+                };
+                let tile = Tile {
+                    a,
+                    b: block.b.add(j * depth),
+                    c: g.c.add(j),
+                    rows: offsets.as_ptr().add(i),
+                    depth,
+                    m: height,
+                    n: width,
+                    accumulate: block.depths.start > 0,
+                    ahead: lines.as_slice(),
+                };
+                micro.run(packed, &tile);
             }
         }
     }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::micro::{KC, Micro, PackedA, ROW_STRIDE};
+use super::panel::{Columns, pack_rows, pack_turned};
 use super::vector::Vector;
 use crate::isa::Isa;
 
@@ -379,7 +380,8 @@ impl B {
                         let rows = DEPTHS_AT_ONCE.min(depth - d);
                         for (j, columns) in panels() {
                             let from = start.add((p0 + d) * stride + j0 + j);
-                            pack_rows(nr, from, stride, columns, rows, to.add(j * depth + d * nr));
+                            let columns = Columns { start: from, stride, count: columns };
+                            pack_rows(micro, columns, rows, to.add(j * depth + d * nr));
                         }
                     }
                 }
@@ -390,72 +392,13 @@ impl B {
                             let (tap, within) = ((p0 + done) / per_tap, (p0 + done) % per_tap);
                             let d = (per_tap - within).min(depth - done);
                             let from = start.add(taps.offset(tap) + within + (j0 + j) * stride);
-                            pack_turned(nr, from, stride, columns, d, to.add(j * depth + done * nr));
+                            let columns = Columns { start: from, stride, count: columns };
+                            pack_turned(micro, columns, d, to.add(j * depth + done * nr));
                             done += d;
                         }
                     }
                 }
             }
-        }
-    }
-}
-
-pub(super) unsafe fn pack_rows(nr: usize, from: *const f32, stride: usize, columns: usize, depth: usize, to: *mut f32) {
-    // SAFETY: passed on. The widths are constants, so that each copy is a few register moves.
-    unsafe {
-        match (columns == nr, nr) {
-            (true, 32) => (0..depth).for_each(|p| copy::<32>(from.add(p * stride), to.add(p * 32))),
-            (true, 16) => (0..depth).for_each(|p| copy::<16>(from.add(p * stride), to.add(p * 16))),
-            (true, 8) => (0..depth).for_each(|p| copy::<8>(from.add(p * stride), to.add(p * 8))),
-            (_, _) => {
-                for p in 0..depth {
-                    std::ptr::copy_nonoverlapping(from.add(p * stride), to.add(p * nr), columns);
-                    std::ptr::write_bytes(to.add(p * nr + columns), 0, nr - columns);
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn copy<const N: usize>(from: *const f32, to: *mut f32) {
-    // SAFETY: passed on.
-    unsafe { to.cast::<[f32; N]>().write_unaligned(from.cast::<[f32; N]>().read_unaligned()) }
-}
-
-/// Columns that are contiguous along the depth, turned in blocks that stay in the first-level cache.
-pub(super) unsafe fn pack_turned(
-    nr: usize,
-    from: *const f32,
-    stride: usize,
-    columns: usize,
-    depth: usize,
-    to: *mut f32,
-) {
-    const BLOCK: usize = 16;
-    // SAFETY: passed on.
-    unsafe {
-        let mut p = 0;
-        while p < depth {
-            let n = BLOCK.min(depth - p);
-            for j in 0..columns {
-                let source = from.add(j * stride + p);
-                if n == BLOCK {
-                    for i in 0..BLOCK {
-                        *to.add((p + i) * nr + j) = *source.add(i);
-                    }
-                } else {
-                    for i in 0..n {
-                        *to.add((p + i) * nr + j) = *source.add(i);
-                    }
-                }
-            }
-            for i in 0..n {
-                for j in columns..nr {
-                    *to.add((p + i) * nr + j) = 0.0;
-                }
-            }
-            p += n;
         }
     }
 }

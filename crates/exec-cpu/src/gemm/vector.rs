@@ -17,6 +17,8 @@ pub unsafe trait Vector: Copy {
     /// self + a·b
     unsafe fn fma(self, a: Self, b: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
+    /// The first halves of both, element by element in turns, and the second halves.
+    unsafe fn interleave(self, other: Self) -> [Self; 2];
     /// Asks for the cache line at `p`, which need not be valid.
     #[inline(always)]
     fn prefetch(_p: *const f32) {}
@@ -76,6 +78,12 @@ unsafe impl<const N: usize> Vector for Plain<N> {
     unsafe fn add(self, other: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i] + other.0[i]))
     }
+
+    #[inline(always)]
+    unsafe fn interleave(self, other: Self) -> [Self; 2] {
+        let half = |at: usize| Plain(std::array::from_fn(|i| [self.0, other.0][i % 2][at + i / 2]));
+        [half(0), half(N / 2)]
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -127,8 +135,16 @@ mod x86 {
             unsafe { V512(_mm512_add_ps(self.0, other.0)) }
         }
         #[inline(always)]
+        unsafe fn interleave(self, other: Self) -> [Self; 2] {
+            unsafe {
+                let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+                let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+                [low, high].map(|order| V512(_mm512_permutex2var_ps(self.0, order, other.0)))
+            }
+        }
+        #[inline(always)]
         fn prefetch(p: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         }
     }
 
@@ -178,8 +194,15 @@ mod x86 {
             unsafe { V256(_mm256_add_ps(self.0, other.0)) }
         }
         #[inline(always)]
+        unsafe fn interleave(self, other: Self) -> [Self; 2] {
+            unsafe {
+                let (even, odd) = (_mm256_unpacklo_ps(self.0, other.0), _mm256_unpackhi_ps(self.0, other.0));
+                [V256(_mm256_permute2f128_ps::<0x20>(even, odd)), V256(_mm256_permute2f128_ps::<0x31>(even, odd))]
+            }
+        }
+        #[inline(always)]
         fn prefetch(p: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         }
     }
 
@@ -246,6 +269,10 @@ mod arm {
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
             unsafe { V128(vaddq_f32(self.0, other.0)) }
+        }
+        #[inline(always)]
+        unsafe fn interleave(self, other: Self) -> [Self; 2] {
+            unsafe { [V128(vzip1q_f32(self.0, other.0)), V128(vzip2q_f32(self.0, other.0))] }
         }
     }
 }
