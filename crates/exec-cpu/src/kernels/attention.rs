@@ -2,6 +2,7 @@
 //! and leave only the outputs and a log-sum-exp for each query. A unit of work is one head of one sample; its arithmetic
 //! does not depend on the threads.
 
+use super::ahead::Ahead;
 use super::heads::{AttentionShape, Head, TILE, Tile, take};
 use super::lanes;
 use crate::Cpu;
@@ -9,7 +10,6 @@ use crate::isa::{Isa, simd};
 use crate::math::{self, LANES, sum_lanes};
 use crate::pool::Parts;
 use memfit_ir::op::Attention;
-use std::ops::Range;
 
 /// Elements of scratch that [`attention`] needs.
 pub fn attention_scratch(threads: usize, shape: &AttentionShape) -> usize {
@@ -18,7 +18,7 @@ pub fn attention_scratch(threads: usize, shape: &AttentionShape) -> usize {
 
 fn head_scratch(shape: &AttentionShape) -> usize {
     let (padded, tiles) = (shape.padded(), shape.sequence.div_ceil(TILE));
-    tiles * TILE * shape.dim + shape.sequence * padded + TILE * (2 * padded + TILE)
+    tiles * TILE * shape.dim + shape.sequence * padded + TILE * (padded + TILE)
 }
 
 /// y ← softmax(scale·q·kᵀ)·v of each head, lse ← the log-sum-exp of each query's scores.
@@ -31,14 +31,21 @@ pub fn attention(
     lse: &mut [f32],
     scratch: &mut [f32],
 ) {
+    let y_address = y.as_ptr().addr();
     let (y, lse) = (Parts::new(y), Parts::new(lse));
-    shape.for_each_head(cpu, head_scratch(shape), scratch, |head, scratch| {
+    shape.for_each_head(cpu, head_scratch(shape), scratch, |head, next, scratch| {
         // SAFETY: each head belongs to one thread.
         let lse = unsafe { lse.range(head.lse.clone()) };
         let mut buffers = Buffers::load(shape, &head, qkv, scratch);
+        let soon = next.into_iter().flat_map(|h| {
+            let [q, k, v] = h.qkv.map(|rows| rows.far(qkv.as_ptr().addr()));
+            [k, v, q, h.y.far(y_address)]
+        });
+        let mut ahead = Ahead::new(soon, shape.sequence);
         for queries in shape.tiles() {
-            head.qkv[0].pack(|at| &qkv[at], queries.clone(), buffers.queries);
-            buffers.attend(cpu.isa, op, shape, &queries, &mut lse[queries.clone()]);
+            let tiles = shape.tiles().map_while(|keys| Tile::new(op, shape.dim, queries.clone(), keys));
+            let q = head.qkv[0].from(qkv, queries.start);
+            buffers.attend(cpu.isa, &mut ahead, op.scale, q, tiles, &mut lse[queries.clone()]);
             // SAFETY: as above.
             unsafe { head.y.unpack(buffers.out, queries, &y) };
         }
@@ -46,11 +53,11 @@ pub fn attention(
 }
 
 struct Buffers<'a> {
+    dim: usize,
     /// The keys of the whole sequence, [dim, TILE] for each tile of them.
     keys_t: &'a mut [f32],
     /// The values of the whole sequence.
     values: &'a mut [f32],
-    queries: &'a mut [f32],
     scores: &'a mut [f32],
     out: &'a mut [f32],
 }
@@ -60,9 +67,9 @@ impl<'a> Buffers<'a> {
         let (padded, tiles) = (shape.padded(), shape.sequence.div_ceil(TILE));
         let mut next = |n: usize| take(&mut scratch, n);
         let buffers = Buffers {
+            dim: shape.dim,
             keys_t: next(tiles * TILE * shape.dim),
             values: next(shape.sequence * padded),
-            queries: next(TILE * padded),
             scores: next(TILE * TILE),
             out: next(TILE * padded),
         };
@@ -76,19 +83,26 @@ impl<'a> Buffers<'a> {
 
     /// One tile of queries and all the keys that it sees. Until the end `out` is not divided by the sum of the weights,
     /// and lse holds the largest score so far.
-    fn attend(&mut self, isa: Isa, op: Attention, shape: &AttentionShape, queries: &Range<usize>, lse: &mut [f32]) {
-        let (dim, padded) = (shape.dim, shape.padded());
+    fn attend(
+        &mut self,
+        isa: Isa,
+        ahead: &mut Ahead,
+        scale: f32,
+        queries: (&[f32], usize),
+        tiles: impl Iterator<Item = Tile>,
+        lse: &mut [f32],
+    ) {
+        let padded = self.out.len() / TILE;
         let (mut sums, mut shrink) = ([0.0; TILE], [0.0; TILE]);
         lse.fill(f32::NEG_INFINITY);
-        let tiles = shape.tiles().map_while(|keys| Tile::new(op, queries.clone(), keys));
-        for (tile, keys_t) in tiles.zip(self.keys_t.chunks_exact(TILE * dim)) {
-            tile.across(isa, dim, self.queries, keys_t, self.scores);
-            softmax_tile(isa, op.scale, &tile, self.scores, lse, &mut sums, &mut shrink);
+        for (tile, keys_t) in tiles.zip(self.keys_t.chunks_exact(TILE * self.dim)) {
+            tile.across(isa, ahead, queries, keys_t, self.scores);
+            softmax_tile(isa, scale, &tile, self.scores, lse, &mut sums, &mut shrink);
             let first = tile.keys.start == 0;
             if !first {
                 scale_rows(isa, padded, &shrink[..lse.len()], self.out);
             }
-            tile.over_keys(isa, padded, !first, self.scores, &self.values[tile.keys.start * padded..], self.out);
+            tile.over_keys(isa, ahead, !first, self.scores, &self.values[tile.keys.start * padded..], self.out);
         }
         finish(isa, padded, &mut sums, self.out, lse);
     }

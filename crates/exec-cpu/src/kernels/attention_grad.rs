@@ -2,6 +2,7 @@
 //! values are summed over the queries for one tile of keys at a time; those of a head's queries are summed in scratch. What
 //! a head's gradient overwrites it has read, so that dqkv may take the place of qkv.
 
+use super::ahead::{Ahead, FarRows};
 use super::heads::{AttentionShape, Head, TILE, Tile, take};
 use super::lanes;
 use crate::Cpu;
@@ -40,11 +41,14 @@ pub fn attention_grad(
     dqkv: &mut [f32],
     scratch: &mut [f32],
 ) {
+    let dqkv_address = dqkv.as_ptr().addr();
     let dqkv = Parts::new(dqkv);
-    shape.for_each_head(cpu, head_scratch(shape), scratch, |head, scratch| {
+    shape.for_each_head(cpu, head_scratch(shape), scratch, |head, next, scratch| {
         // SAFETY: the rows of a head belong to one thread, which writes none while it reads one.
         let x = |at: Range<usize>| saved.qkv.map_or_else(|| unsafe { &*dqkv.range(at.clone()) }, |x| &x[at.clone()]);
         let [q, k, v] = head.qkv;
+        let mut ahead =
+            Ahead::new(next.iter().flat_map(|head| rows_of(head, &saved, dy, dqkv_address)), shape.sequence);
         let mut buffers = Buffers::carve(shape, scratch);
         buffers.load_queries(cpu.isa, shape, &head, x, saved.y, dy);
         for keys in shape.tiles() {
@@ -52,8 +56,8 @@ pub fn attention_grad(
             k.pack_transposed(x, keys.clone(), buffers.keys_t);
             v.pack_transposed(x, keys.clone(), buffers.values_t);
             for queries in shape.tiles() {
-                if let Some(tile) = Tile::new(op, queries, keys.clone()) {
-                    buffers.add_tile(cpu.isa, op, shape, &tile, &saved.lse[head.lse.clone()]);
+                if let Some(tile) = Tile::new(op, shape.dim, queries, keys.clone()) {
+                    buffers.add_tile(cpu.isa, &mut ahead, op, &tile, &saved.lse[head.lse.clone()]);
                 }
             }
             // SAFETY: as above.
@@ -65,6 +69,15 @@ pub fn attention_grad(
         // SAFETY: as above.
         unsafe { q.unpack(buffers.dq, 0..shape.sequence, &dqkv) };
     });
+}
+
+/// What the gradient of a head reads and writes.
+fn rows_of(head: &Head, saved: &AttentionSaved, dy: &[f32], dqkv: usize) -> impl Iterator<Item = FarRows> + use<> {
+    let [dq, dk, dv] = head.qkv.map(|rows| rows.far(dqkv));
+    let (y, dy) = (head.y.far(saved.y.as_ptr().addr()), head.y.far(dy.as_ptr().addr()));
+    let apart = saved.qkv.map(|x| head.qkv.map(|rows| rows.far(x.as_ptr().addr())));
+    let [q, k, v] = apart.unwrap_or([dq, dk, dv]);
+    [q, dy, y, k, v].into_iter().chain(apart.map(|_| [dk, dv, dq]).into_iter().flatten())
 }
 
 struct Buffers<'a> {
@@ -120,17 +133,17 @@ impl<'a> Buffers<'a> {
     }
 
     /// Adds what one tile of scores gives to dq, dk and dv. The first tile of a sum begins it.
-    fn add_tile(&mut self, isa: Isa, op: Attention, shape: &AttentionShape, tile: &Tile, lse: &[f32]) {
-        let (dim, padded, queries) = (shape.dim, shape.padded(), tile.queries.clone());
+    fn add_tile(&mut self, isa: Isa, ahead: &mut Ahead, op: Attention, tile: &Tile, lse: &[f32]) {
+        let (padded, queries) = (self.dk.len() / TILE, tile.queries.clone());
         let rows = queries.start * padded..queries.end * padded;
         let (q, dy) = (&self.queries[rows.clone()], &self.dy[rows.clone()]);
-        tile.across(isa, dim, q, self.keys_t, self.weights);
-        tile.across(isa, dim, dy, self.values_t, self.dscores);
+        tile.across(isa, ahead, (q, padded), self.keys_t, self.weights);
+        tile.across(isa, ahead, (dy, padded), self.values_t, self.dscores);
         grad_tile(isa, op.scale, tile, &lse[queries.clone()], &self.deltas[queries], self.weights, self.dscores);
         let goes_on = tile.queries.start > if op.causal { tile.keys.start } else { 0 };
-        tile.over_queries(isa, padded, goes_on, self.weights, dy, self.dv);
-        tile.over_queries(isa, padded, goes_on, self.dscores, q, self.dk);
-        tile.over_keys(isa, padded, tile.keys.start > 0, self.dscores, self.keys, &mut self.dq[rows]);
+        tile.over_queries(isa, ahead, goes_on, self.weights, dy, self.dv);
+        tile.over_queries(isa, ahead, goes_on, self.dscores, q, self.dk);
+        tile.over_keys(isa, ahead, tile.keys.start > 0, self.dscores, self.keys, &mut self.dq[rows]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What attention and its gradient share: where the rows of a head lie, how they come into scratch and out of it, and the
 //! products of a tile. The rows of a head lie far apart in memory, so a tile is only ever computed from copies of them.
 
+use super::ahead::{Ahead, FarRows};
 use super::product::Product;
 use crate::Cpu;
 use crate::isa::Isa;
@@ -38,15 +39,25 @@ impl AttentionShape {
         threads.min(self.batch * self.heads) * each
     }
 
-    /// Runs `body(head, scratch of its thread)` on all heads of all samples. Each belongs to one thread.
-    pub fn for_each_head(&self, cpu: &Cpu, each: usize, scratch: &mut [f32], body: impl Fn(Head, &mut [f32]) + Sync) {
+    /// Runs `body(head, the one after it, scratch of its thread)` on all heads of all samples. Each belongs to one thread.
+    pub fn for_each_head(
+        &self,
+        cpu: &Cpu,
+        each: usize,
+        scratch: &mut [f32],
+        body: impl Fn(Head, Option<Head>, &mut [f32]) + Sync,
+    ) {
         let heads = self.batch * self.heads;
         let (threads, scratch) = (cpu.pool.threads().min(heads), Parts::new(scratch));
         cpu.pool.run(&|t| {
             if t < threads {
                 // SAFETY: each thread has its own scratch.
                 let scratch = unsafe { scratch.range(t * each..(t + 1) * each) };
-                part(heads, 1, threads, t).for_each(|i| body(self.head(i), scratch));
+                let mine = part(heads, 1, threads, t);
+                for i in mine.clone() {
+                    let next = (i + 1 < mine.end).then(|| self.head(i + 1));
+                    body(self.head(i), next, scratch);
+                }
             }
         });
     }
@@ -86,6 +97,16 @@ impl HeadRows {
         first..first + self.dim
     }
 
+    /// From the row of a position on, and the stride.
+    pub fn from(self, x: &[f32], position: usize) -> (&[f32], usize) {
+        (&x[self.at(position).start..], self.stride)
+    }
+
+    /// All of them, in a tensor at this address.
+    pub fn far(self, x: usize) -> FarRows {
+        FarRows { start: x + 4 * self.first, stride: self.stride, len: self.dim }
+    }
+
     /// Copies rows into `to`, each with zeros up to whole vectors.
     pub fn pack<'a>(self, x: impl Fn(Range<usize>) -> &'a [f32], positions: Range<usize>, to: &mut [f32]) {
         for (to, position) in to.chunks_exact_mut(self.dim.next_multiple_of(LANES)).zip(positions) {
@@ -99,8 +120,17 @@ impl HeadRows {
         if positions.len() < TILE {
             to.fill(0.0);
         }
-        for (column, position) in positions.enumerate() {
-            for (to, &x) in to.chunks_exact_mut(TILE).zip(x(self.at(position))) {
+        let (first, n) = (positions.start, positions.len());
+        let row = |column: usize| x(self.at(first + column));
+        // Four at a time, so that the compiler turns them in registers.
+        for column in (0..n - n % 4).step_by(4) {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| row(column + i));
+            for ((((to, a), b), c), d) in to.chunks_exact_mut(TILE).zip(a).zip(b).zip(c).zip(d) {
+                to[column..column + 4].copy_from_slice(&[*a, *b, *c, *d]);
+            }
+        }
+        for column in n - n % 4..n {
+            for (to, &x) in to.chunks_exact_mut(TILE).zip(row(column)) {
                 to[column] = x;
             }
         }
@@ -131,13 +161,14 @@ pub fn take<'a>(scratch: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
 pub struct Tile {
     pub queries: Range<usize>,
     pub keys: Range<usize>,
+    dim: usize,
     causal: bool,
 }
 
 impl Tile {
     /// Of two tiles of one sequence; none where no query sees a key.
-    pub fn new(op: Attention, queries: Range<usize>, keys: Range<usize>) -> Option<Tile> {
-        (!op.causal || keys.start <= queries.start).then_some(Tile { queries, keys, causal: op.causal })
+    pub fn new(op: Attention, dim: usize, queries: Range<usize>, keys: Range<usize>) -> Option<Tile> {
+        (!op.causal || keys.start <= queries.start).then_some(Tile { queries, keys, dim, causal: op.causal })
     }
 
     /// How many of the tile's keys a query of it may look at.
@@ -157,26 +188,33 @@ impl Tile {
         (0..n).step_by(each).map(move |first| first..(first + each).min(n))
     }
 
-    /// scores ← rows·columnsᵀ: `rows` of the queries, `padded` apart, and `columns` of the keys, [dim, TILE].
-    pub fn across(&self, isa: Isa, dim: usize, rows: &[f32], columns: &[f32], scores: &mut [f32]) {
-        let padded = dim.next_multiple_of(LANES);
+    /// scores ← rows·columns: rows of the queries, a stride apart, and columns of the keys, [dim, TILE].
+    pub fn across(
+        &self,
+        isa: Isa,
+        ahead: &mut Ahead,
+        (rows, stride): (&[f32], usize),
+        columns: &[f32],
+        scores: &mut [f32],
+    ) {
         for band in self.bands(self.queries.len()) {
             let product = Product {
                 m: band.len(),
-                k: dim,
+                k: self.dim,
                 n: self.visible(band.end - 1).next_multiple_of(LANES),
-                a_stride: padded,
+                a_stride: stride,
                 transposed: false,
                 b_stride: TILE,
                 c_stride: TILE,
                 add: false,
             };
-            product.run(isa, &rows[band.start * padded..], columns, &mut scores[band.start * TILE..]);
+            product.run(isa, ahead, &rows[band.start * stride..], columns, &mut scores[band.start * TILE..]);
         }
     }
 
-    /// y (+)= scores·x: a row of y for each query, a row of x for each key, `padded` apart.
-    pub fn over_keys(&self, isa: Isa, padded: usize, add: bool, scores: &[f32], x: &[f32], y: &mut [f32]) {
+    /// y (+)= scores·x: a padded row of y for each query, and of x for each key.
+    pub fn over_keys(&self, isa: Isa, ahead: &mut Ahead, add: bool, scores: &[f32], x: &[f32], y: &mut [f32]) {
+        let padded = self.dim.next_multiple_of(LANES);
         for band in self.bands(self.queries.len()) {
             let product = Product {
                 m: band.len(),
@@ -188,12 +226,13 @@ impl Tile {
                 c_stride: padded,
                 add,
             };
-            product.run(isa, &scores[band.start * TILE..], x, &mut y[band.start * padded..]);
+            product.run(isa, ahead, &scores[band.start * TILE..], x, &mut y[band.start * padded..]);
         }
     }
 
-    /// y (+)= scoresᵀ·x: a row of y for each key, a row of x for each query, `padded` apart.
-    pub fn over_queries(&self, isa: Isa, padded: usize, add: bool, scores: &[f32], x: &[f32], y: &mut [f32]) {
+    /// y (+)= scoresᵀ·x: a padded row of y for each key, and of x for each query.
+    pub fn over_queries(&self, isa: Isa, ahead: &mut Ahead, add: bool, scores: &[f32], x: &[f32], y: &mut [f32]) {
+        let padded = self.dim.next_multiple_of(LANES);
         for band in self.bands(self.keys.len()) {
             // Of the queries, those before a key do not see it.
             let first = if self.is_diagonal() { band.start } else { 0 };
@@ -208,7 +247,7 @@ impl Tile {
                 add,
             };
             let scores = &scores[first * TILE + band.start..];
-            product.run(isa, scores, &x[first * padded..], &mut y[band.start * padded..]);
+            product.run(isa, ahead, scores, &x[first * padded..], &mut y[band.start * padded..]);
         }
     }
 }

@@ -247,7 +247,7 @@ fn attention() {
     check(
         Op::Attention(plain),
         &["f32[1,5,2,8]"],
-        "attention in layer \"net/1\": qkv must have rank 5, but is f32[1,5,2,8]",
+        "attention in layer \"net/1\": qkv must have 5 axes, but is f32[1,5,2,8]",
     );
     check(
         Op::Attention(Attention { causal: true, ..plain }),
