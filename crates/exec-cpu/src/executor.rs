@@ -110,9 +110,9 @@ impl Target for CpuExecutor {
                 root.inputs[from] == input
             });
         }
-        // Row by row; the labels may not be overwritten, nor the sums. No other kernel was made for it.
-        let rows = matches!(root.op, Op::CrossEntropyGrad(_));
-        rows && same_size && input == root.inputs[0] && root.inputs[1] != input
+        // Row by row or head by head; the other operands may not be overwritten. No other kernel was made for it.
+        let made_for_it = matches!(root.op, Op::CrossEntropyGrad(_) | Op::AttentionGrad(_));
+        made_for_it && same_size && input == root.inputs[0] && !root.inputs[1..].contains(&input)
     }
 }
 

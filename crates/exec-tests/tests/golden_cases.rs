@@ -117,6 +117,20 @@ fn windows_take_one_number_or_a_pair() {
 }
 
 #[test]
+fn attention_is_of_a_sequence_to_itself_or_to_another() {
+    let (q, k, v) = ([1.0], [0.0, 3f32.ln()], [1.0, 2.0, 3.0, 4.0]);
+    let across: [Stored; 3] = [("q", &[1, 1, 1, 1], &q), ("k", &[1, 1, 2, 1], &k), ("v", &[1, 1, 2, 2], &v)];
+    passes("attention", json!({}), &across, (&[1, 1, 1, 2], &[2.5, 3.5]));
+    passes("attention", json!({ "scale": 0.0 }), &across, (&[1, 1, 1, 2], &[2.0, 3.0]));
+    let alike = ["q", "k", "v"].map(|name| (name, &[1, 2, 1, 2][..], &v[..]));
+    passes("attention", json!({ "causal": true }), &alike, (&[1, 2, 1, 2], &v));
+    let error = fails("attention", json!({ "causal": true }), &across);
+    assert!(error.contains("causal attention needs q, k and v of one shape"), "{error}");
+    let error = fails("attention", json!({}), &["q", "k", "v"].map(|name| (name, &[2, 2][..], &v[..])));
+    assert!(error.contains("must be batch, heads, sequence, dim, but one is f32[2,2]"), "{error}");
+}
+
+#[test]
 fn losses_take_classes_or_distributions_and_any_reduction() {
     let logits: Stored = ("logits", &[2, 2], &[0.0, 0.0, 0.0, 0.0]);
     let classes: Stored = ("i32/labels", &[2], &[0.0, 1.0]);

@@ -241,11 +241,11 @@ impl Builder {
         self.op(Op::ConvTranspose(c), &[x, w])
     }
 
-    /// Softmax attention with scale 1/√dim over (batch, heads, sequence, dim).
-    pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, causal: bool) -> Result<ValueId> {
-        let dim = self.shape(q).last().copied().unwrap_or(1).max(1);
+    /// Softmax self-attention with scale 1/√dim, from (batch, sequence, 3, heads, dim) to (batch, sequence, heads, dim).
+    pub fn attention(&mut self, qkv: ValueId, causal: bool) -> Result<ValueId> {
+        let dim = self.shape(qkv).last().copied().unwrap_or(1).max(1);
         let scale = 1.0 / (dim as f32).sqrt();
-        self.op(Op::Attention(Attention { causal, scale }), &[q, k, v])
+        self.op(Op::Attention(Attention { causal, scale }), &[qkv])
     }
 
     // ---- windows -----------------------------------------------------------------------------------------------------

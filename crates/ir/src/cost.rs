@@ -127,8 +127,8 @@ fn flops(graph: &Graph, n: &Node) -> u128 {
         Op::Conv(_) => 2 * output() * product(&shape(1)[..3]),
         Op::ConvTranspose(_) => 2 * input(0) * product(&shape(1)[..3]),
         Op::ConvFilter(_) => 2 * input(1) * product(&graph.shape(n.outputs[0])[..3]),
-        Op::Attention(a) => attention(*a, shape(0), shape(2), 1, 1),
-        Op::AttentionGrad(a) => attention(*a, shape(0), shape(2), 3, 2),
+        Op::Attention(a) => attention(*a, shape(0), 2),
+        Op::AttentionGrad(a) => attention(*a, shape(0), 5),
         Op::MaxPool(w) | Op::AvgPool(w) => output() * product(&w.size),
         Op::MaxPoolGrad(_) => input(1),
         Op::AvgPoolGrad(w) => input(0) * product(&w.window.size),
@@ -151,12 +151,12 @@ fn flops(graph: &Graph, n: &Node) -> u128 {
     }
 }
 
-/// A number of products over the dim of q and k, and a number over that of v, for each pair of positions. Half of the
-/// pairs where causal: the 2 of a multiply-add makes that exact.
-fn attention(a: Attention, q: &[usize], v: &[usize], over_dim: u128, over_value_dim: u128) -> u128 {
-    let pairs = q[..3].iter().map(|&d| d as u128).product::<u128>() * v[2] as u128;
-    let each = over_dim * q[3] as u128 + over_value_dim * v[3] as u128;
-    pairs * each * if a.causal { 1 } else { 2 }
+/// A number of products over the dim for each head and pair of positions. Half of the pairs where causal: the 2 of a
+/// multiply-add makes that exact.
+fn attention(a: Attention, qkv: &[usize], products: u128) -> u128 {
+    let [batch, sequence, _, heads, dim] = *qkv else { return 0 };
+    let terms = [batch, heads, sequence, sequence, dim].iter().map(|&d| d as u128).product::<u128>();
+    terms * products * if a.causal { 1 } else { 2 }
 }
 
 fn unary(u: Unary) -> u128 {

@@ -63,9 +63,11 @@ pub enum Op {
     ConvTranspose(ConvTranspose),
     /// `(x NHWC, dy NHWC) -> dw HWIO`: the gradient of [`Op::Conv`] by its filter.
     ConvFilter(ConvFilter),
-    /// `(q, k, v) -> (y, lse)`; q is batch, heads, sequence, dim. The matrix of scores is never stored.
+    /// `qkv -> (y, lse)`: self-attention. qkv is batch, sequence, 3, heads, dim, with the queries, keys and values of a
+    /// position side by side, as one projection makes them; y is batch, sequence, heads, dim, and lse batch, heads,
+    /// sequence. The matrix of scores is never stored.
     Attention(Attention),
-    /// `(q, k, v, y, lse, dy) -> (dq, dk, dv)`
+    /// `(qkv, y, lse, dy) -> dqkv`
     AttentionGrad(Attention),
 
     // ---- windows -----------------------------------------------------------------------------------------------------

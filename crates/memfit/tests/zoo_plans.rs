@@ -103,3 +103,25 @@ fn reading_from_other_places_alone_is_no_reason_to_take_more_memory() {
     let cost = fastest.savings.iter().find(|s| s.tool == "recompute" && s.bytes < 0);
     assert_eq!((fastest.recomputed_ops, cost), (0, None));
 }
+
+/// Queries, keys and values are read where the projection leaves them, and the gradient takes their place.
+#[test]
+fn nothing_is_moved_for_attention() {
+    let cpu = CpuExecutor::new(1).expect("one thread");
+    let model = Model::from_name("gpt").expect("a name of the zoo");
+    let training = Training::new(Optimizer::adam().update);
+    let request = Request { micro_batch: MicroBatch::Off, ..Request::new(2) };
+    let plan = survey_model(&model, &training, cpu.target(), &request).and_then(|s| s.plan(None)).expect("a plan");
+    let program = plan.program(Phase::Step).expect("a step");
+    let mut gradients = 0;
+    for node in program.graph.nodes() {
+        let moves = matches!(node.op, Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) | Op::Pad(_));
+        assert!(!moves, "{} in layer {}", node.op.name(), node.scope);
+        if matches!(node.op, Op::AttentionGrad(_)) {
+            assert!(program.place(node.inputs[0]).is_some());
+            assert_eq!(program.place(node.inputs[0]), program.place(node.outputs[0]), "in layer {}", node.scope);
+            gradients += 1;
+        }
+    }
+    assert_eq!(gradients, 6);
+}

@@ -109,8 +109,7 @@ fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) ->
         Op::MaxPool(_) | Op::AvgPool(_) | Op::Upsample(_) => kept(s.axis == 0),
         Op::Gather => kept(reads.len() == 1 && node.inputs[1] == first),
         Op::CrossEntropy(_) => kept(alike && s.axis == 0 && x.len() > y.len()),
-        // Batch and heads stand apart, the other axes do not.
-        Op::Attention(_) => kept(alike && s.axis < 2),
+        Op::Attention(_) => kept(s.axis == 0),
         op if op.is_elementwise() => {
             let full = |v: &ValueId| graph.shape(*v).len() == y.len() && graph.shape(*v)[s.axis] == y[s.axis];
             kept(alike && reads.iter().all(|(v, _)| full(v)))

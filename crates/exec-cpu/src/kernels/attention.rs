@@ -2,200 +2,125 @@
 //! and leave only the outputs and a log-sum-exp for each query. A unit of work is one head of one sample; its arithmetic
 //! does not depend on the threads.
 
+use super::ahead::Ahead;
+use super::heads::{AttentionShape, Head, TILE, Tile, take};
 use super::lanes;
-use super::product::Product;
 use crate::Cpu;
-use crate::isa::{Isa, fma, simd};
+use crate::isa::{Isa, simd};
 use crate::math::{self, LANES, sum_lanes};
-use crate::pool::{Parts, part};
+use crate::pool::Parts;
 use memfit_ir::op::Attention;
-use std::ops::Range;
-
-/// Queries and keys of a tile.
-pub(super) const TILE: usize = 64;
-
-/// The extents of q [units, queries, dim], k [units, keys, dim] and v [units, keys, value_dim].
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionShape {
-    /// Batch times heads.
-    pub units: usize,
-    pub queries: usize,
-    pub keys: usize,
-    pub dim: usize,
-    pub value_dim: usize,
-}
-
-impl AttentionShape {
-    /// Elements of q, k and v in one unit.
-    pub(super) fn unit(&self) -> [usize; 3] {
-        [self.queries * self.dim, self.keys * self.dim, self.keys * self.value_dim]
-    }
-
-    /// Dims of q and v, rounded up to whole vectors.
-    pub(super) fn padded(&self) -> [usize; 2] {
-        [self.dim.next_multiple_of(LANES), self.value_dim.next_multiple_of(LANES)]
-    }
-}
 
 /// Elements of scratch that [`attention`] needs.
 pub fn attention_scratch(threads: usize, shape: &AttentionShape) -> usize {
-    threads * thread_scratch(shape)
+    shape.scratch(threads, head_scratch(shape))
 }
 
-fn thread_scratch(shape: &AttentionShape) -> usize {
-    let [_, value] = shape.padded();
-    TILE * (shape.dim + 2 * value + TILE) + shape.queries
+fn head_scratch(shape: &AttentionShape) -> usize {
+    let (padded, tiles) = (shape.padded(), shape.sequence.div_ceil(TILE));
+    tiles * TILE * shape.dim + shape.sequence * padded + TILE * (padded + TILE)
 }
 
-/// y ← softmax(scale·q·kᵀ)·v, lse ← the log-sum-exp of each query's scores.
+/// y ← softmax(scale·q·kᵀ)·v of each head, lse ← the log-sum-exp of each query's scores.
 pub fn attention(
     cpu: &Cpu,
     op: Attention,
     shape: &AttentionShape,
-    [q, k, v]: [&[f32]; 3],
+    qkv: &[f32],
     y: &mut [f32],
     lse: &mut [f32],
     scratch: &mut [f32],
 ) {
-    let [q_len, k_len, v_len] = shape.unit();
-    let y_len = shape.queries * shape.value_dim;
+    let y_address = y.as_ptr().addr();
     let (y, lse) = (Parts::new(y), Parts::new(lse));
-    for_each_unit(cpu, shape.units, thread_scratch(shape), scratch, |u, scratch| {
-        // SAFETY: each unit belongs to one thread.
-        let (y, lse) =
-            unsafe { (y.range(u * y_len..(u + 1) * y_len), lse.range(u * shape.queries..(u + 1) * shape.queries)) };
-        let qkv = [&q[u * q_len..(u + 1) * q_len], &k[u * k_len..(u + 1) * k_len], &v[u * v_len..(u + 1) * v_len]];
-        attend(cpu.isa, op, shape, qkv, y, lse, scratch);
+    shape.for_each_head(cpu, head_scratch(shape), scratch, |head, next, scratch| {
+        // SAFETY: each head belongs to one thread.
+        let lse = unsafe { lse.range(head.lse.clone()) };
+        let mut buffers = Buffers::load(shape, &head, qkv, scratch);
+        let soon = next.into_iter().flat_map(|h| {
+            let [q, k, v] = h.qkv.map(|rows| rows.far(qkv.as_ptr().addr()));
+            [k, v, q, h.y.far(y_address)]
+        });
+        let mut ahead = Ahead::new(soon, shape.sequence);
+        for queries in shape.tiles() {
+            let tiles = shape.tiles().map_while(|keys| Tile::new(op, shape.dim, queries.clone(), keys));
+            let q = head.qkv[0].from(qkv, queries.start);
+            buffers.attend(cpu.isa, &mut ahead, op.scale, q, tiles, &mut lse[queries.clone()]);
+            // SAFETY: as above.
+            unsafe { head.y.unpack(buffers.out, queries, &y) };
+        }
     });
 }
 
-/// Runs `body(unit, scratch of its thread)` on all units.
-pub(super) fn for_each_unit(
-    cpu: &Cpu,
-    units: usize,
-    each: usize,
-    scratch: &mut [f32],
-    body: impl Fn(usize, &mut [f32]) + Sync,
-) {
-    let (threads, scratch) = (cpu.pool.threads(), Parts::new(scratch));
-    cpu.pool.run(&|t| {
-        // SAFETY: each thread has its own scratch.
-        let scratch = unsafe { scratch.range(t * each..(t + 1) * each) };
-        part(units, 1, threads, t).for_each(|u| body(u, scratch));
-    });
+struct Buffers<'a> {
+    dim: usize,
+    /// The keys of the whole sequence, [dim, TILE] for each tile of them.
+    keys_t: &'a mut [f32],
+    /// The values of the whole sequence.
+    values: &'a mut [f32],
+    scores: &'a mut [f32],
+    out: &'a mut [f32],
 }
 
-/// One unit. Until the end y is not divided by the sum of the weights, and lse holds the largest score so far.
-fn attend(
-    isa: Isa,
-    op: Attention,
-    shape: &AttentionShape,
-    [q, k, v]: [&[f32]; 3],
-    y: &mut [f32],
-    lse: &mut [f32],
-    mut scratch: &mut [f32],
-) {
-    let (dim, [_, value]) = (shape.dim, shape.padded());
-    let keys_t = take(&mut scratch, dim * TILE);
-    let values = take(&mut scratch, TILE * value);
-    let scores = take(&mut scratch, TILE * TILE);
-    let out = take(&mut scratch, TILE * value);
-    let sums = take(&mut scratch, shape.queries);
-    y.fill(0.0);
-    lse.fill(f32::NEG_INFINITY);
-    sums.fill(0.0);
-    for first_key in (0..shape.keys).step_by(TILE) {
-        let keys = first_key..(first_key + TILE).min(shape.keys);
-        pack_transposed(&k[keys.start * dim..keys.end * dim], dim, keys_t);
-        pack(&v[keys.start * shape.value_dim..keys.end * shape.value_dim], shape.value_dim, values);
-        let first_query = if op.causal { first_key } else { 0 };
-        for first in (first_query..shape.queries).step_by(TILE) {
-            let queries = first..(first + TILE).min(shape.queries);
-            let (m, n) = (queries.len(), keys.len());
-            let tile = Tile { scale: op.scale, queries: queries.clone(), keys: keys.clone(), causal: op.causal };
-            score_product(m, dim, n).run(isa, &q[queries.start * dim..queries.end * dim], keys_t, scores);
-            let mut shrink = [0.0; TILE];
-            softmax_tile(isa, &tile, scores, &mut lse[queries.clone()], &mut sums[queries.clone()], &mut shrink);
-            let product = Product {
-                m,
-                k: n,
-                n: value,
-                a_stride: TILE,
-                transposed: false,
-                b_stride: value,
-                c_stride: value,
-                add: false,
-            };
-            product.run(isa, scores, values, out);
-            let y = &mut y[queries.start * shape.value_dim..queries.end * shape.value_dim];
-            join_tile(isa, shape.value_dim, value, &shrink, out, y);
+impl<'a> Buffers<'a> {
+    fn load(shape: &AttentionShape, head: &Head, qkv: &[f32], mut scratch: &'a mut [f32]) -> Buffers<'a> {
+        let (padded, tiles) = (shape.padded(), shape.sequence.div_ceil(TILE));
+        let mut next = |n: usize| take(&mut scratch, n);
+        let buffers = Buffers {
+            dim: shape.dim,
+            keys_t: next(tiles * TILE * shape.dim),
+            values: next(shape.sequence * padded),
+            scores: next(TILE * TILE),
+            out: next(TILE * padded),
+        };
+        let [_, k, v] = head.qkv;
+        for (keys, to) in shape.tiles().zip(buffers.keys_t.chunks_exact_mut(TILE * shape.dim)) {
+            k.pack_transposed(|at| &qkv[at], keys, to);
         }
+        v.pack(|at| &qkv[at], 0..shape.sequence, buffers.values);
+        buffers
     }
-    finish(isa, shape.value_dim, sums, y, lse);
-}
 
-/// queries [m, dim] times packed keys [dim, TILE], of which n count.
-pub(super) fn score_product(m: usize, dim: usize, n: usize) -> Product {
-    let n = n.next_multiple_of(LANES);
-    Product { m, k: dim, n, a_stride: dim, transposed: false, b_stride: TILE, c_stride: TILE, add: false }
-}
-
-/// The next `n` elements of scratch.
-pub(super) fn take<'a>(scratch: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
-    let (first, rest) = std::mem::take(scratch).split_at_mut(n);
-    *scratch = rest;
-    first
-}
-
-/// Rows of x as columns of `to`, [dim, TILE]; zeros where there is no row.
-pub(super) fn pack_transposed(x: &[f32], dim: usize, to: &mut [f32]) {
-    let rows = x.len() / dim;
-    for (d, to) in to.chunks_exact_mut(TILE).enumerate() {
-        for (to, row) in to.iter_mut().zip(x.chunks_exact(dim)) {
-            *to = row[d];
+    /// One tile of queries and all the keys that it sees. Until the end `out` is not divided by the sum of the weights,
+    /// and lse holds the largest score so far.
+    fn attend(
+        &mut self,
+        isa: Isa,
+        ahead: &mut Ahead,
+        scale: f32,
+        queries: (&[f32], usize),
+        tiles: impl Iterator<Item = Tile>,
+        lse: &mut [f32],
+    ) {
+        let padded = self.out.len() / TILE;
+        let (mut sums, mut shrink) = ([0.0; TILE], [0.0; TILE]);
+        lse.fill(f32::NEG_INFINITY);
+        for (tile, keys_t) in tiles.zip(self.keys_t.chunks_exact(TILE * self.dim)) {
+            tile.across(isa, ahead, queries, keys_t, self.scores);
+            softmax_tile(isa, scale, &tile, self.scores, lse, &mut sums, &mut shrink);
+            let first = tile.keys.start == 0;
+            if !first {
+                scale_rows(isa, padded, &shrink[..lse.len()], self.out);
+            }
+            tile.over_keys(isa, ahead, !first, self.scores, &self.values[tile.keys.start * padded..], self.out);
         }
-        to[rows..].fill(0.0);
-    }
-}
-
-/// Rows of x, each with zeros up to whole vectors.
-pub(super) fn pack(x: &[f32], dim: usize, to: &mut [f32]) {
-    for (to, x) in to.chunks_exact_mut(dim.next_multiple_of(LANES)).zip(x.chunks_exact(dim)) {
-        to[..dim].copy_from_slice(x);
-        to[dim..].fill(0.0);
-    }
-}
-
-/// A tile of scores.
-pub(super) struct Tile {
-    pub scale: f32,
-    pub queries: Range<usize>,
-    pub keys: Range<usize>,
-    pub causal: bool,
-}
-
-impl Tile {
-    /// How many of the tile's keys a query of it may look at.
-    #[inline(always)]
-    pub fn visible(&self, row: usize) -> usize {
-        let all = self.keys.len();
-        if self.causal { all.min((self.queries.start + row + 1).saturating_sub(self.keys.start)) } else { all }
+        finish(isa, padded, &mut sums, self.out, lse);
     }
 }
 
 simd! {
     /// Scores become weights e^(score − largest so far); `shrink` is what earlier weights are multiplied with.
     fn softmax_tile<FMA>(
-        isa, tile: &Tile, scores: &mut [f32], largest: &mut [f32], sums: &mut [f32], shrink: &mut [f32; TILE],
+        isa, scale: f32, tile: &Tile, scores: &mut [f32], largest: &mut [f32], sums: &mut [f32; TILE],
+        shrink: &mut [f32; TILE],
     ) {
-        let (rows, vectors) = (tile.queries.len(), tile.keys.len().div_ceil(LANES));
-        for (row, scores) in scores.chunks_exact_mut(TILE).enumerate().take(rows) {
-            let scores = &mut scores.as_chunks_mut::<LANES>().0[..vectors];
+        for (row, scores) in scores.chunks_exact_mut(TILE).enumerate().take(largest.len()) {
             let visible = tile.visible(row);
+            let scores = &mut scores.as_chunks_mut::<LANES>().0[..visible.div_ceil(LANES)];
             let mut max = [f32::NEG_INFINITY; LANES];
             for (i, scores) in scores.iter_mut().enumerate() {
                 for score in scores.iter_mut() {
-                    *score *= tile.scale;
+                    *score *= scale;
                 }
                 let here = visible.saturating_sub(i * LANES);
                 if here < LANES {
@@ -214,9 +139,9 @@ simd! {
             *shrink = math::exp::<FMA>(before - *largest);
             *sum *= *shrink;
         }
-        for ((scores, &largest), total) in scores.chunks_exact_mut(TILE).zip(&*largest).zip(sums) {
+        for (row, ((scores, &largest), total)) in scores.chunks_exact_mut(TILE).zip(&*largest).zip(sums).enumerate() {
             let mut sum = [0.0; LANES];
-            for scores in &mut scores.as_chunks_mut::<LANES>().0[..vectors] {
+            for scores in &mut scores.as_chunks_mut::<LANES>().0[..tile.visible(row).div_ceil(LANES)] {
                 for l in 0..LANES {
                     scores[l] = math::exp::<FMA>(scores[l] - largest);
                     sum[l] += scores[l];
@@ -228,23 +153,23 @@ simd! {
 }
 
 simd! {
-    /// y ← shrink·y + out, a row each.
-    fn join_tile<FMA>(isa, dim: usize, stride: usize, shrink: &[f32; TILE], out: &[f32], y: &mut [f32]) {
-        for ((y, out), &shrink) in y.chunks_exact_mut(dim).zip(out.chunks_exact(stride)).zip(shrink) {
-            for (y, &out) in y.iter_mut().zip(out) {
-                *y = fma::<FMA>(shrink, *y, out);
+    /// Multiplies each row by a number.
+    fn scale_rows<FMA>(isa, padded: usize, by: &[f32], rows: &mut [f32]) {
+        for (row, &by) in rows.chunks_exact_mut(padded).zip(by) {
+            for x in row {
+                *x *= by;
             }
         }
     }
 }
 
 simd! {
-    /// Divides by the sum of the weights, and turns the largest score into the log-sum-exp.
-    fn finish<FMA>(isa, dim: usize, sums: &[f32], y: &mut [f32], lse: &mut [f32]) {
-        for ((y, &sum), lse) in y.chunks_exact_mut(dim).zip(sums).zip(lse) {
+    /// Divides by the sums of the weights, and turns the largest scores into log-sum-exps.
+    fn finish<FMA>(isa, padded: usize, sums: &mut [f32; TILE], out: &mut [f32], lse: &mut [f32]) {
+        for ((row, &mut sum), lse) in out.chunks_exact_mut(padded).zip(sums).zip(lse) {
             let share = 1.0 / sum;
-            for y in y {
-                *y *= share;
+            for x in row {
+                *x *= share;
             }
             *lse += math::log::<FMA>(sum);
         }
@@ -258,51 +183,60 @@ pub(super) mod tests {
 
     pub fn cases() -> Vec<(AttentionShape, Attention)> {
         let mut cases = Vec::new();
-        let sizes = [
-            [1, 1, 1, 1, 1],
-            [2, 9, 9, 8, 8],
-            [3, 17, 17, 5, 5],
-            [1, 64, 64, 64, 64],
-            [2, 130, 130, 16, 16],
-            [1, 200, 200, 33, 40],
-            [3, 7, 150, 17, 3],
-            [1, 150, 7, 80, 64],
-        ];
-        for [units, queries, keys, dim, value_dim] in sizes {
-            let shape = AttentionShape { units, queries, keys, dim, value_dim };
+        for [batch, sequence, heads, dim] in [
+            [1, 1, 1, 1],
+            [2, 9, 1, 8],
+            [3, 17, 2, 5],
+            [1, 64, 3, 64],
+            [2, 130, 1, 16],
+            [1, 200, 2, 33],
+            [2, 150, 2, 80],
+        ] {
+            let shape = AttentionShape { batch, sequence, heads, dim };
             let scale = 1.0 / (dim as f32).sqrt();
             cases.push((shape, Attention { causal: false, scale }));
-            if queries == keys {
-                cases.push((shape, Attention { causal: true, scale: 2.0 * scale }));
-            }
+            cases.push((shape, Attention { causal: true, scale: 2.0 * scale }));
         }
         cases
     }
 
-    pub fn inputs(shape: &AttentionShape) -> [Vec<f32>; 4] {
-        let [q, k, v] = shape.unit().map(|n| n * shape.units);
-        let large = |x: Vec<f32>| x.iter().map(|v| v * 3.0).collect::<Vec<_>>();
-        let dy = random(shape.units * shape.queries * shape.value_dim, 4);
-        [large(random(q, 1)), large(random(k, 2)), random(v, 3), dy]
+    /// qkv, of which queries and keys are large, and dy.
+    pub fn inputs(shape: &AttentionShape) -> [Vec<f32>; 2] {
+        let (width, positions) = (shape.heads * shape.dim, shape.batch * shape.sequence);
+        let mut qkv = random(positions * 3 * width, 1);
+        for position in qkv.chunks_mut(3 * width) {
+            position[..2 * width].iter_mut().for_each(|x| *x *= 3.0);
+        }
+        [qkv, random(positions * width, 4)]
     }
 
-    /// Weights [units, queries, keys], y and lse, in f64.
-    pub fn naive(shape: &AttentionShape, op: Attention, q: &[f32], k: &[f32], v: &[f32]) -> [Vec<f64>; 3] {
-        let mut out: [Vec<f64>; 3] = Default::default();
-        for row in 0..shape.units * shape.queries {
-            let (unit, query) = (row / shape.queries, row % shape.queries);
-            let key = |j: usize, d: usize| k[(unit * shape.keys + j) * shape.dim + d] as f64;
+    /// Of part 0, 1 or 2 of qkv.
+    pub fn place(shape: &AttentionShape, part: usize, [b, h, t, d]: [usize; 4]) -> usize {
+        (((b * shape.sequence + t) * 3 + part) * shape.heads + h) * shape.dim + d
+    }
+
+    /// Of y.
+    pub fn y_place(shape: &AttentionShape, [b, h, t, d]: [usize; 4]) -> usize {
+        ((b * shape.sequence + t) * shape.heads + h) * shape.dim + d
+    }
+
+    /// Weights [batch, heads, queries, keys], y and lse, in f64.
+    pub fn naive(shape: &AttentionShape, op: Attention, qkv: &[f32]) -> [Vec<f64>; 3] {
+        let n = shape.sequence;
+        let mut out = [vec![], vec![0.0; qkv.len() / 3], vec![]];
+        for row in 0..shape.batch * shape.heads * n {
+            let (b, h, query) = (row / n / shape.heads, row / n % shape.heads, row % n);
+            let x = |part: usize, t: usize, d: usize| qkv[place(shape, part, [b, h, t, d])] as f64;
             let score = |j: usize| {
-                let dot: f64 = (0..shape.dim).map(|d| q[row * shape.dim + d] as f64 * key(j, d)).sum();
+                let dot: f64 = (0..shape.dim).map(|d| x(0, query, d) * x(1, j, d)).sum();
                 if op.causal && j > query { f64::NEG_INFINITY } else { dot * op.scale as f64 }
             };
-            let scores: Vec<f64> = (0..shape.keys).map(score).collect();
+            let scores: Vec<f64> = (0..n).map(score).collect();
             let max = scores.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
             let lse = max + scores.iter().map(|s| (s - max).exp()).sum::<f64>().ln();
             let p: Vec<f64> = scores.iter().map(|s| (s - lse).exp()).collect();
-            for d in 0..shape.value_dim {
-                let value = |j: usize| v[(unit * shape.keys + j) * shape.value_dim + d] as f64;
-                out[1].push((0..shape.keys).map(|j| p[j] * value(j)).sum());
+            for d in 0..shape.dim {
+                out[1][y_place(shape, [b, h, query, d])] = (0..n).map(|j| p[j] * x(2, j, d)).sum();
             }
             out[0].extend(p);
             out[2].push(lse);
@@ -310,9 +244,8 @@ pub(super) mod tests {
         out
     }
 
-    pub fn forward(cpu: &Cpu, shape: &AttentionShape, op: Attention, qkv: [&[f32]; 3]) -> [Vec<f32>; 2] {
-        let rows = shape.units * shape.queries;
-        let (mut y, mut lse) = (nans(rows * shape.value_dim), nans(rows));
+    pub fn forward(cpu: &Cpu, shape: &AttentionShape, op: Attention, qkv: &[f32]) -> [Vec<f32>; 2] {
+        let (mut y, mut lse) = (nans(qkv.len() / 3), nans(shape.batch * shape.heads * shape.sequence));
         let mut scratch = nans(attention_scratch(cpu.pool.threads(), shape));
         attention(cpu, op, shape, qkv, &mut y, &mut lse, &mut scratch);
         [y, lse]
@@ -321,18 +254,17 @@ pub(super) mod tests {
     #[test]
     fn outputs_and_log_sum_exp() {
         for (shape, op) in cases() {
-            let [q, k, v, _] = inputs(&shape);
-            let [_, y, lse] = naive(&shape, op, &q, &k, &v);
-            check(&format!("{op:?} {shape:?}"), 1e-5, &[y, lse], |cpu| forward(cpu, &shape, op, [&q, &k, &v]).into());
+            let [qkv, _] = inputs(&shape);
+            let [_, y, lse] = naive(&shape, op, &qkv);
+            check(&format!("{op:?} {shape:?}"), 1e-5, &[y, lse], |cpu| forward(cpu, &shape, op, &qkv).into());
         }
     }
 
     #[test]
     fn huge_scores_do_not_overflow() {
-        let shape = AttentionShape { units: 1, queries: 1, keys: 2, dim: 1, value_dim: 1 };
+        let shape = AttentionShape { batch: 1, sequence: 2, heads: 1, dim: 1 };
         let op = Attention { causal: false, scale: 1.0 };
-        check("huge", 1e-6, &[vec![5.0], vec![1e4]], |cpu| {
-            forward(cpu, &shape, op, [&[100.0], &[100.0, -100.0], &[5.0, 7.0]]).into()
-        });
+        let qkv = [100.0, 100.0, 5.0, 100.0, -100.0, 7.0];
+        check("huge", 1e-6, &[vec![5.0; 2], vec![1e4; 2]], |cpu| forward(cpu, &shape, op, &qkv).into());
     }
 }

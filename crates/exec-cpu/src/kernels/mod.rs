@@ -14,6 +14,7 @@ pub mod depthwise;
 pub mod depthwise_filter;
 pub mod gather;
 pub mod group_norm;
+pub mod heads;
 pub mod layer_norm;
 pub mod layout;
 pub mod reduce;
@@ -23,6 +24,7 @@ pub mod update;
 pub mod upsample;
 pub mod window;
 
+mod ahead;
 mod columns;
 mod lanes;
 mod product;

@@ -8,11 +8,12 @@ use memfit_plan::{Place, Program, Segment, Step};
 
 use super::placed;
 use crate::Cpu;
-use crate::kernels::attention::{self, AttentionShape};
+use crate::kernels::attention;
 use crate::kernels::attention_grad::{self, AttentionSaved};
 use crate::kernels::batch_norm::{self, Stats};
 use crate::kernels::cross_entropy::{self, Labels};
 use crate::kernels::group_norm::{self, GroupNormSaved, GroupShape};
+use crate::kernels::heads::AttentionShape;
 use crate::kernels::layer_norm::{self, LayerNormSaved, RmsNormSaved};
 use crate::kernels::{BadIndex, Image, gather, layout, reduce, softmax, transpose, update, upsample, window};
 use crate::memory::Memory;
@@ -38,8 +39,8 @@ fn group_shape(x: &[usize], groups: usize) -> GroupShape {
     GroupShape { samples: x[0], places: rows / x[0].max(1), channels, groups }
 }
 
-fn attention_shape(q: &[usize], k: &[usize], v: &[usize]) -> AttentionShape {
-    AttentionShape { units: q[0] * q[1], queries: q[2], keys: k[2], dim: q[3], value_dim: v[3] }
+fn attention_shape(qkv: &[usize]) -> AttentionShape {
+    AttentionShape { batch: qkv[0], sequence: qkv[1], heads: qkv[3], dim: qkv[4] }
 }
 
 /// Elements of scratch of a node's kernel.
@@ -58,10 +59,8 @@ pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
         Op::RmsNormGrad => by_rows(layer_norm::rms_norm_grad_scratch),
         Op::GroupNorm(g) => group_norm::group_norm_scratch(&group_shape(shape(0), g.groups)),
         Op::GroupNormGrad(groups) => group_norm::group_norm_grad_scratch(&group_shape(shape(0), *groups)),
-        Op::Attention(_) => attention::attention_scratch(threads, &attention_shape(shape(0), shape(1), shape(2))),
-        Op::AttentionGrad(_) => {
-            attention_grad::attention_grad_scratch(threads, &attention_shape(shape(0), shape(1), shape(2)))
-        }
+        Op::Attention(_) => attention::attention_scratch(threads, &attention_shape(shape(0))),
+        Op::AttentionGrad(_) => attention_grad::attention_grad_scratch(threads, &attention_shape(shape(0))),
         Op::Input(_)
         | Op::State(_)
         | Op::Fill(_)
@@ -212,13 +211,13 @@ impl NodeKernel {
             Op::Gather => gather::gather(cpu, last(0), x(0), ids(1), y(0))?,
             Op::GatherGrad(_) => gather::gather_grad(cpu, last(1), ids(0), x(1), y(0))?,
             Op::Attention(a) => {
-                let sizes = attention_shape(shape(0), shape(1), shape(2));
-                attention::attention(cpu, *a, &sizes, [x(0), x(1), x(2)], y(0), y(1), scratch());
+                attention::attention(cpu, *a, &attention_shape(shape(0)), x(0), y(0), y(1), scratch());
             }
             Op::AttentionGrad(a) => {
-                let sizes = attention_shape(shape(0), shape(1), shape(2));
-                let saved = AttentionSaved { q: x(0), k: x(1), v: x(2), y: x(3), lse: x(4) };
-                attention_grad::attention_grad(cpu, *a, &sizes, saved, x(5), [y(0), y(1), y(2)], scratch());
+                let sizes = attention_shape(shape(0));
+                let qkv = (self.inputs[0].0 != self.outputs[0].0).then(|| x(0));
+                let saved = AttentionSaved { qkv, y: x(1), lse: x(2) };
+                attention_grad::attention_grad(cpu, *a, &sizes, saved, x(3), y(0), scratch());
             }
             Op::Update(rule) if held_back(4 + rule.slots().len()) => {}
             Op::Update(rule) => {

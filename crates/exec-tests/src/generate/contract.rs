@@ -143,15 +143,10 @@ pub fn conv_filter(m: &mut Maker) -> Made {
 
 pub fn attention(m: &mut Maker) -> Made {
     let causal = m.draws.flip();
-    let lead = [m.batch(), m.batch()];
-    let sequences = [1, 2, 3, 5, 8, 17, 33, 65, 70];
-    let queries = m.extent(&sequences);
-    let keys = if causal { queries } else { m.extent(&sequences) };
-    let widths = [1, 3, 4, 8, 16, 17, 33];
-    let (dim, dim_v) = (m.extent(&widths), m.extent(&widths));
+    let (batch, heads) = (m.batch(), m.batch());
+    let sequence = m.extent(&[1, 2, 3, 5, 8, 17, 33, 65, 70]);
+    let dim = m.extent(&[1, 3, 4, 8, 16, 17, 33]);
     let scale = m.draws.pick(&[1.0 / (dim as f32).sqrt(), 1.0]);
-    let q = m.f32(&[lead[0], lead[1], queries, dim], Numbers::Normal)?;
-    let k = m.f32(&[lead[0], lead[1], keys, dim], Numbers::Normal)?;
-    let v = m.f32(&[lead[0], lead[1], keys, dim_v], Numbers::Normal)?;
-    m.one(Op::Attention(Attention { causal, scale }), &[q, k, v])
+    let qkv = m.f32(&[batch, sequence, 3, heads, dim], Numbers::Normal)?;
+    m.one(Op::Attention(Attention { causal, scale }), &[qkv])
 }

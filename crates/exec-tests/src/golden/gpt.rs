@@ -74,14 +74,8 @@ fn block(b: &mut Builder, weights: &Weights, spec: &Spec, x: ValueId) -> Built<V
 fn attention(b: &mut Builder, spec: &Spec, qkv: ValueId) -> Built<ValueId> {
     let [batch, sequence, columns] = [b.shape(qkv)[0], b.shape(qkv)[1], b.shape(qkv)[2]];
     let width = columns / 3;
-    let mut parts = Vec::new();
-    for part in 0..3 {
-        let own = b.slice(qkv, &[0, 0, part * width], &[batch, sequence, (part + 1) * width])?;
-        let heads = b.reshape(own, [batch, sequence, spec.heads, width / spec.heads])?;
-        parts.push(b.transpose(heads, &[0, 2, 1, 3])?);
-    }
-    let mixed = b.attention(parts[0], parts[1], parts[2], true)?;
-    let mixed = b.transpose(mixed, &[0, 2, 1, 3])?;
+    let qkv = b.reshape(qkv, [batch, sequence, 3, spec.heads, width / spec.heads])?;
+    let mixed = b.attention(qkv, true)?;
     b.reshape(mixed, [batch, sequence, width])
 }
 

@@ -75,6 +75,31 @@ impl OpCase {
     }
 }
 
+/// Of a sequence to itself, which the IR has as one op: queries, keys and values are put side by side first.
+fn packed_attention(b: &mut Builder, v: &[ValueId], a: Attention) -> memfit_ir::Result<ValueId> {
+    let mut parts = Vec::new();
+    for &v in v {
+        let [batch, heads, sequence, dim] = match *b.shape(v) {
+            [batch, heads, sequence, dim] => [batch, heads, sequence, dim],
+            _ => return b.fail(format!("q, k and v must be batch, heads, sequence, dim, but one is {}", b.ty(v))),
+        };
+        let by_position = b.transpose(v, &[0, 2, 1, 3])?;
+        parts.push(b.reshape(by_position, [batch, sequence, 1, heads, dim])?);
+    }
+    let qkv = b.concat(&parts, 2)?;
+    let y = b.op(Op::Attention(a), &[qkv])?;
+    b.transpose(y, &[0, 2, 1, 3])
+}
+
+/// Of one sequence to another, which the IR has no op for.
+fn attention_across(b: &mut Builder, v: &[ValueId], scale: f32) -> memfit_ir::Result<ValueId> {
+    let scores = b.matmul_with(v[0], v[1], MatMul { transpose_a: false, transpose_b: true })?;
+    let scores = b.scale(scores, scale)?;
+    let last = b.shape(scores).len() - 1;
+    let weights = b.softmax(scores, last, false)?;
+    b.matmul(weights, v[2])
+}
+
 fn zeros_like(graph: &mut Graph, v: ValueId) -> Result<ValueId> {
     let TensorType { dtype, shape } = graph.ty(v).clone();
     let node = graph.push(Op::Fill(Fill { value: 0.0, dtype, shape }), &[], "")?;
@@ -290,9 +315,16 @@ impl OpBuilder<'_> {
         }
         let causal = attrs.get("causal")?.unwrap_or(false);
         let scale: Option<f32> = attrs.get("scale")?;
-        self.with(&["q", "k", "v"], |b, v| match scale {
-            Some(scale) => b.op(Op::Attention(Attention { causal, scale }), v),
-            None => b.attention(v[0], v[1], v[2], causal),
+        let [q, k, v] = [self.input("q")?, self.input("k")?, self.input("v")?];
+        let alike = self.b.ty(q) == self.b.ty(k) && self.b.ty(k) == self.b.ty(v);
+        if causal && !alike {
+            return Err(self.case.problem("causal attention needs q, k and v of one shape".into()));
+        }
+        let dim = self.b.shape(q).last().copied().unwrap_or(1);
+        let scale = scale.unwrap_or(1.0 / (dim as f32).sqrt());
+        self.with(&["q", "k", "v"], |b, v| match alike {
+            true => packed_attention(b, v, Attention { causal, scale }),
+            false => attention_across(b, v, scale),
         })
     }
 

@@ -66,18 +66,18 @@ fn for_each_product(
 }
 
 pub fn attention(a: Attention, x: &[&Tensor], out: &[&TensorType]) -> Vec<Tensor> {
-    let [q, k, v] = [x[0], x[1], x[2]];
+    let qkv = x[0];
     let mut y = Tensor::zeros(out[0]);
     let mut lse = Tensor::zeros(out[1]);
     for i in indices(&out[1].shape) {
         let [b, h, query] = [i[0], i[1], i[2]];
-        let scores: Vec<f64> = keys(a, query, k).map(|key| score(a, q, k, [b, h, query], key)).collect();
+        let scores: Vec<f64> = keys(a, query, qkv).map(|key| score(a, qkv, [b, h, query], key)).collect();
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total = largest + scores.iter().map(|s| (s - largest).exp()).sum::<f64>().ln();
         *lse.at_mut(&i) = total;
         for (key, s) in scores.iter().enumerate() {
-            for d in 0..v.shape()[3] {
-                *y.at_mut(&[b, h, query, d]) += (s - total).exp() * v.at(&[b, h, key, d]);
+            for d in 0..qkv.shape()[4] {
+                *y.at_mut(&[b, query, h, d]) += (s - total).exp() * qkv.at(&[b, key, V, h, d]);
             }
         }
     }
@@ -85,36 +85,38 @@ pub fn attention(a: Attention, x: &[&Tensor], out: &[&TensorType]) -> Vec<Tensor
 }
 
 pub fn attention_grad(a: Attention, x: &[&Tensor], out: &[&TensorType]) -> Vec<Tensor> {
-    let [q, k, v, y, lse, dy] = [x[0], x[1], x[2], x[3], x[4], x[5]];
-    let [mut dq, mut dk, mut dv] = [0, 1, 2].map(|i| Tensor::zeros(out[i]));
-    let scale = f64::from(a.scale);
+    let [qkv, y, lse, dy] = [x[0], x[1], x[2], x[3]];
+    let mut dqkv = Tensor::zeros(out[0]);
+    let (scale, dim) = (f64::from(a.scale), qkv.shape()[4]);
     for i in indices(lse.shape()) {
         let [b, h, query] = [i[0], i[1], i[2]];
-        let dot = |t: &Tensor, row: usize| -> f64 {
-            (0..v.shape()[3]).map(|d| t.at(&[b, h, row, d]) * dy.at(&[b, h, query, d])).sum()
-        };
-        let mean_slope = dot(y, query);
-        for key in keys(a, query, k) {
-            let p = (score(a, q, k, [b, h, query], key) - lse.at(&i)).exp();
-            for d in 0..v.shape()[3] {
-                *dv.at_mut(&[b, h, key, d]) += p * dy.at(&[b, h, query, d]);
-            }
-            let dscore = p * (dot(v, key) - mean_slope) * scale;
-            for d in 0..q.shape()[3] {
-                *dq.at_mut(&[b, h, query, d]) += dscore * k.at(&[b, h, key, d]);
-                *dk.at_mut(&[b, h, key, d]) += dscore * q.at(&[b, h, query, d]);
+        let slope = |d: usize| dy.at(&[b, query, h, d]);
+        let mean_slope: f64 = (0..dim).map(|d| y.at(&[b, query, h, d]) * slope(d)).sum();
+        for key in keys(a, query, qkv) {
+            let p = (score(a, qkv, [b, h, query], key) - lse.at(&i)).exp();
+            let dp: f64 = (0..dim).map(|d| qkv.at(&[b, key, V, h, d]) * slope(d)).sum();
+            let dscore = p * (dp - mean_slope) * scale;
+            for d in 0..dim {
+                *dqkv.at_mut(&[b, key, V, h, d]) += p * slope(d);
+                *dqkv.at_mut(&[b, query, Q, h, d]) += dscore * qkv.at(&[b, key, K, h, d]);
+                *dqkv.at_mut(&[b, key, K, h, d]) += dscore * qkv.at(&[b, query, Q, h, d]);
             }
         }
     }
-    vec![dq, dk, dv]
+    vec![dqkv]
 }
+
+/// Where queries, keys and values stand along the third axis of qkv.
+const Q: usize = 0;
+const K: usize = 1;
+const V: usize = 2;
 
 /// The keys that a query sees.
-fn keys(a: Attention, query: usize, k: &Tensor) -> std::ops::Range<usize> {
-    0..if a.causal { query + 1 } else { k.shape()[2] }
+fn keys(a: Attention, query: usize, qkv: &Tensor) -> std::ops::Range<usize> {
+    0..if a.causal { query + 1 } else { qkv.shape()[1] }
 }
 
-fn score(a: Attention, q: &Tensor, k: &Tensor, [b, h, query]: [usize; 3], key: usize) -> f64 {
-    let dot: f64 = (0..q.shape()[3]).map(|d| q.at(&[b, h, query, d]) * k.at(&[b, h, key, d])).sum();
-    dot * f64::from(a.scale)
+fn score(a: Attention, qkv: &Tensor, [b, h, query]: [usize; 3], key: usize) -> f64 {
+    let products = (0..qkv.shape()[4]).map(|d| qkv.at(&[b, query, Q, h, d]) * qkv.at(&[b, key, K, h, d]));
+    products.sum::<f64>() * f64::from(a.scale)
 }

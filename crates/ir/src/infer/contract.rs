@@ -160,29 +160,23 @@ pub fn attention(a: Attention, inputs: &[&TensorType]) -> Types {
     if !a.scale.is_finite() {
         rule!("the scale must be a finite number, but is {}", a.scale);
     }
-    let [q, k, v] = [inputs[0], inputs[1], inputs[2]];
-    for (what, t) in [("q", q), ("k", k), ("v", v)] {
-        needs_f32(what, t)?;
-        needs_rank(what, t, 4)?;
+    let qkv = inputs[0];
+    needs_f32("qkv", qkv)?;
+    needs_rank("qkv", qkv, 5)?;
+    let [batch, sequence, parts, heads, dim] = [0, 1, 2, 3, 4].map(|axis| qkv.shape[axis]);
+    if parts != 3 {
+        rule!("qkv must be batch, sequence, 3, heads, dim, but is {}", qkv.shape);
     }
-    let alike = q.shape[..2] == k.shape[..2] && k.shape[..3] == v.shape[..3] && q.shape[3] == k.shape[3];
-    if !alike {
-        rule!("q {}, k {} and v {} do not belong together (batch, heads, sequence, dim)", q.shape, k.shape, v.shape);
+    if sequence == 0 || dim == 0 {
+        rule!("an empty sequence or dim in qkv {}", qkv.shape);
     }
-    if a.causal && q.shape[2] != k.shape[2] {
-        rule!("causal attention needs equal sequences, but q is {} and k is {}", q.shape, k.shape);
-    }
-    if k.shape[2] == 0 || q.shape[3] == 0 || v.shape[3] == 0 {
-        rule!("an empty sequence or dim in q {}, k {} and v {}", q.shape, k.shape, v.shape);
-    }
-    let [b, h, s] = [q.shape[0], q.shape[1], q.shape[2]];
-    Ok(vec![f32_of([b, h, s, v.shape[3]]), f32_of([b, h, s])])
+    Ok(vec![f32_of([batch, sequence, heads, dim]), f32_of([batch, heads, sequence])])
 }
 
 pub fn attention_grad(a: Attention, inputs: &[&TensorType]) -> Types {
-    let forward = attention(a, &inputs[..3])?;
-    needs_type("y", inputs[3], &forward[0])?;
-    needs_type("lse", inputs[4], &forward[1])?;
-    needs_type("dy", inputs[5], &forward[0])?;
-    Ok(inputs[..3].iter().map(|&t| t.clone()).collect())
+    let forward = attention(a, &inputs[..1])?;
+    needs_type("y", inputs[1], &forward[0])?;
+    needs_type("lse", inputs[2], &forward[1])?;
+    needs_type("dy", inputs[3], &forward[0])?;
+    one(inputs[0].clone())
 }

@@ -109,6 +109,7 @@ fn expected_inputs(op: &Op) -> Option<usize> {
         | Op::Upsample(_)
         | Op::UpsampleGrad(_)
         | Op::BatchStats
+        | Op::Attention(_)
         | Op::Softmax(_) => 1,
         Op::UnaryGrad(_)
         | Op::MaskGrad(_)
@@ -125,10 +126,13 @@ fn expected_inputs(op: &Op) -> Option<usize> {
         | Op::RmsNorm(_)
         | Op::Gather
         | Op::GatherGrad(_) => 2,
-        Op::Select | Op::Attention(_) | Op::LayerNorm(_) | Op::GroupNorm(_) => 3,
-        Op::BatchGradReduce(_) | Op::BatchUpdate(_) | Op::RmsNormGrad | Op::CrossEntropyGrad(_) => 4,
+        Op::Select | Op::LayerNorm(_) | Op::GroupNorm(_) => 3,
+        Op::BatchGradReduce(_)
+        | Op::BatchUpdate(_)
+        | Op::RmsNormGrad
+        | Op::CrossEntropyGrad(_)
+        | Op::AttentionGrad(_) => 4,
         Op::BatchApply(_) | Op::LayerNormGrad | Op::GroupNormGrad(_) => 5,
-        Op::AttentionGrad(_) => 6,
         Op::BatchGradInput(_) => 7,
         Op::Update(u) => 4 + u.slots().len(),
         Op::Concat(_) => return None,

@@ -50,24 +50,22 @@ fn a_matmul_counts_rows_times_columns_times_the_inner_extent() {
 fn attention_counts_pairs_of_positions() {
     let forward = |causal: bool| {
         format!(
-            "%0 = input \"q\" : f32[1,3,5,7]\n%1, %2 = attention(%0, %0, %0) {{causal={causal}, scale=1.0}} : f32[1,3,5,7], f32[1,3,5]\n"
+            "%0 = input \"qkv\" : f32[1,5,3,3,7]\n%1, %2 = attention(%0) {{causal={causal}, scale=1.0}} : f32[1,5,3,7], f32[1,3,5]\n"
         )
     };
     let backward = |causal: bool| {
         format!(
-            "{}%3, %4, %5 = attention_grad(%0, %0, %0, %1, %2, %1) {{causal={causal}, scale=1.0}} : \
-             f32[1,3,5,7], f32[1,3,5,7], f32[1,3,5,7]",
+            "{}%3 = attention_grad(%0, %1, %2, %1) {{causal={causal}, scale=1.0}} : f32[1,5,3,3,7]",
             forward(causal)
         )
     };
-    let (qkv, lse) = (4 * 3 * 5 * 7, 4 * 3 * 5);
+    let (y, lse) = (4 * 3 * 5 * 7, 4 * 3 * 5);
     let full = 4 * 3 * 5 * 5 * 7;
-    // q, k and v are one value here: it is read once.
-    check(&forward(false), full, qkv, qkv + lse);
-    check(&forward(true), full / 2, qkv, qkv + lse);
-    // Five products where the forward has two; exact for odd extents too.
-    check(&backward(false), full / 2 * 5, 2 * qkv + lse, 3 * qkv);
-    check(&backward(true), full / 4 * 5, 2 * qkv + lse, 3 * qkv);
+    check(&forward(false), full, 3 * y, y + lse);
+    check(&forward(true), full / 2, 3 * y, y + lse);
+    // Five products where the forward has two; exact for odd extents too. y and dy are one value here: it is read once.
+    check(&backward(false), full / 2 * 5, 4 * y + lse, 3 * y);
+    check(&backward(true), full / 4 * 5, 4 * y + lse, 3 * y);
 }
 
 #[test]

@@ -369,16 +369,13 @@ impl Generator {
     }
 
     fn attention(&mut self, kind: usize) {
-        let (q, s) = self.rank(4);
         let attention = Attention { causal: self.flip(), scale: self.fraction() };
-        let keys = if attention.causal { s[2] } else { self.extent() };
-        let k = self.of(f32s(&[s[0], s[1], keys, s[3]]));
-        let dim = self.extent();
-        let v = self.of(f32s(&[s[0], s[1], keys, dim]));
-        let made = self.push(Op::Attention(attention), &[q, k, v]);
+        let [batch, sequence, heads, dim] = [0; 4].map(|_| self.extent());
+        let qkv = self.of(f32s(&[batch, sequence, 3, heads, dim]));
+        let made = self.push(Op::Attention(attention), &[qkv]);
         if kind == 22 {
             let dy = self.of(self.graph.ty(made[0]).clone());
-            self.push(Op::AttentionGrad(attention), &[q, k, v, made[0], made[1], dy]);
+            self.push(Op::AttentionGrad(attention), &[qkv, made[0], made[1], dy]);
         }
     }
 

@@ -246,20 +246,23 @@ fn attention() {
     let plain = Attention { causal: false, scale: 1.0 };
     check(
         Op::Attention(plain),
-        &["f32[1,2,5,8]", "f32[1,2,5,4]", "f32[1,2,5,4]"],
-        "attention in layer \"net/1\": q [1,2,5,8], k [1,2,5,4] and v [1,2,5,4] do not belong together (batch, heads, \
-         sequence, dim)",
+        &["f32[1,5,2,8]"],
+        "attention in layer \"net/1\": qkv must have 5 axes, but is f32[1,5,2,8]",
     );
     check(
         Op::Attention(Attention { causal: true, ..plain }),
-        &["f32[1,2,5,8]", "f32[1,2,6,8]", "f32[1,2,6,8]"],
-        "attention in layer \"net/1\": causal attention needs equal sequences, but q is [1,2,5,8] and k is [1,2,6,8]",
+        &["f32[1,5,2,3,8]"],
+        "attention in layer \"net/1\": qkv must be batch, sequence, 3, heads, dim, but is [1,5,2,3,8]",
     );
-    let q = "f32[1,2,5,8]";
+    check(
+        Op::Attention(plain),
+        &["f32[1,0,3,2,8]"],
+        "attention in layer \"net/1\": an empty sequence or dim in qkv [1,0,3,2,8]",
+    );
     check(
         Op::AttentionGrad(plain),
-        &[q, q, q, q, "f32[1,2,6]", q],
-        "attention_grad in layer \"net/1\": lse must be f32[1,2,5], but is f32[1,2,6]",
+        &["f32[1,5,3,2,8]", "f32[1,5,2,8]", "f32[1,5,2]", "f32[1,5,2,8]"],
+        "attention_grad in layer \"net/1\": lse must be f32[1,2,5], but is f32[1,5,2]",
     );
 }
 

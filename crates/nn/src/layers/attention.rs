@@ -38,14 +38,7 @@ pub fn self_attention(b: &mut Builder, name: impl ToString, x: ValueId, a: SelfA
         let dim = width / a.heads;
         let qkv = dense(b, "qkv", x, Dense { units: 3 * width, bias: a.bias, init: a.qkv_init })?;
         let qkv = b.reshape(qkv, [batch, sequence, 3, a.heads, dim])?;
-        let qkv = b.transpose(qkv, &[2, 0, 3, 1, 4])?;
-        let mut part = |i: usize| {
-            let one = b.slice(qkv, &[i, 0, 0, 0, 0], &[i + 1, batch, a.heads, sequence, dim])?;
-            b.reshape(one, [batch, a.heads, sequence, dim])
-        };
-        let [q, k, v] = [part(0)?, part(1)?, part(2)?];
-        let y = b.attention(q, k, v, a.causal)?;
-        let y = b.transpose(y, &[0, 2, 1, 3])?;
+        let y = b.attention(qkv, a.causal)?;
         let y = b.reshape(y, [batch, sequence, width])?;
         dense(b, "proj", y, Dense { units: width, bias: a.bias, init: a.proj_init })
     })

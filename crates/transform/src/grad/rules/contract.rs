@@ -78,6 +78,7 @@ fn filter(ctx: &mut Ctx, conv: Conv, x: ValueId, y: ValueId, like: ValueId) -> R
 
 pub(super) fn attention(ctx: &mut Ctx, a: Attention) -> Grads {
     let dy = ctx.dy()?;
-    let inputs = [&ctx.node.inputs[..], &ctx.node.outputs[..], &[dy]].concat();
-    Ok(ctx.outputs(Op::AttentionGrad(a), &inputs)?.into_iter().map(Some).collect())
+    let (qkv, y, lse) = (ctx.node.inputs[0], ctx.node.outputs[0], ctx.node.outputs[1]);
+    let dqkv = ctx.when(0, |ctx| ctx.op(Op::AttentionGrad(a), &[qkv, y, lse, dy]))?;
+    Ok(vec![dqkv])
 }
