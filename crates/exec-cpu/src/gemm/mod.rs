@@ -135,6 +135,16 @@ impl Shape {
         }
     }
 
+    /// Whether threads share what is packed of A: all of it, for each their own columns.
+    fn shares_a(&self) -> bool {
+        self.order == Order::Panels
+    }
+
+    /// Elements that each thread has for itself besides A.
+    fn own_len(&self, g: &Gemm, fed: Fed) -> usize {
+        self.b_len(g) + feed::strip_len(g, self, fed)
+    }
+
     fn b_len(&self, g: &Gemm) -> usize {
         match self.order {
             Order::Rows => self.nc * g.k,
@@ -156,8 +166,9 @@ pub fn makes_rows(m: usize, n: usize) -> bool {
 
 /// Elements of scratch for [`run`] on a number of threads. The pointers of the product do not matter.
 pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
-    let shape = Shape::new(micro, g, fed);
-    (shape.a_len(g) + shape.b_len(g) + feed::strip_len(g, &shape, fed)) * threads
+    let s = Shape::new(micro, g, fed);
+    let own = s.own_len(g, fed) * threads;
+    if s.shares_a() { s.a_len(g) + own } else { s.a_len(g) * threads + own }
 }
 
 /// Runs a product on all threads. `finish(thread, rows, columns)` is called once for every block of C when it is complete and
@@ -176,19 +187,35 @@ pub unsafe fn run(
 ) {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
-    let each = scratch_len(&micro, g, feeds.fed(), 1);
+    let s = Shape::new(&micro, g, feeds.fed());
+    let (a_len, own_len) = (s.a_len(g), s.own_len(g, feeds.fed()));
     let scratch = Scratch(scratch);
-    cpu.pool.run(&|t| {
+    let part_of = |t: usize| {
         let (rows, columns) = match split_of(g.m, g.n) {
             Split::Rows => (part(g.m, rows_at_once.max(micro.mr), threads, t), 0..g.n),
             Split::Columns => (0..g.m, part(g.n, micro.nr, threads, t)),
         };
-        if !rows.is_empty() && !columns.is_empty() {
-            let one = Part { thread: t, rows, columns };
-            // SAFETY: each thread has its own part of C and of the scratch.
-            unsafe { run_part(&micro, g, feeds, one, scratch.at(t * each), &|r, c| finish(t, r, c)) };
+        Part { thread: t, rows, columns }
+    };
+    // SAFETY: each thread has its own part of C and of the scratch, but for a packed A that all read.
+    unsafe {
+        if s.shares_a() {
+            let own = |t: usize| scratch.at(a_len + t * own_len);
+            cpu.pool.run(&|t| {
+                let mut packer = Packer::new(&micro, g, &s, feeds, t, own(t).add(s.b_len(g)));
+                stream::pack(&mut packer, &s, scratch.at(0), threads, t);
+            });
+            cpu.pool.run(&|t| {
+                let packer = Packer::new(&micro, g, &s, feeds, t, own(t).add(s.b_len(g)));
+                stream::run(&packer, &s, &part_of(t), [scratch.at(0), own(t)], &|r, c| finish(t, r, c));
+            });
+        } else {
+            cpu.pool.run(&|t| {
+                let own = scratch.at(t * (a_len + own_len));
+                run_part(&micro, g, feeds, part_of(t), own, &|r, c| finish(t, r, c));
+            });
         }
-    });
+    }
 }
 
 /// Scratch shared between threads, each of which uses its own part.
@@ -229,6 +256,9 @@ pub unsafe fn run_part(
     scratch: *mut f32,
     finish: &dyn Fn(Range<usize>, Range<usize>),
 ) {
+    if part.rows.is_empty() || part.columns.is_empty() {
+        return;
+    }
     let s = Shape::new(micro, g, feeds.fed());
     // SAFETY: the scratch holds what is packed of A, then of B, then what feeds need.
     let (a, b, strips) = unsafe { (scratch, scratch.add(s.a_len(g)), scratch.add(s.a_len(g) + s.b_len(g))) };
@@ -236,7 +266,10 @@ pub unsafe fn run_part(
     // SAFETY: as above, and by the caller's promise.
     unsafe {
         match s.order {
-            Order::Panels => stream::run(&mut packer, &s, &part, [a, b], finish),
+            Order::Panels => {
+                stream::pack(&mut packer, &s, a, 1, 0);
+                stream::run(&packer, &s, &part, [a, b], finish);
+            }
             Order::Rows | Order::Depths => run_blocks(&mut packer, &s, &part, [a, b], finish),
         }
     }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::ahead::Lines;
 use super::feed::Packer;
 use super::{Block, Part, Shape, blocks, multiply, steps};
+use crate::pool::part;
 
 /// Depths that are packed at once, at least.
 const PIECE: usize = 16;
@@ -14,39 +15,48 @@ const PIECE: usize = 16;
 /// Panels that go through one block of depths before the next.
 const PANELS: usize = 8;
 
+/// Packs all of A, or one of several `parts` of it.
+///
 /// # Safety
-/// As for [`super::run_part`], with room for all of A and two panels of B.
+/// As for [`super::run_part`], with room for all of A.
+pub unsafe fn pack(packer: &mut Packer, s: &Shape, a: *mut f32, parts: usize, index: usize) {
+    let g = packer.g;
+    let of_depths = |depths: Range<usize>| steps(0..g.m, s.mc).map(move |rows| (rows, depths.clone()));
+    let list = || blocks(g.k, s.kc).flat_map(of_depths).enumerate();
+    let mine = part(list().count(), 1, parts, index);
+    for (i, (rows, depths)) in list().skip(mine.start).take(mine.len()) {
+        // SAFETY: blocks stand one after the other.
+        unsafe { packer.a(rows, depths, a.add(i * s.a_block())) };
+    }
+}
+
+/// Makes some columns of all rows.
+///
+/// # Safety
+/// As for [`super::run_part`], with A packed and room for two panels of B.
 pub unsafe fn run(
-    packer: &mut Packer,
+    packer: &Packer,
     s: &Shape,
-    part: &Part,
+    made: &Part,
     [a, b]: [*mut f32; 2],
     finish: &dyn Fn(Range<usize>, Range<usize>),
 ) {
     let (micro, g) = (packer.micro, packer.g);
-    let row_blocks = || steps(part.rows.clone(), s.mc).enumerate();
-    let depth_blocks = || blocks(g.k, s.kc).enumerate();
+    let row_blocks = || steps(0..g.m, s.mc).enumerate();
     let count = row_blocks().count();
     let a_at = |i: usize, p: usize| a.wrapping_add((p * count + i) * s.a_block());
     let panel = |u: usize| b.wrapping_add(u % 2 * s.nc * s.kc);
-    let tiles = micro.tiles(part.rows.len(), s.nc);
-    // Some panels for each block of depths, so that the block of A stays in the cache; not all, so that C does too.
-    let units = || {
-        steps(part.columns.clone(), PANELS * s.nc)
-            .flat_map(|group| depth_blocks().map(move |(p, d)| (group.clone(), p, d)))
-            .flat_map(|(group, p, d)| steps(group, s.nc).map(move |c| (c, p, d.clone())))
-    };
+    let unit = |u: usize| Unit::nth(s, g.k, &made.columns, u);
     // SAFETY: a panel is packed whole before its tiles, into the half of B that no tile reads meanwhile.
     unsafe {
-        for (p, depths) in depth_blocks() {
-            row_blocks().for_each(|(i, rows)| packer.a(rows, depths.clone(), a_at(i, p)));
+        let mut next = unit(0);
+        if let Some(first) = &next {
+            packer.b(first.columns.clone(), first.depths.clone(), panel(0));
         }
-        if let Some((columns, _, depths)) = units().next() {
-            packer.b(columns, depths, panel(0));
-        }
-        let mut next = units().skip(1);
-        for (u, (columns, p, depths)) in units().enumerate() {
-            let mut coming = next.next().map(|(c, _, d)| Coming::new(packer, c, d, panel(u + 1), tiles));
+        for u in 0.. {
+            let Some(Unit { group, columns, p, depths }) = next else { return };
+            next = unit(u + 1);
+            let mut coming = next.as_ref().map(|n| Coming::new(packer, n, panel(u + 1), micro.tiles(g.m, s.nc)));
             for (i, rows) in row_blocks() {
                 let block = Block { rows: &rows, columns: &columns, depths: &depths, a: a_at(i, p), b: panel(u) };
                 multiply(micro, g, &block, |lines| {
@@ -54,14 +64,38 @@ pub unsafe fn run(
                         c.step(lines);
                     }
                 });
-                if depths.end >= g.k {
-                    finish(rows, columns.clone());
-                }
             }
             if let Some(mut c) = coming {
                 c.rest();
             }
+            if depths.end >= g.k && columns.end == group.end {
+                row_blocks().for_each(|(_, rows)| finish(rows, group.clone()));
+            }
         }
+    }
+}
+
+/// A panel of B at a block of depths, the `p`-th.
+struct Unit {
+    /// The columns of a few panels: they are made together.
+    group: Range<usize>,
+    columns: Range<usize>,
+    p: usize,
+    depths: Range<usize>,
+}
+
+impl Unit {
+    /// The `u`-th of those of some columns. A group goes through one block of depths after the other, so that the block of A
+    /// stays in the cache, and what the group makes of C too.
+    fn nth(s: &Shape, k: usize, columns: &Range<usize>, u: usize) -> Option<Unit> {
+        let depth_blocks = k.div_ceil(s.kc);
+        let (index, within) = (u / (PANELS * depth_blocks), u % (PANELS * depth_blocks));
+        let group = steps(columns.clone(), PANELS * s.nc).nth(index)?;
+        let panels = group.len().div_ceil(s.nc);
+        let p = within / panels;
+        let depths = blocks(k, s.kc).nth(p)?;
+        let columns = steps(group.clone(), s.nc).nth(within % panels)?;
+        Some(Unit { group, columns, p, depths })
     }
 }
 
@@ -81,16 +115,11 @@ struct Coming<'a> {
 impl<'a> Coming<'a> {
     /// # Safety
     /// There is room for the panel, and nobody else uses it.
-    unsafe fn new(
-        packer: &'a Packer<'a>,
-        columns: Range<usize>,
-        depths: Range<usize>,
-        to: *mut f32,
-        tiles: usize,
-    ) -> Self {
+    unsafe fn new(packer: &'a Packer<'a>, unit: &Unit, to: *mut f32, tiles: usize) -> Self {
+        let Unit { columns, depths, .. } = unit;
         let piece = depths.len().div_ceil(tiles).next_multiple_of(PIECE);
-        let start = depths.start;
-        Coming { packer, columns, depths, to, piece, packed: start, asked: start }
+        let (packed, asked) = (depths.start, depths.start);
+        Coming { packer, columns: columns.clone(), depths: depths.clone(), to, piece, packed, asked }
     }
 
     /// Packs what was asked for, and names the next piece.
