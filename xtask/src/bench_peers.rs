@@ -1,5 +1,5 @@
 //! `bench-peers`: training steps of memfit and of other frameworks on the same workloads, in turns, each in a process of
-//! its own, and what the machine could do at best. The measuring is done by an example of `memfit` and by the scripts in
+//! its own, and what the machine could do at best. The measuring is done by a program of `memfit-bench` and by the scripts in
 //! `peers/`; this runs them and writes down what they say.
 
 mod options;
@@ -110,11 +110,11 @@ impl<'a> Session<'a> {
             let requirements = scripts().join(format!("requirements-{framework}.txt"));
             interpreters.insert(framework, python::environment(&format!("peers-{framework}"), &requirements)?);
         }
-        run_command(cargo("build").args(["--quiet", "--release", "--package", "memfit", "--example", "bench_step"]))?;
+        run_command(cargo("build").args(["--quiet", "--release", "--package", "memfit-bench", "--bin", "steps"]))?;
         let folder = work_folder("peers")?;
         // Beside it: both are what cargo made.
         let target = folder.parent().context("the work folder has no parent")?;
-        let memfit = target.join("release/examples/bench_step");
+        let memfit = target.join("release/steps");
         Ok(Session { options, interpreters, memfit, runner: Runner { folder, timeout: options.timeout }, round: 0 })
     }
 
@@ -153,8 +153,8 @@ impl<'a> Session<'a> {
 
     fn measure_memfit(&self, workload: &Workload, measured: &mut Measured) -> Result<()> {
         let results = self.memfit(workload.name)?;
-        measured.describe(&results).map_err(|e| anyhow!("bench_step {}: {e}", workload.name))?;
-        let sample = Sample::new(&results).map_err(|e| anyhow!("bench_step {}: {e}", workload.name))?;
+        measured.describe(&results).map_err(|e| anyhow!("steps {}: {e}", workload.name))?;
+        let sample = Sample::new(&results).map_err(|e| anyhow!("steps {}: {e}", workload.name))?;
         self.tell(workload.name, "memfit", &Ok(&sample));
         measured.memfit.samples.push(Some(sample));
         measured.rates.push(self.rates());
@@ -197,7 +197,7 @@ impl<'a> Session<'a> {
     fn memfit(&self, what: &str) -> Result<Results> {
         let mut command = Command::new(&self.memfit);
         command.arg(what).args(self.numbers());
-        self.runner.run(&mut command).map_err(|e| anyhow!("bench_step {what}: {e}"))
+        self.runner.run(&mut command).map_err(|e| anyhow!("steps {what}: {e}"))
     }
 
     fn torch_limits(&self, variant: &str) -> Result<Results, String> {

@@ -34,11 +34,11 @@ pub fn run(options: &[&str]) -> Result<()> {
     if let Some(unknown) = options.iter().find(|w| !WORKLOADS.contains(w)) {
         bail!("there is no workload \"{unknown}\"; there are {}", WORKLOADS.join(", "));
     }
-    run_command(Command::new("cargo").args(["build", "--release", "-p", "memfit", "--example", "bench_plan"]))?;
+    run_command(Command::new("cargo").args(["build", "--release", "-p", "memfit-bench", "--bin", "budgets"]))?;
     let mut part = HEAD.to_string();
     for workload in WORKLOADS.iter().filter(|w| options.is_empty() || options.contains(w)) {
         let mut command = Command::new("cargo");
-        command.args(["run", "--quiet", "--release", "-p", "memfit", "--example", "bench_plan", "--"]);
+        command.args(["run", "--quiet", "--release", "-p", "memfit-bench", "--bin", "budgets", "--"]);
         command.args(["--rounds", rounds, workload]);
         let (text, ok) = output(&mut command)?;
         print!("{text}");

@@ -1,11 +1,13 @@
-//! What benchmarks share: the kernels of one op, planned and run as in any program, and the contractions of a model.
+//! What benchmarks share: the kernels of one op, planned and run as in any program, and steps of whole workloads.
 //! Nothing here is part of memfit, and no test depends on a time.
 
 mod case;
 mod timed;
+mod workload;
 
 pub use case::{Case, Work, contractions, is_stream, kernels, sgemm, stream};
 pub use timed::Timed;
+pub use workload::{Runner, WORKLOADS, Workload};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 

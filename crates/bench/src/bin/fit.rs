@@ -1,5 +1,5 @@
 //! What feeding costs: training steps of resnet18 (32×32, batch 128) from a folder of images through `fit`, against the same
-//! steps on one batch that lies in memory, in turns. `bench_fit [STEPS] [ROUNDS]`.
+//! steps on one batch that lies in memory, in turns. `fit [STEPS] [ROUNDS]`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use memfit::train::{
 };
 use memfit::{CpuExecutor, Model, Request, Session, Training, plan_model};
 
-#[path = "../../../examples/pictures/draw.rs"]
+#[path = "../../../../examples/pictures/draw.rs"]
 #[allow(dead_code)]
 mod draw;
 

@@ -1,13 +1,16 @@
 //! The workloads of the benchmarks: zoo models with a batch and an optimizer, and steps of them on synthetic data. Prints
 //! nothing and judges nothing.
 
+use std::time::Duration;
+
 use memfit::ir::op::{CLOCK, LEARNING_RATE};
 use memfit::ir::{DType, TensorType, philox};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Stem;
+use memfit::plan::{Program, Step};
 use memfit::*;
 
-pub type Error = SourceError;
+use crate::Failure;
 
 /// A model, its batch and its optimizer.
 pub struct Workload {
@@ -28,12 +31,12 @@ pub const WORKLOADS: [Workload; 8] = [
 ];
 
 impl Workload {
-    pub fn from_name(name: &str) -> Result<&'static Workload, Error> {
+    pub fn from_name(name: &str) -> Result<&'static Workload, Failure> {
         let found = WORKLOADS.iter().find(|w| w.name == name);
         Ok(found.ok_or_else(|| format!("there is no workload \"{name}\""))?)
     }
 
-    pub fn model(&self) -> Result<Model, Error> {
+    pub fn model(&self) -> Result<Model, Failure> {
         Ok(match self.name {
             "resnet18_cifar" => {
                 Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
@@ -42,7 +45,7 @@ impl Workload {
         })
     }
 
-    pub fn training(&self) -> Result<Training, Error> {
+    pub fn training(&self) -> Result<Training, Failure> {
         Ok(Training::new(Optimizer::from_name(self.optimizer)?.update))
     }
 }
@@ -56,7 +59,7 @@ pub struct Runner {
 
 impl Runner {
     /// Ids and labels are drawn from 0 up to `classes`.
-    pub fn new(executor: CpuExecutor, plan: Plan, classes: usize) -> Result<Runner, Error> {
+    pub fn new(executor: CpuExecutor, plan: Plan, classes: usize) -> Result<Runner, Failure> {
         let graph = &plan.programs[0].graph;
         let data = graph.inputs().filter(|(n, _)| *n != CLOCK && *n != LEARNING_RATE);
         let inputs =
@@ -66,13 +69,18 @@ impl Runner {
         Ok(Runner { engine, inputs, step: 0 })
     }
 
-    pub fn step(&mut self) -> Result<(), Error> {
+    pub fn step(&mut self) -> Result<(), Failure> {
+        self.observed_step(|_, _, _| {})
+    }
+
+    /// Tells the time of each group.
+    pub fn observed_step(&mut self, observe: impl FnMut(&Program, &Step, Duration)) -> Result<(), Failure> {
         let inputs: Vec<(&str, TensorView)> = self
             .inputs
             .iter()
             .map(|(n, t, b)| (n.as_str(), TensorView { dtype: t.dtype, shape: &t.shape, bytes: b }))
             .collect();
-        self.engine.step(&inputs, 0.001, Clock { step: self.step, seed: 1 })?;
+        self.engine.run_observed(Phase::Step, &inputs, 0.001, Clock { step: self.step, seed: 1 }, observe)?;
         self.step += 1;
         Ok(())
     }

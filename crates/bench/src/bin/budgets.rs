@@ -1,17 +1,15 @@
 //! What less memory costs: training steps of zoo models under smaller and smaller budgets, timed in turns with the fastest
-//! plan. `bench_plan [--rounds N] [WORKLOAD…]` prints a table in Markdown for each; `cargo xtask bench-plan` runs all and
+//! plan. `budgets [--rounds N] [WORKLOAD…]` prints a table in Markdown for each; `cargo xtask bench-plan` runs all and
 //! writes BENCHMARKS.md.
 //!
 //! Transient memory is everything above parameters, optimizer state, running statistics and the input batch.
-
-mod workloads;
 
 use std::time::{Duration, Instant};
 
 use memfit::exec::Executor;
 use memfit::plan::{MicroBatch, Survey, survey};
 use memfit::*;
-use workloads::{Error, Runner, WORKLOADS, Workload};
+use memfit_bench::{Failure, Runner, WORKLOADS, Workload};
 
 /// How many MiB of transient memory a workload is measured with besides the shares.
 fn sizes(workload: &str) -> &'static [u64] {
@@ -28,7 +26,7 @@ fn sizes(workload: &str) -> &'static [u64] {
 
 const SHARES: [u64; 5] = [100, 75, 50, 35, 25];
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), Failure> {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let mut rounds = 5;
     if args.first().is_some_and(|a| a == "--rounds") {
@@ -49,7 +47,7 @@ const MIB: f64 = 1048576.0;
 /// Short steps take more rounds than were asked for, because whatever else the machine does for a moment hits more of them.
 const LEAST_TIME: Duration = Duration::from_secs(60);
 
-fn bench(workload: &Workload, rounds: usize) -> Result<(), Error> {
+fn bench(workload: &Workload, rounds: usize) -> Result<(), Failure> {
     let model = workload.model()?;
     let executor = CpuExecutor::new(2)?;
     let training = workload.training()?;
@@ -82,7 +80,13 @@ fn bench(workload: &Workload, rounds: usize) -> Result<(), Error> {
 }
 
 /// Steps of every plan in turns; a plan's time is the median of its ratios to the fastest plan of the same round.
-fn measure(survey: &Survey, classes: usize, fixed: u64, limits: &[(String, u64)], rounds: usize) -> Result<(), Error> {
+fn measure(
+    survey: &Survey,
+    classes: usize,
+    fixed: u64,
+    limits: &[(String, u64)],
+    rounds: usize,
+) -> Result<(), Failure> {
     let runner = |plan: Plan| Runner::new(CpuExecutor::new(2)?, plan, classes);
     let mut reference = runner(survey.plan(None)?)?;
     let mut runners: Vec<(usize, Runner)> = Vec::new();
@@ -129,7 +133,7 @@ fn measure(survey: &Survey, classes: usize, fixed: u64, limits: &[(String, u64)]
 }
 
 /// Seconds of one step.
-fn timed(runner: &mut Runner) -> Result<f64, Error> {
+fn timed(runner: &mut Runner) -> Result<f64, Failure> {
     let start = Instant::now();
     runner.step()?;
     Ok(start.elapsed().as_secs_f64())

@@ -1,20 +1,17 @@
 //! One side of `cargo xtask bench-peers`: whole training steps of a workload on the fastest plan, or products of square
-//! matrices. `bench_step (WORKLOAD | products) THREADS STEPS` prints lines of `result KEY VALUE`, as the scripts of the
+//! matrices. `steps (WORKLOAD | products) THREADS STEPS` prints lines of `result KEY VALUE`, as the scripts of the
 //! peers do, and takes its times in the same way.
-
-mod workloads;
 
 use std::time::Instant;
 
 use memfit::exec::Executor;
-
 use memfit::ir::op::{Init, StateClass};
 use memfit::ir::{Builder, Op, ValueId, graph_cost};
 use memfit::plan::flow::storage;
 use memfit::plan::{MicroBatch, Program};
 use memfit::transform::end_of_forward;
 use memfit::*;
-use workloads::{Error, Runner, Workload};
+use memfit_bench::{Failure, Runner, Workload};
 
 const WARM_UP: usize = 2;
 /// Short steps are repeated for so many seconds.
@@ -25,10 +22,10 @@ const FEW: usize = 3;
 
 const SIDES: [usize; 3] = [1024, 2048, 4096];
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [what, threads, steps] = &args[..] else {
-        return Err("usage: bench_step (WORKLOAD | products) THREADS STEPS".into());
+        return Err("usage: steps (WORKLOAD | products) THREADS STEPS".into());
     };
     let (threads, steps) = (threads.parse()?, steps.parse()?);
     if what == "products" {
@@ -40,7 +37,7 @@ fn main() -> Result<(), Error> {
     train(Workload::from_name(what)?, threads, steps)
 }
 
-fn train(workload: &Workload, threads: usize, steps: usize) -> Result<(), Error> {
+fn train(workload: &Workload, threads: usize, steps: usize) -> Result<(), Failure> {
     let (model, training) = (workload.model()?, workload.training()?);
     let executor = CpuExecutor::new(threads)?;
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
@@ -71,7 +68,7 @@ fn train(workload: &Workload, threads: usize, steps: usize) -> Result<(), Error>
 /// What a step moves however it is run, if caches held everything else: every parameter, optimizer slot and running
 /// statistic is read and written once, every gradient of a parameter written and read once, every value that the forward
 /// pass leaves in memory for the backward pass written and read once, and the batch read once.
-fn compulsory_bytes(plan: &Plan) -> Result<u64, Error> {
+fn compulsory_bytes(plan: &Plan) -> Result<u64, Failure> {
     let program = plan.program(Phase::Step).ok_or("the plan has no whole step")?;
     let states = plan.states.iter().map(|s| match s.class {
         StateClass::Param => 4 * s.ty.bytes(),
@@ -82,7 +79,7 @@ fn compulsory_bytes(plan: &Plan) -> Result<u64, Error> {
 }
 
 /// Of values that a kernel of the forward pass writes and one of the backward pass reads.
-fn crossing_bytes(program: &Program) -> Result<u64, Error> {
+fn crossing_bytes(program: &Program) -> Result<u64, Failure> {
     let graph = &program.graph;
     let end = end_of_forward(graph).ok_or("the step has no loss")?;
     let storage = storage(graph);
@@ -100,11 +97,11 @@ fn crossing_bytes(program: &Program) -> Result<u64, Error> {
 }
 
 /// The median of runs after the warm-up.
-fn median_seconds(steps: usize, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+fn median_seconds(steps: usize, mut work: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
     let mut timed = || {
         let start = Instant::now();
         work()?;
-        Ok::<f64, Error>(start.elapsed().as_secs_f64())
+        Ok::<f64, Failure>(start.elapsed().as_secs_f64())
     };
     let mut seconds = 0.0;
     for _ in 0..WARM_UP {
@@ -121,7 +118,7 @@ fn median_seconds(steps: usize, mut work: impl FnMut() -> Result<(), Error>) -> 
 }
 
 /// Seconds of a product of two square matrices.
-fn product(side: usize, threads: usize, steps: usize) -> Result<f64, Error> {
+fn product(side: usize, threads: usize, steps: usize) -> Result<f64, Failure> {
     let mut b = Builder::new();
     let init = Init::Normal { std: 1.0 };
     let (x, y) = (b.param("x", [side, side], init)?, b.param("y", [side, side], init)?);
