@@ -13,6 +13,7 @@ mod launch;
 pub mod math;
 pub mod memory;
 pub mod pool;
+pub mod winograd;
 
 pub use executor::CpuExecutor;
 use isa::Isa;

@@ -7,18 +7,20 @@
 mod feed;
 mod micro;
 mod pack;
-mod vector;
+pub(crate) mod vector;
 
 use std::ops::Range;
 
 use crate::Cpu;
 use crate::pool::part;
 use feed::Packer;
+pub(crate) use feed::fill_lines;
 pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
-use micro::{PackedA, ROW_STRIDE, Tile};
+pub(crate) use micro::{PackedA, ROW_STRIDE, Tile};
 use pack::Walk;
 pub use pack::{A, B, Patches, Taps};
+pub(crate) use pack::{Corner, pack_turned};
 
 /// C = A·B with A of `m`×`k` and B of `k`×`n`.
 #[derive(Clone, Copy)]

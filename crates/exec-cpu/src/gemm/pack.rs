@@ -104,7 +104,7 @@ impl Iterator for Walk {
 
 /// Where a pixel's patch starts, before any tap.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Corner {
+pub(crate) struct Corner {
     pub image: usize,
     pub y: isize,
     pub x: isize,
@@ -112,7 +112,7 @@ pub(super) struct Corner {
 
 impl Patches {
     /// Of this pixel and all behind it.
-    pub(super) fn corners(&self, pixel: usize) -> impl Iterator<Item = Corner> {
+    pub(crate) fn corners(&self, pixel: usize) -> impl Iterator<Item = Corner> {
         let (stride, origin) = (self.stride, self.origin);
         Walk::new(self.grid, pixel).map(move |[image, i, j]| Corner {
             image,
@@ -424,7 +424,7 @@ unsafe fn copy<const N: usize>(from: *const f32, to: *mut f32) {
 }
 
 /// Columns that are contiguous along the depth, turned in blocks that stay in the first-level cache.
-pub(super) unsafe fn pack_turned(
+pub(crate) unsafe fn pack_turned(
     nr: usize,
     from: *const f32,
     stride: usize,

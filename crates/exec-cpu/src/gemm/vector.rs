@@ -1,4 +1,5 @@
-//! A register of floats, for the one kernel that is written by hand: the inner loop of the GEMM.
+//! A register of floats, for what is written by hand: the inner loop of the GEMM, and the transforms of Winograd's
+//! convolutions.
 
 /// A vector register of an instruction set.
 ///
@@ -17,6 +18,7 @@ pub unsafe trait Vector: Copy {
     /// self + a·b
     unsafe fn fma(self, a: Self, b: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
     /// Asks for the cache line at `p`, which need not be valid.
     #[inline(always)]
     fn prefetch(_p: *const f32) {}
@@ -76,6 +78,11 @@ unsafe impl<const N: usize> Vector for Plain<N> {
     unsafe fn add(self, other: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i] + other.0[i]))
     }
+
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i] - other.0[i]))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -127,6 +134,10 @@ mod x86 {
             unsafe { V512(_mm512_add_ps(self.0, other.0)) }
         }
         #[inline(always)]
+        unsafe fn sub(self, other: Self) -> Self {
+            unsafe { V512(_mm512_sub_ps(self.0, other.0)) }
+        }
+        #[inline(always)]
         fn prefetch(p: *const f32) {
             unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         }
@@ -176,6 +187,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
             unsafe { V256(_mm256_add_ps(self.0, other.0)) }
+        }
+        #[inline(always)]
+        unsafe fn sub(self, other: Self) -> Self {
+            unsafe { V256(_mm256_sub_ps(self.0, other.0)) }
         }
         #[inline(always)]
         fn prefetch(p: *const f32) {
@@ -246,6 +261,10 @@ mod arm {
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
             unsafe { V128(vaddq_f32(self.0, other.0)) }
+        }
+        #[inline(always)]
+        unsafe fn sub(self, other: Self) -> Self {
+            unsafe { V128(vsubq_f32(self.0, other.0)) }
         }
     }
 }

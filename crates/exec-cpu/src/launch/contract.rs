@@ -20,6 +20,7 @@ use crate::kernels::depthwise::{Depthwise, depthwise, depthwise_input_grad};
 use crate::kernels::depthwise_filter::{depthwise_filter_grad, depthwise_filter_grad_scratch};
 use crate::memory::Memory;
 use crate::pool::part;
+use crate::winograd::{self, Geometry};
 
 /// The scratch of a contraction: parts one after the other, in elements.
 #[derive(Clone, Copy, Debug, Default)]
@@ -329,6 +330,9 @@ impl Running<'_> {
             Product::Forward | Product::Filter => shape.channels_out,
             Product::Transposed => shape.channels_in,
         };
+        if let Some(g) = Geometry::new(shape, product) {
+            return self.winograd(&g, t);
+        }
         // Rows come out in the order of memory, so that the chain can follow block by block.
         let in_order = shape.conv.groups == 1
             && (product != Product::Transposed || shape.conv.stride == [1, 1])
@@ -349,6 +353,27 @@ impl Running<'_> {
             unsafe { gemm::run(self.cpu, g, self.feeds, self.sums.rows_at_once(), self.scratch, &finish) };
         });
         Done { chain: in_order, sums: summed }
+    }
+
+    fn winograd(&self, g: &Geometry, t: Tensors) -> Done {
+        let n = g.columns;
+        let (from, to) = if g.turned { (t.y, t.x) } else { (t.x, t.y) };
+        let chain = self.by_blocks(n);
+        let sums = chain && winograd::fits_rows(self.cpu, g, self.sums.rows_at_once());
+        let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+            if chain {
+                self.finish(thread, 0, n, rows.clone(), columns.clone());
+            }
+            if sums && columns.end == n {
+                self.sums.add(self.cpu, rows);
+            }
+        };
+        let images = winograd::Images { from, filter: t.w, to };
+        // SAFETY: as above.
+        unsafe {
+            winograd::run(self.cpu, g, images, self.feeds, self.sums.rows_at_once(), self.scratch, &finish);
+        }
+        Done { chain, sums }
     }
 }
 
