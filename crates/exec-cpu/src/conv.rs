@@ -75,7 +75,10 @@ impl ConvShape {
     /// Elements of scratch for a product, whose left and right sides may be fed.
     pub fn scratch_len(&self, micro: &Micro, product: Product, fed: Fed, threads: usize) -> usize {
         if let Some(g) = Geometry::new(self, product) {
-            return winograd::scratch_len(micro, &g, fed, threads);
+            return match product {
+                Product::Forward | Product::Transposed => winograd::scratch_len(micro, &g, fed, threads),
+                Product::Filter => winograd::filter_scratch_len(micro, &g, fed, threads),
+            };
         }
         let none = std::ptr::null_mut();
         let mut most = 0;

@@ -331,7 +331,10 @@ impl Running<'_> {
             Product::Transposed => shape.channels_in,
         };
         if let Some(g) = Geometry::new(shape, product) {
-            return self.winograd(&g, t);
+            return match product {
+                Product::Forward | Product::Transposed => self.winograd(&g, t),
+                Product::Filter => self.winograd_filter(&g, t),
+            };
         }
         // Rows come out in the order of memory, so that the chain can follow block by block.
         let in_order = shape.conv.groups == 1
@@ -374,6 +377,19 @@ impl Running<'_> {
             winograd::run(self.cpu, g, images, self.feeds, self.sums.rows_at_once(), self.scratch, &finish);
         }
         Done { chain, sums }
+    }
+
+    fn winograd_filter(&self, g: &Geometry, t: Tensors) -> Done {
+        let chain = self.by_blocks(g.columns);
+        let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+            if chain {
+                self.finish(thread, 0, g.columns, rows, columns);
+            }
+        };
+        let tensors = winograd::Gradients { image: t.x, gradient: t.y, filter: t.w };
+        // SAFETY: as above.
+        unsafe { winograd::run_filter(self.cpu, g, tensors, self.feeds, self.scratch, &finish) };
+        Done { chain, sums: false }
     }
 }
 

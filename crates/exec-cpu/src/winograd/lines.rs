@@ -39,6 +39,9 @@ impl<'a> Lines<'a> {
     /// Nobody else uses the window, nor the feed with this thread's number.
     pub unsafe fn of(&mut self, tiles: Range<usize>) -> *mut f32 {
         let Some(feed) = self.feed else { return self.patches.image.cast_mut() };
+        if tiles.is_empty() {
+            return self.window;
+        }
         let wanted = self.patches.lines(tiles);
         if !(self.held.start <= wanted.start && wanted.end <= self.held.end) {
             assert!(wanted.len() <= self.room, "the window is too small");

@@ -5,6 +5,7 @@
 //! Which convolutions take it depends on their geometry and channels alone, and so does every sum: batch, threads, plan and
 //! feeds change no bit.
 
+mod filter;
 mod lines;
 mod pass;
 mod transform;
@@ -17,6 +18,7 @@ use memfit_ir::op::Conv;
 use crate::conv::{ConvShape, Product};
 use crate::gemm::Patches;
 
+pub use filter::{Gradients, filter_scratch_len, run_filter};
 pub use pass::{Images, fits_rows, run, scratch_len};
 
 /// Height and width of a tile of results.
@@ -48,7 +50,7 @@ impl Geometry {
         let Conv { stride, dilation, groups, .. } = shape.conv;
         let possible = shape.filter == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
         let g = Geometry::of(shape, product);
-        (possible && product != Product::Filter && g.pays()).then_some(g)
+        (possible && g.pays()).then_some(g)
     }
 
     fn of(shape: &ConvShape, product: Product) -> Geometry {

@@ -63,7 +63,30 @@ impl Feed for Memory<'_> {
     }
 }
 
-/// Runs a pass, and checks that every pixel and column is finished once, in order.
+/// How often each element of a result was finished.
+struct Finished {
+    columns: usize,
+    times: Mutex<Vec<usize>>,
+}
+
+impl Finished {
+    fn new(elements: usize, columns: usize) -> Finished {
+        Finished { columns, times: Mutex::new(vec![0; elements]) }
+    }
+
+    fn add(&self, rows: Range<usize>, columns: Range<usize>) {
+        let mut times = self.times.lock().unwrap();
+        for row in rows {
+            times[row * self.columns..][columns.clone()].iter_mut().for_each(|n| *n += 1);
+        }
+    }
+
+    fn check(self, g: &Geometry) {
+        assert!(self.times.into_inner().unwrap().iter().all(|&n| n == 1), "{g:?}: all is finished once");
+    }
+}
+
+/// Runs a pass, and checks that every pixel and column is finished once.
 fn pass(cpu: &Cpu, g: &Geometry, from: &[f32], filter: &[f32], n: usize, fed: Fed) -> Vec<f32> {
     let (a, b) = (Memory(from), Memory(filter));
     let feeds = Feeds { a: fed.a.then_some(&a as &dyn Feed), b: fed.b.then_some(&b as &dyn Feed) };
@@ -71,34 +94,48 @@ fn pass(cpu: &Cpu, g: &Geometry, from: &[f32], filter: &[f32], n: usize, fed: Fe
     let mut to = nans(n);
     let images = Images { from: start(fed.a, from), filter: start(fed.b, filter), to: to.as_mut_ptr() };
     let mut scratch = nans(scratch_len(&Micro::new(cpu.isa), g, fed, cpu.pool.threads()));
-    let finished = Mutex::new(vec![0; n]);
-    let finish = |_: usize, pixels: Range<usize>, columns: Range<usize>| {
-        let mut finished = finished.lock().unwrap();
-        for pixel in pixels {
-            columns.clone().for_each(|column| finished[pixel * g.columns + column] += 1);
-        }
-    };
+    let finished = Finished::new(n, g.columns);
     // SAFETY: everything has the length that it is asked to have.
-    unsafe { run(cpu, g, images, feeds, 1, scratch.as_mut_ptr(), &finish) };
-    assert!(finished.into_inner().unwrap().iter().all(|&n| n == 1), "{g:?}: all is finished once");
+    unsafe { run(cpu, g, images, feeds, 1, scratch.as_mut_ptr(), &|_, r, c| finished.add(r, c)) };
+    finished.check(g);
+    to
+}
+
+/// Makes a gradient by the filter, and checks that every row and column is finished once.
+fn by_filter(cpu: &Cpu, g: &Geometry, image: &[f32], gradient: &[f32], n: usize, fed: Fed) -> Vec<f32> {
+    let (a, b) = (Memory(image), Memory(gradient));
+    let feeds = Feeds { a: fed.a.then_some(&a as &dyn Feed), b: fed.b.then_some(&b as &dyn Feed) };
+    let start = |fed: bool, x: &[f32]| if fed { std::ptr::null() } else { x.as_ptr() };
+    let mut to = nans(n);
+    let tensors = Gradients { image: start(fed.a, image), gradient: start(fed.b, gradient), filter: to.as_mut_ptr() };
+    let mut scratch = nans(filter_scratch_len(&Micro::new(cpu.isa), g, fed, cpu.pool.threads()));
+    let finished = Finished::new(n, g.columns);
+    // SAFETY: everything has the length that it is asked to have.
+    unsafe { run_filter(cpu, g, tensors, feeds, scratch.as_mut_ptr(), &|_, r, c| finished.add(r, c)) };
+    finished.check(g);
     to
 }
 
 fn check_shape(s: &ConvShape) {
     let [x, w, y] = sizes(s).map(|n| random(n, n as u64));
-    let [want_y, want_x, _] = naive(s, &x, &w, &y);
+    let want = naive(s, &x, &w, &y);
     let (forward, back) = (Geometry::of(s, Product::Forward), Geometry::of(s, Product::Transposed));
-    let both =
-        |cpu: &Cpu, fed: Fed| vec![pass(cpu, &forward, &x, &w, y.len(), fed), pass(cpu, &back, &y, &w, x.len(), fed)];
-    let plain = |cpu: &Cpu| both(cpu, Fed::default());
+    let all = |cpu: &Cpu, fed: Fed| {
+        vec![
+            pass(cpu, &forward, &x, &w, y.len(), fed),
+            pass(cpu, &back, &y, &w, x.len(), fed),
+            by_filter(cpu, &forward, &x, &y, w.len(), fed),
+        ]
+    };
+    let plain = |cpu: &Cpu| all(cpu, Fed::default());
     let name = format!("{s:?}");
-    check(&name, 3e-5, &[want_y, want_x], plain);
+    check(&name, 3e-5, &want, plain);
     for isa in Isa::available() {
         let bits = |v: Vec<Vec<f32>>| v.into_iter().flatten().map(f32::to_bits).collect::<Vec<_>>();
         let one = bits(plain(&cpu(isa, 1)));
         assert!(one == bits(plain(&cpu(isa, 8))), "{name} on {}: 8 threads give other bits", isa.name());
         for fed in [Fed { a: true, b: false }, Fed { a: false, b: true }, Fed { a: true, b: true }] {
-            assert!(one == bits(both(&cpu(isa, 2), fed)), "{name} on {}: {fed:?} gives other bits", isa.name());
+            assert!(one == bits(all(&cpu(isa, 2), fed)), "{name} on {}: {fed:?} gives other bits", isa.name());
         }
     }
 }
@@ -178,7 +215,7 @@ fn small_images_few_channels_and_other_filters_go_another_way() {
 #[test]
 fn the_batch_has_no_say() {
     for image in [[8, 8], [7, 7], [3, 3], [4, 1]] {
-        for product in [Product::Forward, Product::Transposed] {
+        for product in [Product::Forward, Product::Transposed, Product::Filter] {
             let takes = |batch| Geometry::new(&shape(batch, image, [32, 32], Pad2::all(1)), product).is_some();
             assert!((1..40).all(|batch| takes(batch) == takes(1)), "{image:?}");
         }

@@ -311,3 +311,134 @@ unsafe fn filter_columns<V: Vector>(w: Taps3x3, left: usize, to: Panels) {
         }
     }
 }
+
+/// Where a row of four products goes: product j, panel q and tile t at `start + j·plane + q·panel + t·width`.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPanels {
+    pub start: *mut f32,
+    pub plane: usize,
+    pub panel: usize,
+    pub width: usize,
+}
+
+by_vectors! {
+    /// Row `i` of Bᵀ d B, of `n` channels of a 4×4 tile from channel `first` on.
+    ///
+    /// # Safety
+    /// The pixels inside hold the channels, and the panels have room for them.
+    pub unsafe fn input_row<V>(isa, d: &Square, i: usize, first: usize, n: usize, to: RowPanels) {
+        // SAFETY: passed on.
+        unsafe {
+            match (d.is_inside(4), i) {
+                (true, 0) => input_panels::<V, true>(d, [0, 2], first, n, to, |a, b| a.sub(b)),
+                (true, 1) => input_panels::<V, true>(d, [1, 2], first, n, to, |a, b| a.add(b)),
+                (true, 2) => input_panels::<V, true>(d, [2, 1], first, n, to, |a, b| a.sub(b)),
+                (true, _) => input_panels::<V, true>(d, [1, 3], first, n, to, |a, b| a.sub(b)),
+                (false, 0) => input_panels::<V, false>(d, [0, 2], first, n, to, |a, b| a.sub(b)),
+                (false, 1) => input_panels::<V, false>(d, [1, 2], first, n, to, |a, b| a.add(b)),
+                (false, 2) => input_panels::<V, false>(d, [2, 1], first, n, to, |a, b| a.sub(b)),
+                (false, _) => input_panels::<V, false>(d, [1, 3], first, n, to, |a, b| a.sub(b)),
+            }
+        }
+    }
+}
+
+/// `join` makes the row of Bᵀ d from two lines of the tile.
+#[inline(always)]
+unsafe fn input_panels<V: Vector, const INSIDE: bool>(
+    d: &Square,
+    [a, b]: [usize; 2],
+    first: usize,
+    n: usize,
+    to: RowPanels,
+    join: impl Fn(V, V) -> V,
+) {
+    for at in (0..n).step_by(to.width) {
+        let panel = to.start.wrapping_add(at / to.width * to.panel);
+        for within in (0..to.width.min(n - at)).step_by(V::WIDTH) {
+            let left = (to.width.min(n - at) - within).min(V::WIDTH);
+            // SAFETY: passed on.
+            unsafe {
+                let mut columns = [V::zero(); 4];
+                for (j, column) in columns.iter_mut().enumerate() {
+                    let from = first + at + within;
+                    *column = join(d.load::<V, INSIDE>([a, j], from, left), d.load::<V, INSIDE>([b, j], from, left));
+                }
+                for (j, v) in input(columns).into_iter().enumerate() {
+                    store(v, panel.wrapping_add(j * to.plane + within), left);
+                }
+            }
+        }
+    }
+}
+
+by_vectors! {
+    /// Row `i` of A d Aᵀ, of `n` channels of a 2×2 tile from channel `first` on.
+    ///
+    /// # Safety
+    /// The pixels inside hold the channels, and there is room for whole panels.
+    pub unsafe fn gradient_row<V>(isa, d: &Square, i: usize, first: usize, n: usize, to: RowPanels) {
+        // SAFETY: passed on.
+        unsafe {
+            match i {
+                0 => gradient_panels::<V>(d, first, n, to, |a, _| a),
+                1 => gradient_panels::<V>(d, first, n, to, |a, b| a.add(b)),
+                2 => gradient_panels::<V>(d, first, n, to, |a, b| a.sub(b)),
+                _ => gradient_panels::<V>(d, first, n, to, |_, b| V::zero().sub(b)),
+            }
+        }
+    }
+}
+
+/// `join` makes the row of A d from the two lines of the tile.
+#[inline(always)]
+unsafe fn gradient_panels<V: Vector>(d: &Square, first: usize, n: usize, to: RowPanels, join: impl Fn(V, V) -> V) {
+    for at in (0..n).step_by(V::WIDTH) {
+        let left = (n - at).min(V::WIDTH);
+        let to_at = to.start.wrapping_add(at / to.width * to.panel + at % to.width);
+        // SAFETY: passed on; a panel is a whole number of registers wide.
+        unsafe {
+            let pixel = |i: usize, j: usize| d.load::<V, false>([i, j], first + at, left);
+            let (a, b) = (join(pixel(0, 0), pixel(1, 0)), join(pixel(0, 1), pixel(1, 1)));
+            for (j, v) in [a, a.add(b), a.sub(b), V::zero().sub(b)].into_iter().enumerate() {
+                v.store(to_at.wrapping_add(j * to.plane));
+            }
+        }
+    }
+}
+
+/// Gᵀ times a column.
+#[inline(always)]
+unsafe fn taps<V: Vector>([a, b, c, d]: [V; 4]) -> [V; 3] {
+    // SAFETY: passed on.
+    unsafe {
+        let even = half(b.add(c));
+        [a.add(even), half(b.sub(c)), even.add(d)]
+    }
+}
+
+by_vectors! {
+    /// Gᵀ u G of `n` columns: product ξ at `u + ξ·plane`, tap t to `to + t·tap`.
+    ///
+    /// # Safety
+    /// The products hold the columns, and the taps have room for them.
+    pub unsafe fn filter_taps<V>(isa, u: *const f32, plane: usize, n: usize, to: *mut f32, tap: usize) {
+        for at in (0..n).step_by(V::WIDTH) {
+            let left = (n - at).min(V::WIDTH);
+            // SAFETY: passed on.
+            unsafe {
+                let mut columns = [[V::zero(); 3]; 4];
+                for (j, column) in columns.iter_mut().enumerate() {
+                    let u = |i: usize| load(u.add((4 * i + j) * plane + at), left);
+                    *column = taps([u(0), u(1), u(2), u(3)]);
+                }
+                for i in 0..3 {
+                    let row = taps([columns[0][i], columns[1][i], columns[2][i], columns[3][i]]);
+                    for (j, v) in row.into_iter().enumerate() {
+                        store(v, to.add((3 * i + j) * tap + at), left);
+                    }
+                }
+            }
+        }
+    }
+}
