@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::lines::{Lines, window_len};
-use super::transform::{RowPanels, Square, filter_taps, gradient_row, input_row};
+use super::transform::{RowPanels, Tiles, filter_taps, gradient_rows, input_rows};
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
 use crate::gemm::{Fed, Feeds, Micro, PackedA, Patches, Scratch, Tile};
@@ -15,7 +15,7 @@ const SUMS: usize = 1 << 20;
 /// Tiles that are summed up in registers.
 const DEPTH: usize = 256;
 /// The most channels whose tiles are transformed at once, before rounding down to a multiple of MR.
-const CHANNELS: usize = 112;
+const CHANNELS: usize = 140;
 /// Channels whose taps are made before the chain behind follows.
 const TAPS_AT_ONCE: usize = 16;
 
@@ -179,20 +179,18 @@ impl Pass<'_> {
             // Where there are no tiles, one empty block makes the sums zero.
             for start in (0..all.max(1)).step_by(self.blocks.tiles.max(1)) {
                 let tiles = start..all.min(start + self.blocks.tiles);
-                let (image, gradient) = (image.of(tiles.clone()), gradient.of(tiles.clone()));
+                let image = Tiles { patches: &reading, image: image.of(tiles.clone()), tiles: tiles.clone() };
+                let gradient = Tiles { patches: &making, image: gradient.of(tiles.clone()), tiles: tiles.clone() };
                 for i in 0..4 {
                     let columns = work.row(i);
                     if columns.is_empty() {
                         continue;
                     }
-                    self.transform(&making, gradient, &tiles, self.blocks.right(&self.micro, right), |square, to| {
-                        gradient_row(self.micro.isa, square, i, column + columns.start, columns.len(), to);
-                    });
+                    let to = self.blocks.right(&self.micro, right);
+                    gradient_rows(self.micro.isa, &gradient, i, column + columns.start, columns.len(), to);
                     for first in (0..self.g.channels).step_by(self.blocks.channels) {
                         let n = self.blocks.channels.min(self.g.channels - first);
-                        self.transform(&reading, image, &tiles, self.blocks.left(&self.micro, left), |square, to| {
-                            input_row(self.micro.isa, square, i, first, n, to);
-                        });
+                        input_rows(self.micro.isa, &image, i, first, n, self.blocks.left(&self.micro, left));
                         for product in 4 * i..4 * i + 4 {
                             let mine = work.0[product].clone();
                             self.multiply(product, first..first + n, mine, columns.start, &tiles, [left, right]);
@@ -200,24 +198,6 @@ impl Pass<'_> {
                     }
                 }
             }
-        }
-    }
-
-    /// Transforms each tile of a block with `row(tile, its place)`.
-    unsafe fn transform(
-        &self,
-        patches: &Patches,
-        image: *mut f32,
-        tiles: &Range<usize>,
-        to: RowPanels,
-        row: impl Fn(&Square, RowPanels),
-    ) {
-        if tiles.is_empty() {
-            return;
-        }
-        for (t, corner) in patches.corners(tiles.start).take(tiles.len()).enumerate() {
-            let square = Square::new(patches, image, corner);
-            row(&square, RowPanels { start: to.start.wrapping_add(t * to.width), ..to });
         }
     }
 

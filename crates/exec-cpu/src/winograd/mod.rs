@@ -45,7 +45,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of a product of a convolution that is made this way; none where another way is possible only, or quicker.
+    /// Of a product of a convolution that is made this way; none where that is impossible, or another way is quicker.
     pub fn new(shape: &ConvShape, product: Product) -> Option<Geometry> {
         let Conv { stride, dilation, groups, .. } = shape.conv;
         let possible = shape.filter == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
@@ -81,7 +81,8 @@ impl Geometry {
     /// made for nothing.
     fn pays(&self) -> bool {
         let ([h, w], [down, across]) = (self.to, self.tiles());
-        self.channels.min(self.columns) >= LEAST_CHANNELS && 2 * 9 * h * w >= 3 * PRODUCTS * down * across
+        let fewer = h * w > 0 && 2 * 9 * h * w >= 3 * PRODUCTS * down * across;
+        fewer && self.channels.min(self.columns) >= LEAST_CHANNELS
     }
 
     /// Tiles of an image, down and across.

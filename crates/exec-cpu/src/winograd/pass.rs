@@ -5,22 +5,21 @@
 use std::ops::Range;
 
 use super::lines::{Lines, window_len};
-use super::transform::{Panels, Square, Taps3x3, filters, input_tile, output_tile};
+use super::transform::{Panels, Places, Taps3x3, Tiles, filters, input_tiles, output_tiles};
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
-use crate::gemm::{Fed, Feed, Feeds, KC, Micro, PackedA, Patches, ROW_STRIDE, Scratch, Tile, fill_lines, pack_turned};
+use crate::gemm::{Fed, Feed, Feeds, KC, Micro, PackedA, ROW_STRIDE, Scratch, Tile, fill_lines, pack_turned};
 use crate::pool::part;
 
 /// Elements of all transformed filters at once (4 MiB).
 const FILTERS: usize = 1 << 20;
-/// Elements of the transformed tiles of a block, before and after the products (1 MiB each).
-const BLOCK: usize = 256 << 10;
-/// The most tiles of a block.
-const MOST_TILES: usize = 112;
+/// Tiles of a block, before rounding down to a multiple of MR. With more, blocks of 128 channels leave the second-level cache;
+/// with fewer, the filters of 512 channels come from the third level too often.
+const TILES: usize = 56;
 /// Columns of the products that a block makes at once.
 const COLUMNS: usize = 128;
 /// Depths of a filter that are brought into order at once.
-const TURNED: usize = 64;
+const TURNED: usize = 256;
 /// Elements of a filter that a feed is asked for at once.
 const STRIP: usize = 9 * 1024;
 
@@ -45,9 +44,8 @@ impl Blocks {
         let most = (FILTERS / (PRODUCTS * g.channels) / micro.nr * micro.nr).clamp(micro.nr, whole);
         let columns = g.columns.div_ceil(g.columns.div_ceil(most)).next_multiple_of(micro.nr);
         let at_once = columns.min(COLUMNS);
-        let each = (PRODUCTS * depth * depths).max(PRODUCTS * at_once);
-        let tiles = (BLOCK / each).min(MOST_TILES).min(g.all_tiles().div_ceil(threads));
-        Blocks { depth, depths, tiles: (tiles / micro.mr * micro.mr).max(micro.mr), columns, at_once }
+        let tiles = (TILES / micro.mr * micro.mr).min(g.all_tiles().div_ceil(threads).next_multiple_of(micro.mr));
+        Blocks { depth, depths, tiles: tiles.max(micro.mr), columns, at_once }
     }
 
     /// Parts of a row of the left sides that stand side by side.
@@ -347,11 +345,13 @@ impl Pass<'_> {
             for start in tiles.clone().step_by(self.blocks.tiles) {
                 let block = start..tiles.end.min(start + self.blocks.tiles);
                 let image = lines.of(block.clone());
-                self.transform_tiles(&reading, image, &block, left);
+                self.transform_tiles(&Tiles { patches: &reading, image, tiles: block.clone() }, left);
                 for j in mine.clone().step_by(self.blocks.at_once) {
                     let part = j..mine.end.min(j + self.blocks.at_once);
                     self.multiply(block.len(), left, columns.len(), &part, made);
-                    self.transform_products(&making, &block, made, columns.start + j, part.len());
+                    let image = self.images.to.wrapping_add(columns.start + j);
+                    let to = Tiles { patches: &making, image, tiles: block.clone() };
+                    output_tiles(self.micro.isa, made, self.blocks.made(), self.blocks.at_once, part.len(), &to);
                 }
                 let complete = block.end / across;
                 if complete > done {
@@ -363,23 +363,21 @@ impl Pass<'_> {
     }
 
     /// Bᵀ d B of a block of tiles.
-    unsafe fn transform_tiles(&self, reading: &Patches, image: *mut f32, tiles: &Range<usize>, left: *mut f32) {
+    unsafe fn transform_tiles(&self, tiles: &Tiles, left: *mut f32) {
         for depth in 0..self.blocks.depths {
             let places = std::array::from_fn(|product| self.blocks.left(product, depth));
             let first = depth * self.blocks.depth;
             let n = self.blocks.depth.min(self.g.channels - first);
-            for (i, corner) in reading.corners(tiles.start).take(tiles.len()).enumerate() {
-                let square = Square::new(reading, image, corner);
-                // SAFETY: the square is cut to the image, and a row of the left sides has room for the depth.
-                unsafe { input_tile(self.micro.isa, &square, first, n, left.add(i * ROW_STRIDE), &places) };
-            }
+            let to = Places { start: left, tile: ROW_STRIDE, places: &places };
+            // SAFETY: a row of the left sides has room for the depth.
+            unsafe { input_tiles(self.micro.isa, tiles, first, n, to) };
         }
     }
 
     /// The 16 products of a block of tiles with the filters of some columns.
     unsafe fn multiply(&self, tiles: usize, left: *const f32, width: usize, columns: &Range<usize>, made: *mut f32) {
         let Micro { mr, nr, .. } = self.micro;
-        let mut rows = [0; MOST_TILES];
+        let mut rows = [0; TILES];
         for (i, row) in rows.iter_mut().enumerate() {
             *row = i * self.blocks.made();
         }
@@ -407,23 +405,6 @@ impl Pass<'_> {
                     }
                 }
             }
-        }
-    }
-
-    /// Aᵀ m A of a block of tiles, for `n` columns from `column` on.
-    unsafe fn transform_products(
-        &self,
-        making: &Patches,
-        tiles: &Range<usize>,
-        made: *const f32,
-        column: usize,
-        n: usize,
-    ) {
-        let image = making.image.cast_mut().wrapping_add(column);
-        for (i, corner) in making.corners(tiles.start).take(tiles.len()).enumerate() {
-            let square = Square::new(making, image, corner);
-            // SAFETY: the square is cut to the image, of which the thread makes these pixels and columns.
-            unsafe { output_tile(self.micro.isa, made.add(i * self.blocks.made()), self.blocks.at_once, n, &square) };
         }
     }
 }

@@ -57,19 +57,36 @@ macro_rules! by_vectors {
     };
 }
 
-/// A square of pixels of an image: pixel (i, j) at `start + i·line + j·pixel`. Those in `rows` × `columns` are inside.
+/// Some tiles of an image whose element 0 is, or would be, at `image`.
 #[derive(Clone, Debug)]
-pub struct Square {
-    pub start: *mut f32,
-    pub line: usize,
-    pub pixel: usize,
-    pub rows: Range<usize>,
-    pub columns: Range<usize>,
+pub struct Tiles<'a> {
+    pub patches: &'a Patches,
+    pub image: *mut f32,
+    pub tiles: Range<usize>,
+}
+
+impl Tiles<'_> {
+    /// The pixels of each.
+    #[inline(always)]
+    fn squares(&self) -> impl Iterator<Item = Square> {
+        let corners = self.patches.corners(self.tiles.start).take(self.tiles.len());
+        corners.map(|corner| Square::new(self.patches, self.image, corner))
+    }
+}
+
+/// A square of pixels of an image: pixel (i, j) at `start + i·line + j·pixel`. Those in `rows` × `columns` are inside.
+struct Square {
+    start: *mut f32,
+    line: usize,
+    pixel: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
 }
 
 impl Square {
     /// The pixels of a patch from this corner on, in an image whose element 0 is, or would be, at `image`.
-    pub fn new(p: &Patches, image: *mut f32, corner: Corner) -> Square {
+    #[inline(always)]
+    fn new(p: &Patches, image: *mut f32, corner: Corner) -> Square {
         let line = p.size[1] * p.channels;
         let row = (corner.image * p.size[0]) as isize + corner.y;
         let within = |at: isize, size: usize, side: usize| {
@@ -145,26 +162,37 @@ unsafe fn filter<V: Vector>([a, b, c]: [V; 3]) -> [V; 4] {
     }
 }
 
+/// Where the products of tiles go, or are: tile t's product ξ at `start + t·tile + places[ξ]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    pub start: *mut f32,
+    pub tile: usize,
+    pub places: &'a [usize; 16],
+}
+
 by_vectors! {
-    /// Bᵀ d B of `n` channels of a 4×4 tile from channel `first` on; product ξ to `to + places[ξ]`.
+    /// Bᵀ d B of `n` channels of 4×4 tiles from channel `first` on.
     ///
     /// # Safety
     /// The pixels inside and the places have room for the channels.
-    pub unsafe fn input_tile<V>(isa, d: &Square, first: usize, n: usize, to: *mut f32, places: &[usize; 16]) {
+    pub unsafe fn input_tiles<V>(isa, from: &Tiles, first: usize, n: usize, to: Places) {
         let whole = n - n % V::WIDTH;
-        // SAFETY: passed on.
-        unsafe {
-            if d.is_inside(4) {
-                for at in (0..whole).step_by(V::WIDTH) {
-                    input_channels::<V, true>(d, first + at, V::WIDTH, to.wrapping_add(at), places);
+        for (t, d) in from.squares().enumerate() {
+            let (d, to, places) = (&d, to.start.wrapping_add(t * to.tile), to.places);
+            // SAFETY: passed on.
+            unsafe {
+                if d.is_inside(4) {
+                    for at in (0..whole).step_by(V::WIDTH) {
+                        input_channels::<V, true>(d, first + at, V::WIDTH, to.wrapping_add(at), places);
+                    }
+                } else {
+                    for at in (0..whole).step_by(V::WIDTH) {
+                        input_channels::<V, false>(d, first + at, V::WIDTH, to.wrapping_add(at), places);
+                    }
                 }
-            } else {
-                for at in (0..whole).step_by(V::WIDTH) {
-                    input_channels::<V, false>(d, first + at, V::WIDTH, to.wrapping_add(at), places);
+                if whole < n {
+                    input_channels::<V, false>(d, first + whole, n - whole, to.wrapping_add(whole), places);
                 }
-            }
-            if whole < n {
-                input_channels::<V, false>(d, first + whole, n - whole, to.wrapping_add(whole), places);
             }
         }
     }
@@ -199,25 +227,28 @@ unsafe fn input_channels<V: Vector, const INSIDE: bool>(
 }
 
 by_vectors! {
-    /// Aᵀ m A of `n` channels to the pixels of a 2×2 tile that are inside; product ξ at `m + ξ·plane`.
+    /// Aᵀ m A of `n` channels to the pixels of 2×2 tiles that are inside; tile t's product ξ at `m + t·tile + ξ·plane`.
     ///
     /// # Safety
     /// The products hold the channels, and the pixels inside have room for them.
-    pub unsafe fn output_tile<V>(isa, m: *const f32, plane: usize, n: usize, to: &Square) {
+    pub unsafe fn output_tiles<V>(isa, m: *const f32, tile: usize, plane: usize, n: usize, to: &Tiles) {
         let whole = n - n % V::WIDTH;
-        // SAFETY: passed on.
-        unsafe {
-            if to.is_inside(2) {
-                for at in (0..whole).step_by(V::WIDTH) {
-                    output_channels::<V, true>(m.add(at), plane, at, V::WIDTH, to);
+        for (t, to) in to.squares().enumerate() {
+            let (m, to) = (m.wrapping_add(t * tile), &to);
+            // SAFETY: passed on.
+            unsafe {
+                if to.is_inside(2) {
+                    for at in (0..whole).step_by(V::WIDTH) {
+                        output_channels::<V, true>(m.add(at), plane, at, V::WIDTH, to);
+                    }
+                } else {
+                    for at in (0..whole).step_by(V::WIDTH) {
+                        output_channels::<V, false>(m.add(at), plane, at, V::WIDTH, to);
+                    }
                 }
-            } else {
-                for at in (0..whole).step_by(V::WIDTH) {
-                    output_channels::<V, false>(m.add(at), plane, at, V::WIDTH, to);
+                if whole < n {
+                    output_channels::<V, false>(m.add(whole), plane, whole, n - whole, to);
                 }
-            }
-            if whole < n {
-                output_channels::<V, false>(m.add(whole), plane, whole, n - whole, to);
             }
         }
     }
@@ -322,28 +353,46 @@ pub struct RowPanels {
 }
 
 by_vectors! {
-    /// Row `i` of Bᵀ d B, of `n` channels of a 4×4 tile from channel `first` on.
+    /// Row `i` of Bᵀ d B, of `n` channels of 4×4 tiles from channel `first` on.
     ///
     /// # Safety
     /// The pixels inside hold the channels, and the panels have room for them.
-    pub unsafe fn input_row<V>(isa, d: &Square, i: usize, first: usize, n: usize, to: RowPanels) {
+    pub unsafe fn input_rows<V>(isa, from: &Tiles, i: usize, first: usize, n: usize, to: RowPanels) {
         // SAFETY: passed on.
         unsafe {
-            match (d.is_inside(4), i) {
-                (true, 0) => input_panels::<V, true>(d, [0, 2], first, n, to, |a, b| a.sub(b)),
-                (true, 1) => input_panels::<V, true>(d, [1, 2], first, n, to, |a, b| a.add(b)),
-                (true, 2) => input_panels::<V, true>(d, [2, 1], first, n, to, |a, b| a.sub(b)),
-                (true, _) => input_panels::<V, true>(d, [1, 3], first, n, to, |a, b| a.sub(b)),
-                (false, 0) => input_panels::<V, false>(d, [0, 2], first, n, to, |a, b| a.sub(b)),
-                (false, 1) => input_panels::<V, false>(d, [1, 2], first, n, to, |a, b| a.add(b)),
-                (false, 2) => input_panels::<V, false>(d, [2, 1], first, n, to, |a, b| a.sub(b)),
-                (false, _) => input_panels::<V, false>(d, [1, 3], first, n, to, |a, b| a.sub(b)),
+            match i {
+                0 => input_row::<V>(from, [0, 2], first, n, to, |a, b| a.sub(b)),
+                1 => input_row::<V>(from, [1, 2], first, n, to, |a, b| a.add(b)),
+                2 => input_row::<V>(from, [2, 1], first, n, to, |a, b| a.sub(b)),
+                _ => input_row::<V>(from, [1, 3], first, n, to, |a, b| a.sub(b)),
             }
         }
     }
 }
 
-/// `join` makes the row of Bᵀ d from two lines of the tile.
+/// `join` makes the row of Bᵀ d from two lines of a tile.
+#[inline(always)]
+unsafe fn input_row<V: Vector>(
+    from: &Tiles,
+    lines: [usize; 2],
+    first: usize,
+    n: usize,
+    to: RowPanels,
+    join: impl Fn(V, V) -> V,
+) {
+    for (t, d) in from.squares().enumerate() {
+        let to = RowPanels { start: to.start.wrapping_add(t * to.width), ..to };
+        // SAFETY: passed on.
+        unsafe {
+            if d.is_inside(4) {
+                input_panels::<V, true>(&d, lines, first, n, to, &join);
+            } else {
+                input_panels::<V, false>(&d, lines, first, n, to, &join);
+            }
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn input_panels<V: Vector, const INSIDE: bool>(
     d: &Square,
@@ -351,7 +400,7 @@ unsafe fn input_panels<V: Vector, const INSIDE: bool>(
     first: usize,
     n: usize,
     to: RowPanels,
-    join: impl Fn(V, V) -> V,
+    join: &impl Fn(V, V) -> V,
 ) {
     for at in (0..n).step_by(to.width) {
         let panel = to.start.wrapping_add(at / to.width * to.panel);
@@ -373,35 +422,59 @@ unsafe fn input_panels<V: Vector, const INSIDE: bool>(
 }
 
 by_vectors! {
-    /// Row `i` of A d Aᵀ, of `n` channels of a 2×2 tile from channel `first` on.
+    /// Row `i` of A d Aᵀ, of `n` channels of 2×2 tiles from channel `first` on.
     ///
     /// # Safety
     /// The pixels inside hold the channels, and there is room for whole panels.
-    pub unsafe fn gradient_row<V>(isa, d: &Square, i: usize, first: usize, n: usize, to: RowPanels) {
+    pub unsafe fn gradient_rows<V>(isa, from: &Tiles, i: usize, first: usize, n: usize, to: RowPanels) {
         // SAFETY: passed on.
         unsafe {
             match i {
-                0 => gradient_panels::<V>(d, first, n, to, |a, _| a),
-                1 => gradient_panels::<V>(d, first, n, to, |a, b| a.add(b)),
-                2 => gradient_panels::<V>(d, first, n, to, |a, b| a.sub(b)),
-                _ => gradient_panels::<V>(d, first, n, to, |_, b| V::zero().sub(b)),
+                0 => gradient_row::<V>(from, first, n, to, |a, _| a),
+                1 => gradient_row::<V>(from, first, n, to, |a, b| a.add(b)),
+                2 => gradient_row::<V>(from, first, n, to, |a, b| a.sub(b)),
+                _ => gradient_row::<V>(from, first, n, to, |_, b| V::zero().sub(b)),
             }
         }
     }
 }
 
-/// `join` makes the row of A d from the two lines of the tile.
+/// `join` makes the row of A d from the two lines of a tile.
 #[inline(always)]
-unsafe fn gradient_panels<V: Vector>(d: &Square, first: usize, n: usize, to: RowPanels, join: impl Fn(V, V) -> V) {
+unsafe fn gradient_row<V: Vector>(from: &Tiles, first: usize, n: usize, to: RowPanels, join: impl Fn(V, V) -> V) {
+    for (t, d) in from.squares().enumerate() {
+        let to = RowPanels { start: to.start.wrapping_add(t * to.width), ..to };
+        // SAFETY: passed on.
+        unsafe {
+            if d.is_inside(2) {
+                gradient_panels::<V, true>(&d, first, n, to, &join);
+            } else {
+                gradient_panels::<V, false>(&d, first, n, to, &join);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn gradient_panels<V: Vector, const INSIDE: bool>(
+    d: &Square,
+    first: usize,
+    n: usize,
+    to: RowPanels,
+    join: &impl Fn(V, V) -> V,
+) {
     for at in (0..n).step_by(V::WIDTH) {
         let left = (n - at).min(V::WIDTH);
-        let to_at = to.start.wrapping_add(at / to.width * to.panel + at % to.width);
+        let place = to.start.wrapping_add(at / to.width * to.panel + at % to.width);
         // SAFETY: passed on; a panel is a whole number of registers wide.
         unsafe {
-            let pixel = |i: usize, j: usize| d.load::<V, false>([i, j], first + at, left);
-            let (a, b) = (join(pixel(0, 0), pixel(1, 0)), join(pixel(0, 1), pixel(1, 1)));
+            let column = |j: usize| {
+                let pixel = |i: usize| d.load::<V, INSIDE>([i, j], first + at, left);
+                join(pixel(0), pixel(1))
+            };
+            let (a, b) = (column(0), column(1));
             for (j, v) in [a, a.add(b), a.sub(b), V::zero().sub(b)].into_iter().enumerate() {
-                v.store(to_at.wrapping_add(j * to.plane));
+                v.store(place.wrapping_add(j * to.plane));
             }
         }
     }
