@@ -19,8 +19,8 @@ pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
 pub(crate) use micro::{PackedA, ROW_STRIDE, Tile};
 use pack::Walk;
+pub(crate) use pack::pack_turned;
 pub use pack::{A, B, Patches, Taps};
-pub(crate) use pack::{Corner, pack_turned};
 
 /// C = A·B with A of `m`×`k` and B of `k`×`n`.
 #[derive(Clone, Copy)]

@@ -104,7 +104,7 @@ impl Iterator for Walk {
 
 /// Where a pixel's patch starts, before any tap.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Corner {
+pub(super) struct Corner {
     pub image: usize,
     pub y: isize,
     pub x: isize,
@@ -112,7 +112,7 @@ pub(crate) struct Corner {
 
 impl Patches {
     /// Of this pixel and all behind it.
-    pub(crate) fn corners(&self, pixel: usize) -> impl Iterator<Item = Corner> {
+    pub(super) fn corners(&self, pixel: usize) -> impl Iterator<Item = Corner> {
         let (stride, origin) = (self.stride, self.origin);
         Walk::new(self.grid, pixel).map(move |[image, i, j]| Corner {
             image,

@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
+use super::gradient::{RowPanels, filter_taps, gradient_rows, input_rows};
 use super::lines::{Lines, window_len};
-use super::transform::{RowPanels, Tiles, filter_taps, gradient_rows, input_rows};
+use super::tiles::Tiles;
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
 use crate::gemm::{Fed, Feeds, Micro, PackedA, Patches, Scratch, Tile};

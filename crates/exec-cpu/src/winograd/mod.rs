@@ -6,9 +6,12 @@
 //! feeds change no bit.
 
 mod filter;
+mod gradient;
 mod lines;
 mod pass;
+mod tiles;
 mod transform;
+mod vectors;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@
 use std::ops::Range;
 
 use super::lines::{Lines, window_len};
-use super::transform::{Panels, Places, Taps3x3, Tiles, filters, input_tiles, output_tiles};
+use super::tiles::Tiles;
+use super::transform::{Panels, Places, Taps3x3, filters, input_tiles, output_tiles};
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
 use crate::gemm::{Fed, Feed, Feeds, KC, Micro, PackedA, ROW_STRIDE, Scratch, Tile, fill_lines, pack_turned};
