@@ -121,10 +121,13 @@ fn is_heavy(op: &Op) -> bool {
 }
 
 /// How fast an op's arithmetic is, measured against a large product's: depthwise convolutions have few operations for each
-/// byte, and attention spends as long on its softmax.
+/// byte, attention spends as long on its softmax, and a convolution of 3×3 taps makes fewer multiplications than it counts.
 fn pace(graph: &Graph, node: NodeId) -> f64 {
     let node = graph.node(node);
-    if is_contraction(&node.op) { if launch::contract::is_depthwise(graph, node) { 0.15 } else { 1.0 } } else { 0.6 }
+    if !is_contraction(&node.op) {
+        return 0.6;
+    }
+    if launch::contract::is_depthwise(graph, node) { 0.15 } else { launch::contract::gain(graph, node) }
 }
 
 impl Executor for CpuExecutor {

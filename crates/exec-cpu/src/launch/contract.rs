@@ -92,6 +92,14 @@ pub fn is_depthwise(graph: &Graph, node: &Node) -> bool {
     matches!(Contraction::new(graph, node), Contraction::Conv(shape, _) if shape.is_depthwise())
 }
 
+/// How many times fewer multiplications a contraction takes here than its definition has.
+pub fn gain(graph: &Graph, node: &Node) -> f64 {
+    match Contraction::new(graph, node) {
+        Contraction::Conv(shape, product) => Geometry::new(&shape, product).map_or(1.0, |g| g.gain()),
+        Contraction::MatMul(_) => 1.0,
+    }
+}
+
 fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node, fed: Fed) -> usize {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
