@@ -6,7 +6,7 @@
 use super::TILE;
 use super::tiles::{Run, Tiles};
 use super::transform::input;
-use super::vectors::{by_vectors, half, load, store};
+use super::vectors::{across, by_vectors, half, load, store};
 use crate::gemm::vector::Vector;
 
 /// Where a row of four products goes: product j, panel q and tile t at `start + j·plane + q·panel + t·width`.
@@ -164,7 +164,7 @@ by_vectors! {
                     *column = taps([u(0), u(1), u(2), u(3)]);
                 }
                 for i in 0..3 {
-                    let row = taps([columns[0][i], columns[1][i], columns[2][i], columns[3][i]]);
+                    let row = taps(across(&columns, i));
                     for (j, v) in row.into_iter().enumerate() {
                         store(v, to.add((3 * i + j) * tap + at), left);
                     }

@@ -13,7 +13,7 @@
 
 use super::TILE;
 use super::tiles::{Run, Tiles};
-use super::vectors::{by_vectors, half, load, store};
+use super::vectors::{across, by_vectors, half, load, store};
 use crate::gemm::vector::Vector;
 
 /// Bᵀ times a column.
@@ -140,7 +140,7 @@ unsafe fn output_channels<V: Vector>(m: *const f32, plane: usize, to: &Run, t: u
             *column = output([m(0), m(1), m(2), m(3)]);
         }
         for i in 0..2 {
-            let row = output([columns[0][i], columns[1][i], columns[2][i], columns[3][i]]);
+            let row = output(across(&columns, i));
             for (j, v) in row.into_iter().enumerate() {
                 to.store(v, [i, t * TILE + j], at, left);
             }
@@ -203,7 +203,7 @@ unsafe fn filter_columns<V: Vector>(w: Taps3x3, left: usize, to: Panels) {
             *column = filter([tap(0), tap(1), tap(2)]);
         }
         for i in 0..4 {
-            let row = filter([columns[0][i], columns[1][i], columns[2][i]]);
+            let row = filter(across(&columns, i));
             for (j, v) in row.into_iter().enumerate() {
                 v.store(to.start.add((4 * i + j) * to.plane));
             }

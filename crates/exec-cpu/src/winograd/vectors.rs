@@ -62,3 +62,9 @@ pub unsafe fn half<V: Vector>(x: V) -> V {
     // SAFETY: passed on.
     unsafe { V::zero().fma(V::splat(&0.5), x) }
 }
+
+/// Row `i` of columns.
+#[inline(always)]
+pub fn across<V: Copy, const N: usize, const M: usize>(columns: &[[V; N]; M], i: usize) -> [V; M] {
+    std::array::from_fn(|j| columns[j][i])
+}
