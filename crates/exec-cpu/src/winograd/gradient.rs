@@ -22,7 +22,7 @@ by_vectors! {
     /// Row `i` of Bᵀ d B, of `n` channels of 4×4 tiles from channel `first` on.
     ///
     /// # Safety
-    /// The pixels inside hold the channels, and the panels have room for them.
+    /// The pixels inside hold the channels, and there is room for whole panels.
     pub unsafe fn input_rows<V>(isa, from: &Tiles, i: usize, first: usize, n: usize, to: RowPanels) {
         // SAFETY: passed on.
         unsafe {
@@ -49,24 +49,27 @@ unsafe fn input_row<V: Vector>(
     for run in from.runs() {
         let to = RowPanels { start: to.start.wrapping_add(run.first * to.width), ..to };
         for at in (0..n).step_by(to.width) {
-            let width = to.width.min(n - at);
-            for within in (0..width).step_by(V::WIDTH) {
+            for within in (0..to.width).step_by(V::WIDTH) {
+                // Zeros fill up the last panel: whatever else stood there might be slow to multiply with.
+                let left = n.saturating_sub(at + within).min(to.width - within).min(V::WIDTH);
+                let room = (to.width - within).min(V::WIDTH);
                 let start = to.start.wrapping_add(at / to.width * to.panel + within);
-                let to = RowPanels { start, ..to };
                 // SAFETY: passed on.
-                unsafe { input_panel(&run, lines, first + at + within, (width - within).min(V::WIDTH), to, &join) };
+                unsafe {
+                    input_panel(&run, lines, first + at + within, [left, room], RowPanels { start, ..to }, &join);
+                }
             }
         }
     }
 }
 
-/// Neighbours share two columns of pixels.
+/// Reads `left` channels and writes `room` of them. Neighbours share two columns of pixels.
 #[inline(always)]
 unsafe fn input_panel<V: Vector>(
     run: &Run,
     lines: [usize; 2],
     at: usize,
-    left: usize,
+    [left, room]: [usize; 2],
     to: RowPanels,
     join: &impl Fn(V, V) -> V,
 ) {
@@ -77,7 +80,7 @@ unsafe fn input_panel<V: Vector>(
             let x = t * TILE + 2;
             let new = [joined(run, lines, x, at, left, join), joined(run, lines, x + 1, at, left, join)];
             for (j, v) in input([kept[0], kept[1], new[0], new[1]]).into_iter().enumerate() {
-                store(v, to.start.wrapping_add(t * to.width + j * to.plane), left);
+                store(v, to.start.wrapping_add(t * to.width + j * to.plane), room);
             }
             kept = new;
         }
