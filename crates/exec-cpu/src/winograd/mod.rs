@@ -21,8 +21,8 @@ use memfit_ir::op::Conv;
 use crate::conv::{ConvShape, Product};
 use crate::gemm::Patches;
 
-pub use filter::{Gradients, filter_scratch_len, run_filter};
-pub use pass::{Images, fits_rows, run, scratch_len};
+pub use filter::{Gradients, filter_scratch_len, filter_times_read, run_filter};
+pub use pass::{Images, fits_rows, run, scratch_len, times_read};
 
 /// Height and width of a tile of results.
 const TILE: usize = 2;

@@ -154,6 +154,11 @@ pub fn scratch_len(micro: &Micro, g: &Geometry, fed: Fed, threads: usize) -> usi
     room.filters + threads * room.each
 }
 
+/// How often [`run`] reads the image: once for the columns that are made at once.
+pub fn times_read(micro: &Micro, g: &Geometry, threads: usize) -> usize {
+    g.columns.div_ceil(Blocks::new(micro, g, threads).columns)
+}
+
 /// Where a pass reads and writes; a fed operand starts at null.
 #[derive(Clone, Copy, Debug)]
 pub struct Images {
