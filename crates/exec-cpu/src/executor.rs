@@ -58,9 +58,12 @@ impl Target for CpuExecutor {
         let is_part = matches!(root.op, Op::Slice(_) | Op::Gather);
         let most = if is_part { written } else { u64::MAX };
         let mut bytes = written + group.reads.iter().map(|&v| graph.ty(v).bytes().min(most)).sum::<u64>();
+        // What is computed while an operand is read takes about as long as a pass of its own would: measured 0.97 to 1.05 of it in
+        // packing.
         for &operand in &root.inputs {
             if !group.feeding(graph, operand).is_empty() {
-                bytes += launch::contract::feeding(&self.cpu, graph, root) * graph.ty(operand).bytes();
+                let times = launch::contract::times_read(&self.cpu, graph, root) as u64;
+                bytes += 2 * times * graph.ty(operand).bytes();
             }
         }
         // Cold lines are read before they are written: measured 13 GB/s where writing over the input gives 28. A product

@@ -88,9 +88,9 @@ pub fn filter_scratch_len(micro: &Micro, g: &Geometry, fed: Fed, threads: usize)
     room.sums + threads * room.each
 }
 
-/// How often [`run_filter`] reads both images: each thread reads all of them, once for the columns that are summed up at once.
-pub fn filter_times_read(micro: &Micro, g: &Geometry, threads: usize) -> usize {
-    threads * g.columns.div_ceil(Blocks::new(micro, g).columns)
+/// How often each thread of [`run_filter`] reads both images: once for the columns that are summed up at once.
+pub fn filter_times_read(micro: &Micro, g: &Geometry) -> usize {
+    g.columns.div_ceil(Blocks::new(micro, g).columns)
 }
 
 /// What is read and written; a fed operand starts at null.
