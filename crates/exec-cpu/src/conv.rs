@@ -4,6 +4,7 @@
 use memfit_ir::op::Conv;
 
 use crate::gemm::{A, B, Fed, Gemm, Micro, Patches, Rows, Taps, scratch_len};
+use crate::winograd::{self, Geometry};
 
 /// The sizes of `y = conv(x, w)`; the three products of a convolution share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,12 @@ impl ConvShape {
 
     /// Elements of scratch for a product, whose left and right sides may be fed.
     pub fn scratch_len(&self, micro: &Micro, product: Product, fed: Fed, threads: usize) -> usize {
+        if let Some(g) = Geometry::new(self, product) {
+            return match product {
+                Product::Forward | Product::Transposed => winograd::scratch_len(micro, &g, fed, threads),
+                Product::Filter => winograd::filter_scratch_len(micro, &g, fed, threads),
+            };
+        }
         let none = std::ptr::null_mut();
         let mut most = 0;
         self.products(product, Tensors { x: none, w: none, y: none }, |g| {

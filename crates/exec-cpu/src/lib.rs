@@ -14,6 +14,7 @@ pub mod math;
 pub mod memory;
 pub mod pool;
 mod subnormal;
+pub mod winograd;
 
 pub use executor::CpuExecutor;
 use isa::Isa;

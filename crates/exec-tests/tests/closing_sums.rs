@@ -15,10 +15,15 @@ use memfit_transform::Grouping;
 use memfit_transform::group::group;
 
 /// Images, and channels and width of the filter. Rows in plenty and in one block; channels in one tile and in several, narrow
-/// ones and odd ones, and more of them than rows, where threads share out columns.
-const SHAPES: [([usize; 4], usize, usize); 9] = [
+/// ones and odd ones, and more of them than rows, where threads share out columns. Filters of 3×3 taps and 16 channels or more
+/// are made by tiles: images of even and of odd heights, small ones, and one whose columns threads share out.
+const SHAPES: [([usize; 4], usize, usize); 13] = [
     ([2, 33, 31, 5], 7, 3),
     ([3, 40, 41, 16], 64, 3),
+    ([3, 40, 41, 12], 64, 3),
+    ([8, 32, 32, 32], 32, 3),
+    ([20, 7, 7, 40], 48, 3),
+    ([1, 4, 4, 64], 320, 3),
     ([8, 32, 32, 8], 32, 1),
     ([5, 29, 31, 24], 24, 3),
     ([2, 50, 50, 20], 260, 1),

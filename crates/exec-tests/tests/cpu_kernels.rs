@@ -54,6 +54,7 @@ families! {
     depthwise: 40,
     conv_transpose: 40,
     conv_filter: 40,
+    conv_3x3: 60,
     prologue: 120,
     attention: 40,
     max_pool: 30,

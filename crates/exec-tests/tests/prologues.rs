@@ -99,12 +99,20 @@ fn products_of_batches() {
     }
 }
 
-/// Image, filter and geometry. The third and the fourth have larger filters than others are packed whole, and than any is; the last more columns than a
-/// block.
-const CONVOLUTIONS: [([usize; 4], [usize; 4], Conv); 9] = [
+/// Filters that no shortcut is taken for.
+const SPREAD: Conv = Conv { stride: [1, 1], pad: Pad2::all(1), dilation: [1, 2], groups: 1 };
+
+/// Image, filter and geometry. The third and the fourth have larger filters than others are packed whole, and than any is; the
+/// next four have 3×3 taps and channels enough to be made by fewer multiplications, the last of them more than are transformed
+/// at once; the very last has more columns than a block.
+const CONVOLUTIONS: [([usize; 4], [usize; 4], Conv); 13] = [
     ([2, 33, 31, 5], [3, 3, 5, 7], PADDED),
+    ([9, 7, 5, 19], [3, 3, 19, 33], SPREAD),
+    ([2, 9, 9, 257], [3, 3, 257, 230], SPREAD),
+    ([1, 7, 9, 520], [3, 3, 520, 520], SPREAD),
     ([9, 7, 5, 19], [3, 3, 19, 33], PADDED),
     ([2, 9, 9, 257], [3, 3, 257, 230], PADDED),
+    ([3, 40, 44, 24], [3, 3, 24, 16], Conv { pad: Pad2 { top: 2, bottom: 0, left: 0, right: 1 }, ..PLAIN }),
     ([1, 7, 9, 520], [3, 3, 520, 520], PADDED),
     (
         [3, 30, 20, 6],
@@ -148,8 +156,10 @@ fn convolutions_and_their_gradients() {
 /// A filter that is packed whole only because the image is larger still.
 #[test]
 fn a_large_image_and_a_large_filter() {
-    let graph = contraction(Op::Conv(PADDED), &[1, 64, 65, 300], &[3, 3, 300, 200], DType::F32);
-    check_on(&[Isa::detect()], "large", &graph).unwrap_or_else(|e| panic!("{e}"));
+    for conv in [SPREAD, PADDED] {
+        let graph = contraction(Op::Conv(conv), &[1, 64, 65, 300], &[3, 3, 300, 200], DType::F32);
+        check_on(&[Isa::detect()], "large", &graph).unwrap_or_else(|e| panic!("{e}"));
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Patches {
     }
 
     /// Most elements between the first and the last line that `pixels` neighbouring pixels of the grid read.
-    fn window(&self, pixels: usize) -> usize {
+    pub(crate) fn window(&self, pixels: usize) -> usize {
         let ([rows, across], [height, width]) = (self.grid, self.size);
         let reach = self.taps[0].saturating_sub(1) * self.dilation[0] + 1;
         // Lines of the grid from the first pixel to the last, and images begun on the way.
@@ -103,7 +103,7 @@ impl Patches {
     }
 
     /// The elements of the lines that these pixels read.
-    fn lines(&self, pixels: Range<usize>) -> Range<usize> {
+    pub(crate) fn lines(&self, pixels: Range<usize>) -> Range<usize> {
         let corner = |pixel| self.corners(pixel).next().unwrap_or_default();
         let (first, last) = (corner(pixels.start), corner(pixels.end - 1));
         let reach = (self.taps[0].saturating_sub(1) * self.dilation[0]) as isize;
@@ -291,7 +291,14 @@ fn number(p: *const f32) -> usize {
 }
 
 /// Lines of `n` elements, `stride` apart from `at` on, one after the other.
-unsafe fn fill_lines(feed: &dyn Feed, thread: usize, at: usize, stride: usize, [lines, n]: [usize; 2], to: *mut f32) {
+pub(crate) unsafe fn fill_lines(
+    feed: &dyn Feed,
+    thread: usize,
+    at: usize,
+    stride: usize,
+    [lines, n]: [usize; 2],
+    to: *mut f32,
+) {
     // SAFETY: passed on.
     unsafe {
         if n == stride {

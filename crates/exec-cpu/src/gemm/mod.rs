@@ -10,19 +10,22 @@ mod micro;
 mod pack;
 mod panel;
 mod stream;
-mod vector;
+pub(crate) mod vector;
 
 use std::ops::Range;
 
 use crate::Cpu;
 use crate::pool::part;
-use ahead::{Ahead, Lines};
+use ahead::Ahead;
+pub(crate) use ahead::Lines as AheadLines;
 use feed::Packer;
+pub(crate) use feed::fill_lines;
 pub use feed::{Fed, Feed, Feeds};
 pub use micro::{KC, Micro};
-use micro::{PackedA, ROW_STRIDE, Tile};
+pub(crate) use micro::{PackedA, ROW_STRIDE, Tile};
 use pack::Walk;
 pub use pack::{A, B, Patches, Taps};
+pub(crate) use panel::{Columns, pack_turned};
 
 /// C = A·B with A of `m`×`k` and B of `k`×`n`.
 #[derive(Clone, Copy)]
@@ -337,7 +340,7 @@ struct Block<'a> {
 ///
 /// # Safety
 /// As for [`run`]; the blocks are packed, and have at most MC rows.
-unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(&mut Lines)) {
+unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(&mut AheadLines)) {
     let Micro { mr, nr, .. } = *micro;
     let (m, n, depth) = (block.rows.len(), block.columns.len(), block.depths.len());
     let packed = g.a.packed();
@@ -345,7 +348,7 @@ unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(
     for (o, row) in offsets.iter_mut().zip(g.rows.offsets(block.rows.start)).take(m) {
         *o = row + block.columns.start;
     }
-    let mut lines = Lines::new();
+    let mut lines = AheadLines::new();
     for j in (0..n).step_by(nr) {
         for i in (0..m).step_by(mr) {
             let (height, width) = (mr.min(m - i), nr.min(n - j));

@@ -1,4 +1,5 @@
-//! A register of floats, for the one kernel that is written by hand: the inner loop of the GEMM.
+//! A register of floats, for what is written by hand: the inner loop of the GEMM, and the transforms of Winograd's
+//! convolutions.
 
 /// A vector register of an instruction set.
 ///
@@ -19,6 +20,7 @@ pub unsafe trait Vector: Copy {
     unsafe fn add(self, other: Self) -> Self;
     /// The first halves of both, element by element in turns, and the second halves.
     unsafe fn interleave(self, other: Self) -> [Self; 2];
+    unsafe fn sub(self, other: Self) -> Self;
     /// Asks for the cache line at `p`, which need not be valid.
     #[inline(always)]
     fn prefetch(_p: *const f32) {}
@@ -84,6 +86,10 @@ unsafe impl<const N: usize> Vector for Plain<N> {
         let half = |at: usize| Plain(std::array::from_fn(|i| [self.0, other.0][i % 2][at + i / 2]));
         [half(0), half(N / 2)]
     }
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i] - other.0[i]))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -143,6 +149,10 @@ mod x86 {
             }
         }
         #[inline(always)]
+        unsafe fn sub(self, other: Self) -> Self {
+            unsafe { V512(_mm512_sub_ps(self.0, other.0)) }
+        }
+        #[inline(always)]
         fn prefetch(p: *const f32) {
             unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         }
@@ -199,6 +209,10 @@ mod x86 {
                 let (even, odd) = (_mm256_unpacklo_ps(self.0, other.0), _mm256_unpackhi_ps(self.0, other.0));
                 [V256(_mm256_permute2f128_ps::<0x20>(even, odd)), V256(_mm256_permute2f128_ps::<0x31>(even, odd))]
             }
+        }
+        #[inline(always)]
+        unsafe fn sub(self, other: Self) -> Self {
+            unsafe { V256(_mm256_sub_ps(self.0, other.0)) }
         }
         #[inline(always)]
         fn prefetch(p: *const f32) {
@@ -273,6 +287,10 @@ mod arm {
         #[inline(always)]
         unsafe fn interleave(self, other: Self) -> [Self; 2] {
             unsafe { [V128(vzip1q_f32(self.0, other.0)), V128(vzip2q_f32(self.0, other.0))] }
+        }
+        #[inline(always)]
+        unsafe fn sub(self, other: Self) -> Self {
+            unsafe { V128(vsubq_f32(self.0, other.0)) }
         }
     }
 }

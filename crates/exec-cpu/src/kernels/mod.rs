@@ -32,7 +32,7 @@ mod strided;
 mod tiles;
 
 #[cfg(test)]
-mod check;
+pub(crate) mod check;
 
 /// An id or a label outside of its table. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

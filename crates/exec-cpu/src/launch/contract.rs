@@ -20,6 +20,7 @@ use crate::kernels::depthwise::{Depthwise, depthwise, depthwise_input_grad};
 use crate::kernels::depthwise_filter::{depthwise_filter_grad, depthwise_filter_grad_scratch};
 use crate::memory::Memory;
 use crate::pool::part;
+use crate::winograd::{self, Geometry};
 
 /// The scratch of a contraction: parts one after the other, in elements.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,6 +90,24 @@ pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
 /// Whether a contraction has one filter a channel.
 pub fn is_depthwise(graph: &Graph, node: &Node) -> bool {
     matches!(Contraction::new(graph, node), Contraction::Conv(shape, _) if shape.is_depthwise())
+}
+
+/// How many times fewer multiplications a contraction takes here than its definition has.
+pub fn gain(graph: &Graph, node: &Node) -> f64 {
+    match Contraction::new(graph, node) {
+        Contraction::Conv(shape, product) => Geometry::new(&shape, product).map_or(1.0, |g| g.gain()),
+        Contraction::MatMul(_) => 1.0,
+    }
+}
+
+/// How often a contraction reads an operand, one part of its columns after the other.
+pub fn times_read(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
+    let Contraction::Conv(shape, product) = Contraction::new(graph, node) else { return 1 };
+    let (micro, threads) = (Micro::new(cpu.isa), cpu.pool.threads());
+    Geometry::new(&shape, product).map_or(1, |g| match product {
+        Product::Forward | Product::Transposed => winograd::times_read(&micro, &g, threads),
+        Product::Filter => winograd::filter_times_read(&micro, &g),
+    })
 }
 
 fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node, fed: Fed) -> usize {
@@ -329,6 +348,12 @@ impl Running<'_> {
             Product::Forward | Product::Filter => shape.channels_out,
             Product::Transposed => shape.channels_in,
         };
+        if let Some(g) = Geometry::new(shape, product) {
+            return match product {
+                Product::Forward | Product::Transposed => self.winograd(&g, t),
+                Product::Filter => self.winograd_filter(&g, t),
+            };
+        }
         // Rows come out in the order of memory, so that the chain can follow block by block.
         let in_order = shape.conv.groups == 1
             && (product != Product::Transposed || shape.conv.stride == [1, 1])
@@ -349,6 +374,40 @@ impl Running<'_> {
             unsafe { gemm::run(self.cpu, g, self.feeds, self.sums.rows_at_once(), self.scratch, &finish) };
         });
         Done { chain: in_order, sums: summed }
+    }
+
+    fn winograd(&self, g: &Geometry, t: Tensors) -> Done {
+        let n = g.columns;
+        let (from, to) = if g.turned { (t.y, t.x) } else { (t.x, t.y) };
+        let chain = self.by_blocks(n);
+        let sums = chain && winograd::fits_rows(self.cpu, g, self.sums.rows_at_once());
+        let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+            if chain {
+                self.finish(thread, 0, n, rows.clone(), columns.clone());
+            }
+            if sums && columns.end == n {
+                self.sums.add(self.cpu, rows);
+            }
+        };
+        let images = winograd::Images { from, filter: t.w, to };
+        // SAFETY: as above.
+        unsafe {
+            winograd::run(self.cpu, g, images, self.feeds, self.sums.rows_at_once(), self.scratch, &finish);
+        }
+        Done { chain, sums }
+    }
+
+    fn winograd_filter(&self, g: &Geometry, t: Tensors) -> Done {
+        let chain = self.by_blocks(g.columns);
+        let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+            if chain {
+                self.finish(thread, 0, g.columns, rows, columns);
+            }
+        };
+        let tensors = winograd::Gradients { image: t.x, gradient: t.y, filter: t.w };
+        // SAFETY: as above.
+        unsafe { winograd::run_filter(self.cpu, g, tensors, self.feeds, self.scratch, &finish) };
+        Done { chain, sums: false }
     }
 }
 

@@ -141,6 +141,32 @@ pub fn conv_filter(m: &mut Maker) -> Made {
     finished(m, w)
 }
 
+/// A product of a convolution of 3×3 taps with more channels than the others have: kernels take shortcuts there.
+pub fn conv_3x3(m: &mut Maker) -> Made {
+    let [top, bottom, left, right] = std::array::from_fn(|_| m.draws.pick(&[1, 1, 1, 0, 2]));
+    let conv = Conv { stride: [1, 1], pad: Pad2 { top, bottom, left, right }, dilation: [1, 1], groups: 1 };
+    let sides = if m.for_kernels() { 10 } else { 3 };
+    let image = [m.batch(), 3 + m.draws.draw(sides), 3 + m.draws.draw(sides)];
+    let channels: [usize; 2] =
+        std::array::from_fn(|_| if m.for_kernels() { m.draws.pick(&[16, 17, 24, 33, 40]) } else { m.channels() });
+    let (image, filter) = ([image[0], image[1], image[2], channels[0]], [3, 3, channels[0], channels[1]]);
+    let made = match m.draws.draw(3) {
+        0 => {
+            let (x, w) = (m.f32(&image, Numbers::Normal)?, m.f32(&filter, Numbers::Normal)?);
+            m.b.conv(x, w, conv)?
+        }
+        1 => {
+            let (y, w) = (convolved(m, conv, image, filter)?, m.f32(&filter, Numbers::Normal)?);
+            m.b.conv_transpose(y, w, ConvTranspose { conv, size: [image[1], image[2]] })?
+        }
+        _ => {
+            let (x, y) = (m.f32(&image, Numbers::Normal)?, convolved(m, conv, image, filter)?);
+            m.b.op(Op::ConvFilter(ConvFilter { conv, size: [3, 3] }), &[x, y])?
+        }
+    };
+    finished(m, made)
+}
+
 pub fn attention(m: &mut Maker) -> Made {
     let causal = m.draws.flip();
     let (batch, heads) = (m.batch(), m.batch());

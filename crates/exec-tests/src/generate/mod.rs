@@ -70,7 +70,7 @@ const fn family(name: &'static str, make: fn(&mut Maker) -> Made) -> Family {
     Family { name, make }
 }
 
-pub const FAMILIES: [Family; 37] = [
+pub const FAMILIES: [Family; 38] = [
     family("unary", elementwise::unary),
     family("mask", mask::mask),
     family("binary", elementwise::binary),
@@ -92,6 +92,7 @@ pub const FAMILIES: [Family; 37] = [
     family("depthwise", contract::depthwise),
     family("conv_transpose", contract::conv_transpose),
     family("conv_filter", contract::conv_filter),
+    family("conv_3x3", contract::conv_3x3),
     family("prologue", prologue::prologue),
     family("attention", contract::attention),
     family("max_pool", window::max_pool),

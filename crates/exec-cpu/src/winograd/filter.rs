@@ -1,0 +1,276 @@
+//! The gradient by the filter: 16 products of the transformed tiles of the image, turned, with those of the gradient, summed
+//! up over all tiles, and transformed into taps at the end. Threads share out products and columns, never a sum.
+
+use std::ops::Range;
+
+use super::gradient::{RowPanels, filter_taps, gradient_rows, input_rows};
+use super::lines::{Lines, window_len};
+use super::tiles::Tiles;
+use super::{Geometry, PRODUCTS};
+use crate::Cpu;
+use crate::gemm::{AheadLines, Fed, Feeds, Micro, PackedA, Patches, Scratch, Tile};
+use crate::pool::part;
+
+/// Elements of all the sums at once (4 MiB).
+const SUMS: usize = 1 << 20;
+/// Tiles that are summed up in registers.
+const DEPTH: usize = 256;
+/// The most channels whose tiles are transformed at once, before rounding down to a multiple of MR.
+const CHANNELS: usize = 140;
+/// Channels whose taps are made before the chain behind follows.
+const TAPS_AT_ONCE: usize = 16;
+
+/// How the work is cut into blocks.
+struct Blocks {
+    tiles: usize,
+    channels: usize,
+    columns: usize,
+}
+
+impl Blocks {
+    fn new(micro: &Micro, g: &Geometry) -> Blocks {
+        let whole = g.columns.next_multiple_of(micro.nr);
+        let most = (SUMS / (PRODUCTS * g.channels) / micro.nr * micro.nr).clamp(micro.nr, whole);
+        let columns = g.columns.div_ceil(g.columns.div_ceil(most)).next_multiple_of(micro.nr);
+        let channels = (CHANNELS / micro.mr * micro.mr).min(g.channels.next_multiple_of(micro.mr));
+        Blocks { tiles: DEPTH.min(g.all_tiles()), channels, columns }
+    }
+
+    /// Elements from one channel's sums to the next one's: no power of two, so that channels do not share cache sets.
+    fn line(&self) -> usize {
+        self.columns + 16
+    }
+
+    /// Elements from the sums of a product to those of the next.
+    fn plane(&self, g: &Geometry) -> usize {
+        g.channels * self.line() + 16
+    }
+
+    /// Where a row of left sides goes.
+    fn left(&self, micro: &Micro, start: *mut f32) -> RowPanels {
+        self.panels(self.channels, micro.mr, start)
+    }
+
+    /// Where a row of right sides goes.
+    fn right(&self, micro: &Micro, start: *mut f32) -> RowPanels {
+        self.panels(self.columns, micro.nr, start)
+    }
+
+    fn panels(&self, n: usize, width: usize, start: *mut f32) -> RowPanels {
+        // Neither panels nor products are a power of two apart.
+        let panel = (self.tiles * width).next_multiple_of(16) + 16;
+        RowPanels { start, plane: n / width * panel + 16, panel, width }
+    }
+}
+
+/// The parts of the scratch, in elements.
+struct Room {
+    sums: usize,
+    sides: [usize; 2],
+    windows: [usize; 2],
+    each: usize,
+}
+
+impl Room {
+    fn new(micro: &Micro, g: &Geometry, blocks: &Blocks, fed: Fed) -> Room {
+        let none = std::ptr::null_mut();
+        let window = |fed: bool, p: Patches| if fed { window_len(&p, blocks.tiles, g.all_tiles()) } else { 0 };
+        let windows = [window(fed.a, g.reading(none)), window(fed.b, g.making(none))];
+        let sides = [blocks.left(micro, none), blocks.right(micro, none)].map(|side| 4 * side.plane);
+        let each = sides[0] + sides[1] + windows[0] + windows[1];
+        Room { sums: (PRODUCTS * blocks.plane(g)).next_multiple_of(16), sides, windows, each }
+    }
+}
+
+/// Elements of scratch for [`run_filter`].
+pub fn filter_scratch_len(micro: &Micro, g: &Geometry, fed: Fed, threads: usize) -> usize {
+    let room = Room::new(micro, g, &Blocks::new(micro, g), fed);
+    room.sums + threads * room.each
+}
+
+/// How often each thread of [`run_filter`] reads both images: once for the columns that are summed up at once.
+pub fn filter_times_read(micro: &Micro, g: &Geometry) -> usize {
+    g.columns.div_ceil(Blocks::new(micro, g).columns)
+}
+
+/// What is read and written; a fed operand starts at null.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradients {
+    pub image: *const f32,
+    /// Of what the convolution makes.
+    pub gradient: *const f32,
+    pub filter: *mut f32,
+}
+
+/// The gradient by the filter on all threads. `finish(thread, rows, columns)` is called once for every block of it when it is
+/// complete and still in the cache; rows are taps and channels.
+///
+/// # Safety
+/// The pointers cover their sizes, what is written overlaps nothing else, and `scratch` has [`filter_scratch_len`] elements.
+pub unsafe fn run_filter(
+    cpu: &Cpu,
+    g: &Geometry,
+    tensors: Gradients,
+    feeds: Feeds,
+    scratch: *mut f32,
+    finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+) {
+    let micro = Micro::new(cpu.isa);
+    let threads = cpu.pool.threads();
+    let blocks = Blocks::new(&micro, g);
+    let room = Room::new(&micro, g, &blocks, feeds.fed());
+    let pass = Pass { g, micro, blocks, room, feeds, tensors, scratch: Scratch(scratch) };
+    for start in (0..g.columns).step_by(pass.blocks.columns) {
+        let columns = start..g.columns.min(start + pass.blocks.columns);
+        cpu.pool.run(&|t| {
+            let panels = columns.len().div_ceil(pass.micro.nr);
+            let work = Work::new(part(PRODUCTS * panels, 1, threads, t), panels, columns.len(), pass.micro.nr);
+            // SAFETY: each thread has its own products or columns of them, and its own part of the scratch.
+            unsafe { pass.sum_up(t, columns.start, &work) };
+        });
+        cpu.pool.run(&|t| {
+            // SAFETY: each thread has its own channels of the filter.
+            unsafe { pass.make_taps(part(g.channels, 1, threads, t), &columns, &|r, c| finish(t, r, c)) };
+        });
+    }
+}
+
+/// The columns of each product that a thread sums up.
+struct Work([Range<usize>; PRODUCTS]);
+
+impl Work {
+    /// From units of a panel, product after product.
+    fn new(units: Range<usize>, panels: usize, columns: usize, nr: usize) -> Work {
+        Work(std::array::from_fn(|product| {
+            let of = |unit: usize| (unit.clamp(product * panels, (product + 1) * panels) - product * panels) * nr;
+            of(units.start).min(columns)..of(units.end).min(columns)
+        }))
+    }
+
+    /// The columns of any product of a row of four.
+    fn row(&self, i: usize) -> Range<usize> {
+        let some = || self.0[4 * i..4 * i + 4].iter().filter(|c| !c.is_empty());
+        some().map(|c| c.start).min().unwrap_or(0)..some().map(|c| c.end).max().unwrap_or(0)
+    }
+}
+
+/// A gradient under way.
+struct Pass<'a> {
+    g: &'a Geometry,
+    micro: Micro,
+    blocks: Blocks,
+    room: Room,
+    feeds: Feeds<'a>,
+    tensors: Gradients,
+    scratch: Scratch,
+}
+
+// SAFETY: the pointers name memory of the arena, of which each thread writes its own part.
+unsafe impl Sync for Pass<'_> {}
+
+impl Pass<'_> {
+    /// The sums of a thread's products over all tiles, for columns from `column` on.
+    unsafe fn sum_up(&self, thread: usize, column: usize, work: &Work) {
+        let all = self.g.all_tiles();
+        let (reading, making) = (self.g.reading(self.tensors.image), self.g.making(self.tensors.gradient));
+        let [left_len, right_len] = self.room.sides;
+        let [image_room, gradient_room] = self.room.windows;
+        // SAFETY: the thread's scratch has these parts, one after the other.
+        unsafe {
+            let left = self.scratch.at(self.room.sums + thread * self.room.each);
+            let right = left.add(left_len);
+            let window = right.add(right_len);
+            let mut image = Lines::new(&reading, self.feeds.a, thread, window, image_room);
+            let mut gradient = Lines::new(&making, self.feeds.b, thread, window.add(image_room), gradient_room);
+            // Where there are no tiles, one empty block makes the sums zero.
+            for start in (0..all.max(1)).step_by(self.blocks.tiles.max(1)) {
+                let tiles = start..all.min(start + self.blocks.tiles);
+                let image = Tiles { patches: &reading, image: image.of(tiles.clone()), tiles: tiles.clone() };
+                let gradient = Tiles { patches: &making, image: gradient.of(tiles.clone()), tiles: tiles.clone() };
+                for i in 0..4 {
+                    let columns = work.row(i);
+                    if columns.is_empty() {
+                        continue;
+                    }
+                    let to = self.blocks.right(&self.micro, right);
+                    gradient_rows(self.micro.isa, &gradient, i, column + columns.start, columns.len(), to);
+                    for first in (0..self.g.channels).step_by(self.blocks.channels) {
+                        let n = self.blocks.channels.min(self.g.channels - first);
+                        input_rows(self.micro.isa, &image, i, first, n, self.blocks.left(&self.micro, left));
+                        for product in 4 * i..4 * i + 4 {
+                            let mine = work.0[product].clone();
+                            self.multiply(product, first..first + n, mine, columns.start, &tiles, [left, right]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds a product over a block of tiles to its sums; the right side starts with column `origin`.
+    unsafe fn multiply(
+        &self,
+        product: usize,
+        channels: Range<usize>,
+        columns: Range<usize>,
+        origin: usize,
+        tiles: &Range<usize>,
+        [left, right]: [*mut f32; 2],
+    ) {
+        let Micro { mr, nr, .. } = self.micro;
+        let (a, b) = (self.blocks.left(&self.micro, left), self.blocks.right(&self.micro, right));
+        let mut rows = [0; CHANNELS];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = i * self.blocks.line();
+        }
+        let mut ahead = AheadLines::new();
+        // SAFETY: as transformed; the sums have room for all channels and columns.
+        unsafe {
+            let sums = self.scratch.at(product * self.blocks.plane(self.g) + channels.start * self.blocks.line());
+            for j in columns.clone().step_by(nr) {
+                for i in (0..channels.len()).step_by(mr) {
+                    let (m, n) = (mr.min(channels.len() - i), nr.min(columns.end - j));
+                    ahead.clear();
+                    ahead.push_rows(sums.add(j), &rows[i..i + m], n);
+                    let tile = Tile {
+                        a: a.start.add(product % 4 * a.plane + i / mr * a.panel),
+                        b: b.start.add(product % 4 * b.plane + (j - origin) / nr * b.panel),
+                        c: sums.add(j),
+                        rows: rows.as_ptr().add(i),
+                        depth: tiles.len(),
+                        m,
+                        n,
+                        accumulate: tiles.start > 0,
+                        ahead: ahead.as_slice(),
+                    };
+                    self.micro.run(PackedA::Panels, &tile);
+                }
+            }
+        }
+    }
+
+    /// Gᵀ u G of the sums, for some channels.
+    unsafe fn make_taps(
+        &self,
+        channels: Range<usize>,
+        columns: &Range<usize>,
+        finish: &dyn Fn(Range<usize>, Range<usize>),
+    ) {
+        let g = self.g;
+        for start in channels.clone().step_by(TAPS_AT_ONCE) {
+            let some = start..channels.end.min(start + TAPS_AT_ONCE);
+            for channel in some.clone() {
+                // SAFETY: the sums are complete, and the filter has all taps of the channel.
+                unsafe {
+                    let sums = self.scratch.at(channel * self.blocks.line());
+                    let to = self.tensors.filter.add(channel * g.columns + columns.start);
+                    let plane = self.blocks.plane(g);
+                    filter_taps(self.micro.isa, sums, plane, columns.len(), to, g.channels * g.columns);
+                }
+            }
+            for tap in 0..9 {
+                finish(tap * g.channels + some.start..tap * g.channels + some.end, columns.clone());
+            }
+        }
+    }
+}

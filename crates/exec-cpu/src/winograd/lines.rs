@@ -1,0 +1,61 @@
+//! The lines of an image that some tiles read: where they lie in memory, or in a window that moves along and in which a
+//! feed computes each element once.
+
+use std::ops::Range;
+
+use crate::gemm::{Feed, Patches};
+
+/// An image as one thread reads it, tile after tile.
+pub struct Lines<'a> {
+    patches: &'a Patches,
+    feed: Option<&'a dyn Feed>,
+    thread: usize,
+    window: *mut f32,
+    room: usize,
+    /// The elements that are in the window.
+    held: Range<usize>,
+}
+
+/// Elements of the window that as many tiles at once take, of all that there are.
+pub fn window_len(patches: &Patches, at_once: usize, tiles: usize) -> usize {
+    patches.window(at_once).min(patches.elements(tiles)).next_multiple_of(16)
+}
+
+impl<'a> Lines<'a> {
+    /// `window` has room for `room` elements, as [`window_len`] says, where there is a feed.
+    pub fn new(
+        patches: &'a Patches,
+        feed: Option<&'a dyn Feed>,
+        thread: usize,
+        window: *mut f32,
+        room: usize,
+    ) -> Lines<'a> {
+        Lines { patches, feed, thread, window, room, held: 0..0 }
+    }
+
+    /// Where element 0 of the image is, or would be with the lines of these tiles in the window.
+    ///
+    /// # Safety
+    /// Nobody else uses the window, nor the feed with this thread's number.
+    pub unsafe fn of(&mut self, tiles: Range<usize>) -> *mut f32 {
+        let Some(feed) = self.feed else { return self.patches.image.cast_mut() };
+        if tiles.is_empty() {
+            return self.window;
+        }
+        let wanted = self.patches.lines(tiles);
+        if !(self.held.start <= wanted.start && wanted.end <= self.held.end) {
+            assert!(wanted.len() <= self.room, "the window is too small");
+            let kept = if self.held.contains(&wanted.start) { wanted.start..self.held.end } else { 0..0 };
+            let next = if kept.is_empty() { wanted.start } else { kept.end };
+            // SAFETY: the window has room for what is wanted, and what is kept is inside of it.
+            unsafe {
+                if !kept.is_empty() {
+                    std::ptr::copy(self.window.add(kept.start - self.held.start), self.window, kept.len());
+                }
+                feed.fill(self.thread, next..wanted.end, self.window.add(kept.len()));
+            }
+            self.held = wanted;
+        }
+        self.window.wrapping_sub(self.held.start)
+    }
+}
