@@ -115,6 +115,41 @@ impl Patches {
     }
 }
 
+/// Scratch that holds some neighbouring elements of a fed operand and moves along with what is read, so that each element is
+/// computed once.
+pub(crate) struct Window {
+    start: *mut f32,
+    room: usize,
+    held: Range<usize>,
+}
+
+impl Window {
+    pub fn new(start: *mut f32, room: usize) -> Window {
+        Window { start, room, held: 0..0 }
+    }
+
+    /// Moves to these elements, of which those that are held stay. Gives where element 0 would be.
+    ///
+    /// # Safety
+    /// Nobody else uses the scratch, nor the feed with this thread's number.
+    pub unsafe fn slide(&mut self, feed: &dyn Feed, thread: usize, wanted: Range<usize>) -> *mut f32 {
+        if !(self.held.start <= wanted.start && wanted.end <= self.held.end) {
+            assert!(wanted.len() <= self.room, "the window is too small");
+            let kept = if self.held.contains(&wanted.start) { wanted.start..self.held.end } else { 0..0 };
+            let next = if kept.is_empty() { wanted.start } else { kept.end };
+            // SAFETY: the window has room for what is wanted, and what is kept is inside of it.
+            unsafe {
+                if !kept.is_empty() {
+                    std::ptr::copy(self.start.add(kept.start - self.held.start), self.start, kept.len());
+                }
+                feed.fill(thread, next..wanted.end, self.start.add(kept.len()));
+            }
+            self.held = wanted;
+        }
+        self.start.wrapping_sub(self.held.start)
+    }
+}
+
 /// Packs the operands of a product on one thread, from memory or from their feeds.
 pub struct Packer<'a> {
     pub micro: &'a Micro,
@@ -124,8 +159,7 @@ pub struct Packer<'a> {
     reading: Reading,
     strip_a: *mut f32,
     strip_b: *mut f32,
-    /// The elements that are in the window.
-    window: Range<usize>,
+    window: Window,
 }
 
 impl<'a> Packer<'a> {
@@ -140,7 +174,16 @@ impl<'a> Packer<'a> {
     ) -> Self {
         let reading = Reading::new(g, shape);
         let strip_b = strips.wrapping_add(if feeds.a.is_some() { reading.len() } else { 0 });
-        Packer { micro, g, feeds, thread, reading, strip_a: strips, strip_b, window: 0..0 }
+        Packer {
+            micro,
+            g,
+            feeds,
+            thread,
+            reading,
+            strip_a: strips,
+            strip_b,
+            window: Window::new(strips, reading.len()),
+        }
     }
 
     /// As [`A::pack`].
@@ -193,34 +236,15 @@ impl<'a> Packer<'a> {
                     }
                 }
                 A::Patches(p) => {
-                    let image = self.slide(feed, p.lines(rows.clone()));
+                    let image = self.window.slide(feed, t, p.lines(rows.clone()));
                     A::Patches(Patches { image, ..p }).pack(self.micro, rows, depths, to);
                 }
                 A::PatchColumns(p) => {
-                    let image = self.slide(feed, p.lines(depths.clone()));
+                    let image = self.window.slide(feed, t, p.lines(depths.clone()));
                     A::PatchColumns(Patches { image, ..p }).pack(self.micro, rows, depths, to);
                 }
             }
         }
-    }
-
-    /// Moves the window to these elements, of which those that are in it stay. Gives where element 0 would be.
-    unsafe fn slide(&mut self, feed: &dyn Feed, wanted: Range<usize>) -> *const f32 {
-        let inside = self.window.start <= wanted.start && wanted.end <= self.window.end;
-        if !inside {
-            assert!(wanted.len() <= self.reading.len(), "the window is too small");
-            let kept = if self.window.contains(&wanted.start) { wanted.start..self.window.end } else { 0..0 };
-            let next = if kept.is_empty() { wanted.start } else { kept.end };
-            // SAFETY: the window has room for what is wanted, and what is kept is inside of it.
-            unsafe {
-                if !kept.is_empty() {
-                    std::ptr::copy(self.strip_a.add(kept.start - self.window.start), self.strip_a, kept.len());
-                }
-                feed.fill(self.thread, next..wanted.end, self.strip_a.add(kept.len()));
-            }
-            self.window = wanted;
-        }
-        self.strip_a.wrapping_sub(self.window.start)
     }
 
     /// What will be read for a block of A.

@@ -3,17 +3,14 @@
 
 use std::ops::Range;
 
-use crate::gemm::{Feed, Patches};
+use crate::gemm::{Feed, Patches, Window};
 
 /// An image as one thread reads it, tile after tile.
 pub struct Lines<'a> {
     patches: &'a Patches,
     feed: Option<&'a dyn Feed>,
     thread: usize,
-    window: *mut f32,
-    room: usize,
-    /// The elements that are in the window.
-    held: Range<usize>,
+    window: Window,
 }
 
 /// Elements of the window that as many tiles at once take, of all that there are.
@@ -30,7 +27,7 @@ impl<'a> Lines<'a> {
         window: *mut f32,
         room: usize,
     ) -> Lines<'a> {
-        Lines { patches, feed, thread, window, room, held: 0..0 }
+        Lines { patches, feed, thread, window: Window::new(window, room) }
     }
 
     /// Where element 0 of the image is, or would be with the lines of these tiles in the window.
@@ -39,23 +36,8 @@ impl<'a> Lines<'a> {
     /// Nobody else uses the window, nor the feed with this thread's number.
     pub unsafe fn of(&mut self, tiles: Range<usize>) -> *mut f32 {
         let Some(feed) = self.feed else { return self.patches.image.cast_mut() };
-        if tiles.is_empty() {
-            return self.window;
-        }
-        let wanted = self.patches.lines(tiles);
-        if !(self.held.start <= wanted.start && wanted.end <= self.held.end) {
-            assert!(wanted.len() <= self.room, "the window is too small");
-            let kept = if self.held.contains(&wanted.start) { wanted.start..self.held.end } else { 0..0 };
-            let next = if kept.is_empty() { wanted.start } else { kept.end };
-            // SAFETY: the window has room for what is wanted, and what is kept is inside of it.
-            unsafe {
-                if !kept.is_empty() {
-                    std::ptr::copy(self.window.add(kept.start - self.held.start), self.window, kept.len());
-                }
-                feed.fill(self.thread, next..wanted.end, self.window.add(kept.len()));
-            }
-            self.held = wanted;
-        }
-        self.window.wrapping_sub(self.held.start)
+        let wanted = if tiles.is_empty() { 0..0 } else { self.patches.lines(tiles) };
+        // SAFETY: passed on.
+        unsafe { self.window.slide(feed, self.thread, wanted) }
     }
 }
