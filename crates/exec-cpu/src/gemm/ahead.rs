@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::pack::{A, B, Taps};
 
 /// Elements of a cache line.
-const LINE: usize = 16;
+pub const LINE: usize = 16;
 
-/// Rows of a matrix that will be wanted.
+/// Cache lines of a matrix that will be wanted, row by row. Their addresses need not be valid.
 #[derive(Clone, Copy)]
 pub struct Ahead {
     start: *const f32,
@@ -62,59 +62,31 @@ impl Ahead {
         self.left
     }
 
-    /// Names the next `lines`.
+    /// Splits off the next so many lines.
     #[inline]
-    pub fn name(&mut self, lines: usize, to: &mut Lines) {
-        for place in to.room(lines.min(self.left)) {
-            *place = self.start.wrapping_add(self.done);
-            self.left -= 1;
-            self.done += LINE;
-            if self.done >= self.len {
-                self.start = self.start.wrapping_add(self.stride);
-                self.done = 0;
-            }
-        }
+    pub fn split_off(&mut self, lines: usize) -> Ahead {
+        let taken = Ahead { left: lines.min(self.left), ..*self };
+        let across = self.len.div_ceil(LINE).max(1);
+        let passed = self.done / LINE + taken.left;
+        self.start = self.start.wrapping_add(passed / across * self.stride);
+        self.done = passed % across * LINE;
+        self.left -= taken.left;
+        taken
     }
 }
 
-/// Cache lines that are asked for while a tile is made. Their addresses need not be valid.
-pub struct Lines {
-    list: [*const f32; Lines::MOST],
-    len: usize,
-}
+impl Iterator for Ahead {
+    type Item = *const f32;
 
-impl Lines {
-    /// More would come faster than memory gives them.
-    const MOST: usize = 128;
-
-    pub const fn new() -> Lines {
-        Lines { list: [std::ptr::null(); Lines::MOST], len: 0 }
-    }
-
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// Places for so many more, or for as many as there are.
     #[inline(always)]
-    fn room(&mut self, lines: usize) -> &mut [*const f32] {
-        let from = self.len;
-        self.len = Lines::MOST.min(from + lines);
-        &mut self.list[from..self.len]
-    }
-
-    /// Those of `columns` elements in each of some rows.
-    #[inline(always)]
-    pub fn push_rows(&mut self, start: *const f32, rows: &[usize], columns: usize) {
-        let across = columns.div_ceil(LINE);
-        for (places, &row) in self.room(rows.len() * across).chunks_exact_mut(across).zip(rows) {
-            for (j, place) in places.iter_mut().enumerate() {
-                *place = start.wrapping_add(row + j * LINE);
-            }
+    fn next(&mut self) -> Option<*const f32> {
+        self.left = self.left.checked_sub(1)?;
+        let line = self.start.wrapping_add(self.done);
+        self.done += LINE;
+        if self.done >= self.len {
+            self.start = self.start.wrapping_add(self.stride);
+            self.done = 0;
         }
-    }
-
-    pub fn as_slice(&self) -> &[*const f32] {
-        &self.list[..self.len]
+        Some(line)
     }
 }

@@ -1,5 +1,6 @@
 //! The micro-kernels: an MR×NR tile of C from packed panels of A and B, held in registers.
 
+use super::ahead::{Ahead, LINE};
 use super::vector::{Plain, Vector};
 use crate::isa::Isa;
 
@@ -19,7 +20,7 @@ pub enum PackedA {
 
 /// One tile: C[0..m, 0..n] (+)= A·B over `depth`.
 #[derive(Clone, Copy)]
-pub struct Tile<'a> {
+pub struct Tile {
     pub a: *const f32,
     /// An NR-wide panel.
     pub b: *const f32,
@@ -31,9 +32,11 @@ pub struct Tile<'a> {
     pub n: usize,
     /// Add to C instead of overwriting it.
     pub accumulate: bool,
-    /// Cache lines that are far away and will be wanted, C's own among them. They are asked for one by one while the sums
-    /// are made, so that A and B need not wait.
-    pub ahead: &'a [*const f32],
+    /// Whether C is far away.
+    pub far: bool,
+    /// What else is far away and will be wanted. It and C are asked for line by line while the sums are made, so that A and
+    /// B need not wait.
+    pub ahead: Ahead,
 }
 
 /// A micro-kernel for one instruction set: its tile and its functions.
@@ -89,15 +92,20 @@ unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, c
     unsafe {
         let mut acc = [[V::zero(); NV]; MR];
         let (mut a, mut b) = (t.a, t.b);
-        let apart = t.depth / t.ahead.len().max(1);
-        for i in 0..=t.ahead.len() {
-            let depth = match t.ahead.get(i) {
-                Some(&line) => {
-                    V::prefetch(line);
-                    apart
+        let (mut ahead, far) = (t.ahead, if t.far { t.m } else { 0 });
+        // More would come faster than memory gives them.
+        let asked = (far + ahead.lines()).min(t.depth);
+        let apart = t.depth / asked.max(1);
+        for i in 0..=asked {
+            if i < far {
+                let row = t.c.wrapping_add(*t.rows.add(i));
+                for j in (0..NR).step_by(LINE) {
+                    V::prefetch(row.wrapping_add(j));
                 }
-                None => t.depth - t.ahead.len() * apart,
-            };
+            } else if let Some(line) = ahead.next() {
+                V::prefetch(line);
+            }
+            let depth = if i < asked { apart } else { t.depth - asked * apart };
             for _ in 0..depth {
                 let mut row: [V; NV] = [V::zero(); NV];
                 for (j, r) in row.iter_mut().enumerate() {

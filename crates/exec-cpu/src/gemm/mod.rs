@@ -16,8 +16,7 @@ use std::ops::Range;
 
 use crate::Cpu;
 use crate::pool::part;
-use ahead::Ahead;
-pub(crate) use ahead::Lines as AheadLines;
+pub(crate) use ahead::Ahead;
 use feed::Packer;
 pub use feed::{Fed, Feed, Feeds};
 pub(crate) use feed::{Window, fill_lines};
@@ -307,7 +306,7 @@ unsafe fn run_blocks(
                     let mut ahead = pairs.peek().map_or(Ahead::NOTHING, |(r, d)| packer.ahead_a(r, d));
                     let lines = ahead.lines().div_ceil(micro.tiles(rows.len(), columns.len()));
                     let block = Block { rows: &rows, columns: &columns, depths: &depths, a, b: place(&depths) };
-                    multiply(micro, g, &block, |to| ahead.name(lines, to));
+                    multiply(micro, g, &block, || ahead.split_off(lines));
                     if depths.end >= g.k {
                         finish(rows, columns.clone());
                     }
@@ -336,11 +335,11 @@ struct Block<'a> {
     b: *const f32,
 }
 
-/// Multiplies two packed blocks. Before each tile, `each` names what shall be asked for meanwhile.
+/// Multiplies two packed blocks. For each tile, `ahead` says what shall be asked for meanwhile.
 ///
 /// # Safety
 /// As for [`run`]; the blocks are packed, and have at most MC rows.
-unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(&mut AheadLines)) {
+unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut ahead: impl FnMut() -> Ahead) {
     let Micro { mr, nr, .. } = *micro;
     let (m, n, depth) = (block.rows.len(), block.columns.len(), block.depths.len());
     let packed = g.a.packed();
@@ -348,13 +347,9 @@ unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(
     for (o, row) in offsets.iter_mut().zip(g.rows.offsets(block.rows.start)).take(m) {
         *o = row + block.columns.start;
     }
-    let mut lines = AheadLines::new();
     for j in (0..n).step_by(nr) {
         for i in (0..m).step_by(mr) {
             let (height, width) = (mr.min(m - i), nr.min(n - j));
-            lines.clear();
-            lines.push_rows(g.c.wrapping_add(j), &offsets[i..i + height], width);
-            each(&mut lines);
             // SAFETY: the caller's promise for sizes.
             unsafe {
                 let a = match packed {
@@ -370,7 +365,8 @@ unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut each: impl FnMut(
                     m: height,
                     n: width,
                     accumulate: block.depths.start > 0,
-                    ahead: lines.as_slice(),
+                    far: true,
+                    ahead: ahead(),
                 };
                 micro.run(packed, &tile);
             }

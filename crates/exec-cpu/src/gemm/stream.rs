@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::ahead::Lines;
+use super::ahead::Ahead;
 use super::feed::Packer;
 use super::{Block, Part, Shape, blocks, multiply, steps};
 use crate::pool::part;
@@ -59,11 +59,7 @@ pub unsafe fn run(
             let mut coming = next.as_ref().map(|n| Coming::new(packer, n, panel(u + 1), micro.tiles(g.m, s.nc)));
             for (i, rows) in row_blocks() {
                 let block = Block { rows: &rows, columns: &columns, depths: &depths, a: a_at(i, p), b: panel(u) };
-                multiply(micro, g, &block, |lines| {
-                    if let Some(c) = &mut coming {
-                        c.step(lines);
-                    }
-                });
+                multiply(micro, g, &block, || coming.as_mut().map_or(Ahead::NOTHING, Coming::step));
             }
             if let Some(mut c) = coming {
                 c.rest();
@@ -122,13 +118,12 @@ impl<'a> Coming<'a> {
         Coming { packer, columns: columns.clone(), depths: depths.clone(), to, piece, packed, asked }
     }
 
-    /// Packs what was asked for, and names the next piece.
-    fn step(&mut self, lines: &mut Lines) {
+    /// Packs what was asked for, and says what to ask for next.
+    fn step(&mut self) -> Ahead {
         self.pack(self.asked);
         let next = self.asked..self.depths.end.min(self.asked + self.piece);
-        let mut ahead = self.packer.ahead_b(&self.columns, &next);
-        ahead.name(ahead.lines(), lines);
         self.asked = next.end;
+        self.packer.ahead_b(&self.columns, &next)
     }
 
     /// Packs all that is left.

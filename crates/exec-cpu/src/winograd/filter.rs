@@ -8,7 +8,7 @@ use super::lines::{Lines, window_len};
 use super::tiles::Tiles;
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
-use crate::gemm::{AheadLines, Fed, Feeds, Micro, PackedA, Patches, Scratch, Tile};
+use crate::gemm::{Ahead, Fed, Feeds, Micro, PackedA, Patches, Scratch, Tile};
 use crate::pool::part;
 
 /// Elements of all the sums at once (4 MiB).
@@ -223,15 +223,12 @@ impl Pass<'_> {
         for (i, row) in rows.iter_mut().enumerate() {
             *row = i * self.blocks.line();
         }
-        let mut ahead = AheadLines::new();
         // SAFETY: as transformed; the sums have room for all channels and columns.
         unsafe {
             let sums = self.scratch.at(product * self.blocks.plane(self.g) + channels.start * self.blocks.line());
             for j in columns.clone().step_by(nr) {
                 for i in (0..channels.len()).step_by(mr) {
                     let (m, n) = (mr.min(channels.len() - i), nr.min(columns.end - j));
-                    ahead.clear();
-                    ahead.push_rows(sums.add(j), &rows[i..i + m], n);
                     let tile = Tile {
                         a: a.start.add(product % 4 * a.plane + i / mr * a.panel),
                         b: b.start.add(product % 4 * b.plane + (j - origin) / nr * b.panel),
@@ -241,7 +238,8 @@ impl Pass<'_> {
                         m,
                         n,
                         accumulate: tiles.start > 0,
-                        ahead: ahead.as_slice(),
+                        far: true,
+                        ahead: Ahead::NOTHING,
                     };
                     self.micro.run(PackedA::Panels, &tile);
                 }

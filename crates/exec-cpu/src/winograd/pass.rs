@@ -9,7 +9,9 @@ use super::tiles::Tiles;
 use super::transform::{Panels, Places, Taps3x3, filters, input_tiles, output_tiles};
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
-use crate::gemm::{Columns, Fed, Feed, Feeds, KC, Micro, PackedA, ROW_STRIDE, Scratch, Tile, fill_lines, pack_turned};
+use crate::gemm::{
+    Ahead, Columns, Fed, Feed, Feeds, KC, Micro, PackedA, ROW_STRIDE, Scratch, Tile, fill_lines, pack_turned,
+};
 use crate::pool::part;
 
 /// Elements of all transformed filters at once (4 MiB).
@@ -406,7 +408,8 @@ impl Pass<'_> {
                                 m: mr.min(tiles - i),
                                 n: nr.min(columns.end - j),
                                 accumulate: d > 0,
-                                ahead: &[],
+                                far: false,
+                                ahead: Ahead::NOTHING,
                             };
                             self.micro.run(PackedA::Rows, &tile);
                         }
