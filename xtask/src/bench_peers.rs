@@ -221,7 +221,7 @@ impl<'a> Session<'a> {
     fn tell(&self, workload: &str, label: &str, sample: &Result<&Sample, &String>) {
         let place = format!("{}/{} {workload}, {label}", self.round + 1, self.options.alternations);
         match sample {
-            Ok(s) => println!("{place}: {:.3} s a step, loss {:.4}", s.seconds, s.loss),
+            Ok(s) => println!("{place}: {:.3} s a step, loss {:.4}, of step 3 {:.4}", s.seconds, s.first_loss, s.loss),
             Err(problem) => println!("{place}: {problem}"),
         }
     }

@@ -18,6 +18,10 @@ takes more than 5 s), and then the median over the alternations; a ratio is the 
 Resident memory is the most that a process had at once, its libraries and its compiling included. PyTorch uses its fused
 optimizers.
 
+All do the same work: the same layers, batch, loss, dropout, running statistics and optimizer settings, on data and labels of
+the same distributions. memfit and PyTorch also start from weights of the same distributions, drawn apart, so that their
+losses of the third step are alike but not equal; TensorFlow and JAX start as their layers do by themselves.
+
 The limit is flops ÷ the rate of PyTorch's matrix product (MKL) of 2048×2048 + compulsory bytes ÷ the bandwidth of a copy
 or triad of 256 MiB, whichever is better, measured in the same alternation. Flops are all of the step without anything made
 again, a multiply-add counting 2. Compulsory bytes are, in memfit's fastest plan: parameters, optimizer state and running
@@ -30,6 +34,8 @@ pass count nothing, as if caches held them.
 /// One process.
 pub struct Sample {
     pub seconds: f64,
+    pub first_loss: f64,
+    /// Of the third step, the first that is timed.
     pub loss: f64,
     resident: Option<u64>,
     parameters: u64,
@@ -44,6 +50,7 @@ impl Sample {
         }
         Ok(Sample {
             seconds: results.number("seconds")?,
+            first_loss: results.number("first_loss")?,
             loss,
             resident: results.number("resident").ok(),
             parameters: results.number("parameters")?,
@@ -71,6 +78,11 @@ impl Row {
 
     fn seconds(&self) -> Vec<Option<f64>> {
         self.samples.iter().map(|s| Some(s.as_ref()?.seconds)).collect()
+    }
+
+    /// Processes start alike, so that one stands for all.
+    fn loss(&self) -> Option<f64> {
+        self.samples.iter().flatten().next().map(|s| s.loss)
     }
 
     /// Whether it was given up as hopeless.
@@ -170,12 +182,12 @@ impl Measured {
 
     fn table(&self, machine: &Machine) -> String {
         let memfit = self.memfit.seconds();
-        let head = "| | seconds a step | memfit ÷ it | resident MiB |\n|---|---|---|---|";
-        let mut lines = vec![head.to_string(), line("memfit", median_known(&memfit), None, self.memfit.resident())];
+        let head = "| | seconds a step | memfit ÷ it | resident MiB | loss of step 3 |\n|---|---|---|---|---|";
+        let mut lines = vec![head.to_string(), line("memfit", median_known(&memfit), None, Some(&self.memfit))];
         for row in &self.peers {
             let seconds = row.seconds();
             let label = format!("{}{}", row.label, if row.ran_once(machine) { " \\*" } else { "" });
-            lines.push(line(&label, median_known(&seconds), ratio(&memfit, &seconds), row.resident()));
+            lines.push(line(&label, median_known(&seconds), ratio(&memfit, &seconds), Some(row)));
         }
         let limits = self.limits();
         lines.push(line("the machine's limit", median_known(&limits), ratio(&memfit, &limits), None));
@@ -209,11 +221,13 @@ impl Measured {
     }
 }
 
-fn line(label: &str, seconds: Option<f64>, ratio: Option<f64>, resident: Option<f64>) -> String {
+/// With a row's memory and loss, where there is a row.
+fn line(label: &str, seconds: Option<f64>, ratio: Option<f64>, row: Option<&Row>) -> String {
     let seconds = seconds.map_or("-".to_string(), |s| format!("{s:.3}"));
     let ratio = ratio.map_or(String::new(), |r| format!("{r:.2}"));
-    let resident = resident.map_or(String::new(), |r| format!("{r:.0}"));
-    format!("| {label} | {seconds} | {ratio} | {resident} |")
+    let resident = row.and_then(Row::resident).map_or(String::new(), |r| format!("{r:.0}"));
+    let loss = row.and_then(Row::loss).map_or(String::new(), |l| format!("{l:.3}"));
+    format!("| {label} | {seconds} | {ratio} | {resident} | {loss} |")
 }
 
 /// Products of square matrices: the ratio of memfit's time to MKL's, by size and alternation.
@@ -328,7 +342,7 @@ mod tests {
 
     fn sample(seconds: f64) -> Option<Sample> {
         let versions = "memfit 1".to_string();
-        Some(Sample { seconds, loss: 1.0, resident: Some(3 << 20), parameters: 7, versions })
+        Some(Sample { seconds, first_loss: 2.0, loss: 1.0, resident: Some(3 << 20), parameters: 7, versions })
     }
 
     fn row(label: &'static str, samples: Vec<Option<Sample>>) -> Row {
@@ -357,13 +371,13 @@ mod tests {
 
 2 threads; memfit 1.
 
-| | seconds a step | memfit ÷ it | resident MiB |
-|---|---|---|---|
-| memfit | 2.000 |  | 3 |
-| Slow \\* | 9.000 | 0.22 | 3 |
-| Fast | 4.000 | 0.50 | 3 |
-| Broken | - |  |  |
-| the machine's limit | 1.000 | 2.00 |  |
+| | seconds a step | memfit ÷ it | resident MiB | loss of step 3 |
+|---|---|---|---|---|
+| memfit | 2.000 |  | 3 | 1.000 |
+| Slow \\* | 9.000 | 0.22 | 3 | 1.000 |
+| Fast | 4.000 | 0.50 | 3 | 1.000 |
+| Broken | - |  |  |  |
+| the machine's limit | 1.000 | 2.00 |  |  |
 
 memfit ÷ best peer (Fast): **0.50**. Limit: 1.0 Gflop at 2 Gflop/s and 2 MB at 0.0 GB/s.
 
@@ -386,7 +400,9 @@ Broken: ValueError: a|b
 
     #[test]
     fn losses_must_be_numbers() {
-        let text = |loss: &str| format!("result seconds 1\nresult loss {loss}\nresult parameters 7\nresult versions A");
+        let text = |loss: &str| {
+            format!("result seconds 1\nresult first_loss 2\nresult loss {loss}\nresult parameters 7\nresult versions A")
+        };
         assert_eq!(Sample::new(&results(&text("nan"))).err().as_deref(), Some("the loss is NaN"));
         assert_eq!(Sample::new(&results(&text("0.5"))).map(|s| s.loss), Ok(0.5));
     }
