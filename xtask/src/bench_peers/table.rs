@@ -1,11 +1,9 @@
 //! What was measured, as Markdown: a section for each workload, so that a run of a few replaces only theirs. Measures
 //! nothing itself.
 
-use std::fmt::Write;
-use std::fs;
-
-use super::process::Results;
 use super::{HOPELESS, Options, WORKLOADS};
+use crate::process::Results;
+use crate::{machine, median};
 
 const HEAD: &str = "\
 ## Against other frameworks
@@ -230,39 +228,6 @@ fn line(label: &str, seconds: Option<f64>, ratio: Option<f64>, row: Option<&Row>
     format!("| {label} | {seconds} | {ratio} | {resident} | {loss} |")
 }
 
-/// Products of square matrices: the ratio of memfit's time to MKL's, by size and alternation.
-#[derive(Default)]
-pub struct Products {
-    ours: [Vec<f64>; SIDES.len()],
-    theirs: [Vec<f64>; SIDES.len()],
-}
-
-const SIDES: [usize; 3] = [1024, 2048, 4096];
-
-impl Products {
-    pub fn add(&mut self, ours: &Results, theirs: &Results) -> Result<(), String> {
-        for (i, side) in SIDES.iter().enumerate() {
-            let key = format!("product_{side}");
-            let (our, their) = (ours.number(&key)?, theirs.number(&key)?);
-            self.ours[i].push(our);
-            self.theirs[i].push(their);
-        }
-        Ok(())
-    }
-
-    fn section(&self, machine: &Machine) -> Option<String> {
-        let mut text = format!("### Products of square matrices\n\n{machine}.\n\n");
-        text += "| side | memfit Gflop/s | MKL Gflop/s | memfit's time ÷ MKL's |\n|---|---|---|---|\n";
-        for (i, &side) in SIDES.iter().enumerate() {
-            let rate = |seconds: &[f64]| Some(2e-9 * (side as f64).powi(3) / median(seconds.to_vec())?);
-            let ratios = self.ours[i].iter().zip(&self.theirs[i]).map(|(a, b)| a / b).collect();
-            let (ours, theirs) = (rate(&self.ours[i])?, rate(&self.theirs[i])?);
-            writeln!(text, "| {side} | {ours:.0} | {theirs:.0} | {:.2} |", median(ratios)?).ok();
-        }
-        Some(text + "\n")
-    }
-}
-
 /// Where and how it was measured, as a sentence.
 pub struct Machine {
     pub alternations: usize,
@@ -271,20 +236,10 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(options: &Options, alternations: usize) -> Machine {
-        let field = |path: &str, name: &str| {
-            let text = fs::read_to_string(path).ok()?;
-            let line = text.lines().find(|l| l.starts_with(name))?;
-            Some(line.split_once(':')?.1.trim().to_string())
-        };
-        let cpu = field("/proc/cpuinfo", "model name").unwrap_or("a processor without a name".to_string());
-        let cores = std::thread::available_parallelism().map_or(0, |n| n.get());
-        let memory =
-            field("/proc/meminfo", "MemTotal").and_then(|m| m.trim_end_matches("kB").trim().parse::<f64>().ok());
-        let memory = memory.map_or(String::new(), |kib| format!(", {:.0} GiB", kib / 1048576.0));
         let text = format!(
-            "{} threads on {cores} cores of {cpu}{memory}; at least {} steps in each of {alternations} \
-             alternation{}",
+            "{} threads on {}; at least {} steps in each of {alternations} alternation{}",
             options.threads,
+            machine::describe(),
             options.steps,
             if alternations == 1 { "" } else { "s" }
         );
@@ -299,9 +254,8 @@ impl std::fmt::Display for Machine {
 }
 
 /// The whole part: new sections in the place of old ones of the same name, others as they were.
-pub fn page(old: &str, machine: &Machine, measured: &[Measured], products: &Products) -> String {
-    let mut new: Vec<String> = measured.iter().map(|m| m.section(machine)).collect();
-    new.extend(products.section(machine));
+pub fn page(old: &str, machine: &Machine, measured: &[Measured]) -> String {
+    let new: Vec<String> = measured.iter().map(|m| m.section(machine)).collect();
     merged(old, &new)
 }
 
@@ -309,7 +263,7 @@ fn merged(old: &str, new: &[String]) -> String {
     let starts: Vec<usize> = old.match_indices("\n### ").map(|(i, _)| i + 1).chain([old.len()]).collect();
     let old = || starts.windows(2).map(|w| &old[w[0]..w[1]]);
     let mut text = HEAD.to_string();
-    for name in WORKLOADS.iter().map(|w| w.name).chain(["Products"]) {
+    for name in WORKLOADS.iter().map(|w| w.name) {
         let is_it = |section: &&str| section.split_whitespace().nth(1) == Some(name);
         text += new.iter().map(String::as_str).find(is_it).or_else(|| old().find(is_it)).unwrap_or_default();
     }
@@ -325,20 +279,10 @@ fn median_known(values: &[Option<f64>]) -> Option<f64> {
     median(values.iter().copied().flatten().collect())
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench_peers::process::results;
+    use crate::process::results;
 
     fn sample(seconds: f64) -> Option<Sample> {
         let versions = "memfit 1".to_string();

@@ -1,10 +1,11 @@
-//! How near the kernels come to the machine: `kernels [--threads N] [--rounds N] [--part NAME] [--only TEXT] [--each] [--json]`
-//! prints tables in Markdown, or an object a line, whose key `part` says what it is about: `contractions`, `streams`, `forks`
-//! or `steps`. Each kernel takes turns with a product of 2048×2048 matrices, or with a sum of two long vectors where memory is
-//! the limit, so that the shares hold whatever else the machine does.
+//! How near the kernels come to the machine, for `cargo xtask bench-kernels` and alone:
+//! `kernels [--threads N] [--rounds N] [--part NAME] [--only TEXT] [--each] [--json]` prints tables in Markdown, or an object
+//! a line, whose key `part` says what it is about: `contractions`, `streams`, `forks` or `steps`. Each kernel takes turns with
+//! a product of 2048×2048 matrices, or with a sum of two long vectors where memory is the limit, so that the shares hold
+//! whatever else the machine does.
 
-use memfit::ir::Op;
 use memfit::ir::op::MatMul;
+use memfit::ir::{Graph, Op};
 use memfit_bench::{
     Case, Failure, Gap, Timed, Work, Workload, contractions, fork_cost, median, sgemm, step_forks, stream, streams,
 };
@@ -115,6 +116,7 @@ fn measure_streams(settings: &Settings, report: &mut Report) -> Result<(), Failu
             None => families.push((s.family, rate)),
         }
     }
+    families.sort_by_key(|(family, _)| *family);
     for (family, rate) in families.into_iter().filter(|(_, rate)| rate.work > 0.0) {
         let gbytes = rounded(1e-9 * rate.each_second(), 2);
         report.row(&[("kernel", json!(family)), ("gbytes", gbytes), ("share", rounded(rate.share(), 3))]);
@@ -127,7 +129,9 @@ fn measure_streams(settings: &Settings, report: &mut Report) -> Result<(), Failu
 /// A fork and its join with nothing to do.
 fn measure_forks(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     for threads in 1..=settings.threads {
-        for (gap, workers) in [(Gap::None, "awake"), (Gap::Long, "asleep")] {
+        // Alone, there is nobody who sleeps.
+        let states = [(Gap::None, "awake"), (Gap::Long, "asleep")];
+        for &(gap, workers) in &states[..threads.min(2)] {
             let cost = fork_cost(threads, gap)?;
             report.row(&[
                 ("threads", json!(threads)),
@@ -168,19 +172,20 @@ struct Reference {
     times: Vec<f64>,
 }
 
-/// Of some work, what it takes, and what it would take at the reference's rate.
+/// Of some work, what it takes, and its share of the reference's rate as work ÷ share: sums of it weigh by work, not by time,
+/// which a disturbance can stretch.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     work: f64,
     seconds: f64,
-    at_reference: f64,
+    over_share: f64,
 }
 
 impl Rate {
     fn add(&mut self, other: Rate) {
         self.work += other.work;
         self.seconds += other.seconds;
-        self.at_reference += other.at_reference;
+        self.over_share += other.over_share;
     }
 
     fn each_second(&self) -> f64 {
@@ -188,7 +193,7 @@ impl Rate {
     }
 
     fn share(&self) -> f64 {
-        self.at_reference / self.seconds
+        self.work / self.over_share
     }
 }
 
@@ -203,7 +208,7 @@ impl Reference {
         &mut self,
         settings: &Settings,
         name: &str,
-        graph: memfit::ir::Graph,
+        graph: Graph,
         work: f64,
         count: usize,
     ) -> Result<Rate, Failure> {
@@ -218,12 +223,12 @@ impl Reference {
             times.push(own);
             shares.push(work / own / (self.work / whole));
         }
-        let (share, count) = (median(shares), count as f64);
-        let seconds = median(times);
+        let (share, seconds) = (median(shares), median(times));
         if settings.each {
             eprintln!("{:5.1} % {count:3} x {:8.4} G {name}", 100.0 * share, work * 1e-9);
         }
-        Ok(Rate { work: count * work, seconds: count * seconds, at_reference: count * seconds * share })
+        let count = count as f64;
+        Ok(Rate { work: count * work, seconds: count * seconds, over_share: count * work / share })
     }
 
     fn each_second(&self) -> f64 {

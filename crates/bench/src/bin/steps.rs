@@ -1,5 +1,5 @@
-//! One side of `cargo xtask bench-peers`: whole training steps of a workload on the fastest plan, or products of square
-//! matrices. `steps (WORKLOAD | products) THREADS STEPS` prints lines of `result KEY VALUE`, as the scripts of the
+//! One side of `cargo xtask bench-peers`: whole training steps of a workload on the fastest plan; and of `bench-kernels`:
+//! products of square matrices. `steps (WORKLOAD | products) THREADS STEPS` prints lines of `result KEY VALUE`, as the scripts of the
 //! peers do, and takes its times in the same way.
 
 use std::time::Instant;
