@@ -16,6 +16,14 @@ const SPINS: usize = 4_000;
 
 type Job = *const (dyn Fn(usize) + Sync);
 
+/// Of pools that are gone: each counts its forks anyway and adds them at its end, so that counting costs a fork nothing.
+static FORKED: AtomicUsize = AtomicUsize::new(0);
+
+/// How often the pools of this process that are gone have forked; for benchmarks.
+pub fn forked() -> usize {
+    FORKED.load(Ordering::Relaxed)
+}
+
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -120,7 +128,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        let forks = self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        FORKED.fetch_add(forks, Ordering::Relaxed);
         {
             let _guard = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner);
             self.shared.wake.notify_all();
@@ -246,6 +255,16 @@ mod tests {
             pool.split(1000, 1, |r| unsafe { parts.range(r) }.iter_mut().for_each(|x| *x += 1));
         }
         assert!(v.iter().all(|&x| x == 2000));
+    }
+
+    #[test]
+    fn a_pool_tells_its_forks_at_its_end() {
+        let before = forked();
+        let pool = Pool::new(2).unwrap();
+        (0..5000).for_each(|_| pool.run(&|_| {}));
+        drop(pool);
+        // Other tests' pools may end meanwhile.
+        assert!(forked() >= before + 5000);
     }
 
     #[test]
