@@ -5,7 +5,7 @@ use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
 
 use memfit::CpuExecutor;
-use memfit::cpu::pool::{Pool, forked};
+use memfit::cpu::pool::Pool;
 
 use crate::{Failure, Runner, Workload, median};
 
@@ -61,23 +61,14 @@ pub struct StepForks {
 
 /// Times steps of a workload after one to warm up, and counts their forks.
 pub fn step_forks(workload: &Workload, threads: usize, steps: usize) -> Result<StepForks, Failure> {
-    let (few, _) = forks_of(workload, threads, 1)?;
-    let (many, times) = forks_of(workload, threads, 1 + steps)?;
-    // What is forked outside of the steps is in both.
-    Ok(StepForks { forks: (many - few) / steps.max(1), seconds: median(times.into_iter().skip(1).collect()) })
-}
-
-/// All forks of a run of so many steps, and the seconds of each. Nothing else may fork meanwhile.
-fn forks_of(workload: &Workload, threads: usize, steps: usize) -> Result<(usize, Vec<f64>), Failure> {
-    let before = forked();
     let mut runner = Runner::fastest(workload, CpuExecutor::new(threads)?)?;
+    runner.step()?;
+    let before = runner.engine.executor().forks();
     let mut times = Vec::new();
-    for _ in 0..steps {
+    for _ in 0..steps.max(1) {
         let start = Instant::now();
         runner.step()?;
         times.push(start.elapsed().as_secs_f64());
     }
-    // A pool tells its forks at its end.
-    drop(runner);
-    Ok((forked() - before, times))
+    Ok(StepForks { forks: (runner.engine.executor().forks() - before) / times.len(), seconds: median(times) })
 }

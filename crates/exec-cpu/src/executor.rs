@@ -42,6 +42,11 @@ impl CpuExecutor {
         self.cpu.pool.threads()
     }
 
+    /// How often its threads were handed out work: what a benchmark of that counts.
+    pub fn forks(&self) -> usize {
+        self.cpu.pool.forks()
+    }
+
     pub fn isa(&self) -> Isa {
         self.cpu.isa
     }
