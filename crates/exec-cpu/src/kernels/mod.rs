@@ -24,7 +24,7 @@ pub mod update;
 pub mod upsample;
 pub mod window;
 
-mod ahead;
+pub mod ahead;
 mod columns;
 mod lanes;
 mod product;
