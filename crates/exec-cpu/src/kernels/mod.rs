@@ -26,6 +26,7 @@ pub mod window;
 
 pub mod ahead;
 mod columns;
+mod depthwise_lines;
 mod lanes;
 mod product;
 mod strided;
