@@ -270,16 +270,16 @@ impl Unit<'_> {
             // SAFETY: taps lie inside, or else they are left out.
             unsafe {
                 let dy: V = load(row.dy.add(o * channels), left);
-                for g in 0..G {
-                    if EDGE && row.x[g].is_null() {
+                for (sums, x) in sums.iter_mut().zip(row.x) {
+                    if EDGE && x.is_null() {
                         continue;
                     }
-                    for k in 0..K {
+                    for (k, sum) in sums.iter_mut().enumerate() {
                         let place = place.wrapping_add(k * dilation);
                         if EDGE && place >= self.shape.w {
                             continue;
                         }
-                        sums[g][k] = sums[g][k].fma(load(row.x[g].add(place * channels), left), dy);
+                        *sum = sum.fma(load(x.add(place * channels), left), dy);
                     }
                 }
             }

@@ -159,10 +159,10 @@ impl Line<'_> {
                         continue;
                     }
                     let x: V = load(x.wrapping_offset(column as isize * step), left);
-                    for k in 0..K {
+                    for (k, w) in w.iter().enumerate() {
                         if column >= k && (column - k).is_multiple_of(S) && (column - k) / S < N {
                             let n = (column - k) / S;
-                            sums[n] = sums[n].fma(x, w[k]);
+                            sums[n] = sums[n].fma(x, *w);
                         }
                     }
                 }
