@@ -24,7 +24,7 @@ pub mod update;
 pub mod upsample;
 pub mod window;
 
-pub mod ahead;
+pub(crate) mod ahead;
 mod columns;
 mod depthwise_lines;
 mod lanes;
