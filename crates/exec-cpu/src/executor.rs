@@ -1,6 +1,6 @@
 //! The executor itself: what the planner may ask of the CPU, and how plans run on it.
 
-use memfit_exec::{ExecError, Executor, Growth, HostArena, KernelError};
+use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
 use memfit_plan::{Place, Profile, Program, Step, Target};
 use memfit_transform::Group;
@@ -21,12 +21,18 @@ const MAX_THREADS: usize = 1024;
 
 pub struct CpuExecutor {
     cpu: Cpu,
+    device: Device,
 }
 
 impl CpuExecutor {
-    /// On this many threads, with the best instructions that the machine has.
+    /// On this many threads, with the best instructions and all the memory that the machine has.
     pub fn new(threads: usize) -> Result<CpuExecutor, ExecError> {
         CpuExecutor::with_isa(threads, Isa::detect())
+    }
+
+    /// With the memory of a device, which may be a logical one.
+    pub fn on(device: Device, threads: usize) -> Result<CpuExecutor, ExecError> {
+        Ok(CpuExecutor { device, ..CpuExecutor::new(threads)? })
     }
 
     /// With one of [`Isa::available`].
@@ -35,7 +41,7 @@ impl CpuExecutor {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(failed(std::io::Error::other(format!("between 1 and {MAX_THREADS} are possible"))));
         }
-        Ok(CpuExecutor { cpu: Cpu::new(Pool::new(threads).map_err(failed)?, isa) })
+        Ok(CpuExecutor { cpu: Cpu::new(Pool::new(threads).map_err(failed)?, isa), device: Device::host() })
     }
 
     pub fn threads(&self) -> usize {
@@ -138,15 +144,19 @@ fn pace(graph: &Graph, node: NodeId) -> f64 {
 }
 
 impl Executor for CpuExecutor {
-    type Arena = HostArena;
+    type Memory = HostMemory;
     type Kernel = Launch;
 
     fn target(&self) -> &dyn Target {
         self
     }
 
-    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<HostArena, ExecError> {
-        HostArena::new(state_bytes, transient_bytes, growth)
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<HostMemory, ExecError> {
+        HostMemory::new(&self.device, holder, bytes, growth)
     }
 
     fn compile(&self, program: &Program, step: &Step) -> Result<Launch, ExecError> {
@@ -168,23 +178,23 @@ impl Executor for CpuExecutor {
         Ok(launch::compile(&self.cpu, program, step))
     }
 
-    fn launch(&self, kernel: &Launch, arena: &mut HostArena) -> Result<(), KernelError> {
+    fn launch(&self, kernel: &Launch, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         // The pool's threads are always in this mode.
         let _flushed = Flushed::new();
         kernel(&self.cpu, &Memory::new(arena))
     }
 
-    fn write(&self, arena: &mut HostArena, place: Place, offset: u64, bytes: &[u8]) {
-        arena.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    fn write(&self, memory: &mut HostMemory, place: Place, offset: u64, bytes: &[u8]) {
+        memory.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        bytes.copy_from_slice(&arena.bytes(place)[..bytes.len()]);
+    fn read(&self, memory: &HostMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        bytes.copy_from_slice(&memory.bytes(place)[..bytes.len()]);
         Ok(())
     }
 
-    fn fill(&self, arena: &mut HostArena, place: Place, byte: u8) {
-        arena.bytes_mut(place).fill(byte);
+    fn fill(&self, memory: &mut HostMemory, place: Place, byte: u8) {
+        memory.bytes_mut(place).fill(byte);
     }
 
     fn wait(&self) -> Result<(), ExecError> {

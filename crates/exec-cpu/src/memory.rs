@@ -1,7 +1,7 @@
 //! Typed views of planned places. The plan guarantees that what a kernel writes overlaps nothing that it reads, except
 //! where a kernel says that it works in place.
 
-use memfit_exec::HostArena;
+use memfit_exec::{Arena, HostMemory};
 use memfit_plan::{Place, Segment};
 
 /// Where the two segments start, for the time of one launch.
@@ -17,8 +17,8 @@ unsafe impl Sync for Memory {}
 unsafe impl Send for Memory {}
 
 impl Memory {
-    pub fn new(arena: &mut HostArena) -> Memory {
-        Memory { state: arena.base_mut(Segment::State), transient: arena.base_mut(Segment::Transient) }
+    pub fn new(arena: &mut Arena<HostMemory>) -> Memory {
+        Memory { state: arena.state.base_mut(), transient: arena.transient.base_mut() }
     }
 
     /// Where a place starts.

@@ -1,53 +1,48 @@
-//! Device memory for a plan: two allocations that no pool of the runtime may move, cut or reuse.
+//! Device memory for a plan: allocations that no pool of the runtime may move, cut or reuse.
 
 use std::sync::PoisonError;
 
 use cubecl::MemoryAllocationMode;
 use cubecl::server::Handle;
-use memfit_exec::ExecError;
+use memfit_exec::{Device, ExecError, Held};
+use memfit_plan::Place;
 use memfit_plan::bytes::Bytes;
-use memfit_plan::{Place, Segment};
 
 use crate::device::Gpu;
 
-pub struct GpuArena {
+/// A segment in the memory of a GPU.
+pub struct GpuMemory {
     /// None where the plan takes nothing.
-    state: Option<Handle>,
-    transient: Option<Handle>,
+    segment: Option<Handle>,
+    _held: Held,
 }
 
 /// Devices copy and fill words of this many bytes.
 pub const WORD: u64 = 4;
 
-impl GpuArena {
-    pub fn new(gpu: &Gpu, state_bytes: u64, transient_bytes: u64) -> Result<GpuArena, ExecError> {
+impl GpuMemory {
+    pub fn new(gpu: &Gpu, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
+        let held = device.take(holder, bytes)?;
         let out_of_memory = |problem: String| {
-            let bytes = state_bytes + transient_bytes;
-            ExecError::OutOfMemory { bytes, source: std::io::Error::other(problem) }
+            let (holder, source) = (holder.to_string(), std::io::Error::other(problem));
+            ExecError::OutOfMemory { holder, bytes, source }
         };
-        for bytes in [state_bytes, transient_bytes] {
-            if bytes > gpu.limits.buffer {
-                return Err(out_of_memory(format!("{} gives at most {} at once", gpu.id, Bytes(gpu.limits.buffer))));
-            }
+        if bytes > gpu.limits.buffer {
+            return Err(out_of_memory(format!("{} gives at most {} at once", gpu.id, Bytes(gpu.limits.buffer))));
         }
-        let arena = GpuArena { state: take(gpu, state_bytes), transient: take(gpu, transient_bytes) };
-        let taken = arena.state.iter().chain(&arena.transient);
-        gpu.client.check(taken).map_err(|e| out_of_memory(e.to_string()))?;
-        Ok(arena)
+        let segment = take(gpu, bytes);
+        gpu.client.check(segment.iter()).map_err(|e| out_of_memory(e.to_string()))?;
+        Ok(GpuMemory { segment, _held: held })
     }
 
-    /// The slice of a place.
+    /// The slice of a place in this segment.
     pub fn slice(&self, place: Place) -> Handle {
         self.part(place, 0, place.size)
     }
 
     /// `size` bytes from `offset` of a place, up to the end of their last word.
     pub fn part(&self, place: Place, offset: u64, size: u64) -> Handle {
-        let segment = match place.segment {
-            Segment::State => &self.state,
-            Segment::Transient => &self.transient,
-        };
-        let Some(segment) = segment else { unreachable!("{place:?} is in a segment of no bytes") };
+        let Some(segment) = &self.segment else { unreachable!("{place:?} is in a segment of no bytes") };
         let start = place.offset + offset;
         let end = start + size.next_multiple_of(WORD);
         segment.clone().offset_start(start).offset_end(segment.size_in_used() - end)

@@ -5,25 +5,33 @@ use std::sync::Arc;
 use cubecl::bytes::Bytes;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
-use memfit_exec::{ExecError, Executor, Growth, KernelError};
+use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Graph, Op, ValueId, cost};
 use memfit_plan::{Place, Profile, Program, Step, Target};
 use memfit_transform::Group;
 use memfit_transform::group::is_contraction;
 
-use crate::arena::GpuArena;
+use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::layout::{Layout, home};
 
 pub struct GpuExecutor {
     gpu: Arc<Gpu>,
+    device: Device,
 }
 
 impl GpuExecutor {
-    /// On the GPU of this number; see [`crate::devices`].
+    /// On the GPU of this number; see [`crate::devices`]. How much memory it has, no interface says.
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
-        Ok(GpuExecutor { gpu: open(index)? })
+        let gpu = open(index)?;
+        let device = Device::new(gpu.id.to_string(), u64::MAX);
+        Ok(GpuExecutor { gpu, device })
+    }
+
+    /// With the memory of a device, which may be a logical one.
+    pub fn on(device: Device, index: usize) -> Result<GpuExecutor, ExecError> {
+        Ok(GpuExecutor { device, ..GpuExecutor::new(index)? })
     }
 
     pub fn gpu(&self) -> &Gpu {
@@ -102,7 +110,7 @@ impl Target for GpuExecutor {
 }
 
 impl Executor for GpuExecutor {
-    type Arena = GpuArena;
+    type Memory = GpuMemory;
     type Kernel = Kernel;
 
     fn target(&self) -> &dyn Target {
@@ -110,37 +118,41 @@ impl Executor for GpuExecutor {
     }
 
     /// A device gives an allocation whole: it cannot grow page by page.
-    fn allocate(&self, state_bytes: u64, transient_bytes: u64, _: Growth) -> Result<GpuArena, ExecError> {
-        GpuArena::new(&self.gpu, state_bytes, transient_bytes)
+    fn allocate(&self, holder: &str, bytes: u64, _: Growth) -> Result<GpuMemory, ExecError> {
+        GpuMemory::new(&self.gpu, &self.device, holder, bytes)
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
     }
 
     fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
         compile(&self.gpu, program, step)
     }
 
-    fn launch(&self, kernel: &Kernel, arena: &mut GpuArena) -> Result<(), KernelError> {
+    fn launch(&self, kernel: &Kernel, arena: &mut Arena<GpuMemory>) -> Result<(), KernelError> {
         kernel.launch(self.client(), arena);
         Ok(())
     }
 
-    fn write(&self, arena: &mut GpuArena, place: Place, offset: u64, bytes: &[u8]) {
+    fn write(&self, memory: &mut GpuMemory, place: Place, offset: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
-            let to = arena.part(place, offset, bytes.len() as u64);
+            let to = memory.part(place, offset, bytes.len() as u64);
             self.client().write(&to, Bytes::from_bytes_vec(bytes.to_vec()));
         }
     }
 
-    fn read(&self, arena: &GpuArena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+    fn read(&self, memory: &GpuMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
         if !bytes.is_empty() {
-            let from = arena.part(place, 0, bytes.len() as u64);
+            let from = memory.part(place, 0, bytes.len() as u64);
             let read = self.client().read_one(from).map_err(|e| self.gpu.error(e))?;
             bytes.copy_from_slice(&read[..bytes.len()]);
         }
         Ok(())
     }
 
-    fn fill(&self, arena: &mut GpuArena, place: Place, byte: u8) {
-        launch_fill(self.client(), arena, place, byte);
+    fn fill(&self, memory: &mut GpuMemory, place: Place, byte: u8) {
+        launch_fill(self.client(), memory, place, byte);
     }
 
     fn wait(&self) -> Result<(), ExecError> {

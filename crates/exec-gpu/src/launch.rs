@@ -2,11 +2,11 @@
 
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
-use memfit_exec::ExecError;
+use memfit_exec::{Arena, ExecError};
 use memfit_ir::{DType, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{Place, Program, Step};
 
-use crate::arena::{GpuArena, WORD};
+use crate::arena::{GpuMemory, WORD};
 use crate::chain::{Chain, code};
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
@@ -102,7 +102,7 @@ fn unsupported(node: &Node, problem: String) -> ExecError {
 }
 
 impl Kernel {
-    pub fn launch(&self, client: &Client, arena: &GpuArena) {
+    pub fn launch(&self, client: &Client, arena: &Arena<GpuMemory>) {
         self.before.iter().for_each(|chain| launch_chain(client, arena, chain));
         if let Some(product) = &self.product {
             product.launch(client, arena);
@@ -113,9 +113,9 @@ impl Kernel {
     }
 }
 
-fn launch_chain(client: &Client, arena: &GpuArena, c: &Chain) {
+fn launch_chain(client: &Client, arena: &Arena<GpuMemory>, c: &Chain) {
     // SAFETY: a slice has as many elements as its place.
-    let buffer = |p: &Place| unsafe { BufferArg::from_raw_parts(arena.slice(*p), (p.size / WORD) as usize) };
+    let buffer = |p: &Place| unsafe { BufferArg::from_raw_parts(arena.at(*p).slice(*p), (p.size / WORD) as usize) };
     let buffers: SequenceArg<Box<[f32]>> = c.operands.iter().map(buffer).collect();
     let numbers: SequenceArg<u32> = c.numbers.iter().copied().collect();
     let dim = cube_dim(client);
@@ -125,7 +125,7 @@ fn launch_chain(client: &Client, arena: &GpuArena, c: &Chain) {
 }
 
 /// Sets every byte of a place, up to the end of its last word.
-pub fn launch_fill(client: &Client, arena: &GpuArena, place: Place, byte: u8) {
+pub fn launch_fill(client: &Client, memory: &GpuMemory, place: Place, byte: u8) {
     let words = place.size.div_ceil(WORD) as usize;
     if words == 0 {
         return;
@@ -134,7 +134,7 @@ pub fn launch_fill(client: &Client, arena: &GpuArena, place: Place, byte: u8) {
     let count = calculate_cube_count_elemwise(client, words, dim);
     // SAFETY: the slice has as many words, and units beyond them end at once.
     unsafe {
-        let output = BufferArg::from_raw_parts(arena.slice(place), words);
+        let output = BufferArg::from_raw_parts(memory.slice(place), words);
         fill::launch_unchecked(client, count, dim, output, u32::from_ne_bytes([byte; 4]), words);
     }
 }

@@ -25,7 +25,7 @@ mod product;
 pub mod tape;
 
 #[cfg(feature = "gpu")]
-pub use arena::GpuArena;
+pub use arena::GpuMemory;
 #[cfg(feature = "gpu")]
 pub use device::{Kind, Limits, devices};
 #[cfg(feature = "gpu")]

@@ -10,10 +10,11 @@ use cubek_matmul::multi_level::routines::batch::simple_unit::SimpleUnitAlgorithm
 use cubek_matmul::multi_level::{BatchMatmulRoutine, Strategy};
 use cubek_matmul::routine::BlueprintStrategy;
 use cubek_std::InputBinding;
+use memfit_exec::Arena;
 use memfit_ir::op::MatMul;
 use memfit_plan::Place;
 
-use crate::arena::GpuArena;
+use crate::arena::GpuMemory;
 
 /// A product with its places, tiled as the device can run it.
 pub struct Product {
@@ -59,7 +60,7 @@ impl Product {
         Ok(Product { a, b, y, strategy })
     }
 
-    pub fn launch(&self, client: &Client, arena: &GpuArena) {
+    pub fn launch(&self, client: &Client, arena: &Arena<GpuMemory>) {
         let f32 = f32::elem_type_native();
         let input = |o: &Operand| InputBinding::new(o.binding(arena), f32);
         let mut dtypes = MatmulElems::from_single_dtype(f32);
@@ -82,10 +83,10 @@ fn blueprint<R: BatchMatmulRoutine<()>>(
 }
 
 impl Operand {
-    fn binding(&self, arena: &GpuArena) -> TensorBinding {
+    fn binding(&self, arena: &Arena<GpuMemory>) -> TensorBinding {
         let (shape, strides) = (Shape::from(self.shape.clone()), Strides::from(&self.strides[..]));
         // SAFETY: the slice has as many elements as the shape, and the strides reach no further.
-        unsafe { TensorBinding::from_raw_parts(arena.slice(self.place), strides, shape) }
+        unsafe { TensorBinding::from_raw_parts(arena.at(self.place).slice(self.place), strides, shape) }
     }
 }
 

@@ -1,18 +1,13 @@
 //! An executor that watches another one: a kernel may write its results and its scratch and nothing else, and what lay
 //! there before must not matter.
 
-use memfit_exec::{ExecError, Executor, Growth, HostArena, KernelError};
+use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_plan::{Place, Program, Segment, Step, Target};
 
 /// All ones: NaN in every float type.
 const POISON: u8 = 0xff;
 
 pub struct Watched<E>(pub E);
-
-pub struct Arena {
-    arena: HostArena,
-    whole: [Place; 2],
-}
 
 pub struct Kernel<K> {
     kernel: K,
@@ -24,18 +19,20 @@ pub struct Kernel<K> {
     fresh: Vec<Place>,
 }
 
-impl<E: Executor<Arena = HostArena>> Executor for Watched<E> {
-    type Arena = Arena;
+impl<E: Executor<Memory = HostMemory>> Executor for Watched<E> {
+    type Memory = HostMemory;
     type Kernel = Kernel<E::Kernel>;
 
     fn target(&self) -> &dyn Target {
         self.0.target()
     }
 
-    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<Arena, ExecError> {
-        let whole = [(Segment::State, state_bytes), (Segment::Transient, transient_bytes)];
-        let whole = whole.map(|(segment, size)| Place { segment, offset: 0, size });
-        Ok(Arena { arena: self.0.allocate(state_bytes, transient_bytes, growth)?, whole })
+    fn device(&self) -> &Device {
+        self.0.device()
+    }
+
+    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<HostMemory, ExecError> {
+        self.0.allocate(holder, bytes, growth)
     }
 
     fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError> {
@@ -47,35 +44,34 @@ impl<E: Executor<Arena = HostArena>> Executor for Watched<E> {
         Ok(Kernel { kernel: self.0.compile(program, step)?, op, writes, fresh })
     }
 
-    fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena) -> Result<(), KernelError> {
+    fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         for &place in &kernel.fresh {
-            self.0.fill(&mut arena.arena, place, POISON);
+            self.0.fill(arena.of(place), place, POISON);
         }
-        let mut before = arena.whole.map(|segment| arena.arena.bytes(segment).to_vec());
-        self.0.launch(&kernel.kernel, &mut arena.arena)?;
-        for place in &kernel.writes {
+        let mut before = [arena.state.all().to_vec(), arena.transient.all().to_vec()];
+        self.0.launch(&kernel.kernel, arena)?;
+        for &place in &kernel.writes {
             let range = place.offset as usize..(place.offset + place.size) as usize;
-            let segment = arena.whole.iter().position(|s| s.segment == place.segment).expect("both are there");
-            before[segment][range].copy_from_slice(arena.arena.bytes(*place));
+            before[place.segment as usize][range].copy_from_slice(arena.of(place).bytes(place));
         }
-        for (segment, before) in arena.whole.iter().zip(&before) {
-            let after = arena.arena.bytes(*segment);
+        let after = [arena.state.all(), arena.transient.all()];
+        for (segment, (before, after)) in [Segment::State, Segment::Transient].iter().zip(before.iter().zip(after)) {
             let stray = before.iter().zip(after).position(|(a, b)| a != b);
-            assert_eq!(stray, None, "{} wrote to byte {stray:?} of the {:?} segment", kernel.op, segment.segment);
+            assert_eq!(stray, None, "{} wrote to byte {stray:?} of the {segment:?} segment", kernel.op);
         }
         Ok(())
     }
 
-    fn write(&self, arena: &mut Arena, place: Place, offset: u64, bytes: &[u8]) {
-        self.0.write(&mut arena.arena, place, offset, bytes);
+    fn write(&self, memory: &mut HostMemory, place: Place, offset: u64, bytes: &[u8]) {
+        self.0.write(memory, place, offset, bytes);
     }
 
-    fn read(&self, arena: &Arena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        self.0.read(&arena.arena, place, bytes)
+    fn read(&self, memory: &HostMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        self.0.read(memory, place, bytes)
     }
 
-    fn fill(&self, arena: &mut Arena, place: Place, byte: u8) {
-        self.0.fill(&mut arena.arena, place, byte);
+    fn fill(&self, memory: &mut HostMemory, place: Place, byte: u8) {
+        self.0.fill(memory, place, byte);
     }
 
     fn wait(&self) -> Result<(), ExecError> {

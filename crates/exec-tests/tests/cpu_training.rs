@@ -60,7 +60,8 @@ fn nothing_that_a_plan_chooses_changes_a_bit_of_the_weights() {
         let train = |(threads, grouping, poison, growth): (usize, Grouping, bool, Growth)| -> Result<_> {
             let request = Request { grouping, ..Request::new(6) };
             let training = Training { precision, ..sgd(0.9) };
-            let mut engine = engine(threads, &forward, &training, &request, Options { growth, poison })?;
+            let mut engine =
+                engine(threads, &forward, &training, &request, Options { growth, poison, ..Options::default() })?;
             for step in 0..5 {
                 let batch = zoo_batch(&engine.plan().program(Phase::Step).unwrap().graph, 6, u64::from(step));
                 engine.step(&batch.views(), 0.05, Clock { step, seed: 3 })?;

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use common::{Batch, engine, sgd};
-use memfit_exec::{Clock, Engine, Growth, Options};
+use memfit_exec::{Clock, Engine, Growth, HostMemory, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::generate::{Recipe, Samples, numbered};
 use memfit_exec_tests::{Result, Tensor};
@@ -28,7 +28,11 @@ fn resident(engine: &Engine<CpuExecutor>, segment: Segment, bytes: u64) -> io::R
         return Err(io::Error::other("the system gives huge pages unasked"));
     }
     let pagemap = File::open("/proc/self/pagemap")?;
-    let first = engine.arena().base(segment) as u64 / PAGE;
+    let first = match segment {
+        Segment::State => engine.look_at_states(HostMemory::base),
+        Segment::Transient => engine.transient().look(HostMemory::base),
+    };
+    let first = first as u64 / PAGE;
     let mut entry = [0u8; 8];
     let mut pages = HashSet::new();
     for page in 0..bytes.div_ceil(PAGE) {

@@ -11,7 +11,7 @@ use memfit_ir::{Builder, Graph, TensorType};
 use memfit_transform::Grouping;
 
 fn runner(grouping: Grouping, poison: bool) -> impl Runner {
-    Planned::new(|| Ok(ReferenceExecutor), Settings { grouping, poison, squeeze: 0 })
+    Planned::new(|| Ok(ReferenceExecutor::default()), Settings { grouping, poison, squeeze: 0 })
 }
 
 #[test]

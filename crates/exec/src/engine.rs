@@ -1,16 +1,18 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
 use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass};
 use memfit_ir::{DType, TensorType, ValueId, philox};
 use memfit_plan::validate::validate;
-use memfit_plan::{Phase, Place, Plan, Program, StateSlot, Step};
+use memfit_plan::{Phase, Place, Plan, Program, Segment, StateSlot, Step};
 
 use crate::arena::Growth;
 use crate::error::ExecError;
 use crate::executor::Executor;
+use crate::memory::{Arena, Tenant, Transient};
 
 /// A tensor of the host: its type and its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -42,21 +44,39 @@ pub struct Clock {
     pub seed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Options {
+    /// Who holds the memory, as others are told: the name of the model.
+    pub name: String,
     pub growth: Growth,
     /// Fill every buffer with NaN at its planned death: a value that is read too late poisons the weights.
     pub poison: bool,
 }
 
+impl Options {
+    /// Who holds some memory of the model.
+    fn holder(&self, what: &str) -> String {
+        if self.name.is_empty() { what.to_string() } else { format!("{what} of {}", self.name) }
+    }
+}
+
 /// A planned model with its memory, on one executor.
 pub struct Engine<E: Executor> {
     pub(crate) executor: E,
-    pub(crate) arena: E::Arena,
+    states: Mutex<States<E::Memory>>,
+    transient: Transient<E::Memory>,
+    tenant: Tenant,
     pub(crate) plan: Plan,
     /// Kernels of each program, in order.
     kernels: Vec<Vec<E::Kernel>>,
     options: Options,
+}
+
+/// The state segment.
+struct States<M> {
+    memory: M,
+    /// The seed of initial values that are not there yet.
+    unset: Option<u64>,
 }
 
 /// Is told the time of each step.
@@ -66,16 +86,37 @@ type Observer<'a> = &'a mut dyn FnMut(&Program, &Step, Duration);
 const POISON: u8 = 0xff;
 
 impl<E: Executor> Engine<E> {
-    /// Takes the arena and compiles every kernel. States are not set yet: see [`Engine::init`].
+    /// Takes memory and compiles every kernel. States are not set yet: see [`Engine::init`].
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
-        for program in &plan.programs {
-            let phase = program.phase;
-            validate(&plan, program, executor.target()).map_err(|problem| ExecError::Plan { phase, problem })?;
+        check_plan(&executor, &plan)?;
+        // Both or none, so that a limit is met before anything is allocated.
+        executor.device().take(&options.holder("the arena"), plan.arena_bytes())?;
+        let holder = options.holder("activations");
+        let transient = Transient::new(&executor, &holder, plan.transient_bytes, options.growth)?;
+        Engine::join(executor, plan, options, transient)
+    }
+
+    /// The same in a transient segment that other engines run in too, in turns.
+    pub fn sharing(
+        executor: E,
+        plan: Plan,
+        options: Options,
+        transient: &Transient<E::Memory>,
+    ) -> Result<Self, ExecError> {
+        check_plan(&executor, &plan)?;
+        let (needed, given) = (plan.transient_bytes, transient.bytes());
+        if needed > given {
+            return Err(ExecError::SharedTooSmall { needed, given });
         }
-        let arena = executor.allocate(plan.state_bytes, plan.transient_bytes, options.growth)?;
+        Engine::join(executor, plan, options, transient.clone())
+    }
+
+    fn join(executor: E, plan: Plan, options: Options, transient: Transient<E::Memory>) -> Result<Self, ExecError> {
+        let memory = executor.allocate(&options.holder("weights"), plan.state_bytes, options.growth)?;
+        let states = Mutex::new(States { memory, unset: None });
         let compile = |p: &Program| p.steps.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
         let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
-        Ok(Engine { executor, arena, plan, kernels, options })
+        Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, options })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -86,51 +127,76 @@ impl<E: Executor> Engine<E> {
         &self.executor
     }
 
-    pub fn arena(&self) -> &E::Arena {
-        &self.arena
+    /// The transient segment, which other engines may share.
+    pub fn transient(&self) -> &Transient<E::Memory> {
+        &self.transient
+    }
+
+    /// Looks at the state segment.
+    pub fn look_at_states<T>(&self, look: impl FnOnce(&E::Memory) -> T) -> T {
+        look(&self.states().memory)
+    }
+
+    fn states(&self) -> MutexGuard<'_, States<E::Memory>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // ---- states ------------------------------------------------------------------------------------------------------
 
-    /// Sets every state to its initial value: a function of the seed and the state's name.
+    /// Sets every state to its initial value: a function of the seed and the state's name. Where memory grows when it is used,
+    /// that is when the first of them is.
     pub fn init(&mut self, seed: u64) -> Result<(), ExecError> {
-        for i in 0..self.plan.states.len() {
-            let slot = self.plan.states[i].clone();
-            self.init_state(&slot, seed)?;
+        let is_random = |s: &&StateSlot| s.init != Init::Constant(0.0);
+        if let Some(slot) = self.plan.states.iter().filter(is_random).find(|s| s.ty.dtype != DType::F32) {
+            return Err(ExecError::Init { name: slot.name.clone(), ty: slot.ty.clone() });
+        }
+        self.states().unset = Some(seed);
+        if self.options.growth == Growth::Commit {
+            drop(self.set_states());
         }
         Ok(())
     }
 
-    fn init_state(&mut self, slot: &StateSlot, seed: u64) -> Result<(), ExecError> {
-        let count = slot.ty.elements();
-        match (slot.init, slot.ty.dtype) {
-            (Init::Constant(0.0), _) => self.executor.fill(&mut self.arena, slot.place, 0),
-            (Init::Constant(c), DType::F32) => self.write_numbers(slot.place, std::iter::repeat_n(c, count)),
-            (Init::Normal { std }, DType::F32) => {
-                self.write_numbers(slot.place, philox::normal(seed, &slot.name, count).map(|x| x * std))
+    /// The states, with their initial values if they have none yet.
+    fn set_states(&self) -> MutexGuard<'_, States<E::Memory>> {
+        let mut states = self.states();
+        if let Some(seed) = states.unset.take() {
+            // Accumulators begin anew with every step.
+            for slot in self.plan.states.iter().filter(|s| s.place.segment == Segment::State) {
+                self.init_state(&mut states.memory, slot, seed);
             }
-            (Init::Uniform { limit }, DType::F32) => {
-                self.write_numbers(slot.place, philox::uniform(seed, &slot.name, count).map(|x| x * limit))
-            }
-            _ => return Err(ExecError::Init { name: slot.name.clone(), ty: slot.ty.clone() }),
         }
-        Ok(())
+        states
+    }
+
+    fn init_state(&self, memory: &mut E::Memory, slot: &StateSlot, seed: u64) {
+        let count = slot.ty.elements();
+        match slot.init {
+            Init::Constant(0.0) => self.executor.fill(memory, slot.place, 0),
+            Init::Constant(c) => self.write_numbers(memory, slot.place, std::iter::repeat_n(c, count)),
+            Init::Normal { std } => {
+                self.write_numbers(memory, slot.place, philox::normal(seed, &slot.name, count).map(|x| x * std))
+            }
+            Init::Uniform { limit } => {
+                self.write_numbers(memory, slot.place, philox::uniform(seed, &slot.name, count).map(|x| x * limit))
+            }
+        }
     }
 
     /// Writes f32 numbers through a small buffer, so that no second copy of the tensor exists.
-    fn write_numbers(&mut self, place: Place, numbers: impl Iterator<Item = f32>) {
+    fn write_numbers(&self, memory: &mut E::Memory, place: Place, numbers: impl Iterator<Item = f32>) {
         let mut buffer = [0f32; 4096];
         let (mut used, mut offset) = (0, 0);
         for x in numbers {
             buffer[used] = x;
             used += 1;
             if used == buffer.len() {
-                self.executor.write(&mut self.arena, place, offset, bytemuck::cast_slice(&buffer));
+                self.executor.write(memory, place, offset, bytemuck::cast_slice(&buffer));
                 offset += size_of_val(&buffer) as u64;
                 used = 0;
             }
         }
-        self.executor.write(&mut self.arena, place, offset, bytemuck::cast_slice(&buffer[..used]));
+        self.executor.write(memory, place, offset, bytemuck::cast_slice(&buffer[..used]));
     }
 
     pub fn state(&self, name: &str) -> Result<&StateSlot, ExecError> {
@@ -150,15 +216,29 @@ impl<E: Executor> Engine<E> {
         if bytes.len() as u64 != slot.place.size {
             return Err(ExecError::OutputLength { name: name.into(), ty: slot.ty.clone(), bytes: bytes.len() });
         }
-        self.executor.read(&self.arena, slot.place, bytes)
+        self.read_place(slot.place, bytes)
     }
 
     pub fn write_state(&mut self, name: &str, tensor: TensorView) -> Result<(), ExecError> {
         let slot = self.state(name)?;
         check(name, &slot.ty, &tensor)?;
-        let place = slot.place;
-        self.executor.write(&mut self.arena, place, 0, tensor.bytes);
+        self.write_place(slot.place, 0, tensor.bytes);
         Ok(())
+    }
+
+    /// Copies a part of a segment.
+    pub(crate) fn read_place(&self, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        match place.segment {
+            Segment::State => self.executor.read(&self.set_states().memory, place, bytes),
+            Segment::Transient => self.executor.read(&self.transient.lock().memory, place, bytes),
+        }
+    }
+
+    pub(crate) fn write_place(&mut self, place: Place, offset: u64, bytes: &[u8]) {
+        match place.segment {
+            Segment::State => self.executor.write(&mut self.set_states().memory, place, offset, bytes),
+            Segment::Transient => self.executor.write(&mut self.transient.lock().memory, place, offset, bytes),
+        }
     }
 
     // ---- running -----------------------------------------------------------------------------------------------------
@@ -166,19 +246,26 @@ impl<E: Executor> Engine<E> {
     /// One training step on a whole batch; in micro-batches if the plan says so. The loss is the output "loss" of the
     /// phase that [`Engine::loss_phase`] names.
     pub fn step(&mut self, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
-        if self.plan.program(Phase::Step).is_some() {
-            return self.run(Phase::Step, inputs, lr, clock);
-        }
-        for i in 0..self.plan.states.len() {
-            let StateSlot { class, place, .. } = self.plan.states[i];
-            if class == StateClass::Accumulator {
-                self.executor.fill(&mut self.arena, place, 0);
+        self.in_turn(|engine, arena| {
+            if engine.plan.program(Phase::Step).is_some() {
+                return engine.run_part(arena, Phase::Step, inputs, lr, clock, 0, None);
             }
-        }
-        for part in 0..self.plan.accumulate() {
-            self.run_part(Phase::Accumulate, inputs, lr, clock, part, None)?;
-        }
-        self.run(Phase::Apply, &[], lr, clock)
+            for slot in engine.plan.states.iter().filter(|s| s.class == StateClass::Accumulator) {
+                engine.executor.fill(arena.of(slot.place), slot.place, 0);
+            }
+            for part in 0..engine.plan.accumulate() {
+                engine.run_part(arena, Phase::Accumulate, inputs, lr, clock, part, None)?;
+            }
+            engine.run_part(arena, Phase::Apply, &[], lr, clock, 0, None)
+        })
+    }
+
+    /// Runs something that nobody else runs meanwhile in the same memory.
+    fn in_turn<T>(&self, run: impl FnOnce(&Self, &mut Arena<E::Memory>) -> T) -> T {
+        let mut states = self.set_states();
+        let mut turn = self.transient.lock();
+        turn.last = Some(self.tenant);
+        run(self, &mut Arena { state: &mut states.memory, transient: &mut turn.memory })
     }
 
     /// The phase whose output "loss" is the loss of the whole step.
@@ -196,7 +283,7 @@ impl<E: Executor> Engine<E> {
     /// Runs one program once. On a device that works on its own it may still run when this returns; reading an output
     /// waits for it.
     pub fn run(&mut self, phase: Phase, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
-        self.run_part(phase, inputs, lr, clock, 0, None)
+        self.in_turn(|engine, arena| engine.run_part(arena, phase, inputs, lr, clock, 0, None))
     }
 
     /// Runs one program once and tells the time of every step, each of which ends before the next one starts.
@@ -208,11 +295,13 @@ impl<E: Executor> Engine<E> {
         clock: Clock,
         mut observe: impl FnMut(&Program, &Step, Duration),
     ) -> Result<(), ExecError> {
-        self.run_part(phase, inputs, lr, clock, 0, Some(&mut observe))
+        self.in_turn(|engine, arena| engine.run_part(arena, phase, inputs, lr, clock, 0, Some(&mut observe)))
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn run_part(
-        &mut self,
+        &self,
+        arena: &mut Arena<E::Memory>,
         phase: Phase,
         inputs: &[(&str, TensorView)],
         lr: f32,
@@ -221,20 +310,27 @@ impl<E: Executor> Engine<E> {
         observe: Option<Observer>,
     ) -> Result<(), ExecError> {
         let index = self.index(phase)?;
-        self.stage(index, inputs, lr, clock, part)?;
-        self.launch(index, observe)
+        self.stage(arena, index, inputs, (lr, clock), part)?;
+        self.launch(arena, index, observe)
     }
 
     /// Evaluates some rows of a batch of any size, at most a micro-batch of them. What they leave of the micro-batch is
     /// filled up with the last of them, and so are the results.
     pub fn eval(&mut self, inputs: &[(&str, TensorView)], rows: Range<usize>) -> Result<(), ExecError> {
         let index = self.index(Phase::Eval)?;
-        self.stage_rows(index, inputs, rows)?;
-        self.launch(index, None)
+        self.in_turn(|engine, arena| {
+            engine.stage_rows(arena, index, inputs, rows)?;
+            engine.launch(arena, index, None)
+        })
     }
 
     /// Runs the kernels of a program whose inputs are there.
-    fn launch(&mut self, index: usize, mut observe: Option<Observer>) -> Result<(), ExecError> {
+    fn launch(
+        &self,
+        arena: &mut Arena<E::Memory>,
+        index: usize,
+        mut observe: Option<Observer>,
+    ) -> Result<(), ExecError> {
         if observe.is_some() {
             // What was staged is not the first step's time.
             self.executor.wait()?;
@@ -242,7 +338,7 @@ impl<E: Executor> Engine<E> {
         let program = &self.plan.programs[index];
         for (step, kernel) in program.steps.iter().zip(&self.kernels[index]) {
             let start = Instant::now();
-            self.executor.launch(kernel, &mut self.arena).map_err(|problem| {
+            self.executor.launch(kernel, arena).map_err(|problem| {
                 let root = program.graph.node(step.group.root());
                 ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
             })?;
@@ -252,7 +348,7 @@ impl<E: Executor> Engine<E> {
             }
             if self.options.poison {
                 let dead = step.dies.iter().filter_map(|&v| program.place(v)).chain(step.scratch);
-                dead.for_each(|place| self.executor.fill(&mut self.arena, place, POISON));
+                dead.for_each(|place| self.executor.fill(arena.of(place), place, POISON));
             }
         }
         Ok(())
@@ -264,11 +360,11 @@ impl<E: Executor> Engine<E> {
 
     /// Copies the inputs of a program into its segment; of a whole batch, the rows of micro-batch `part`.
     fn stage(
-        &mut self,
+        &self,
+        arena: &mut Arena<E::Memory>,
         index: usize,
         inputs: &[(&str, TensorView)],
-        lr: f32,
-        clock: Clock,
+        (lr, clock): (f32, Clock),
         part: usize,
     ) -> Result<(), ExecError> {
         let program = &self.plan.programs[index];
@@ -285,13 +381,19 @@ impl<E: Executor> Engine<E> {
                 None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
                 None => return Err(missing(program, name, ty)),
             };
-            self.executor.write(&mut self.arena, place, 0, bytes);
+            self.executor.write(arena.of(place), place, 0, bytes);
         }
         Ok(())
     }
 
     /// Copies the given rows of each input, and then the last of them again until its place is full.
-    fn stage_rows(&mut self, index: usize, inputs: &[(&str, TensorView)], rows: Range<usize>) -> Result<(), ExecError> {
+    fn stage_rows(
+        &self,
+        arena: &mut Arena<E::Memory>,
+        index: usize,
+        inputs: &[(&str, TensorView)],
+        rows: Range<usize>,
+    ) -> Result<(), ExecError> {
         let program = &self.plan.programs[index];
         check_known(program, inputs)?;
         for (name, v) in program.graph.inputs() {
@@ -300,13 +402,13 @@ impl<E: Executor> Engine<E> {
             match inputs.iter().find(|(n, _)| *n == name) {
                 Some((_, tensor)) => {
                     let (bytes, row) = some_rows(name, ty, tensor, &rows)?;
-                    self.executor.write(&mut self.arena, place, 0, bytes);
+                    self.executor.write(arena.of(place), place, 0, bytes);
                     for offset in (bytes.len() as u64..place.size).step_by(row.len().max(1)) {
-                        self.executor.write(&mut self.arena, place, offset, row);
+                        self.executor.write(arena.of(place), place, offset, row);
                     }
                 }
                 // Evaluation has neither a time nor a learning rate.
-                None if name == CLOCK || name == LEARNING_RATE => self.executor.fill(&mut self.arena, place, 0),
+                None if name == CLOCK || name == LEARNING_RATE => self.executor.fill(arena.of(place), place, 0),
                 None => return Err(missing(program, name, ty)),
             }
         }
@@ -334,15 +436,35 @@ impl<E: Executor> Engine<E> {
             let ty = program.graph.ty(v).clone();
             return Err(ExecError::OutputLength { name: name.into(), ty, bytes: bytes.len() });
         }
-        self.executor.read(&self.arena, place, bytes)
+        self.read_made(name, place, bytes)
     }
 
     pub fn output(&self, phase: Phase, name: &str) -> Result<Vec<u8>, ExecError> {
         let (_, _, place) = self.output_place(phase, name)?;
         let mut bytes = vec![0; place.size as usize];
-        self.executor.read(&self.arena, place, &mut bytes)?;
+        self.read_made(name, place, &mut bytes)?;
         Ok(bytes)
     }
+
+    /// Copies what a program of this engine made, if no other engine has run in its place.
+    fn read_made(&self, name: &str, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        if place.segment == Segment::State {
+            return self.read_place(place, bytes);
+        }
+        let turn = self.transient.lock();
+        match turn.last == Some(self.tenant) {
+            true => self.executor.read(&turn.memory, place, bytes),
+            false => Err(ExecError::Gone { name: name.into() }),
+        }
+    }
+}
+
+fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {
+    for program in &plan.programs {
+        let phase = program.phase;
+        validate(plan, program, executor.target()).map_err(|problem| ExecError::Plan { phase, problem })?;
+    }
+    Ok(())
 }
 
 fn check(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {

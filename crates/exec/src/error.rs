@@ -4,10 +4,19 @@ use memfit_ir::TensorType;
 use memfit_plan::Phase;
 use memfit_plan::bytes::Bytes;
 
+use crate::device::DeviceFull;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    #[error("this machine cannot give the {} that the plan takes: {source}", Bytes(*bytes))]
-    OutOfMemory { bytes: u64, source: std::io::Error },
+    #[error("this machine cannot give the {} that {holder} take: {source}", Bytes(*bytes))]
+    OutOfMemory { holder: String, bytes: u64, source: std::io::Error },
+    /// A hard limit: nothing was taken.
+    #[error("{0}")]
+    DeviceFull(Box<DeviceFull>),
+    #[error("the plan needs {} of transient memory, but what it is to share has {}", Bytes(*needed), Bytes(*given))]
+    SharedTooSmall { needed: u64, given: u64 },
+    #[error("output \"{name}\" is gone: another model has run in the same memory since; read it right after its step")]
+    Gone { name: String },
     #[error("cannot start {threads} threads: {source}")]
     Threads { threads: usize, source: std::io::Error },
     #[error("input \"{name}\" is missing; this {} needs {expected}", phase.name())]

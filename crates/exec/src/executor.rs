@@ -1,39 +1,88 @@
 //! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
 
+use std::sync::Arc;
+
 use memfit_plan::{Place, Program, Step, Target};
 
 use crate::arena::Growth;
+use crate::device::Device;
 use crate::error::{ExecError, KernelError};
+use crate::memory::Arena;
 
 pub trait Executor {
-    /// The memory of one model: a state segment and a transient segment.
-    type Arena;
+    /// A segment of a plan in the device's memory.
+    type Memory;
     /// A compiled group, bound to its places.
     type Kernel;
 
     /// What the planner asks this device.
     fn target(&self) -> &dyn Target;
 
-    /// Takes both segments, once. Everything that a run needs afterwards lies in them.
-    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<Self::Arena, ExecError>;
+    /// The device, of which all memory is taken.
+    fn device(&self) -> &Device;
+
+    /// Takes a segment for a holder of this name, once. Everything that a run needs afterwards lies in its two segments.
+    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<Self::Memory, ExecError>;
 
     /// Makes the kernel of a step. May allocate; [`Executor::launch`] may not.
     fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError>;
 
     /// Starts a kernel. What is started later, written, filled or read sees its results; but it may still run when this
     /// returns, and what goes wrong then is told by [`Executor::read`] and [`Executor::wait`].
-    fn launch(&self, kernel: &Self::Kernel, arena: &mut Self::Arena) -> Result<(), KernelError>;
+    fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<Self::Memory>) -> Result<(), KernelError>;
 
-    /// Copies bytes of the host to `offset` bytes into a place; the host may change them at once.
-    fn write(&self, arena: &mut Self::Arena, place: Place, offset: u64, bytes: &[u8]);
+    /// Copies bytes of the host to `offset` bytes into a place of this segment; the host may change them at once.
+    fn write(&self, memory: &mut Self::Memory, place: Place, offset: u64, bytes: &[u8]);
 
     /// Copies a place, from its start, to the host, once everything started before has run.
-    fn read(&self, arena: &Self::Arena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError>;
+    fn read(&self, memory: &Self::Memory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError>;
 
     /// Sets every byte of a place. A device that writes words may also set the bytes up to the next multiple of four,
     /// which belong to no place.
-    fn fill(&self, arena: &mut Self::Arena, place: Place, byte: u8);
+    fn fill(&self, memory: &mut Self::Memory, place: Place, byte: u8);
 
     /// Waits until everything that was started has run.
     fn wait(&self) -> Result<(), ExecError>;
+}
+
+/// Several models on one device share its executor.
+impl<E: Executor> Executor for Arc<E> {
+    type Memory = E::Memory;
+    type Kernel = E::Kernel;
+
+    fn target(&self) -> &dyn Target {
+        (**self).target()
+    }
+
+    fn device(&self) -> &Device {
+        (**self).device()
+    }
+
+    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<E::Memory, ExecError> {
+        (**self).allocate(holder, bytes, growth)
+    }
+
+    fn compile(&self, program: &Program, step: &Step) -> Result<E::Kernel, ExecError> {
+        (**self).compile(program, step)
+    }
+
+    fn launch(&self, kernel: &E::Kernel, arena: &mut Arena<E::Memory>) -> Result<(), KernelError> {
+        (**self).launch(kernel, arena)
+    }
+
+    fn write(&self, memory: &mut E::Memory, place: Place, offset: u64, bytes: &[u8]) {
+        (**self).write(memory, place, offset, bytes);
+    }
+
+    fn read(&self, memory: &E::Memory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        (**self).read(memory, place, bytes)
+    }
+
+    fn fill(&self, memory: &mut E::Memory, place: Place, byte: u8) {
+        (**self).fill(memory, place, byte);
+    }
+
+    fn wait(&self) -> Result<(), ExecError> {
+        (**self).wait()
+    }
 }

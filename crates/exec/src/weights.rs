@@ -78,7 +78,7 @@ impl<E: Executor> Engine<E> {
             for start in (0..size).step_by(PIECE as usize) {
                 let part = Place { segment, offset: offset + start, size: (size - start).min(PIECE) };
                 let bytes = &mut buffer[..part.size as usize];
-                let read = self.executor.read(&self.arena, part, bytes);
+                let read = self.read_place(part, bytes);
                 read.map_err(|source| WeightsError::Device { path: path.into(), source })?;
                 out.write_all(bytes).map_err(io)?;
             }
@@ -151,7 +151,7 @@ impl<E: Executor> Engine<E> {
         while offset < slot.place.size {
             let n = (slot.place.size - offset).min(PIECE) as usize;
             file.read_exact(&mut buffer[..n])?;
-            self.executor.write(&mut self.arena, slot.place, offset, &buffer[..n]);
+            self.write_place(slot.place, offset, &buffer[..n]);
             offset += n as u64;
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use memfit_exec::{ExecError, Executor, Growth, HostArena, KernelError};
+use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, Node, Op, TensorType, ValueId};
 use memfit_plan::{Place, Profile, Program, Step, Target};
 use memfit_transform::Group;
@@ -12,8 +12,16 @@ use super::run_node;
 use crate::error::Error;
 use crate::tensor::Tensor;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReferenceExecutor;
+#[derive(Clone, Debug)]
+pub struct ReferenceExecutor {
+    device: Device,
+}
+
+impl Default for ReferenceExecutor {
+    fn default() -> Self {
+        ReferenceExecutor { device: Device::host() }
+    }
+}
 
 /// The nodes of a group, with what crosses its border.
 pub struct Kernel {
@@ -27,15 +35,19 @@ pub struct Kernel {
 }
 
 impl Executor for ReferenceExecutor {
-    type Arena = HostArena;
+    type Memory = HostMemory;
     type Kernel = Kernel;
 
     fn target(&self) -> &dyn Target {
         self
     }
 
-    fn allocate(&self, state_bytes: u64, transient_bytes: u64, growth: Growth) -> Result<HostArena, ExecError> {
-        HostArena::new(state_bytes, transient_bytes, growth)
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<HostMemory, ExecError> {
+        HostMemory::new(&self.device, holder, bytes, growth)
     }
 
     fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
@@ -56,10 +68,10 @@ impl Executor for ReferenceExecutor {
         Ok(kernel)
     }
 
-    fn launch(&self, kernel: &Kernel, arena: &mut HostArena) -> Result<(), KernelError> {
+    fn launch(&self, kernel: &Kernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         let mut values: HashMap<ValueId, Tensor> = HashMap::new();
         for &(v, place) in &kernel.reads {
-            values.insert(v, stored(&kernel.types[&v], arena.bytes(place)));
+            values.insert(v, stored(&kernel.types[&v], arena.of(place).bytes(place)));
         }
         for &(v, value) in &kernel.constants {
             values.insert(v, Tensor::filled(&kernel.types[&v], f64::from(value)));
@@ -74,22 +86,22 @@ impl Executor for ReferenceExecutor {
             values.extend(node.outputs.iter().copied().zip(rounded));
         }
         for &(v, place) in &kernel.writes {
-            arena.bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
+            arena.of(place).bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
         }
         Ok(())
     }
 
-    fn write(&self, arena: &mut HostArena, place: Place, offset: u64, bytes: &[u8]) {
-        arena.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    fn write(&self, memory: &mut HostMemory, place: Place, offset: u64, bytes: &[u8]) {
+        memory.bytes_mut(place)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn read(&self, arena: &HostArena, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        bytes.copy_from_slice(&arena.bytes(place)[..bytes.len()]);
+    fn read(&self, memory: &HostMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        bytes.copy_from_slice(&memory.bytes(place)[..bytes.len()]);
         Ok(())
     }
 
-    fn fill(&self, arena: &mut HostArena, place: Place, byte: u8) {
-        arena.bytes_mut(place).fill(byte);
+    fn fill(&self, memory: &mut HostMemory, place: Place, byte: u8) {
+        memory.bytes_mut(place).fill(byte);
     }
 
     fn wait(&self) -> Result<(), ExecError> {

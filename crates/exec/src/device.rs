@@ -1,0 +1,232 @@
+//! Devices and who holds their memory. A device has a capacity and may be split into logical devices with limits of their
+//! own. Whoever wants memory of a device takes it here first: so no limit is ever passed, and a refusal says who holds what.
+//! Nothing is allocated here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memfit_plan::bytes::Bytes;
+
+use crate::error::ExecError;
+
+/// A device, or a part of one. Copies are the same device.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    limit: u64,
+    book: Mutex<Book>,
+    /// What a logical device holds of the one that it is a part of.
+    _share: Option<Held>,
+}
+
+/// Who holds how much.
+#[derive(Default)]
+struct Book {
+    used: u64,
+    high_water: u64,
+    next: u64,
+    holders: BTreeMap<u64, Holder>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// Memory that somebody holds; given back when it is dropped.
+pub struct Held {
+    device: Device,
+    id: u64,
+}
+
+impl Device {
+    /// A device of so many bytes.
+    pub fn new(name: impl Into<String>, limit: u64) -> Device {
+        Device(Arc::new(Inner { name: name.into(), limit, book: Mutex::default(), _share: None }))
+    }
+
+    /// The memory of this machine, as far as this process may have it.
+    pub fn host() -> Device {
+        Device::new("cpu:0", crate::machine::capacity().unwrap_or(u64::MAX))
+    }
+
+    /// Logical devices with these limits, one after the other. What they may take is taken from this device at once, so
+    /// that each of them can always give all that its limit says.
+    pub fn split(&self, limits: &[u64]) -> Result<Vec<Device>, ExecError> {
+        let part = |(i, &limit): (usize, &u64)| {
+            let name = format!("{}/{i}", self.name());
+            let share = self.take(&format!("logical device {name}"), limit)?;
+            Ok(Device(Arc::new(Inner { name, limit, book: Mutex::default(), _share: Some(share) })))
+        };
+        limits.iter().enumerate().map(part).collect()
+    }
+
+    /// Takes memory for a holder of this name, or says who has it.
+    pub fn take(&self, holder: &str, bytes: u64) -> Result<Held, ExecError> {
+        let mut book = self.book();
+        let Some(used) = book.used.checked_add(bytes).filter(|&used| used <= self.limit()) else {
+            let holders = book.holders.values().cloned().collect();
+            let (device, holder, limit) = (self.name().to_string(), holder.to_string(), self.limit());
+            return Err(ExecError::DeviceFull(Box::new(DeviceFull { device, holder, bytes, limit, holders })));
+        };
+        assert!(used <= self.limit(), "{} gives more than it has", self.name());
+        book.used = used;
+        book.high_water = book.high_water.max(used);
+        let id = book.next;
+        book.next += 1;
+        book.holders.insert(id, Holder { name: holder.to_string(), bytes });
+        Ok(Held { device: self.clone(), id })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    pub fn used(&self) -> u64 {
+        self.book().used
+    }
+
+    pub fn free(&self) -> u64 {
+        self.limit() - self.used()
+    }
+
+    /// The most that was ever held at once.
+    pub fn high_water(&self) -> u64 {
+        self.book().high_water
+    }
+
+    /// Who holds memory, in the order in which they came.
+    pub fn holders(&self) -> Vec<Holder> {
+        self.book().holders.values().cloned().collect()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} ({} of {})", self.name(), Bytes(self.used()), Bytes(self.limit()))
+    }
+}
+
+impl Held {
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.device.book().holders.get(&self.id).map_or(0, |h| h.bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut book = self.device.book();
+        if let Some(holder) = book.holders.remove(&self.id) {
+            book.used -= holder.bytes;
+        }
+    }
+}
+
+/// A request that would pass a device's limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFull {
+    pub device: String,
+    /// Who asked.
+    pub holder: String,
+    pub bytes: u64,
+    pub limit: u64,
+    pub holders: Vec<Holder>,
+}
+
+impl fmt::Display for DeviceFull {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let DeviceFull { device, holder, bytes, limit, holders } = self;
+        write!(f, "{device} has {}, and {holder} asks for {}", Bytes(*limit), Bytes(*bytes))?;
+        let held: Vec<String> = holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
+        match held.is_empty() {
+            true => write!(f, "; give it a smaller budget or {device} a larger limit"),
+            false => {
+                write!(f, " beside what is held: {}; make one of them smaller, or the limit larger", held.join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(result: Result<Held, ExecError>) -> DeviceFull {
+        match result {
+            Err(ExecError::DeviceFull(full)) => *full,
+            Err(e) => panic!("{e}"),
+            Ok(held) => panic!("{} was given", held.bytes()),
+        }
+    }
+
+    #[test]
+    fn a_limit_is_hard_and_a_refusal_names_the_holders() {
+        let device = Device::new("cpu:0", 1000);
+        let first = device.take("a", 600).unwrap();
+        let second = device.take("b", 400).unwrap();
+        let refused = full(device.take("c", 1));
+        assert_eq!(refused.holders, device.holders());
+        assert_eq!(refused.holders.iter().map(|h| h.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(refused.to_string().contains("cpu:0 has 1000 B, and c asks for 1 B"), "{refused}");
+        drop(first);
+        assert_eq!((device.used(), device.free(), device.high_water()), (400, 600, 1000));
+        full(device.take("c", 601));
+        // Nothing of a refused request stays.
+        assert_eq!(device.holders().len(), 1);
+        drop(second);
+        full(device.take("c", u64::MAX));
+        assert_eq!(device.take("c", 1000).unwrap().bytes(), 1000);
+        assert_eq!((device.used(), device.high_water()), (0, 1000));
+    }
+
+    #[test]
+    fn logical_devices_share_out_what_there_is() {
+        let device = Device::new("cpu:0", 1000);
+        let parts = device.split(&[700, 200]).unwrap();
+        assert_eq!(parts.iter().map(Device::name).collect::<Vec<_>>(), ["cpu:0/0", "cpu:0/1"]);
+        full(parts[1].take("a", 201));
+        let held = parts[0].take("a", 700).unwrap();
+        full(device.take("b", 101));
+        drop(parts);
+        // Who holds memory of a logical device holds the device.
+        assert_eq!(device.used(), 700);
+        drop(held);
+        assert_eq!(device.used(), 0);
+        assert!(device.split(&[600, 401]).is_err());
+        assert_eq!(device.used(), 0, "of a split that fails nothing stays");
+    }
+
+    #[test]
+    fn many_threads_never_pass_a_limit() {
+        let device = Device::new("cpu:0", 100);
+        std::thread::scope(|scope| {
+            for t in 0..4u64 {
+                let device = &device;
+                scope.spawn(move || {
+                    for i in 0..2000 {
+                        let _ = device.take("t", 1 + (i * 7 + t * 13) % 60);
+                        assert!(device.used() <= 100);
+                    }
+                });
+            }
+        });
+        assert_eq!(device.used(), 0);
+        assert!(device.high_water() <= 100);
+    }
+}
