@@ -34,6 +34,8 @@ const TRAIN_EXAMPLES: &str = "Examples:
   memfit train --batch 64 --micro-batch 16          gradients summed over micro-batches
   memfit train photos.toml --budget 2GiB            a run file, and what overrides it
   memfit train --model resnet18 --data photos/train --epochs 10
+  memfit train a.toml b.toml --budget 2GiB          two models in one memory, a step at a time
+  memfit train photos.toml --logical 4GiB           a hard limit for all that the run takes
   memfit train --resume runs/digits-1               goes on where it was stopped
   memfit train --resume runs/digits-1/best.json     goes on from the best checkpoint instead
   memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
@@ -60,7 +62,8 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
 const DEVICES_EXAMPLES: &str = "Examples:
-  memfit devices                                    processor, memory, and the profile that plans use
+  memfit devices                                    processor, memory, who holds it, and the profile that plans use
+  memfit devices --logical 4GiB,2GiB                the parts that `memfit train --logical` would make
   memfit devices --calibrate                        measure, and use it from now on
   memfit devices --calibrate --out quiet.toml       measure into a file, for --profile";
 
@@ -117,9 +120,10 @@ impl Default for Command {
 #[derive(Args, Debug, Default, Clone, PartialEq)]
 #[command(allow_negative_numbers = true)]
 pub struct Overrides {
-    /// A run file; see `memfit init`. What is given here overrides it
+    /// A run file; see `memfit init`. What is given here overrides it. Several run files share the device: their states
+    /// stand side by side, and their steps take turns in one memory
     #[arg(value_name = "RUN.toml")]
-    pub file: Option<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Train on this: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -157,6 +161,12 @@ pub struct Overrides {
     /// Where to compute; see `memfit devices`
     #[arg(long, value_name = "cpu")]
     pub device: Option<String>,
+    /// Split the device into logical ones with these hard limits, for everything that a run takes there
+    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',')]
+    pub logical: Vec<String>,
+    /// commit: take all memory at the start; lazy: page by page, when it is first used
+    #[arg(long, value_name = "commit|lazy")]
+    pub growth: Option<String>,
     /// Layers that are not trained, such as conv1 or 'layer*/0'; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub freeze: Vec<String>,
@@ -186,8 +196,9 @@ pub struct TrainArgs {
     pub out: Option<PathBuf>,
     /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped; or
     /// from the checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json
+    /// Given several times, these runs share the device again
     #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["out", "weights", "plan"])]
-    pub resume: Option<PathBuf>,
+    pub resume: Vec<PathBuf>,
     /// Start from the weights of this file (safetensors), as far as they fit by name
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
@@ -272,6 +283,9 @@ pub struct PlanArgs {
 #[derive(Args, Debug, Default, Clone)]
 #[command(allow_negative_numbers = true)]
 pub struct DevicesArgs {
+    /// Show how these limits would split the device; see `memfit train --logical`
+    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',', conflicts_with = "calibrate")]
+    pub logical: Vec<String>,
     /// Measure this machine, and write a profile that plans use from then on
     #[arg(long)]
     pub calibrate: bool,

@@ -9,7 +9,7 @@ use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
 use memfit::plan::bytes::Bytes;
-use memfit::plan::{Fix, Refusal, Resident};
+use memfit::plan::{Fix, Need, Refusal, Resident, TogetherRefusal};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
 use serde_json::{Value, json};
@@ -26,20 +26,33 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Somebody asked a training to stop, and it did after saving.
+/// Somebody asked trainings to stop, and they did after saving.
 #[derive(Debug)]
 pub struct Interrupted {
+    pub runs: Vec<Stopped>,
+}
+
+/// A training that was stopped.
+#[derive(Debug)]
+pub struct Stopped {
     pub folder: PathBuf,
-    /// The step up to which it was.
+    /// The step up to which it was saved.
     pub saved: Option<u32>,
 }
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let folder = self.folder.display();
-        match self.saved {
-            Some(step) => write!(f, "interrupted and saved at step {step}; `memfit train --resume {folder}` goes on"),
-            None => f.write_str("interrupted before anything was saved"),
+        let saved: Vec<(&PathBuf, u32)> = self.runs.iter().filter_map(|r| Some((&r.folder, r.saved?))).collect();
+        let options: Vec<String> = saved.iter().map(|(folder, _)| format!("--resume {}", folder.display())).collect();
+        let steps: Vec<String> = saved.iter().map(|(_, step)| step.to_string()).collect();
+        match saved.is_empty() {
+            true => f.write_str("interrupted before anything was saved"),
+            false => write!(
+                f,
+                "interrupted and saved at step {}; `memfit train {}` goes on",
+                steps.join(" and "),
+                options.join(" ")
+            ),
         }
     }
 }
@@ -128,6 +141,9 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
         if let Some(PlanError::Refused(refusal)) = error.downcast_ref::<PlanError>() {
             event["certificate"] = certificate(refusal);
         }
+        if let Some(PlanError::TogetherRefused(refusal)) = error.downcast_ref::<PlanError>() {
+            event["certificate"] = certificate_together(refusal);
+        }
         if let Some(no_room) = error.downcast_ref::<NoRoom>() {
             event["certificate"] = no_room.certificate.clone();
         }
@@ -178,6 +194,24 @@ fn certificate(r: &Refusal) -> Value {
     })
 }
 
+/// A refusal of a set as data.
+fn certificate_together(r: &TogetherRefusal) -> Value {
+    let member = |m: &Need| {
+        json!({ "run": m.name, "state_bytes": m.state_bytes, "smallest_transient_bytes": m.transient_bytes,
+                "transient_lower_bound_bytes": m.transient_bound })
+    };
+    json!({
+        "budget_bytes": r.budget,
+        "needed_bytes": r.needed,
+        "exceeded_by_bytes": r.needed - r.budget,
+        "state_bytes": r.state_bytes(),
+        "lower_bound_bytes": r.lower_bound,
+        "proved": r.is_proved(),
+        "runs": r.members.iter().map(member).collect::<Vec<_>>(),
+        "one_after_the_other_bytes": r.one_after_the_other(),
+    })
+}
+
 fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     if error.is::<CalibrateError>() {
         return ("device", 5);
@@ -186,7 +220,7 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
         return ("usage", 2);
     }
     match error.downcast_ref::<PlanError>() {
-        Some(PlanError::Refused(_)) => return ("refused", 3),
+        Some(PlanError::Refused(_) | PlanError::TogetherRefused(_)) => return ("refused", 3),
         Some(PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge) => return ("usage", 2),
         Some(PlanError::Binding { .. } | PlanError::Segment { .. }) => return ("device", 5),
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
@@ -244,6 +278,7 @@ fn of_data(error: &DataError) -> (&'static str, u8) {
 
 fn of_device(error: &ExecError) -> (&'static str, u8) {
     match error {
+        ExecError::DeviceFull(_) => ("refused", 3),
         ExecError::OutOfMemory { .. }
         | ExecError::Threads { .. }
         | ExecError::Unsupported { .. }

@@ -1,9 +1,11 @@
 //! The command line: arguments → validated run → one function per command. The only crate that prints.
 
+mod announce;
 mod args;
 mod bar;
 mod commands;
 mod data;
+mod device;
 mod digits;
 mod failure;
 mod file;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     };
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
-        Command::Train(args) => run::TrainRun::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
+        Command::Train(args) => run::TrainRuns::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
         Command::Eval(args) => commands::eval::eval(&args, json),
         Command::Predict(args) => commands::predict::predict(&args, json),
         Command::Init(args) => commands::init::init(&args, json),

@@ -49,11 +49,22 @@ pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) 
     let subject = run.subject(executor.target());
     let mut progress = Progress::new("looking for what would fit");
     let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |what| progress.show(what))?;
+    told(run, executor, survey, plan, start)
+}
+
+/// A plan of a survey that was made since `start`, with what is told with it.
+pub fn told(
+    run: &Run,
+    executor: &CpuExecutor,
+    survey: &Survey,
+    plan: Plan,
+    start: Instant,
+) -> Result<Planned, PlanError> {
     Ok(Planned {
         plan,
         planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
         free_tools_bytes: Some(survey.free_tools_bytes()),
-        mixer: subject.mixer()?,
+        mixer: run.subject(executor.target()).mixer()?,
         frozen: frozen(run, executor, survey)?,
         file: None,
     })

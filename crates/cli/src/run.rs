@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use memfit::data::BytePool;
+use memfit::exec::{Device, Held};
 use memfit::ir::op::StateClass;
 use memfit::nn::Mode;
 use memfit::nn::optim::Optimizer;
@@ -19,6 +20,7 @@ use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
 use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
 use crate::data::{self, Opened};
+use crate::device::Devices;
 use crate::failure::usage;
 use crate::profile;
 use crate::run_dir;
@@ -41,13 +43,26 @@ pub struct Run {
     pub json: bool,
 }
 
+/// Trainings of one process, which share its devices.
+pub struct TrainRuns {
+    pub runs: Vec<TrainRun>,
+    /// For all of them together, where there are several.
+    pub budget: Option<u64>,
+}
+
 /// What a training needs besides.
 pub struct TrainRun {
     pub run: Run,
     pub spec: Spec,
     pub said: Said,
+    /// What it is called among others: after its file or folder, or its model.
+    pub label: String,
+    /// Where it computes.
+    pub device: Device,
     /// What the pipeline holds is drawn from here.
     pub pool: BytePool,
+    /// And all that it may hold is taken of the device.
+    _host: Held,
     pub opened: Opened,
     /// A plan that was made before.
     pub plan: Option<PathBuf>,
@@ -82,9 +97,66 @@ impl Resume {
     }
 }
 
-impl TrainRun {
-    pub fn new(args: TrainArgs, json: bool) -> Result<TrainRun> {
-        let resume = args.resume.as_deref().map(Resume::new).transpose()?;
+impl TrainRuns {
+    pub fn new(args: TrainArgs, json: bool) -> Result<TrainRuns> {
+        let (each, budget) = one_by_one(args)?;
+        let said = each.iter().map(SaidRun::new).collect::<Result<Vec<_>>>()?;
+        let devices = Devices::new(limits(&said)?)?;
+        let run = |(i, (args, said)): (usize, (&TrainArgs, SaidRun))| {
+            let device = devices.of_run(said.spec.memory.device.as_deref(), i)?;
+            TrainRun::new(args, said, device, json)
+        };
+        Ok(TrainRuns { runs: each.iter().zip(said).enumerate().map(run).collect::<Result<_>>()?, budget })
+    }
+}
+
+/// The arguments of each run, and the budget of all where there are several.
+fn one_by_one(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
+    let Overrides { files, .. } = &args.overrides;
+    let count = files.len().max(args.resume.len());
+    if count < 2 {
+        return Ok((vec![args], None));
+    }
+    // What is said of all, and not of one.
+    let Overrides { budget, host_budget, logical, growth, threads, profile, .. } = args.overrides.clone();
+    let of_all = Overrides { host_budget, logical, growth, threads, profile, ..Overrides::default() };
+    let allowed = Overrides { files: files.clone(), budget: budget.clone(), ..of_all.clone() };
+    if args.overrides != allowed || args.out.is_some() || args.weights.is_some() || args.plan.is_some() {
+        return Err(usage(
+            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --profile, --epochs and \
+             --steps; what is said of one belongs into its run file",
+        ));
+    }
+    let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--budget must be a size: {problem}")));
+    let budget = budget.as_ref().map(size).transpose()?;
+    let run = |i: usize| TrainArgs {
+        overrides: Overrides { files: files.get(i).cloned().into_iter().collect(), ..of_all.clone() },
+        resume: args.resume.get(i).cloned().into_iter().collect(),
+        ..args.clone()
+    };
+    Ok(((0..count).map(run).collect(), budget))
+}
+
+/// The limits of the logical devices: those of the first run that says any, and no other may say others.
+fn limits(said: &[SaidRun]) -> Result<&[u64]> {
+    let mut lists = said.iter().map(|s| &s.spec.memory.logical[..]).filter(|l| !l.is_empty());
+    let first = lists.next().unwrap_or(&[]);
+    match lists.find(|l| *l != first) {
+        Some(_) => Err(usage("the runs split the device in different ways; say memory.logical once, or the same in each")),
+        None => Ok(first),
+    }
+}
+
+/// What is said about one run.
+struct SaidRun {
+    resume: Option<Resume>,
+    said: Said,
+    spec: Spec,
+}
+
+impl SaidRun {
+    fn new(args: &TrainArgs) -> Result<SaidRun> {
+        let resume = args.resume.first().map(|path| Resume::new(path)).transpose()?;
         let mut said = match &resume {
             Some(Resume { folder, .. }) => {
                 let may_not = Overrides { lr: None, host_budget: None, threads: None, ..args.overrides.clone() };
@@ -117,16 +189,36 @@ impl TrainRun {
             said.say("--skip-bad", "data", "skip_bad", true);
         }
         let spec = said.spec().map_err(usage)?;
-        let pool = data::pool(&spec);
+        Ok(SaidRun { resume, said, spec })
+    }
+}
+
+impl TrainRun {
+    fn new(args: &TrainArgs, said: SaidRun, device: Device, json: bool) -> Result<TrainRun> {
+        let SaidRun { resume, mut said, spec } = said;
+        if !spec.memory.logical.is_empty() {
+            // So that the run finds it again when it goes on alone.
+            said.set("memory", "device", device.name());
+        }
+        let pool = data::pool(&spec, &device);
+        let source = args.overrides.files.first().map(|f| f.file_stem());
+        let source = source.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
+        let label = source.map_or(spec.model.name.as_deref().unwrap_or(DIGITS).into(), |s| s.to_string_lossy().into_owned());
+        let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
         let opened = data::open(&spec, &pool)?;
         // A run's folder says what the data said when it began.
         let facts = if resume.is_some() { &Facts::default() } else { &opened.facts };
         let run = Run::new(&spec, facts, json)?;
-        let untold = args.overrides.file.is_none() && spec.memory.budget.is_none() && args.plan.is_none();
-        let budget_untold = untold && resume.is_none() && spec.data.train.is_none();
-        Ok(TrainRun { run, spec, said, pool, opened, plan: args.plan, resume, budget_untold })
+        let untold = args.overrides.files.is_empty() && spec.memory.budget.is_none() && args.plan.is_none();
+        let budget_untold =
+            untold && resume.is_none() && spec.data.train.is_none() && spec.memory.logical.is_empty();
+        let plan = args.plan.clone();
+        Ok(TrainRun { run, spec, said, label, device, pool, _host: host, opened, plan, resume, budget_untold })
     }
 }
+
+/// The model where nothing was said.
+const DIGITS: &str = "digits";
 
 /// What the data says about the model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -138,7 +230,7 @@ pub struct Facts {
 
 impl Run {
     pub fn new(spec: &Spec, facts: &Facts, json: bool) -> Result<Run> {
-        let name = spec.model.name.clone().unwrap_or_else(|| "digits".into());
+        let name = spec.model.name.clone().unwrap_or_else(|| DIGITS.into());
         let model = model(&name, &spec.model, facts)?;
         let t = &spec.train;
         let optimizer_name = t.optimizer.clone().unwrap_or_else(|| "adam".into());
@@ -270,9 +362,10 @@ fn frozen(model: &Model, spec: &ModelSpec) -> Result<HashSet<String>> {
 
 /// What a run file says, with what was typed besides it.
 pub fn said(o: &Overrides) -> Result<Said> {
-    let said = match &o.file {
-        Some(path) => read_file(path)?,
-        None => Said::default(),
+    let said = match &o.files[..] {
+        [] => Said::default(),
+        [path] => read_file(path)?,
+        _ => return Err(usage("one run file at a time; only `memfit train` takes several")),
     };
     said_besides(said, o)
 }
@@ -327,8 +420,14 @@ fn said_besides(mut said: Said, o: &Overrides) -> Result<Said> {
     if let Some(profile) = &o.profile {
         said.say("--profile", "memory", "profile", path(profile));
     }
-    if let Some(device) = o.device.as_deref().filter(|d| *d != "cpu") {
-        return Err(usage(format!("--device \"{device}\" cannot train yet; there is cpu")));
+    if let Some(device) = &o.device {
+        said.say("--device", "memory", "device", device.as_str());
+    }
+    if !o.logical.is_empty() {
+        said.say("--logical", "memory", "logical", o.logical.clone());
+    }
+    if let Some(growth) = &o.growth {
+        said.say("--growth", "memory", "growth", growth.as_str());
     }
     Ok(said)
 }

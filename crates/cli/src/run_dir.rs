@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use memfit::data::image::Channels;
-use memfit::exec::Executor;
+use memfit::exec::{Device, Executor, Options};
 use memfit::exec::weights::{Match, WeightsError};
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
@@ -15,6 +15,7 @@ use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
 use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
 use crate::data::{Kind, Opened};
+use crate::device::{self, Devices};
 use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::run::{Facts, Run, read_file};
@@ -91,6 +92,7 @@ pub struct Trained {
     pub spec: Spec,
     pub run: Run,
     pub session: Session<CpuExecutor>,
+    pub device: Device,
     pub classes: Vec<String>,
     /// After so many steps.
     pub step: u32,
@@ -114,7 +116,8 @@ impl Trained {
         let spec = said.spec().map_err(usage)?;
         let run = Run::new(&spec, &Facts::default(), json)?;
         let saved = read_best(folder)?;
-        let executor = CpuExecutor::new(run.threads)?;
+        let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
+        let executor = CpuExecutor::new(run.threads)?.on(device.clone());
         let batch = match rows {
             Rows::Exactly(rows) => rows,
             Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
@@ -126,7 +129,8 @@ impl Trained {
         };
         let plan = plan(&source, executor.target(), &request)?;
         let needed = plan.states.len();
-        let mut session = Session::new(executor, plan, run.seed)?;
+        let options = Options { name: run.name.clone(), growth: device::growth(&spec.memory), ..Options::default() };
+        let mut session = Session::with_options(executor, plan, run.seed, options)?;
         let (saved, found) = load(&mut session, folder, saved)?;
         if found != needed {
             let name = saved.tensors().display();
@@ -136,7 +140,7 @@ impl Trained {
             )));
         }
         let classes = classes(folder);
-        Ok(Trained { spec, classes, session, step: saved.checkpoint.step, run })
+        Ok(Trained { spec, classes, session, device, step: saved.checkpoint.step, run })
     }
 
     pub fn class(&self, index: usize) -> String {

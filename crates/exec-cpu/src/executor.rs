@@ -1,5 +1,7 @@
 //! The executor itself: what the planner may ask of the CPU, and how plans run on it.
 
+use std::sync::Arc;
+
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
 use memfit_plan::{Place, Profile, Program, Step, Target};
@@ -19,8 +21,10 @@ const ALIGNMENT: u64 = 64;
 /// More threads than any machine has cores would only wait for each other.
 const MAX_THREADS: usize = 1024;
 
+/// Clones share their threads.
+#[derive(Clone)]
 pub struct CpuExecutor {
-    cpu: Cpu,
+    cpu: Arc<Cpu>,
     device: Device,
 }
 
@@ -30,9 +34,9 @@ impl CpuExecutor {
         CpuExecutor::with_isa(threads, Isa::detect())
     }
 
-    /// With the memory of a device, which may be a logical one.
-    pub fn on(device: Device, threads: usize) -> Result<CpuExecutor, ExecError> {
-        Ok(CpuExecutor { device, ..CpuExecutor::new(threads)? })
+    /// The same threads with the memory of another device, such as a logical one.
+    pub fn on(&self, device: Device) -> CpuExecutor {
+        CpuExecutor { cpu: self.cpu.clone(), device }
     }
 
     /// With one of [`Isa::available`].
@@ -41,7 +45,8 @@ impl CpuExecutor {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(failed(std::io::Error::other(format!("between 1 and {MAX_THREADS} are possible"))));
         }
-        Ok(CpuExecutor { cpu: Cpu::new(Pool::new(threads).map_err(failed)?, isa), device: Device::host() })
+        let cpu = Arc::new(Cpu::new(Pool::new(threads).map_err(failed)?, isa));
+        Ok(CpuExecutor { cpu, device: Device::host() })
     }
 
     pub fn threads(&self) -> usize {

@@ -1,7 +1,5 @@
 //! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
 
-use std::sync::Arc;
-
 use memfit_plan::{Place, Program, Step, Target};
 
 use crate::arena::Growth;
@@ -43,46 +41,4 @@ pub trait Executor {
 
     /// Waits until everything that was started has run.
     fn wait(&self) -> Result<(), ExecError>;
-}
-
-/// Several models on one device share its executor.
-impl<E: Executor> Executor for Arc<E> {
-    type Memory = E::Memory;
-    type Kernel = E::Kernel;
-
-    fn target(&self) -> &dyn Target {
-        (**self).target()
-    }
-
-    fn device(&self) -> &Device {
-        (**self).device()
-    }
-
-    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<E::Memory, ExecError> {
-        (**self).allocate(holder, bytes, growth)
-    }
-
-    fn compile(&self, program: &Program, step: &Step) -> Result<E::Kernel, ExecError> {
-        (**self).compile(program, step)
-    }
-
-    fn launch(&self, kernel: &E::Kernel, arena: &mut Arena<E::Memory>) -> Result<(), KernelError> {
-        (**self).launch(kernel, arena)
-    }
-
-    fn write(&self, memory: &mut E::Memory, place: Place, offset: u64, bytes: &[u8]) {
-        (**self).write(memory, place, offset, bytes);
-    }
-
-    fn read(&self, memory: &E::Memory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        (**self).read(memory, place, bytes)
-    }
-
-    fn fill(&self, memory: &mut E::Memory, place: Place, byte: u8) {
-        (**self).fill(memory, place, byte);
-    }
-
-    fn wait(&self) -> Result<(), ExecError> {
-        (**self).wait()
-    }
 }

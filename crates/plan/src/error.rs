@@ -5,12 +5,16 @@ use std::fmt;
 use memfit_ir::TensorType;
 
 use crate::bytes::Bytes;
+use crate::together::TogetherRefusal;
 use crate::types::{Phase, Segment};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("{0}")]
     Refused(Box<Refusal>),
+    /// A set of models that does not fit.
+    #[error("{0}")]
+    TogetherRefused(Box<TogetherRefusal>),
     /// The source could not make its graphs.
     #[error("the model cannot be built: {0}")]
     Source(Box<dyn std::error::Error + Send + Sync>),

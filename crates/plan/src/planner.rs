@@ -347,6 +347,11 @@ impl Survey<'_> {
         micro.state_bytes + micro.transient(&micro.training[0].draft, packing.capacity, alignment)
     }
 
+    /// Of parameters, optimizer and statistics: the same in every plan.
+    pub fn state_bytes(&self) -> u64 {
+        self.batches.first().map_or(0, |m| m.state_bytes)
+    }
+
     /// No plan of this model can take less.
     pub fn lower_bound_bytes(&self) -> u64 {
         self.batches.iter().map(|m| m.bound.bytes).min().unwrap_or(0)

@@ -13,6 +13,7 @@ mod programs;
 pub mod run_dir;
 pub mod schedule;
 mod session;
+mod turns;
 
 pub use checkpoint::{Checkpoint, Evaluation, Progress};
 pub use error::{Result, TrainError};
@@ -23,3 +24,4 @@ pub use programs::{SourceError, programs};
 pub use run_dir::{RunDir, Saved, Which};
 pub use schedule::{Decay, Period, Schedule, Span};
 pub use session::{Session, views};
+pub use turns::{Seat, Share, Turns};

@@ -11,6 +11,7 @@ use memfit_plan::{Phase, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
 
 use crate::error::{Result, TrainError};
+use crate::turns::Seat;
 
 pub struct Session<E: Executor> {
     pub(crate) engine: Engine<E>,
@@ -19,6 +20,8 @@ pub struct Session<E: Executor> {
     pub(crate) seed: u64,
     /// Whether what the last step gave is still where it was.
     fresh: bool,
+    /// Where others have the device too.
+    seat: Option<Seat>,
 }
 
 impl<E: Executor> Session<E> {
@@ -28,13 +31,22 @@ impl<E: Executor> Session<E> {
     }
 
     pub fn with_options(executor: E, plan: Plan, seed: u64, options: Options) -> Result<Self> {
-        let mut engine = Engine::new(executor, plan, options)?;
+        Session::start(Engine::new(executor, plan, options)?, seed)
+    }
+
+    /// With the memory that an engine has, every state at its initial value.
+    pub fn start(mut engine: Engine<E>, seed: u64) -> Result<Self> {
         engine.init(seed)?;
         Ok(Session::at(engine, 0, seed))
     }
 
     pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
-        Session { engine, step, seed, fresh: false }
+        Session { engine, step, seed, fresh: false, seat: None }
+    }
+
+    /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
+    pub fn take_turns(&mut self, seat: Seat) {
+        self.seat = Some(seat);
     }
 
     pub fn plan(&self) -> &Plan {
@@ -57,6 +69,7 @@ impl<E: Executor> Session<E> {
     /// One step on a whole batch; gives its loss. Allocates nothing after the first.
     pub fn step(&mut self, batch: &[(&str, TensorView)], lr: f32) -> Result<f32> {
         let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
+        let _turn = self.seat.as_ref().map(Seat::turn);
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
         let loss = self.engine.loss()?;
         (self.step, self.fresh) = (next, true);
@@ -98,8 +111,10 @@ impl<E: Executor> Session<E> {
         self.fresh = false;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
+            let turn = self.seat.as_ref().map(Seat::turn);
             self.engine.eval(batch, rows.clone())?;
             self.engine.read_output(Phase::Eval, output, room)?;
+            drop(turn);
             let real = rows.len() * row_bytes;
             each(rows, &room[..real])?;
         }

@@ -6,42 +6,56 @@ use anyhow::Result;
 use memfit::CpuExecutor;
 use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
+use memfit::exec::machine;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::{CONSTANTS, Profile};
 use serde_json::{Value, json};
 
+use crate::announce::{Process, processes};
 use crate::args::DevicesArgs;
+use crate::device::Devices;
 use crate::failure::{bad_data, usage};
 use crate::file;
 use crate::profile::{in_use, measured_file};
 use crate::progress::Progress;
-use crate::run::{check_writable, threads};
+use crate::run::{check_writable, parse_size, threads};
 use crate::say::{count, say};
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
-    if args.calibrate { measure(args, as_json) } else { show(as_json) }
+    if args.calibrate { measure(args, as_json) } else { show(args, as_json) }
 }
 
-fn show(as_json: bool) -> Result<()> {
+fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let (profile, file) = in_use(None)?;
+    let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
+    let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
     let cores = threads(None)?;
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
-    let (total, available) = (meminfo("MemTotal"), meminfo("MemAvailable"));
+    let (total, available) = (machine::capacity(), machine::available());
+    let processes = processes();
     if as_json {
         let event = json!({
-            "event": "device", "device": "cpu", "name": cpu, "threads": cores, "instructions": sets,
-            "memory_bytes": total, "available_bytes": available, "profile": describe(&profile, file.as_deref()),
+            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores, "instructions": sets,
+            "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
+            "processes": processes, "profile": describe(&profile, file.as_deref()),
         });
         say!("{event}");
+        for part in devices.all().skip(1) {
+            say!("{}", json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0" }));
+        }
         gpus(as_json);
         return Ok(());
     }
     let threads = count(cores, "thread");
-    say!("cpu      {cpu}: {threads}, instructions: {} (of {})", sets[0], sets.join(", "));
+    say!("cpu:0    {cpu}: {threads}, instructions: {} (of {})", sets[0], sets.join(", "));
     if let (Some(total), Some(available)) = (total, available) {
         say!("memory   {}, of which {} are available", Bytes(total), Bytes(available));
     }
+    for part in devices.all().skip(1) {
+        say!("{}  a logical device of {}", part.name(), Bytes(part.limit()));
+    }
+    who_holds(&processes);
     match file {
         Some(file) => say!("profile  \"{}\", from {}", profile.name, file.display()),
         None => say!("profile  \"{}\", which ships with memfit; --calibrate measures this machine", profile.name),
@@ -99,11 +113,21 @@ fn processor() -> Option<String> {
     Some(line.trim_start_matches([' ', '\t', ':']).to_string())
 }
 
-/// Bytes, where the system says so.
-fn meminfo(key: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+/// By anybody.
+fn used(total: Option<u64>, available: Option<u64>) -> Option<u64> {
+    Some(total?.saturating_sub(available?))
+}
+
+/// What memfit's processes hold, each on its devices.
+fn who_holds(processes: &[Process]) {
+    for process in processes {
+        for held in process.devices.iter().filter(|d| !d.holders.is_empty()) {
+            say!("held     {} of {} by process {}", Bytes(held.used()), held.device, process.pid);
+            for name in &held.holders {
+                say!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
+            }
+        }
+    }
 }
 
 #[cfg(not(feature = "gpu"))]

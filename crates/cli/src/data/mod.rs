@@ -14,6 +14,7 @@ use memfit::data::sources::{
     TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
 use memfit::data::{BytePool, DataError, OnBad, Source};
+use memfit::exec::Device;
 use memfit::nn::zoo::Task;
 use serde::{Deserialize, Serialize};
 
@@ -140,9 +141,10 @@ pub fn facts(spec: &Spec) -> Result<Facts> {
     Ok(open(spec, &pool(spec))?.facts)
 }
 
-/// For everything that the pipeline of a run holds.
-pub fn pool(spec: &Spec) -> BytePool {
-    BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET))
+/// For everything that the pipeline of a run holds. On a small logical device it takes no more than a quarter by itself.
+pub fn pool(spec: &Spec, device: &Device) -> BytePool {
+    let usual = if spec.memory.logical.is_empty() { HOST_BUDGET } else { HOST_BUDGET.min(device.limit() / 4) };
+    BytePool::new(spec.memory.host_budget.unwrap_or(usual))
 }
 
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {

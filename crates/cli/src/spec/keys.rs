@@ -24,7 +24,7 @@ const fn key(
 }
 
 /// In the order in which a person reads them.
-pub const KEYS: [Key; 52] = [
+pub const KEYS: [Key; 57] = [
     key("model", "name", "\"resnet18\"", "see `memfit models`", |s, v| v.text().set(&mut s.model.name)),
     key("model", "input", "[224, 224, 3]", "height, width, channels; the data says it where it can", |s, v| {
         v.counts().set(&mut s.model.input)
@@ -161,11 +161,26 @@ pub const KEYS: [Key; 52] = [
     }),
     key("train", "seed", "1", "of everything random", |s, v| v.whole().set(&mut s.train.seed)),
     key("train", "out", "\"runs/photos\"", "the folder of the run", |s, v| v.path().set(&mut s.train.out)),
+    key("train", "share", "2.0", "of several runs on one device: this many times the time of one with 1", |s, v| {
+        v.positive().set(&mut s.train.share)
+    }),
+    key("train", "priority", "1", "of several runs on one device: while one of a higher one is ready, no other goes", |s, v| {
+        v.whole().set(&mut s.train.priority)
+    }),
     key("memory", "budget", "\"2GiB\"", "for everything on the device; the plan keeps to it", |s, v| {
         v.size().set(&mut s.memory.budget)
     }),
     key("memory", "host_budget", "\"512MiB\"", "for everything that the data pipeline holds", |s, v| {
         v.size().set(&mut s.memory.host_budget)
+    }),
+    key("memory", "device", "\"cpu:0\"", "where to compute, see `memfit devices`; cpu:0/1 is the second logical device", |s, v| {
+        v.text().set(&mut s.memory.device)
+    }),
+    key("memory", "logical", "[\"4GiB\", \"2GiB\"]", "splits the device: hard limits for all that runs take of each part", |s, v| {
+        v.sizes().put(&mut s.memory.logical)
+    }),
+    key("memory", "growth", "\"commit\"", "commit: all memory at the start; lazy: page by page when it is used", |s, v| {
+        v.one_of(&["commit", "lazy"]).set(&mut s.memory.growth)
     }),
     key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads)),
     key(

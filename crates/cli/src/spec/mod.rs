@@ -79,6 +79,8 @@ pub struct TrainSpec {
     pub save_every: Option<usize>,
     pub seed: Option<u64>,
     pub out: Option<PathBuf>,
+    pub share: Option<f32>,
+    pub priority: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,6 +88,10 @@ pub struct MemorySpec {
     /// Sizes in bytes.
     pub budget: Option<u64>,
     pub host_budget: Option<u64>,
+    pub device: Option<String>,
+    /// Limits of logical devices.
+    pub logical: Vec<u64>,
+    pub growth: Option<String>,
     pub threads: Option<usize>,
     pub profile: Option<PathBuf>,
 }

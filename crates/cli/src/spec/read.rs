@@ -240,6 +240,14 @@ impl Given<'_> {
         self.must("a number from 0 to 1", as_number(self.value).filter(|x| (0.0..=1.0).contains(x)))
     }
 
+    /// A list of [`Given::size`].
+    pub fn sizes(self) -> Read<Vec<u64>> {
+        let Some(list) = self.value.as_array().filter(|a| !a.is_empty()) else {
+            return self.must("a list of sizes", None);
+        };
+        Read(list.iter().map(|value| Given { value }.size().0).collect())
+    }
+
     /// Bytes as people write them, or a number of them.
     pub fn size(self) -> Read<u64> {
         if let Some(text) = self.value.as_str() {

@@ -18,7 +18,7 @@ use memfit_exec::beside::{Beside, Faults, sync_folder};
 use memfit_exec::weights::{Match, WeightsError};
 use memfit_exec::{Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
-use memfit_plan::save::{Labels, SaveError, save};
+use memfit_plan::save::{Labels, save};
 
 pub use names::{CLASSES, DATA, RUN_FILE, WEIGHTS, Which};
 pub use read::{Saved, read, read_best};
@@ -170,9 +170,13 @@ impl RunDir {
 impl<E: Executor> Session<E> {
     /// A session as it was saved, on the plan that it was saved with.
     pub fn resume(executor: E, saved: &Saved) -> Result<Self> {
-        let broken = |e: SaveError| TrainError::OtherDevice { problem: e.to_string() };
-        let plan = saved.plan.clone().for_target(executor.target()).map_err(broken)?;
-        let mut engine = Engine::new(executor, plan, Options::default()).map_err(|e| match e {
+        let plan = saved.plan_for(executor.target())?;
+        Session::go_on(Engine::new(executor, plan, Options::default()), saved)
+    }
+
+    /// With the memory that an engine of the same plan was given; see [`Saved::plan_for`].
+    pub fn go_on(engine: Result<Engine<E>, ExecError>, saved: &Saved) -> Result<Self> {
+        let mut engine = engine.map_err(|e| match e {
             ExecError::Unsupported { .. } | ExecError::Plan { .. } => {
                 TrainError::OtherDevice { problem: e.to_string() }
             }

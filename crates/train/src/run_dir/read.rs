@@ -7,7 +7,8 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use memfit_exec::Checksum;
-use memfit_plan::save::{Saved as SavedPlan, load};
+use memfit_plan::save::{SaveError, Saved as SavedPlan, load};
+use memfit_plan::{Plan, Target};
 
 use super::names::{PLAN, Which, is_tensors};
 use crate::checkpoint::{Checkpoint, FileSum};
@@ -29,6 +30,12 @@ impl Saved {
     /// The file of all its states.
     pub fn tensors(&self) -> &Path {
         &self.tensors
+    }
+
+    /// Its plan, if this device runs it.
+    pub fn plan_for(&self, target: &dyn Target) -> Result<Plan> {
+        let other = |e: SaveError| TrainError::OtherDevice { problem: e.to_string() };
+        self.plan.clone().for_target(target).map_err(other)
     }
 }
 

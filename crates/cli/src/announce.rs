@@ -1,0 +1,137 @@
+//! Who holds memory on this machine: every training says so in a small file that is locked as long as it lives, and
+//! `memfit devices` reads them all. A file that nobody locks is of a process that is gone. Where no such file can be written,
+//! nothing is lost but this.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use memfit::exec::{Device, Holder};
+use serde::{Deserialize, Serialize};
+
+/// What a process says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    pub devices: Vec<Held>,
+}
+
+/// A device of a process, which may be a logical one, and what is taken of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub device: String,
+    pub limit_bytes: u64,
+    pub holders: Vec<Name>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Name {
+    pub name: String,
+    pub bytes: u64,
+}
+
+impl Held {
+    fn of(device: &Device) -> Held {
+        let name = |h: Holder| Name { name: h.name, bytes: h.bytes };
+        let holders = device.holders().into_iter().map(name).collect();
+        Held { device: device.name().to_string(), limit_bytes: device.limit(), holders }
+    }
+
+    pub fn used(&self) -> u64 {
+        self.holders.iter().map(|h| h.bytes).sum()
+    }
+}
+
+/// The file of this process; gone when it is dropped.
+pub struct Announced {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        // What stays is of a process that is gone, and the next one who looks removes it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Says what this process holds of these devices.
+pub fn announce<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<Announced> {
+    announce_in(&folder()?, Process { pid: std::process::id(), devices: devices.map(Held::of).collect() })
+}
+
+fn announce_in(folder: &Path, process: Process) -> Option<Announced> {
+    make(folder)?;
+    let path = folder.join(format!("{}.json", process.pid));
+    let mut file = File::create(&path).ok()?;
+    file.try_lock().ok()?;
+    let text = serde_json::to_string(&process).ok()?;
+    file.write_all(text.as_bytes()).ok()?;
+    Some(Announced { path, _lock: file })
+}
+
+/// All processes that hold something, by their number.
+pub fn processes() -> Vec<Process> {
+    folder().map_or(Vec::new(), |f| processes_in(&f))
+}
+
+fn processes_in(folder: &Path) -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<Process> = entries.flatten().filter_map(|e| read(&e.path())).collect();
+    found.sort_by_key(|p| p.pid);
+    found
+}
+
+/// What a live process said.
+fn read(path: &Path) -> Option<Process> {
+    let file = File::open(path).ok()?;
+    match file.try_lock_shared() {
+        // Whoever wrote it still holds it.
+        Err(TryLockError::WouldBlock) => serde_json::from_reader(file).ok(),
+        Err(TryLockError::Error(_)) => None,
+        Ok(()) => {
+            let _ = std::fs::remove_file(path);
+            None
+        }
+    }
+}
+
+/// Of this user; on a machine where others train, they are seen by what the system says is available.
+fn folder() -> Option<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
+    runtime.or_else(cache).map(|p| p.join("memfit").join("processes"))
+}
+
+fn cache() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    cache.or_else(|| std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache")))
+}
+
+fn make(folder: &Path) -> Option<()> {
+    DirBuilder::new().recursive(true).create(folder).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_processes_are_listed_and_dead_ones_swept() {
+        let folder = std::env::temp_dir().join(format!("memfit-announce-{}", std::process::id()));
+        let device = Device::new("cpu:0", 1000);
+        let _held = device.take("weights of a", 300).unwrap();
+        let process = |pid| Process { pid, devices: vec![Held::of(&device)] };
+        let live = announce_in(&folder, process(7)).unwrap();
+        drop(announce_in(&folder, process(8)).unwrap());
+        // As a process leaves it that was killed.
+        std::fs::write(folder.join("9.json"), serde_json::to_string(&process(9)).unwrap()).unwrap();
+        std::fs::write(folder.join("10.json"), "no JSON").unwrap();
+        let found = processes_in(&folder);
+        assert_eq!(found, [process(7)]);
+        assert_eq!(found[0].devices[0].used(), 300);
+        assert!(!folder.join("9.json").exists() && folder.join("7.json").exists());
+        drop(live);
+        assert_eq!(processes_in(&folder), []);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
