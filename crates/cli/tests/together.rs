@@ -1,0 +1,112 @@
+//! Several runs in one process, and devices with limits.
+
+mod common;
+
+use common::{Scratch, check_error, events};
+use serde_json::Value;
+
+fn file(scratch: &Scratch, name: &str, seed: u64, more: &str) -> String {
+    let out = scratch.path(&format!("out-{name}"));
+    let text = format!("[train]\nbatch = 32\nseed = {seed}\nout = \"{out}\"\n{more}\n[data]\nkind = \"digits\"\n");
+    scratch.write(&format!("{name}.toml"), text)
+}
+
+fn weights(scratch: &Scratch, folder: &str) -> Vec<u8> {
+    std::fs::read(scratch.path(&format!("{folder}/weights.safetensors"))).expect("weights")
+}
+
+fn of<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["event"] == kind).collect()
+}
+
+fn bytes(event: &Value, key: &str) -> u64 {
+    event[key].as_u64().unwrap_or_else(|| panic!("{key} of {event}"))
+}
+
+#[test]
+fn two_runs_share_a_device_and_leave_what_each_leaves_alone() {
+    let scratch = Scratch::new("together");
+    let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, "share = 2.0"));
+    let (code, told) = events(&["train", &a, &b, "--steps", "30"]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    let together = of(&told, "together")[0];
+    assert_eq!(together["runs"], serde_json::json!(["a", "b"]));
+    let (arena, sum) = (bytes(together, "arena_bytes"), bytes(together, "sum_of_arenas_bytes"));
+    assert_eq!(arena, bytes(together, "state_bytes") + bytes(together, "transient_bytes"));
+    assert!(arena < sum, "{arena} of {sum}");
+    // Both go at once: neither waits for the end of the other.
+    let order: Vec<&Value> = of(&told, "step").into_iter().map(|e| &e["run"]).collect();
+    let changes = order.windows(2).filter(|w| w[0] != w[1]).count();
+    assert!(order.len() == 60 && changes > 10, "{changes} changes");
+    assert_eq!(of(&told, "done").len(), 2);
+    for (name, file) in [("a", &a), ("b", &b)] {
+        let alone = scratch.path(&format!("alone-{name}"));
+        let (code, _) = events(&["train", file, "--steps", "30", "--out", &alone]);
+        assert_eq!(code, 0);
+        assert!(weights(&scratch, &format!("out-{name}")) == weights(&scratch, &format!("alone-{name}")), "{name}");
+    }
+    // And they go on together.
+    let folders = [scratch.path("out-a"), scratch.path("out-b")];
+    let (code, told) = events(&["train", "--resume", &folders[0], "--resume", &folders[1], "--steps", "40"]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    assert_eq!(of(&told, "together").len(), 1);
+    let (code, _) = events(&["train", "--resume", &scratch.path("alone-a"), "--steps", "40"]);
+    assert_eq!(code, 0);
+    assert!(weights(&scratch, "out-a") == weights(&scratch, "alone-a"));
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused_as_a_set() {
+    let scratch = Scratch::new("refused-together");
+    let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, ""));
+    let (code, told) = events(&["train", &a, &b, "--steps", "1", "--budget", "100KiB"]);
+    let error = told.last().expect("an error");
+    assert_eq!((code, &error["kind"]), (3, &"refused".into()));
+    let certificate = &error["certificate"];
+    assert_eq!(certificate["runs"].as_array().map(Vec::len), Some(2));
+    let needed = bytes(certificate, "needed_bytes").to_string();
+    let (code, told) = events(&["train", &a, &b, "--steps", "1", "--budget", &needed]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    assert_eq!(bytes(of(&told, "together")[0], "arena_bytes").to_string(), needed);
+    check_error(&["train", &a, &b, "--model", "mlp"], 2, &["several runs", "--budget", "run file"]);
+    check_error(&["train", &a, &b, "--budget", "12 parsecs"], 2, &["--budget", "12 parsecs"]);
+    check_error(&["plan", &a, &b], 2, &["one run file"]);
+}
+
+#[test]
+fn a_logical_device_is_a_limit_for_all_that_a_run_takes() {
+    let scratch = Scratch::new("logical");
+    let out = scratch.path("out");
+    let limit = 8u64 << 20;
+    let (code, told) =
+        events(&["train", "--steps", "5", "--logical", "8MiB", "--host-budget", "4MiB", "--out", &out]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    let (plan, done) = (of(&told, "plan")[0], of(&told, "done")[0]);
+    assert!(bytes(plan, "budget_bytes") <= limit - (4 << 20));
+    assert!(bytes(plan, "arena_bytes") + bytes(done, "host_peak_bytes") <= limit);
+    // What was saved keeps to it: going on, and judging.
+    let (code, _) = events(&["train", "--resume", &out, "--steps", "6"]);
+    assert_eq!(code, 0);
+    let (code, _) = events(&["eval", &out]);
+    assert_eq!(code, 0);
+    // Too small for the pipeline, for the model, and for the machine.
+    check_error(&["train", "--logical", "2MiB", "--host-budget", "4MiB"], 3, &["cpu:0/0", "data pipeline", "4.00 MiB"]);
+    check_error(&["train", "--logical", "5MiB", "--host-budget", "4MiB", "--model", "mlp"], 3, &["fit"]);
+    check_error(&["train", "--logical", "1000TiB"], 3, &["cpu:0", "logical device cpu:0/0"]);
+    check_error(&["train", "--logical", "8MiB", "--device", "cpu:0/1"], 2, &["cpu:0/1", "cpu:0/0"]);
+    check_error(&["train", "--logical", "0"], 2, &["no memory"]);
+}
+
+#[test]
+fn runs_on_different_logical_devices_keep_to_their_own() {
+    let scratch = Scratch::new("parts");
+    let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, ""));
+    let args = ["--steps", "5", "--logical", "6MiB,5MiB", "--host-budget", "2MiB", "--growth", "lazy"];
+    let (code, told) = events(&[&["train", &a, &b], &args[..]].concat());
+    assert_eq!(code, 0, "{:?}", told.last());
+    assert!(of(&told, "together").is_empty(), "each has its own memory");
+    let budgets: Vec<u64> = of(&told, "plan").into_iter().map(|e| bytes(e, "budget_bytes")).collect();
+    assert_eq!(budgets, [4 << 20, 3 << 20]);
+    let c = file(&scratch, "c", 3, "");
+    check_error(&[&["train", &a, &b, &c], &args[..]].concat(), 2, &["run 3", "no logical device"]);
+}
