@@ -443,6 +443,13 @@ pub fn read_file(path: &Path) -> Result<Said> {
 }
 
 impl Run {
+    /// A logical device has a limit, and so has what is planned for it: this much room.
+    pub fn keep_to(&mut self, spec: &Spec, room: u64) {
+        if !spec.memory.logical.is_empty() {
+            self.request.budget = Some(self.request.budget.map_or(room, |b| b.min(room)));
+        }
+    }
+
     /// What the planner is asked about.
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
         Subject {
@@ -480,6 +487,9 @@ impl PlanRun {
         let spec = said(&args.overrides)?.spec().map_err(usage)?;
         let facts = data::facts(&spec)?;
         let mut run = Run::new(&spec, &facts, json)?;
+        let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
+        let host = data::pool(&spec, &device).limit();
+        run.keep_to(&spec, device.free().saturating_sub(host));
         let wanted = match (args.max_batch, args.frontier, run.request.budget) {
             (true, _, Some(budget)) => {
                 if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {

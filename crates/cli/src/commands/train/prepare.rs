@@ -44,8 +44,8 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
     {
         run.run.request.budget = Some(planning::budget_to_plan_for(&run.run, executor)?);
     }
-    for run in &mut all.runs {
-        keep_to_device(run);
+    for TrainRun { run, spec, device, .. } in &mut all.runs {
+        run.keep_to(spec, device.free());
     }
     let prepared = match &all.runs[..] {
         [run] => vec![prepare(run, executor)?],
@@ -60,14 +60,6 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
         starts.push(begin(run, executor, prepared, shared.as_ref())?);
     }
     Ok(starts)
-}
-
-/// A logical device has a limit, and so has what is planned for it.
-fn keep_to_device(run: &mut TrainRun) {
-    if !run.spec.memory.logical.is_empty() {
-        let room = run.device.free();
-        run.run.request.budget = Some(run.run.request.budget.map_or(room, |b| b.min(room)));
-    }
 }
 
 fn prepare(run: &TrainRun, executor: &CpuExecutor) -> Result<Prepared> {
