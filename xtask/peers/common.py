@@ -31,6 +31,7 @@ MOMENTUM, WEIGHT_DECAY, LEARNING_RATE = 0.9, 0.01, 0.001
 GPT_LAYERS, GPT_WIDTH, GPT_HEADS = 6, 384, 6
 UNET_CHANNELS, UNET_BOTTOM = (32, 64, 128, 256), 512
 
+# The step after these is the first that is timed. Its loss is told, since every process gets so far, however fast it is.
 WARM_UP = 2
 # Short steps are repeated for so many seconds; of steps that take longer than SLOW a few are enough.
 LEAST_SECONDS, SLOW, FEW = 2.0, 5.0, 3
@@ -50,15 +51,15 @@ def batch():
 
 def measure(step, parameters, versions):
     """Times whole training steps. `step()` ends when all of it is done, and gives the loss as a number."""
-    seconds = [timed(step)[0] for _ in range(WARM_UP)][-1]
+    (_, first_loss), (seconds, _) = (timed(step) for _ in range(WARM_UP))
     wanted = min(STEPS, FEW) if seconds > SLOW else STEPS
-    times = []
-    while len(times) < wanted or sum(times) < LEAST_SECONDS:
-        seconds, loss = timed(step)
-        times.append(seconds)
-    report("seconds", statistics.median(times))
-    report("steps", len(times))
-    report("loss", loss)
+    steps = []
+    while len(steps) < wanted or sum(seconds for seconds, _ in steps) < LEAST_SECONDS:
+        steps.append(timed(step))
+    report("seconds", statistics.median(seconds for seconds, _ in steps))
+    report("steps", len(steps))
+    report("first_loss", first_loss)
+    report("loss", steps[0][1])
     report("parameters", parameters)
     report("versions", versions)
     report_resident()

@@ -7,8 +7,23 @@ from torch import nn
 from torch.nn import functional as F
 
 
+# Models start as memfit's do, so that losses can be compared: torchvision's by themselves, those written here by this.
+def start(module, weight):
+    """Draws the weight of a layer; its bias is 0."""
+    weight(module.weight)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def he_normal(weight):
+    nn.init.kaiming_normal_(weight, nonlinearity="relu")
+
+
 def mlp():
-    return nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+    model = nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+    for layer in model[::2]:
+        start(layer, he_normal)
+    return model
 
 
 def resnet18_cifar():
@@ -35,6 +50,13 @@ class Unet(nn.Module):
         self.grow = nn.ModuleList(nn.ConvTranspose2d(below, c, 2, stride=2) for below, c in above)
         self.up = nn.ModuleList(double_conv(2 * c, c) for _, c in above)
         self.out = nn.Conv2d(levels[0], 1, 1)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                start(layer, he_normal)
+            elif isinstance(layer, nn.ConvTranspose2d):
+                # Its weight has the channels in before those out, so that this is the fan in.
+                start(layer, lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu"))
+        start(self.out, nn.init.xavier_uniform_)
 
     def forward(self, x):
         skips = []
@@ -47,12 +69,23 @@ class Unet(nn.Module):
         return self.out(x)
 
 
+GPT_STD = 0.02
+
+
+def normal(std):
+    return lambda weight: nn.init.normal_(weight, std=std)
+
+
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
+        for layer in (self.qkv, self.mlp[0]):
+            start(layer, normal(GPT_STD))
+        for layer in (self.project, self.mlp[2]):
+            start(layer, normal(GPT_STD / (2 * common.GPT_LAYERS) ** 0.5))
 
     def forward(self, x):
         heads = self.qkv(self.norm1(x)).unflatten(2, (3, common.GPT_HEADS, -1))
@@ -67,9 +100,11 @@ class Gpt(nn.Module):
         super().__init__()
         width, vocabulary = common.GPT_WIDTH, common.CLASSES["gpt"]
         self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Parameter(0.02 * torch.randn(*common.SAMPLE["gpt"], width))
+        self.positions = nn.Parameter(GPT_STD * torch.randn(*common.SAMPLE["gpt"], width))
         self.blocks = nn.Sequential(*(Block(width) for _ in range(common.GPT_LAYERS)))
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False))
+        normal(GPT_STD)(self.tokens.weight)
+        start(self.head[1], normal(GPT_STD))
 
     def forward(self, ids):
         return self.head(self.blocks(self.tokens(ids) + self.positions))

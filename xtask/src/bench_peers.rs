@@ -3,22 +3,18 @@
 //! `peers/`; this runs them and writes down what they say.
 
 mod options;
-mod process;
 mod table;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
-use crate::command::run as run_command;
-use crate::extern_checks::{cargo, work_folder};
-use crate::{page, python};
+use crate::page;
+use crate::peers::{Memfit, Python};
+use crate::process::{Results, Runner};
 use options::Options;
-use process::{Results, Runner};
-use table::{Machine, Measured, Products, Rates, Row, Sample};
+use table::{Machine, Measured, Rates, Row, Sample};
 
 /// A way to run a framework.
 pub struct Peer {
@@ -69,21 +65,19 @@ pub fn run(words: &[&str]) -> Result<()> {
     println!("about {} minutes on two cores", estimate(&options).div_ceil(60));
     let start = Instant::now();
     let mut measured: Vec<Measured> = options.only.iter().map(|w| session.blank(w)).collect();
-    let mut products = Products::default();
     for round in 0..options.alternations {
         session.round = round;
-        session.products(&mut products)?;
         for (workload, measured) in options.only.iter().zip(&mut measured) {
             session.measure(workload, measured)?;
         }
         // After each, so that a run which is stopped has not been in vain.
         let machine = Machine::new(&options, round + 1);
-        let text = table::page(&page::read("bench-peers")?, &machine, &measured, &products);
+        let text = table::page(&page::read("bench-peers")?, &machine, &measured);
         page::write("bench-peers", &text)?;
         println!("{} of {} after {:.0} minutes", round + 1, options.alternations, start.elapsed().as_secs_f64() / 60.0);
     }
     let machine = Machine::new(&options, options.alternations);
-    print!("\n{}", table::page("", &machine, &measured, &products));
+    print!("\n{}", table::page("", &machine, &measured));
     Ok(())
 }
 
@@ -95,8 +89,8 @@ fn estimate(options: &Options) -> u64 {
 
 struct Session<'a> {
     options: &'a Options,
-    interpreters: HashMap<&'static str, PathBuf>,
-    memfit: PathBuf,
+    interpreters: HashMap<&'static str, Python>,
+    memfit: Memfit,
     runner: Runner,
     /// Of the alternations, counted from 0.
     round: usize,
@@ -107,15 +101,10 @@ impl<'a> Session<'a> {
     fn new(options: &'a Options) -> Result<Session<'a>> {
         let mut interpreters = HashMap::new();
         for &framework in &options.frameworks {
-            let requirements = scripts().join(format!("requirements-{framework}.txt"));
-            interpreters.insert(framework, python::environment(&format!("peers-{framework}"), &requirements)?);
+            interpreters.insert(framework, Python::install(framework)?);
         }
-        run_command(cargo("build").args(["--quiet", "--release", "--package", "memfit-bench", "--bin", "steps"]))?;
-        let folder = work_folder("peers")?;
-        // Beside it: both are what cargo made.
-        let target = folder.parent().context("the work folder has no parent")?;
-        let memfit = target.join("release/steps");
-        Ok(Session { options, interpreters, memfit, runner: Runner { folder, timeout: options.timeout }, round: 0 })
+        let memfit = Memfit::build("steps")?;
+        Ok(Session { options, interpreters, memfit, runner: Runner::new(options.timeout)?, round: 0 })
     }
 
     fn blank(&self, workload: &Workload) -> Measured {
@@ -164,7 +153,7 @@ impl<'a> Session<'a> {
     /// None without PyTorch, which measures them.
     fn rates(&self) -> Option<Rates> {
         self.interpreters.get("torch")?;
-        let rates = self.torch_limits("rates").and_then(|r| Rates::new(&r));
+        let rates = self.script("torch", "torch_limits.py", "-", "rates").and_then(|r| Rates::new(&r));
         rates.inspect_err(|problem| println!("the machine's rates: {problem}")).ok()
     }
 
@@ -181,34 +170,16 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Of memfit and of PyTorch, which has them from MKL.
-    fn products(&self, products: &mut Products) -> Result<()> {
-        if !self.interpreters.contains_key("torch") {
-            return Ok(());
-        }
-        let ours = self.memfit("products")?;
-        match self.torch_limits("products").and_then(|theirs| products.add(&ours, &theirs)) {
-            Ok(()) => println!("products of matrices are measured"),
-            Err(problem) => println!("products of matrices: {problem}"),
-        }
-        Ok(())
-    }
-
     fn memfit(&self, what: &str) -> Result<Results> {
-        let mut command = Command::new(&self.memfit);
+        let mut command = self.memfit.command();
         command.arg(what).args(self.numbers());
         self.runner.run(&mut command).map_err(|e| anyhow!("steps {what}: {e}"))
     }
 
-    fn torch_limits(&self, variant: &str) -> Result<Results, String> {
-        self.script("torch", "torch_limits.py", "-", variant)
-    }
-
     fn script(&self, framework: &str, script: &str, workload: &str, variant: &str) -> Result<Results, String> {
         let interpreter = self.interpreters.get(framework).ok_or_else(|| format!("{framework} is not installed"))?;
-        let mut command = Command::new(interpreter);
-        // Compiled files would land in the repository.
-        command.arg("-B").arg(scripts().join(script)).args([workload, variant]).args(self.numbers());
+        let mut command = interpreter.script(script);
+        command.args([workload, variant]).args(self.numbers());
         // Kernels that one process compiled are found again by the next.
         command.env("TORCHINDUCTOR_CACHE_DIR", self.runner.folder.join("inductor"));
         self.runner.run(&mut command)
@@ -221,12 +192,8 @@ impl<'a> Session<'a> {
     fn tell(&self, workload: &str, label: &str, sample: &Result<&Sample, &String>) {
         let place = format!("{}/{} {workload}, {label}", self.round + 1, self.options.alternations);
         match sample {
-            Ok(s) => println!("{place}: {:.3} s a step, loss {:.4}", s.seconds, s.loss),
+            Ok(s) => println!("{place}: {:.3} s a step, loss {:.4}, of step 3 {:.4}", s.seconds, s.first_loss, s.loss),
             Err(problem) => println!("{place}: {problem}"),
         }
     }
-}
-
-fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }

@@ -2,11 +2,15 @@
 //! chore does stands in its module.
 
 mod apt;
+mod bench_kernels;
 mod bench_peers;
 mod bench_plan;
 mod command;
 mod extern_checks;
+mod machine;
 mod page;
+mod peers;
+mod process;
 mod python;
 mod vulkan;
 
@@ -16,8 +20,14 @@ use anyhow::{Result, bail};
 
 const HELP: &str = "\
 Usage: cargo xtask ci-extern [--seed N]...
+       cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
        cargo xtask bench-peers [OPTION VALUE]...
+
+  bench-kernels  times kernels against a matrix product and a long sum, matrix products in turns with PyTorch's, and
+                forks of the thread pool, and writes its part of BENCHMARKS.md; five minutes on a quiet machine
+  --rounds N           how often each kernel takes its turn; 5 if not given
+  --alternations N     how often memfit and PyTorch take their turns; 3 if not given
 
   bench-plan    times training steps under smaller and smaller budgets, in turns with the fastest plan, and writes
                 its part of BENCHMARKS.md; a quarter of an hour on a quiet machine
@@ -57,11 +67,23 @@ fn run(arguments: &[String]) -> Result<()> {
             print!("{HELP}");
             Ok(())
         }
+        ["bench-kernels", ref options @ ..] => bench_kernels::run(options),
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
         ["ci-extern", ref options @ ..] => extern_checks::run(&seeds(options)?),
         [] => bail!("give a task; see --help"),
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),
+    }
+}
+
+/// None of nothing.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernels that are measured: one op each, on the shapes of a model.
 
-use memfit::ir::op::{Binary, MatMul};
-use memfit::ir::{Builder, Graph, Op, TensorType, graph_cost};
+use memfit::ir::op::{Binary, CLOCK, Init, LEARNING_RATE, MatMul, StateClass, Update};
+use memfit::ir::{Builder, Graph, Op, TensorType, ValueId, graph_cost};
 use memfit::nn::optim::Optimizer;
 use memfit::{Model, Training, programs};
 
@@ -32,6 +32,10 @@ impl Case {
     /// The op alone.
     pub fn graph(&self) -> Result<Graph, Failure> {
         let mut b = Builder::new();
+        if let Op::Update(update) = self.op {
+            self.update(&mut b, update)?;
+            return Ok(b.finish());
+        }
         let mut inputs = Vec::new();
         for (i, ty) in self.inputs.iter().enumerate() {
             inputs.push(b.input(&format!("x{i}"), ty.clone())?);
@@ -40,6 +44,27 @@ impl Case {
             b.output(format!("y{i}"), y);
         }
         Ok(b.finish())
+    }
+
+    /// An update takes the places of its parameter and slots, so that these are states.
+    fn update(&self, b: &mut Builder, update: Update) -> Result<(), Failure> {
+        let (mut inputs, mut old): (Vec<ValueId>, Vec<ValueId>) = Default::default();
+        for (i, ty) in self.inputs.iter().enumerate() {
+            let clock = 2 + update.slots().len() + 1;
+            inputs.push(match i {
+                1 => b.input("gradient", ty.clone())?,
+                _ if i == clock - 1 => b.input(LEARNING_RATE, ty.clone())?,
+                _ if i == clock => b.input(CLOCK, ty.clone())?,
+                _ => {
+                    let class = if i == 0 { StateClass::Param } else { StateClass::Slot };
+                    old.push(b.state(&format!("s{i}"), class, ty.clone(), Init::Constant(0.0))?);
+                    old[old.len() - 1]
+                }
+            });
+        }
+        let new = b.op_outputs(self.op.clone(), &inputs)?;
+        old.into_iter().zip(new).for_each(|(old, new)| b.donate(old, new));
+        Ok(())
     }
 
     pub fn work(&self) -> Result<Work, Failure> {
@@ -63,9 +88,18 @@ pub fn sgemm(side: usize) -> Case {
 
 /// Every different kernel of a training step of which `wanted` is true, before anything is grouped.
 pub fn kernels(model: &Model, batch: usize, wanted: impl Fn(&Op) -> bool) -> Result<Vec<Case>, Failure> {
-    let training = Training::new(Optimizer::momentum().update);
+    kernels_of(model, batch, &Training::new(Optimizer::momentum().update), wanted)
+}
+
+/// The same of a step that is trained in a given way.
+pub fn kernels_of(
+    model: &Model,
+    batch: usize,
+    training: &Training,
+    wanted: impl Fn(&Op) -> bool,
+) -> Result<Vec<Case>, Failure> {
     let mut cases: Vec<Case> = Vec::new();
-    for (_, graph) in programs(model, &training, batch, batch)?.into_iter().take(1) {
+    for (_, graph) in programs(model, training, batch, batch)?.into_iter().take(1) {
         for node in graph.node_ids().map(|id| graph.node(id)).filter(|n| wanted(&n.op)) {
             let inputs = node.inputs.iter().map(|&v| graph.ty(v).clone()).collect();
             let case = Case::new(node.op.clone(), inputs);
@@ -88,7 +122,7 @@ pub fn stream() -> Case {
     Case::new(Op::Binary(Binary::Add), vec![TensorType::f32([16 << 20]); 2])
 }
 
-/// Whether memory is what bounds an op. Updates are not: a program has none without its states.
+/// Whether memory is what bounds an op. Updates are left out: they depend on the optimizer.
 pub fn is_stream(op: &Op) -> bool {
     let contracts = matches!(
         op,

@@ -2,10 +2,14 @@
 //! Nothing here is part of memfit, and no test depends on a time.
 
 mod case;
+mod forks;
+mod streams;
 mod timed;
 mod workload;
 
 pub use case::{Case, Work, contractions, is_stream, kernels, sgemm, stream};
+pub use forks::{ForkCost, Gap, StepForks, fork_cost, step_forks};
+pub use streams::{Stream, streams};
 pub use timed::Timed;
 pub use workload::{Runner, WORKLOADS, Workload};
 

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use memfit::exec::Executor;
 use memfit::ir::op::{CLOCK, LEARNING_RATE};
 use memfit::ir::{DType, TensorType, philox};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Stem;
-use memfit::plan::{Program, Step};
+use memfit::plan::{MicroBatch, Program, Step};
 use memfit::*;
 
 use crate::Failure;
@@ -58,6 +59,14 @@ pub struct Runner {
 }
 
 impl Runner {
+    /// On the fastest plan.
+    pub fn fastest(workload: &Workload, executor: CpuExecutor) -> Result<Runner, Failure> {
+        let (model, training) = (workload.model()?, workload.training()?);
+        let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
+        let plan = plan_model(&model, &training, executor.target(), &request)?;
+        Runner::new(executor, plan, model.classes())
+    }
+
     /// Ids and labels are drawn from 0 up to `classes`.
     pub fn new(executor: CpuExecutor, plan: Plan, classes: usize) -> Result<Runner, Failure> {
         let graph = &plan.programs[0].graph;

@@ -33,12 +33,33 @@ const SHAPES: [([usize; 4], usize, usize); 13] = [
     ([2, 60, 60, 3], 48, 3),
 ];
 
+/// Convolutions with one filter a channel: images, width of the filter, stride. Chunks of rows that end in the middle of a line,
+/// channels in one tile and in several, whole vectors or not, and pixels fewer than a block.
+const DEPTHWISE: [([usize; 4], usize, usize); 9] = [
+    ([2, 33, 31, 5], 3, 1),
+    ([3, 40, 41, 16], 3, 2),
+    ([16, 28, 28, 40], 5, 1),
+    ([8, 14, 15, 90], 5, 2),
+    ([20, 7, 7, 200], 5, 1),
+    ([5, 29, 31, 24], 3, 1),
+    ([1, 6, 2, 300], 3, 1),
+    ([2, 60, 59, 33], 3, 2),
+    ([2, 30, 31, 18], 7, 3),
+];
+
+fn depthwise(channels: usize, window: usize, stride: usize) -> Conv {
+    Conv { stride: [stride, stride], pad: Pad2::all(window / 2), dilation: [1, 1], groups: channels }
+}
+
+fn dense(window: usize) -> Conv {
+    Conv { stride: [1, 1], pad: Pad2::all(window / 2), dilation: [1, 1], groups: 1 }
+}
+
 /// Statistics of what a convolution makes, and of a chain behind it.
-fn forward(image: [usize; 4], to: usize, window: usize, chain: bool) -> Built<Graph> {
+fn forward(image: [usize; 4], to: usize, window: usize, conv: Conv, chain: bool) -> Built<Graph> {
     let mut b = Builder::new();
-    let conv = Conv { stride: [1, 1], pad: Pad2::all(window / 2), dilation: [1, 1], groups: 1 };
-    let (x, w) =
-        (b.input("x", TensorType::f32(image))?, b.input("w", TensorType::f32([window, window, image[3], to]))?);
+    let filter = [window, window, image[3] / conv.groups, to];
+    let (x, w) = (b.input("x", TensorType::f32(image))?, b.input("w", TensorType::f32(filter))?);
     let mut y = b.conv(x, w, conv)?;
     if chain {
         y = b.unary(Unary::Tanh, y)?;
@@ -51,16 +72,16 @@ fn forward(image: [usize; 4], to: usize, window: usize, chain: bool) -> Built<Gr
 }
 
 /// The sums of two batch norms' gradients over the gradient that a convolution makes.
-fn backward(image: [usize; 4], to: usize, window: usize) -> Built<Graph> {
+fn backward(result: [usize; 4], from: usize, window: usize, conv: Conv) -> Built<Graph> {
     let mut b = Builder::new();
-    let conv = Conv { stride: [1, 1], pad: Pad2::all(window / 2), dilation: [1, 1], groups: 1 };
     // The image is what is made here.
-    let result = [image[0], image[1], image[2], to];
-    let dy = b.input("dy", TensorType::f32(image))?;
-    let w = b.input("w", TensorType::f32([window, window, to, image[3]]))?;
+    let to = result[3];
+    let out = |n: usize, i: usize| (n + 2 * (window / 2) - window) / conv.stride[i] + 1;
+    let dy = b.input("dy", TensorType::f32([result[0], out(result[1], 0), out(result[2], 1), from]))?;
+    let w = b.input("w", TensorType::f32([window, window, to / conv.groups, from]))?;
     let names = ["first", "second"];
     let xs = [b.input(names[0], TensorType::f32(result))?, b.input(names[1], TensorType::f32(result))?];
-    let mut dx = b.conv_transpose(dy, w, ConvTranspose { conv, size: [image[1], image[2]] })?;
+    let mut dx = b.conv_transpose(dy, w, ConvTranspose { conv, size: [result[1], result[2]] })?;
     for x in xs {
         dx = b.op(Op::UnaryGrad(Unary::Relu), &[x, dx])?;
     }
@@ -107,7 +128,7 @@ fn check(what: &str, graph: &Graph) {
 fn statistics_of_what_a_convolution_makes() {
     for (image, to, window) in SHAPES {
         for chain in [false, true] {
-            let graph = forward(image, to, window, chain).unwrap();
+            let graph = forward(image, to, window, dense(window), chain).unwrap();
             check(&format!("{image:?} to {to} by {window}, chain {chain}"), &graph);
         }
     }
@@ -115,7 +136,21 @@ fn statistics_of_what_a_convolution_makes() {
 
 #[test]
 fn gradients_of_batch_norms_behind_a_convolution() {
-    for (image, to, window) in SHAPES {
-        check(&format!("{image:?} to {to} by {window}"), &backward(image, to, window).unwrap());
+    for ([n, h, w, from], to, window) in SHAPES {
+        let graph = backward([n, h, w, to], from, window, dense(window)).unwrap();
+        check(&format!("{:?} to {to} by {window}", [n, h, w, from]), &graph);
+    }
+}
+
+#[test]
+fn sums_behind_one_filter_a_channel() {
+    for (image, window, stride) in DEPTHWISE {
+        let (channels, what) = (image[3], format!("{image:?} by {window}, stride {stride}"));
+        let conv = depthwise(channels, window, stride);
+        for chain in [false, true] {
+            let graph = forward(image, channels, window, conv, chain).unwrap();
+            check(&format!("{what}, chain {chain}"), &graph);
+        }
+        check(&format!("{what}, backward"), &backward(image, channels, window, conv).unwrap());
     }
 }

@@ -1,11 +1,9 @@
 //! What was measured, as Markdown: a section for each workload, so that a run of a few replaces only theirs. Measures
 //! nothing itself.
 
-use std::fmt::Write;
-use std::fs;
-
-use super::process::Results;
 use super::{HOPELESS, Options, WORKLOADS};
+use crate::process::Results;
+use crate::{machine, median};
 
 const HEAD: &str = "\
 ## Against other frameworks
@@ -17,6 +15,11 @@ process of its own, in turns. A time is the median of the steps of a process aft
 takes more than 5 s), and then the median over the alternations; a ratio is the median of the ratios within each alternation.
 Resident memory is the most that a process had at once, its libraries and its compiling included. PyTorch uses its fused
 optimizers.
+
+All do the same work: the same layers, batch, loss, dropout, running statistics and optimizer settings, on data and labels of
+the same distributions. memfit and PyTorch also start from weights of the same distributions, drawn apart, so that their
+losses of the third step are alike but not equal (most apart for mlp, which overshoots at first: 6.4 to 8.8 for five seeds of
+PyTorch); TensorFlow and JAX start as their layers do by themselves.
 
 The limit is flops ÷ the rate of PyTorch's matrix product (MKL) of 2048×2048 + compulsory bytes ÷ the bandwidth of a copy
 or triad of 256 MiB, whichever is better, measured in the same alternation. Flops are all of the step without anything made
@@ -31,6 +34,8 @@ fewer multiplications, a step may take less than this limit.
 /// One process.
 pub struct Sample {
     pub seconds: f64,
+    pub first_loss: f64,
+    /// Of the third step, the first that is timed.
     pub loss: f64,
     resident: Option<u64>,
     parameters: u64,
@@ -45,6 +50,7 @@ impl Sample {
         }
         Ok(Sample {
             seconds: results.number("seconds")?,
+            first_loss: results.number("first_loss")?,
             loss,
             resident: results.number("resident").ok(),
             parameters: results.number("parameters")?,
@@ -72,6 +78,11 @@ impl Row {
 
     fn seconds(&self) -> Vec<Option<f64>> {
         self.samples.iter().map(|s| Some(s.as_ref()?.seconds)).collect()
+    }
+
+    /// Processes start alike, so that one stands for all.
+    fn loss(&self) -> Option<f64> {
+        self.samples.iter().flatten().next().map(|s| s.loss)
     }
 
     /// Whether it was given up as hopeless.
@@ -171,12 +182,12 @@ impl Measured {
 
     fn table(&self, machine: &Machine) -> String {
         let memfit = self.memfit.seconds();
-        let head = "| | seconds a step | memfit ÷ it | resident MiB |\n|---|---|---|---|";
-        let mut lines = vec![head.to_string(), line("memfit", median_known(&memfit), None, self.memfit.resident())];
+        let head = "| | seconds a step | memfit ÷ it | resident MiB | loss of step 3 |\n|---|---|---|---|---|";
+        let mut lines = vec![head.to_string(), line("memfit", median_known(&memfit), None, Some(&self.memfit))];
         for row in &self.peers {
             let seconds = row.seconds();
             let label = format!("{}{}", row.label, if row.ran_once(machine) { " \\*" } else { "" });
-            lines.push(line(&label, median_known(&seconds), ratio(&memfit, &seconds), row.resident()));
+            lines.push(line(&label, median_known(&seconds), ratio(&memfit, &seconds), Some(row)));
         }
         let limits = self.limits();
         lines.push(line("the machine's limit", median_known(&limits), ratio(&memfit, &limits), None));
@@ -210,44 +221,13 @@ impl Measured {
     }
 }
 
-fn line(label: &str, seconds: Option<f64>, ratio: Option<f64>, resident: Option<f64>) -> String {
+/// With a row's memory and loss, where there is a row.
+fn line(label: &str, seconds: Option<f64>, ratio: Option<f64>, row: Option<&Row>) -> String {
     let seconds = seconds.map_or("-".to_string(), |s| format!("{s:.3}"));
     let ratio = ratio.map_or(String::new(), |r| format!("{r:.2}"));
-    let resident = resident.map_or(String::new(), |r| format!("{r:.0}"));
-    format!("| {label} | {seconds} | {ratio} | {resident} |")
-}
-
-/// Products of square matrices: the ratio of memfit's time to MKL's, by size and alternation.
-#[derive(Default)]
-pub struct Products {
-    ours: [Vec<f64>; SIDES.len()],
-    theirs: [Vec<f64>; SIDES.len()],
-}
-
-const SIDES: [usize; 3] = [1024, 2048, 4096];
-
-impl Products {
-    pub fn add(&mut self, ours: &Results, theirs: &Results) -> Result<(), String> {
-        for (i, side) in SIDES.iter().enumerate() {
-            let key = format!("product_{side}");
-            let (our, their) = (ours.number(&key)?, theirs.number(&key)?);
-            self.ours[i].push(our);
-            self.theirs[i].push(their);
-        }
-        Ok(())
-    }
-
-    fn section(&self, machine: &Machine) -> Option<String> {
-        let mut text = format!("### Products of square matrices\n\n{machine}.\n\n");
-        text += "| side | memfit Gflop/s | MKL Gflop/s | memfit's time ÷ MKL's |\n|---|---|---|---|\n";
-        for (i, &side) in SIDES.iter().enumerate() {
-            let rate = |seconds: &[f64]| Some(2e-9 * (side as f64).powi(3) / median(seconds.to_vec())?);
-            let ratios = self.ours[i].iter().zip(&self.theirs[i]).map(|(a, b)| a / b).collect();
-            let (ours, theirs) = (rate(&self.ours[i])?, rate(&self.theirs[i])?);
-            writeln!(text, "| {side} | {ours:.0} | {theirs:.0} | {:.2} |", median(ratios)?).ok();
-        }
-        Some(text + "\n")
-    }
+    let resident = row.and_then(Row::resident).map_or(String::new(), |r| format!("{r:.0}"));
+    let loss = row.and_then(Row::loss).map_or(String::new(), |l| format!("{l:.3}"));
+    format!("| {label} | {seconds} | {ratio} | {resident} | {loss} |")
 }
 
 /// Where and how it was measured, as a sentence.
@@ -258,20 +238,10 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(options: &Options, alternations: usize) -> Machine {
-        let field = |path: &str, name: &str| {
-            let text = fs::read_to_string(path).ok()?;
-            let line = text.lines().find(|l| l.starts_with(name))?;
-            Some(line.split_once(':')?.1.trim().to_string())
-        };
-        let cpu = field("/proc/cpuinfo", "model name").unwrap_or("a processor without a name".to_string());
-        let cores = std::thread::available_parallelism().map_or(0, |n| n.get());
-        let memory =
-            field("/proc/meminfo", "MemTotal").and_then(|m| m.trim_end_matches("kB").trim().parse::<f64>().ok());
-        let memory = memory.map_or(String::new(), |kib| format!(", {:.0} GiB", kib / 1048576.0));
         let text = format!(
-            "{} threads on {cores} cores of {cpu}{memory}; at least {} steps in each of {alternations} \
-             alternation{}",
+            "{} threads on {}; at least {} steps in each of {alternations} alternation{}",
             options.threads,
+            machine::describe(),
             options.steps,
             if alternations == 1 { "" } else { "s" }
         );
@@ -286,9 +256,8 @@ impl std::fmt::Display for Machine {
 }
 
 /// The whole part: new sections in the place of old ones of the same name, others as they were.
-pub fn page(old: &str, machine: &Machine, measured: &[Measured], products: &Products) -> String {
-    let mut new: Vec<String> = measured.iter().map(|m| m.section(machine)).collect();
-    new.extend(products.section(machine));
+pub fn page(old: &str, machine: &Machine, measured: &[Measured]) -> String {
+    let new: Vec<String> = measured.iter().map(|m| m.section(machine)).collect();
     merged(old, &new)
 }
 
@@ -296,7 +265,7 @@ fn merged(old: &str, new: &[String]) -> String {
     let starts: Vec<usize> = old.match_indices("\n### ").map(|(i, _)| i + 1).chain([old.len()]).collect();
     let old = || starts.windows(2).map(|w| &old[w[0]..w[1]]);
     let mut text = HEAD.to_string();
-    for name in WORKLOADS.iter().map(|w| w.name).chain(["Products"]) {
+    for name in WORKLOADS.iter().map(|w| w.name) {
         let is_it = |section: &&str| section.split_whitespace().nth(1) == Some(name);
         text += new.iter().map(String::as_str).find(is_it).or_else(|| old().find(is_it)).unwrap_or_default();
     }
@@ -312,24 +281,14 @@ fn median_known(values: &[Option<f64>]) -> Option<f64> {
     median(values.iter().copied().flatten().collect())
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench_peers::process::results;
+    use crate::process::results;
 
     fn sample(seconds: f64) -> Option<Sample> {
         let versions = "memfit 1".to_string();
-        Some(Sample { seconds, loss: 1.0, resident: Some(3 << 20), parameters: 7, versions })
+        Some(Sample { seconds, first_loss: 2.0, loss: 1.0, resident: Some(3 << 20), parameters: 7, versions })
     }
 
     fn row(label: &'static str, samples: Vec<Option<Sample>>) -> Row {
@@ -358,13 +317,13 @@ mod tests {
 
 2 threads; memfit 1.
 
-| | seconds a step | memfit ÷ it | resident MiB |
-|---|---|---|---|
-| memfit | 2.000 |  | 3 |
-| Slow \\* | 9.000 | 0.22 | 3 |
-| Fast | 4.000 | 0.50 | 3 |
-| Broken | - |  |  |
-| the machine's limit | 1.000 | 2.00 |  |
+| | seconds a step | memfit ÷ it | resident MiB | loss of step 3 |
+|---|---|---|---|---|
+| memfit | 2.000 |  | 3 | 1.000 |
+| Slow \\* | 9.000 | 0.22 | 3 | 1.000 |
+| Fast | 4.000 | 0.50 | 3 | 1.000 |
+| Broken | - |  |  |  |
+| the machine's limit | 1.000 | 2.00 |  |  |
 
 memfit ÷ best peer (Fast): **0.50**. Limit: 1.0 Gflop at 2 Gflop/s and 2 MB at 0.0 GB/s.
 
@@ -387,7 +346,9 @@ Broken: ValueError: a|b
 
     #[test]
     fn losses_must_be_numbers() {
-        let text = |loss: &str| format!("result seconds 1\nresult loss {loss}\nresult parameters 7\nresult versions A");
+        let text = |loss: &str| {
+            format!("result seconds 1\nresult first_loss 2\nresult loss {loss}\nresult parameters 7\nresult versions A")
+        };
         assert_eq!(Sample::new(&results(&text("nan"))).err().as_deref(), Some("the loss is NaN"));
         assert_eq!(Sample::new(&results(&text("0.5"))).map(|s| s.loss), Ok(0.5));
     }

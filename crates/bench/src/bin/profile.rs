@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use memfit::exec::Executor;
-use memfit::plan::MicroBatch;
-use memfit::{CpuExecutor, Request, plan_model};
+use memfit::CpuExecutor;
 use memfit_bench::{Failure, Runner, Workload, median};
 
 fn main() -> Result<(), Failure> {
@@ -14,11 +12,7 @@ fn main() -> Result<(), Failure> {
     let workload = Workload::from_name(args.first().ok_or("usage: profile WORKLOAD [THREADS] [STEPS]")?)?;
     let threads = args.get(1).map_or(Ok(2), |n| n.parse())?;
     let steps = args.get(2).map_or(Ok(5), |n| n.parse())?;
-    let (model, training) = (workload.model()?, workload.training()?);
-    let executor = CpuExecutor::new(threads)?;
-    let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
-    let plan = plan_model(&model, &training, executor.target(), &request)?;
-    let mut runner = Runner::new(executor, plan, model.classes())?;
+    let mut runner = Runner::fastest(workload, CpuExecutor::new(threads)?)?;
     // Each step's seconds, of all and by the ops of a group.
     let mut whole = Vec::new();
     let mut kinds: BTreeMap<String, (usize, Vec<f64>)> = BTreeMap::new();

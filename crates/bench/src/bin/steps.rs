@@ -1,5 +1,5 @@
-//! One side of `cargo xtask bench-peers`: whole training steps of a workload on the fastest plan, or products of square
-//! matrices. `steps (WORKLOAD | products) THREADS STEPS` prints lines of `result KEY VALUE`, as the scripts of the
+//! One side of `cargo xtask bench-peers`: whole training steps of a workload on the fastest plan; and of `bench-kernels`:
+//! products of square matrices. `steps (WORKLOAD | products) THREADS STEPS` prints lines of `result KEY VALUE`, as the scripts of the
 //! peers do, and takes its times in the same way.
 
 use std::time::Instant;
@@ -13,6 +13,7 @@ use memfit::transform::end_of_forward;
 use memfit::*;
 use memfit_bench::{Failure, Runner, Workload};
 
+/// The step after these is the first that is timed. Its loss is told, since every process gets so far, however fast it is.
 const WARM_UP: usize = 2;
 /// Short steps are repeated for so many seconds.
 const LEAST_SECONDS: f64 = 2.0;
@@ -50,14 +51,15 @@ fn train(workload: &Workload, threads: usize, steps: usize) -> Result<(), Failur
     let parameters = plan.states.iter().filter(|s| s.class == StateClass::Param).map(|s| s.ty.elements());
     println!("result parameters {}", parameters.sum::<usize>());
     let mut runner = Runner::new(executor, plan, model.classes())?;
-    let mut loss = 0.0;
+    let mut losses = Vec::new();
     let seconds = median_seconds(steps, || {
         runner.step()?;
-        loss = runner.engine.loss()?;
+        losses.push(runner.engine.loss()?);
         Ok(())
     })?;
     println!("result seconds {seconds}");
-    println!("result loss {loss}");
+    println!("result first_loss {}", losses[0]);
+    println!("result loss {}", losses[WARM_UP]);
     println!("result versions memfit {}", env!("CARGO_PKG_VERSION"));
     if let Some(bytes) = resident() {
         println!("result resident {bytes}");

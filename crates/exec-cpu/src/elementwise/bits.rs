@@ -2,7 +2,7 @@
 
 use memfit_ir::op::Unary;
 
-use super::lanes::{W, load, store};
+use super::lanes::{W, by_vectors, load, store};
 use crate::isa::{Isa, simd};
 
 /// The bit that the gradient of u reads of its output: whether that lies above 0 and below the limit, if there is one.
@@ -126,20 +126,18 @@ mod x86 {
 /// `dx[i]` is `on` where the bit is set, else `off`. A macro for the reason of the loops of [`super::lanes`].
 macro_rules! map_masked {
     ($bits:expr, $dy:expr, $dx:expr, $n:expr, |$d:ident| $on:expr, $off:expr) => {{
-        let (bits, dy, dx, n): (*const u8, *const f32, *mut f32, usize) = ($bits, $dy, $dx, $n);
-        let mut at = 0;
-        while at < n {
-            let high = if n - at > 8 { *bits.add(at / 8 + 1) } else { 0 };
+        let (bits, dy, dx): (*const u8, *const f32, *mut f32) = ($bits, $dy, $dx);
+        by_vectors!($n, |at, end| {
+            let high = if end - at > 8 { *bits.add(at / 8 + 1) } else { 0 };
             let word = u32::from(u16::from_le_bytes([*bits.add(at / 8), high]));
-            let d = load(dy, at, n);
+            let d = load(dy, at, end);
             let mut r = [0f32; W];
             for i in 0..W {
                 let $d = d[i];
                 r[i] = if word & (1 << i) != 0 { $on } else { $off };
             }
-            store(dx, at, n, r);
-            at += W;
-        }
+            store(dx, at, end, r);
+        });
     }};
 }
 

@@ -43,22 +43,42 @@ pub(super) unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
     }
 }
 
+/// Runs the body for `W` elements after the other, of `n`: it loads and stores `at..end`, and the last may be fewer. These have a
+/// copy of the body of their own: the compiler would else store all of them by a call that copies any number of bytes.
+macro_rules! by_vectors {
+    ($n:expr, |$at:ident, $end:ident| $body:expr) => {{
+        let n: usize = $n;
+        let mut $at = 0;
+        while $at + W <= n {
+            let $end = $at + W;
+            $body;
+            // The compiler would else run 16 of these at a time, and put their elements together one by one.
+            std::hint::black_box(());
+            $at = $end;
+        }
+        if $at < n {
+            let $end = n;
+            $body;
+        }
+    }};
+}
+
+pub(super) use by_vectors;
+
 /// `y[i] = body` for every lane, with one input. A macro and not a function of a closure: a closure that is not inlined
 /// loses the instruction set, and its FMA becomes a call.
 macro_rules! map1 {
     ($a:expr, $y:expr, $n:expr, |$x:ident| $body:expr) => {{
-        let (a, y, n) = ($a, $y, $n);
-        let mut at = 0;
-        while at < n {
-            let a = load(a, at, n);
+        let (a, y) = ($a, $y);
+        by_vectors!($n, |at, end| {
+            let a = load(a, at, end);
             let mut r = [Default::default(); W];
             for i in 0..W {
                 let $x = a[i];
                 r[i] = $body;
             }
-            store(y, at, n, r);
-            at += W;
-        }
+            store(y, at, end, r);
+        });
     }};
 }
 
@@ -67,18 +87,16 @@ pub(super) use map1;
 /// As [`map1`], with two inputs.
 macro_rules! map2 {
     ($a:expr, $b:expr, $y:expr, $n:expr, |$x:ident, $z:ident| $body:expr) => {{
-        let (a, b, y, n) = ($a, $b, $y, $n);
-        let mut at = 0;
-        while at < n {
-            let (a, b) = (load(a, at, n), load(b, at, n));
+        let (a, b, y) = ($a, $b, $y);
+        by_vectors!($n, |at, end| {
+            let (a, b) = (load(a, at, end), load(b, at, end));
             let mut r = [Default::default(); W];
             for i in 0..W {
                 let ($x, $z) = (a[i], b[i]);
                 r[i] = $body;
             }
-            store(y, at, n, r);
-            at += W;
-        }
+            store(y, at, end, r);
+        });
     }};
 }
 
@@ -254,19 +272,15 @@ simd! {
 simd! {
     /// a where the condition is not 0, else b; of any kind of lane
     pub fn select<FMA>(isa, c: *const i32, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
-        let mut at = 0;
-        while at < n {
-            // SAFETY: the tape gives pointers that cover n elements.
-            unsafe {
-                let (c, a, b) = (load(c, at, n), load(a, at, n), load(b, at, n));
-                let mut r = [0; W];
-                for i in 0..W {
-                    r[i] = if c[i] != 0 { a[i] } else { b[i] };
-                }
-                store(y, at, n, r);
+        // SAFETY: the tape gives pointers that cover n elements.
+        by_vectors!(n, |at, end| unsafe {
+            let (c, a, b) = (load(c, at, end), load(a, at, end), load(b, at, end));
+            let mut r = [0; W];
+            for i in 0..W {
+                r[i] = if c[i] != 0 { a[i] } else { b[i] };
             }
-            at += W;
-        }
+            store(y, at, end, r);
+        });
     }
 }
 
@@ -291,19 +305,15 @@ simd! {
 simd! {
     /// (x − mean)·factor + bias
     pub fn batch_apply<FMA>(isa, x: *const f32, mean: *const f32, factor: *const f32, bias: *const f32, y: *mut f32, n: usize) {
-        let mut at = 0;
-        while at < n {
-            // SAFETY: the tape gives pointers that cover n elements.
-            unsafe {
-                let (x, m, f, b) = (load(x, at, n), load(mean, at, n), load(factor, at, n), load(bias, at, n));
-                let mut r = [0f32; W];
-                for i in 0..W {
-                    r[i] = fma::<FMA>(x[i] - m[i], f[i], b[i]);
-                }
-                store(y, at, n, r);
+        // SAFETY: the tape gives pointers that cover n elements.
+        by_vectors!(n, |at, end| unsafe {
+            let (x, m, f, b) = (load(x, at, end), load(mean, at, end), load(factor, at, end), load(bias, at, end));
+            let mut r = [0f32; W];
+            for i in 0..W {
+                r[i] = fma::<FMA>(x[i] - m[i], f[i], b[i]);
             }
-            at += W;
-        }
+            store(y, at, end, r);
+        });
     }
 }
 
@@ -321,20 +331,16 @@ pub struct GradVectors {
 simd! {
     /// a·dy + b·(x − mean) + c
     pub fn batch_grad_input<FMA>(isa, x: *const f32, dy: *const f32, v: GradVectors, dx: *mut f32, n: usize) {
-        let mut at = 0;
-        while at < n {
-            // SAFETY: the tape gives pointers that cover n elements.
-            unsafe {
-                let (x, dy, m) = (load(x, at, n), load(dy, at, n), load(v.mean, at, n));
-                let (a, b, c) = (load(v.a, at, n), load(v.b, at, n), load(v.c, at, n));
-                let mut r = [0f32; W];
-                for i in 0..W {
-                    r[i] = fma::<FMA>(a[i], dy[i], fma::<FMA>(b[i], x[i] - m[i], c[i]));
-                }
-                store(dx, at, n, r);
+        // SAFETY: the tape gives pointers that cover n elements.
+        by_vectors!(n, |at, end| unsafe {
+            let (x, dy, m) = (load(x, at, end), load(dy, at, end), load(v.mean, at, end));
+            let (a, b, c) = (load(v.a, at, end), load(v.b, at, end), load(v.c, at, end));
+            let mut r = [0f32; W];
+            for i in 0..W {
+                r[i] = fma::<FMA>(a[i], dy[i], fma::<FMA>(b[i], x[i] - m[i], c[i]));
             }
-            at += W;
-        }
+            store(dx, at, end, r);
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 //! vectorises for every instruction set. To nearest, ties to even; what is too large for f16 becomes infinite, and a NaN
 //! stays one.
 
-use super::lanes::{W, load, map1, store};
+use super::lanes::{W, by_vectors, load, map1, store};
 use crate::isa::simd;
 
 const SIGN: u32 = 0x8000_0000;

@@ -14,6 +14,7 @@ use super::lanes::{self, GradVectors, Mask};
 use super::operand::{Strides, load_lanes, round_lanes, store_lanes};
 use super::setup::Setup;
 use crate::isa::Isa;
+use crate::kernels::ahead::fetch_bytes;
 use crate::memory::Memory;
 
 /// The largest period that is repeated in scratch; longer operands are copied tile by tile.
@@ -352,6 +353,38 @@ impl Bound {
     pub fn has_bits(&self) -> bool {
         let read = |r: &Register| matches!(r, Register::Memory { dtype: DType::Bit, .. });
         self.tape.registers.iter().any(read) || self.tape.instructions.iter().any(|i| i.dtype == DType::Bit)
+    }
+
+    /// [`Bound::run`] over many elements, whose results lie in no cache. The instructions of a chain read a page or write
+    /// one, and none lasts long enough that a processor foresees the next page that is written: it is asked for here.
+    ///
+    /// # Safety
+    /// As for [`Bound::run`].
+    pub unsafe fn run_long(&self, isa: Isa, memory: &Memory, scratch: *mut f32, thread: usize, range: Range<usize>) {
+        if self.fresh().next().is_none() {
+            // SAFETY: passed on.
+            return unsafe { self.run(isa, memory, scratch, thread, range) };
+        }
+        for e0 in range.clone().step_by(TILE) {
+            let end = range.end.min(e0 + TILE);
+            for (place, dtype) in self.fresh() {
+                let at = |e: usize| memory.at(place).addr() + dtype.bytes(e);
+                fetch_bytes(at(end)..at(range.end.min(end + TILE)));
+            }
+            // SAFETY: passed on.
+            unsafe { self.run(isa, memory, scratch, thread, e0..end) };
+        }
+    }
+
+    /// The results that do not lie where an operand lay.
+    fn fresh(&self) -> impl Iterator<Item = (Place, DType)> {
+        let results = self.tape.instructions.iter().zip(&self.results);
+        results.filter_map(|(instruction, result)| match *result {
+            Written::Directly(place) | Written::Late(place) if !self.registers.contains(&Some(place)) => {
+                Some((place, instruction.dtype))
+            }
+            Written::No | Written::Directly(_) | Written::Late(_) => None,
+        })
     }
 
     /// Runs elements `range` of the chain on thread `thread`.

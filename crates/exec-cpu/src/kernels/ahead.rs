@@ -56,6 +56,12 @@ impl Ahead {
     }
 }
 
+/// Asks for all lines of a range of addresses.
+#[inline(always)]
+pub fn fetch_bytes(addresses: std::ops::Range<usize>) {
+    addresses.step_by(4 * LINE).for_each(fetch_line);
+}
+
 #[inline(always)]
 fn fetch_line(_address: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,17 +1,20 @@
 //! Depthwise convolution: a filter [height, width, 1, channels] with one filter a channel. Forward and the gradient by the
-//! input are one loop over taps that walks forwards or backwards; [`super::depthwise_filter`] has the filter's gradient.
+//! input are one walk over taps; `depthwise_lines.rs` has its inner loops, [`super::depthwise_filter`] the filter's gradient.
+//!
+//! Pixels are made in the order of memory, a few rows at a time, so that what follows can look at them in the cache.
 
 use super::Image;
-use super::tiles::for_channels;
-use super::window::for_rows;
+use super::depthwise_lines::make_pixels;
 use crate::Cpu;
-use crate::isa::{fma, simd};
-use crate::pool::Parts;
+use crate::pool::part;
 use memfit_ir::op::Conv;
 use std::ops::Range;
 
-/// Neighbouring pixels that share the loads of the filter.
-const BLOCK: usize = 4;
+/// Elements of the rows that are made at once: channels are walked through one tile after the other, and the rows that they
+/// read stay in the second-level cache meanwhile.
+const AT_ONCE: usize = 32 << 10;
+/// Multiplications that are worth another thread.
+const GRAIN: usize = 4096;
 
 /// A depthwise convolution of an image: its geometry, and the height and width of the filter.
 #[derive(Clone, Copy, Debug)]
@@ -29,61 +32,94 @@ impl Depthwise {
         };
         Image { h: out(x.h, 0), w: out(x.w, 1), ..x }
     }
-}
 
-/// y ← the convolution of x, an image of `shape`, with w.
-pub fn depthwise(cpu: &Cpu, d: &Depthwise, shape: Image, x: &[f32], w: &[f32], y: &mut [f32]) {
-    let to = d.output(shape);
-    let axes = Axis::both(d, shape, false);
-    run(cpu, Pass { axes, width: d.filter[1], from: shape, to }, x, w, y);
-}
+    /// y ← the convolution of x, an image of `shape`.
+    pub fn forward(&self, shape: Image) -> Pass {
+        Pass { axes: Axis::both(self, shape, false), width: self.filter[1], from: shape, to: self.output(shape) }
+    }
 
-/// dx ← the gradient of [`depthwise`] by its input, an image of `shape`.
-pub fn depthwise_input_grad(cpu: &Cpu, d: &Depthwise, shape: Image, dy: &[f32], w: &[f32], dx: &mut [f32]) {
-    let from = d.output(shape);
-    let axes = Axis::both(d, from, true);
-    run(cpu, Pass { axes, width: d.filter[1], from, to: shape }, dy, w, dx);
-}
-
-fn run(cpu: &Cpu, pass: Pass, x: &[f32], w: &[f32], y: &mut [f32]) {
-    let y = Parts::new(y);
-    for_rows(cpu, pass.to, pass.axes[0].size * pass.axes[1].size, |rows, flat| {
-        // SAFETY: each row belongs to one thread.
-        let y = unsafe { y.range(flat) };
-        pass_rows(cpu.isa, &pass, x, w, rows, y);
-    });
+    /// dx, an image of `shape`, ← the gradient of [`Depthwise::forward`] by its input.
+    pub fn backward(&self, shape: Image) -> Pass {
+        let from = self.output(shape);
+        Pass { axes: Axis::both(self, from, true), width: self.filter[1], from, to: shape }
+    }
 }
 
 /// One walk over an image: pixels of `to` are sums over pixels of `from`.
-struct Pass {
-    axes: [Axis; 2],
+#[derive(Clone, Copy)]
+pub struct Pass {
+    pub(super) axes: [Axis; 2],
     /// Of the filter.
-    width: usize,
-    from: Image,
-    to: Image,
+    pub(super) width: usize,
+    pub(super) from: Image,
+    pub(super) to: Image,
+}
+
+/// Where the images of a pass and its filter start.
+#[derive(Clone, Copy)]
+pub struct Tensors {
+    pub from: *const f32,
+    pub filter: *const f32,
+    pub to: *mut f32,
+}
+
+// SAFETY: threads write different pixels, and nobody writes what is read.
+unsafe impl Sync for Tensors {}
+
+impl Pass {
+    /// Makes all pixels and tells `finish` the thread and the pixels that it has made, some at a time and each thread in order.
+    /// One thread makes `together` pixels, counted from the first one on.
+    ///
+    /// # Safety
+    /// The tensors have the lengths that the shapes say. Nobody else looks at a pixel before it is finished.
+    pub unsafe fn run(&self, cpu: &Cpu, t: Tensors, together: usize, finish: &(dyn Fn(usize, Range<usize>) + Sync)) {
+        let (pixels, work) = (self.to.n * self.to.h * self.to.w, self.axes[0].size * self.axes[1].size * self.to.c);
+        if work == 0 || pixels == 0 {
+            return;
+        }
+        let grain = together * GRAIN.div_ceil(work * together);
+        let at_once = AT_ONCE.div_ceil(self.to.w * self.to.c) * self.to.w;
+        let tensors = &t;
+        let make = |thread: usize, range: Range<usize>| {
+            let mut start = range.start;
+            while start < range.end {
+                let end = range.end.min((start / at_once + 1) * at_once);
+                // SAFETY: passed on; threads have different pixels.
+                unsafe { make_pixels(cpu.isa, self, *tensors, start..end) };
+                finish(thread, start..end);
+                start = end;
+            }
+        };
+        if pixels <= grain {
+            return make(0, 0..pixels);
+        }
+        let threads = cpu.pool.threads();
+        cpu.pool.run(&|thread| make(thread, part(pixels, grain, threads, thread)));
+    }
 }
 
 /// Which places an output reads on one axis.
 #[derive(Clone, Copy)]
-struct Axis {
+pub(super) struct Axis {
     size: usize,
     stride: usize,
     dilation: usize,
     pad: usize,
     /// Extent of what is read.
-    extent: usize,
+    pub extent: usize,
     /// From the outputs of the convolution to its inputs.
     back: bool,
 }
 
-/// Taps of the filter that one output uses: tap `first + i·step` reads place `place + i·stride`.
+/// Taps of the filter that one output uses, in the order of the places that they read: tap `first + i·step` reads place
+/// `place + i·stride`.
 #[derive(Clone, Copy)]
-struct Taps {
-    first: usize,
-    step: usize,
-    count: usize,
-    place: isize,
-    stride: isize,
+pub(super) struct Taps {
+    pub first: isize,
+    pub step: isize,
+    pub count: usize,
+    pub place: isize,
+    pub stride: isize,
 }
 
 impl Axis {
@@ -100,37 +136,39 @@ impl Axis {
     }
 
     /// Outputs that use the same taps are this far apart …
-    fn phases(self) -> usize {
+    pub fn phases(self) -> usize {
         if self.back { self.stride } else { 1 }
     }
 
     /// … and read places that are this far apart.
-    fn advance(self) -> usize {
+    pub fn advance(self) -> usize {
         if self.back { 1 } else { self.stride }
     }
 
     /// The taps of output `o`, whether they lie inside or not.
-    fn taps(self, o: usize) -> Taps {
+    pub fn taps(self, o: usize) -> Taps {
         if !self.back {
             let place = (o * self.stride) as isize - self.pad as isize;
             return Taps { first: 0, step: 1, count: self.size, place, stride: self.dilation as isize };
         }
-        // Tap t of the convolution's output p reads p·stride + t·dilation − pad; here that is o.
+        // Tap t of the convolution's output p reads p·stride + t·dilation − pad; here that is o. The last tap reads first.
         let reach = o + self.pad;
         let step = self.stride / gcd(self.stride, self.dilation);
         let hits = |t: &usize| t * self.dilation % self.stride == reach % self.stride;
-        let first = (0..step).find(hits).unwrap_or(self.size);
+        let lowest = (0..step).find(hits).unwrap_or(self.size);
+        let count = self.size.saturating_sub(lowest).div_ceil(step);
+        let first = (lowest + count.saturating_sub(1) * step) as isize;
         Taps {
             first,
-            step,
-            count: self.size.saturating_sub(first).div_ceil(step),
-            place: (reach as isize - (first * self.dilation) as isize) / self.stride as isize,
-            stride: -((step * self.dilation / self.stride) as isize),
+            step: -(step as isize),
+            count,
+            place: (reach as isize - first * self.dilation as isize) / self.stride as isize,
+            stride: (step * self.dilation / self.stride) as isize,
         }
     }
 
     /// Those of the taps that read inside.
-    fn clip(self, mut taps: Taps) -> Taps {
+    pub fn clip(self, mut taps: Taps) -> Taps {
         let inside = |place: isize| place >= 0 && (place as usize) < self.extent;
         while taps.count > 0 && !inside(taps.place) {
             taps.first += taps.step;
@@ -142,81 +180,10 @@ impl Axis {
         }
         taps
     }
-
-    /// Whether all the taps of `n` outputs of one phase read inside.
-    fn whole(self, taps: Taps, n: usize) -> bool {
-        let last = taps.place + (taps.count as isize - 1) * taps.stride;
-        let furthest = last.max(taps.place) + ((n - 1) * self.advance()) as isize;
-        taps.count > 0 && last.min(taps.place) >= 0 && furthest < self.extent as isize
-    }
 }
 
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-simd! {
-    fn pass_rows<FMA>(isa, pass: &Pass, x: &[f32], w: &[f32], rows: Range<usize>, y: &mut [f32]) {
-        let (c, axis) = (pass.to.c, pass.axes[1]);
-        for (y, row) in y.chunks_exact_mut(pass.to.w * c).zip(rows) {
-            let vertical = pass.axes[0].clip(pass.axes[0].taps(row % pass.to.h));
-            let image = &x[pass.from.row(row / pass.to.h, 0)..][..pass.from.h * pass.from.w * c];
-            for phase in 0..axis.phases().min(pass.to.w) {
-                let mut o = phase;
-                while o < pass.to.w {
-                    let taps = axis.taps(o);
-                    let last = o + (BLOCK - 1) * axis.phases();
-                    if last < pass.to.w && axis.whole(taps, BLOCK) {
-                        pixels::<FMA, BLOCK>(pass, [vertical, taps], image, w, o, y);
-                        o = last + axis.phases();
-                    } else {
-                        pixels::<FMA, 1>(pass, [vertical, axis.clip(taps)], image, w, o, y);
-                        o += axis.phases();
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// `N` outputs of one phase from output `o` on, all channels.
-#[inline(always)]
-fn pixels<const FMA: bool, const N: usize>(
-    pass: &Pass,
-    [vertical, horizontal]: [Taps; 2],
-    image: &[f32],
-    w: &[f32],
-    o: usize,
-    y: &mut [f32],
-) {
-    let channels = pass.to.c;
-    let (x_step, y_step) = (pass.axes[1].advance() * channels, pass.axes[1].phases() * channels);
-    for_channels!(channels, |L, c| {
-        let mut sum = [[0.0; L]; N];
-        for i in 0..vertical.count {
-            let py = (vertical.place + i as isize * vertical.stride) as usize;
-            let kh = vertical.first + i * vertical.step;
-            for j in 0..horizontal.count {
-                let px = (horizontal.place + j as isize * horizontal.stride) as usize;
-                let kw = horizontal.first + j * horizontal.step;
-                let at = (kh * pass.width + kw) * channels + c;
-                let w = &w[at..at + L];
-                let at = (py * pass.from.w + px) * channels + c;
-                let x = &image[at..at + (N - 1) * x_step + L];
-                for (n, sum) in sum.iter_mut().enumerate() {
-                    // SAFETY: n ≤ N − 1, so that the end is at most that of x.
-                    let x = unsafe { x.get_unchecked(n * x_step..n * x_step + L) };
-                    for l in 0..L {
-                        sum[l] = fma::<FMA>(x[l], w[l], sum[l]);
-                    }
-                }
-            }
-        }
-        for (n, sum) in sum.iter().enumerate() {
-            let at = o * channels + n * y_step + c;
-            y[at..at + L].copy_from_slice(sum);
-        }
-    });
 }
 
 #[cfg(test)]
@@ -224,6 +191,7 @@ pub(super) mod tests {
     use super::*;
     use crate::kernels::check::{check, nans, random};
     use memfit_ir::op::Pad2;
+    use std::sync::Mutex;
 
     pub fn cases() -> Vec<(Image, Depthwise)> {
         let case =
@@ -240,6 +208,12 @@ pub(super) mod tests {
             (Image::new(1, 20, 21, 24), case([3, 3], [2, 4], odd, [2, 2])),
             (Image::new(3, 6, 7, 72), case([2, 2], [3, 3], Pad2::NONE, [1, 1])),
             (Image::new(2, 28, 30, 40), case([5, 5], [1, 1], Pad2::all(2), [1, 1])),
+            (Image::new(3, 7, 7, 100), case([5, 5], [1, 1], Pad2::all(2), [1, 1])),
+            (Image::new(2, 15, 14, 90), case([3, 3], [2, 2], Pad2::all(1), [1, 1])),
+            (Image::new(2, 14, 15, 81), case([5, 5], [2, 2], Pad2::all(2), [1, 1])),
+            (Image::new(2, 9, 2, 20), case([5, 5], [1, 1], Pad2::all(3), [1, 1])),
+            (Image::new(2, 10, 12, 50), case([4, 4], [1, 1], Pad2::all(1), [1, 1])),
+            (Image::new(1, 12, 11, 18), case([7, 7], [1, 2], Pad2::all(3), [1, 1])),
         ]
     }
 
@@ -261,6 +235,26 @@ pub(super) mod tests {
         products
     }
 
+    /// What a pass makes, where each pixel is finished once, after the one before of its thread.
+    fn run(cpu: &Cpu, pass: Pass, x: &[f32], w: &[f32], together: usize) -> Vec<f32> {
+        let mut y = nans(pass.to.len());
+        let finished: Vec<Mutex<Vec<usize>>> = (0..cpu.pool.threads()).map(|_| Mutex::default()).collect();
+        let finish = |thread: usize, pixels: Range<usize>| finished[thread].lock().unwrap().extend(pixels);
+        let tensors = Tensors { from: x.as_ptr(), filter: w.as_ptr(), to: y.as_mut_ptr() };
+        // SAFETY: the slices have the lengths of their shapes.
+        unsafe { pass.run(cpu, tensors, together, &finish) };
+        let mut next = 0;
+        for pixels in finished.into_iter().map(|p| p.into_inner().unwrap()) {
+            assert!(pixels.is_empty() || next % together == 0, "a thread starts at pixel {next}");
+            for pixel in pixels {
+                assert_eq!(pixel, next);
+                next += 1;
+            }
+        }
+        assert_eq!(next, pass.to.n * pass.to.h * pass.to.w);
+        y
+    }
+
     #[test]
     fn forward_and_the_gradient_by_the_input() {
         for (shape, d) in cases() {
@@ -272,12 +266,13 @@ pub(super) mod tests {
                 y[o] += x[i] as f64 * w[k] as f64;
                 dx[i] += dy[o] as f64 * w[k] as f64;
             }
-            check(&format!("{d:?} on {shape:?}"), 2e-6, &[y, dx], |cpu| {
-                let (mut y, mut dx) = (nans(to.len()), nans(shape.len()));
-                depthwise(cpu, &d, shape, &x, &w, &mut y);
-                depthwise_input_grad(cpu, &d, shape, &dy, &w, &mut dx);
-                vec![y, dx]
-            });
+            for together in [1, 5, 64] {
+                check(&format!("{d:?} on {shape:?}"), 2e-6, &[y.clone(), dx.clone()], |cpu| {
+                    let y = run(cpu, d.forward(shape), &x, &w, together);
+                    let dx = run(cpu, d.backward(shape), &dy, &w, together);
+                    vec![y, dx]
+                });
+            }
         }
     }
 }

@@ -1,21 +1,25 @@
 //! The gradient of a depthwise convolution by its filter: a sum over all pixels. Units of work are some rows and some
 //! channels; rows are cut into chunks only where the channels alone do not give enough units.
+//!
+//! The sums of many taps, or of all, are in registers at once: each pixel of dy is then loaded once for all of them.
 
 use super::batch_norm::sum_parts;
 use super::depthwise::Depthwise;
+use super::depthwise_lines::tiles;
 use super::{Chunks, Image};
 use crate::Cpu;
-use crate::isa::{fma, simd};
-use crate::math::LANES;
+use crate::gemm::vector::Vector;
+use crate::isa::Isa;
 use crate::pool::Parts;
+use crate::winograd::vectors::{by_vectors, load, store};
 use std::ops::Range;
 
-/// Channels of a unit of work.
-const TILE: usize = 64;
 /// Units of work that are worth a chunk of their own.
 const UNITS: usize = 32;
 /// Pixels of the smallest chunk.
 const SMALLEST: usize = 256;
+/// Pixels that are summed up in registers before their sums go to memory.
+const PIXELS: usize = 64;
 
 /// Elements of scratch that [`depthwise_filter_grad`] needs.
 pub fn depthwise_filter_grad_scratch(d: &Depthwise, shape: Image) -> usize {
@@ -49,182 +53,238 @@ pub fn depthwise_filter_grad(
 
 /// Chunks of the rows of all images.
 fn chunks(to: Image) -> Chunks {
-    Chunks::new(to.n * to.h, SMALLEST.div_ceil(to.w.max(1)), UNITS.div_ceil(to.c.div_ceil(TILE).max(1)))
+    Chunks::new(to.n * to.h, SMALLEST.div_ceil(to.w.max(1)), UNITS.div_ceil(tiles(to.c).count().max(1)))
 }
 
 /// One filter's gradient for each chunk, one after the other in `out`.
-fn sum_chunks(cpu: &Cpu, d: &Depthwise, shape: Image, chunks: Chunks, x_dy: [&[f32]; 2], out: &mut [f32]) {
-    let tiles = shape.c.div_ceil(TILE);
-    let taps = d.filter[0] * d.filter[1];
-    let out = Parts::new(out);
-    cpu.pool.split(chunks.count * tiles, 1, |units| {
+fn sum_chunks(cpu: &Cpu, d: &Depthwise, shape: Image, chunks: Chunks, [x, dy]: [&[f32]; 2], out: &mut [f32]) {
+    let to = d.output(shape);
+    assert!(x.len() == shape.len() && dy.len() == to.len(), "images of other shapes");
+    let per_chunk = d.filter[0] * d.filter[1] * shape.c;
+    let tile_count = tiles(shape.c).count();
+    assert!(out.len() == chunks.count * per_chunk, "sums of another filter");
+    let out = Sums(out.as_mut_ptr());
+    cpu.pool.split(chunks.count * tile_count, 1, |units| {
         for u in units {
-            let (chunk, first) = (u / tiles, u % tiles * TILE);
-            let unit = Unit { d, shape, base: chunk * taps * shape.c, channels: first..(first + TILE).min(shape.c) };
-            for tap in 0..taps {
-                // SAFETY: each unit has its own channels of its own chunk.
-                unsafe { out.range(unit.sums(tap, unit.channels.clone())) }.fill(0.0);
-            }
-            for row in chunks.range(chunk) {
-                for kh in 0..d.filter[0] {
-                    if let Some((x, dy)) = unit.rows(row, kh, x_dy) {
-                        add_row(cpu.isa, &unit, kh, x, dy, &out);
-                    }
-                }
+            let (chunk, tile) = (u / tile_count, u % tile_count);
+            let Some(channels) = tiles(shape.c).nth(tile) else { continue };
+            let (x, dy) = (x[channels.start..].as_ptr(), dy[channels.start..].as_ptr());
+            let sums = out.at(chunk * per_chunk + channels.start);
+            let unit = Unit { d, shape, to, x, dy, sums, channels: channels.len() };
+            // SAFETY: the images cover their shapes, and each unit has its own channels of its own chunk.
+            unsafe {
+                unit.clear();
+                sum_rows(cpu.isa, &unit, chunks.range(chunk), matches!(cpu.isa, Isa::Avx512 | Isa::Neon));
             }
         }
     });
 }
 
-/// Some channels of one chunk.
+/// Sums of which threads write different ones.
+struct Sums(*mut f32);
+
+// SAFETY: each unit of work has its own.
+unsafe impl Sync for Sums {}
+
+impl Sums {
+    fn at(&self, i: usize) -> *mut f32 {
+        self.0.wrapping_add(i)
+    }
+}
+
+/// Some channels of one chunk; images and sums start at the first of them.
 struct Unit<'a> {
     d: &'a Depthwise,
     shape: Image,
-    /// Where the chunk's sums start.
-    base: usize,
-    channels: Range<usize>,
+    to: Image,
+    x: *const f32,
+    dy: *const f32,
+    sums: *mut f32,
+    channels: usize,
+}
+
+by_vectors! {
+    /// Adds Σ x·dy over some rows of dy, in groups of taps that share the loads of dy.
+    ///
+    /// # Safety
+    /// The images cover their shapes, and nobody else looks at the sums.
+    unsafe fn sum_rows<V>(isa, unit: &Unit, rows: Range<usize>, many_registers: bool) {
+        let each = (PIXELS / unit.to.w.max(1)).max(1);
+        let [height, width] = unit.d.filter;
+        for start in rows.clone().step_by(each) {
+            let rows = start..rows.end.min(start + each);
+            // SAFETY: passed on.
+            unsafe {
+                match (height, width) {
+                    (3, 3) => unit.add::<V, 3, 3>(&rows, 0, 0),
+                    (5, 5) if many_registers => unit.add::<V, 5, 5>(&rows, 0, 0),
+                    _ => unit.add_any::<V>(&rows),
+                }
+            }
+        }
+    }
+}
+
+/// What one row of dy brings together with some rows of the filter.
+struct Row<const G: usize> {
+    dy: *const f32,
+    /// The rows of x; null where there is none.
+    x: [*const f32; G],
 }
 
 impl Unit<'_> {
-    /// Where the sums of a tap and some channels stand.
-    #[inline(always)]
-    fn sums(&self, tap: usize, channels: Range<usize>) -> Range<usize> {
-        let at = self.base + tap * self.shape.c;
-        at + channels.start..at + channels.end
-    }
-
-    /// The rows of x and dy that row `kh` of the filter brings together, if there is one in x.
-    fn rows<'a>(&self, row: usize, kh: usize, [x, dy]: [&'a [f32]; 2]) -> Option<(&'a [f32], &'a [f32])> {
-        let (shape, to) = (self.shape, self.d.output(self.shape));
-        let (n, oy) = (row / to.h, row % to.h);
-        let conv = &self.d.conv;
-        let y = (oy * conv.stride[0] + kh * conv.dilation[0]).checked_sub(conv.pad.top).filter(|&y| y < shape.h)?;
-        let (from, at) = (shape.row(n, y), to.row(n, oy));
-        Some((&x[from..from + shape.w * shape.c], &dy[at..at + to.w * to.c]))
-    }
-
-    /// The pixels of dy whose tap `kw` lies inside of x.
-    #[inline(always)]
-    fn cols(&self, kw: usize, outs: usize) -> Range<usize> {
-        let (stride, pad) = (self.d.conv.stride[1], self.d.conv.pad.left);
-        let reach = kw * self.d.conv.dilation[1];
-        let end = (self.shape.w + pad).saturating_sub(reach).div_ceil(stride).min(outs);
-        pad.saturating_sub(reach).div_ceil(stride).min(end)..end
-    }
-
-    /// The pixel of x that tap `kw` reads for pixel `o` of dy.
-    #[inline(always)]
-    fn pixel(&self, kw: usize, o: usize) -> usize {
-        o * self.d.conv.stride[1] + kw * self.d.conv.dilation[1] - self.d.conv.pad.left
-    }
-}
-
-simd! {
-    /// Adds Σ x·dy over one row to the sums of row `kh` of the filter. Taps go in groups that share the loads of dy.
-    fn add_row<FMA>(isa, unit: &Unit, kh: usize, x: &[f32], dy: &[f32], out: &Parts<f32>) {
-        let width = unit.d.filter[1];
-        let mut kw = 0;
-        while kw < width {
-            let tap = kh * width + kw;
-            kw += match width - kw {
-                3 => add_taps::<FMA, 3>(unit, tap, kw, x, dy, out),
-                5 => add_taps::<FMA, 5>(unit, tap, kw, x, dy, out),
-                4.. => add_taps::<FMA, 4>(unit, tap, kw, x, dy, out),
-                _ => add_taps::<FMA, 1>(unit, tap, kw, x, dy, out),
-            };
+    unsafe fn clear(&self) {
+        for tap in 0..self.d.filter[0] * self.d.filter[1] {
+            // SAFETY: the unit's sums are inside of all sums, and its own.
+            unsafe { self.sums.add(tap * self.shape.c).write_bytes(0, self.channels) };
         }
     }
-}
 
-/// `G` taps from `kw` on, all channels of the unit. Returns `G`.
-#[inline(always)]
-fn add_taps<const FMA: bool, const G: usize>(
-    unit: &Unit,
-    tap: usize,
-    kw: usize,
-    x: &[f32],
-    dy: &[f32],
-    out: &Parts<f32>,
-) -> usize {
-    let mut cols: [Range<usize>; G] = [const { 0..0 }; G];
-    for (g, cols) in cols.iter_mut().enumerate() {
-        *cols = unit.cols(kw + g, dy.len() / unit.shape.c);
-    }
-    let mut next = unit.channels.start;
-    while next < unit.channels.end {
-        let end = if unit.shape.c < LANES { next + 1 } else { (next + LANES).min(unit.channels.end) };
-        if unit.shape.c < LANES {
-            let sums = row_sums::<FMA, G, 1>(unit, kw, &cols, next, x, dy);
-            add_channels(unit, tap, next..end, &sums, next, out);
-        } else {
-            // The last vector may overlap the one before; only its new lanes are added.
-            let first = end.max(LANES) - LANES;
-            let sums = row_sums::<FMA, G, LANES>(unit, kw, &cols, first, x, dy);
-            add_channels(unit, tap, next..end, &sums, first, out);
-        }
-        next = end;
-    }
-    G
-}
-
-/// Adds the sums of taps from `tap` on, whose first lane is channel `first`, for some channels.
-#[inline(always)]
-fn add_channels<const L: usize>(
-    unit: &Unit,
-    tap: usize,
-    channels: Range<usize>,
-    sums: &[[f32; L]],
-    first: usize,
-    out: &Parts<f32>,
-) {
-    for (g, sums) in sums.iter().enumerate() {
-        // SAFETY: each unit has its own channels of its own chunk.
-        let to = unsafe { out.range(unit.sums(tap + g, channels.clone())) };
-        for (to, &sum) in to.iter_mut().zip(&sums[channels.start - first..]) {
-            *to += sum;
-        }
-    }
-}
-
-/// Σ x·dy over a row for `G` taps from `kw` on, each over its columns, and `L` channels from `c` on.
-#[inline(always)]
-fn row_sums<const FMA: bool, const G: usize, const L: usize>(
-    unit: &Unit,
-    kw: usize,
-    cols: &[Range<usize>; G],
-    c: usize,
-    x: &[f32],
-    dy: &[f32],
-) -> [[f32; L]; G] {
-    let (channels, step) = (unit.shape.c, unit.d.conv.dilation[1] * unit.shape.c);
-    let mut sums = [[0.0; L]; G];
-    // The first tap has the fewest pixels on the left, the last tap on the right.
-    let whole = cols[0].start..cols[G - 1].end;
-    for o in whole.clone() {
-        let dy = &dy[o * channels + c..o * channels + c + L];
-        let at = unit.pixel(kw, o) * channels + c;
-        let x = &x[at..at + (G - 1) * step + L];
-        for (g, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: g ≤ G − 1, so that the end is at most that of x.
-            let x = unsafe { x.get_unchecked(g * step..g * step + L) };
-            for l in 0..L {
-                sums[l] = fma::<FMA>(x[l], dy[l], sums[l]);
+    /// Taps of any filter, a row after the other.
+    #[inline(always)]
+    unsafe fn add_any<V: Vector>(&self, rows: &Range<usize>) {
+        let [height, width] = self.d.filter;
+        for kh in 0..height {
+            let mut kw = 0;
+            while kw < width {
+                // SAFETY: passed on.
+                unsafe {
+                    match width - kw {
+                        3 => self.add::<V, 1, 3>(rows, kh, kw),
+                        5 => self.add::<V, 1, 5>(rows, kh, kw),
+                        4.. => self.add::<V, 1, 4>(rows, kh, kw),
+                        _ => self.add::<V, 1, 1>(rows, kh, kw),
+                    }
+                }
+                kw += match width - kw {
+                    left @ (3 | 5) => left,
+                    4.. => 4,
+                    _ => 1,
+                };
             }
         }
     }
-    for (g, (sums, cols)) in sums.iter_mut().zip(cols).enumerate() {
-        for o in cols.clone() {
-            if whole.contains(&o) {
-                continue;
+
+    /// The taps `kh..kh + G` × `kw..kw + K`, all channels.
+    #[inline(always)]
+    unsafe fn add<V: Vector, const G: usize, const K: usize>(&self, rows: &Range<usize>, kh: usize, kw: usize) {
+        let whole = self.whole_columns(kw, K);
+        let mut c = 0;
+        // SAFETY: passed on.
+        unsafe {
+            while c + V::WIDTH <= self.channels {
+                self.add_channels::<V, G, K, true>(rows, [kh, kw], &whole, c);
+                c += V::WIDTH;
             }
-            let (at, place) = (o * channels + c, unit.pixel(kw + g, o) * channels + c);
-            let (x, dy) = (&x[place..place + L], &dy[at..at + L]);
-            for l in 0..L {
-                sums[l] = fma::<FMA>(x[l], dy[l], sums[l]);
+            if c < self.channels {
+                self.add_channels::<V, G, K, false>(rows, [kh, kw], &whole, c);
             }
         }
     }
-    sums
+
+    /// The pixels of a row of dy for which all of `taps` taps from `kw` on lie inside of x.
+    #[inline(always)]
+    fn whole_columns(&self, kw: usize, taps: usize) -> Range<usize> {
+        let (stride, pad, dilation) = (self.d.conv.stride[1], self.d.conv.pad.left, self.d.conv.dilation[1]);
+        let (first, last) = (kw * dilation, (kw + taps - 1) * dilation);
+        let end = (self.shape.w + pad).saturating_sub(last).div_ceil(stride).min(self.to.w);
+        pad.saturating_sub(first).div_ceil(stride).min(end)..end
+    }
+
+    /// A vector of channels from `c` on, which is whole or not.
+    #[inline(always)]
+    unsafe fn add_channels<V: Vector, const G: usize, const K: usize, const WHOLE: bool>(
+        &self,
+        rows: &Range<usize>,
+        [kh, kw]: [usize; 2],
+        whole: &Range<usize>,
+        c: usize,
+    ) {
+        let left = if WHOLE { V::WIDTH } else { self.channels - c };
+        // SAFETY: passed on.
+        unsafe {
+            let mut sums = [[V::zero(); K]; G];
+            for row in rows.clone() {
+                let row = self.row::<G>(row, kh, c);
+                if row.x.iter().any(|x| x.is_null()) {
+                    self.add_pixels::<V, G, K, true>(&row, kw, 0..self.to.w, left, &mut sums);
+                } else {
+                    self.add_pixels::<V, G, K, true>(&row, kw, 0..whole.start, left, &mut sums);
+                    self.add_pixels::<V, G, K, false>(&row, kw, whole.clone(), left, &mut sums);
+                    self.add_pixels::<V, G, K, true>(&row, kw, whole.end..self.to.w, left, &mut sums);
+                }
+            }
+            for (g, sums) in sums.iter().enumerate() {
+                for (k, sum) in sums.iter().enumerate() {
+                    let at = self.sums.add(((kh + g) * self.d.filter[1] + kw + k) * self.shape.c + c);
+                    store(load::<V>(at, left).add(*sum), at, left);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn row<const G: usize>(&self, row: usize, kh: usize, c: usize) -> Row<G> {
+        let (n, oy) = (row / self.to.h, row % self.to.h);
+        let mut x = [std::ptr::null(); G];
+        for (g, x) in x.iter_mut().enumerate() {
+            let reach = oy * self.d.conv.stride[0] + (kh + g) * self.d.conv.dilation[0];
+            let y = reach.wrapping_sub(self.d.conv.pad.top);
+            if y < self.shape.h {
+                // SAFETY: the row lies inside of the image.
+                *x = unsafe { self.x.add(self.shape.row(n, y) + c) };
+            }
+        }
+        // SAFETY: as above.
+        Row { dy: unsafe { self.dy.add(self.to.row(n, oy) + c) }, x }
+    }
+
+    /// Asks for what the same pixel of the next row reads for the first time: a row of a tile is too short for a processor to
+    /// foresee the next one.
+    #[inline(always)]
+    fn fetch<V: Vector>(&self, dy: *const f32, x: *const f32) {
+        V::prefetch(dy.wrapping_add(self.to.w * self.to.c));
+        for row in 1..=self.d.conv.stride[0] {
+            for column in 0..self.d.conv.stride[1] {
+                V::prefetch(x.wrapping_add((row * self.shape.w + column) * self.shape.c));
+            }
+        }
+    }
+
+    /// Some pixels of a row. `EDGE`: some of their taps may lie outside.
+    #[inline(always)]
+    unsafe fn add_pixels<V: Vector, const G: usize, const K: usize, const EDGE: bool>(
+        &self,
+        row: &Row<G>,
+        kw: usize,
+        pixels: Range<usize>,
+        left: usize,
+        sums: &mut [[V; K]; G],
+    ) {
+        let (channels, stride, dilation) = (self.shape.c, self.d.conv.stride[1], self.d.conv.dilation[1]);
+        for o in pixels {
+            let place = (o * stride + kw * dilation).wrapping_sub(self.d.conv.pad.left);
+            if !EDGE {
+                self.fetch::<V>(row.dy.wrapping_add(o * channels), row.x[G - 1].wrapping_add(place * channels));
+            }
+            // SAFETY: taps lie inside, or else they are left out.
+            unsafe {
+                let dy: V = load(row.dy.add(o * channels), left);
+                for (sums, x) in sums.iter_mut().zip(row.x) {
+                    if EDGE && x.is_null() {
+                        continue;
+                    }
+                    for (k, sum) in sums.iter_mut().enumerate() {
+                        let place = place.wrapping_add(k * dilation);
+                        if EDGE && place >= self.shape.w {
+                            continue;
+                        }
+                        *sum = sum.fma(load(x.add(place * channels), left), dy);
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,8 +24,9 @@ pub mod update;
 pub mod upsample;
 pub mod window;
 
-mod ahead;
+pub(crate) mod ahead;
 mod columns;
+mod depthwise_lines;
 mod lanes;
 mod product;
 mod strided;

@@ -16,7 +16,7 @@ use crate::conv::{ConvShape, Product, Tensors};
 use crate::elementwise::{Bound, Tape};
 use crate::gemm::{self, A, B, Fed, Feed, Feeds, Gemm, Micro, Part, Rows, Scratch, Taps};
 use crate::kernels::Image;
-use crate::kernels::depthwise::{Depthwise, depthwise, depthwise_input_grad};
+use crate::kernels::depthwise::{self, Depthwise, Pass};
 use crate::kernels::depthwise_filter::{depthwise_filter_grad, depthwise_filter_grad_scratch};
 use crate::memory::Memory;
 use crate::pool::part;
@@ -351,8 +351,7 @@ impl Running<'_> {
 
     fn conv(&self, shape: &ConvShape, product: Product, t: Tensors) -> Done {
         if shape.is_depthwise() {
-            self.depthwise(shape, product, t);
-            return Done { chain: false, sums: false };
+            return self.depthwise(shape, product, t);
         }
         let n = match product {
             Product::Forward | Product::Filter => shape.channels_out,
@@ -422,29 +421,41 @@ impl Running<'_> {
 }
 
 impl Running<'_> {
-    fn depthwise(&self, shape: &ConvShape, product: Product, t: Tensors) {
+    fn depthwise(&self, shape: &ConvShape, product: Product, t: Tensors) -> Done {
         let (d, image) = (depthwise_of(shape), image_of(shape));
-        let (x_len, y_len) = (image.len(), d.output(image).len());
-        let w_len = shape.filter[0] * shape.filter[1] * image.c;
-        // SAFETY: the plan placed the operands apart, each with the length that its shape says, and the scratch too.
-        unsafe {
-            match product {
-                Product::Forward => {
-                    let (x, w) = (from_raw_parts(t.x, x_len), from_raw_parts(t.w, w_len));
-                    depthwise(self.cpu, &d, image, x, w, from_raw_parts_mut(t.y, y_len));
-                }
-                Product::Transposed => {
-                    let (dy, w) = (from_raw_parts(t.y, y_len), from_raw_parts(t.w, w_len));
-                    depthwise_input_grad(self.cpu, &d, image, dy, w, from_raw_parts_mut(t.x, x_len));
-                }
-                Product::Filter => {
-                    let (x, dy) = (from_raw_parts(t.x, x_len), from_raw_parts(t.y, y_len));
-                    let scratch_len = depthwise_filter_grad_scratch(&d, image);
-                    let scratch: &mut [f32] =
-                        if scratch_len == 0 { &mut [] } else { from_raw_parts_mut(self.scratch, scratch_len) };
-                    depthwise_filter_grad(self.cpu, &d, image, x, dy, from_raw_parts_mut(t.w, w_len), scratch);
-                }
+        match product {
+            Product::Forward => self.depthwise_pass(image.c, &d.forward(image), [t.x, t.w, t.y]),
+            Product::Transposed => self.depthwise_pass(image.c, &d.backward(image), [t.y, t.w, t.x]),
+            Product::Filter => {
+                self.depthwise_filter(&d, image, t);
+                Done { chain: false, sums: false }
             }
+        }
+    }
+
+    fn depthwise_pass(&self, channels: usize, pass: &Pass, [from, filter, to]: [*mut f32; 3]) -> Done {
+        let in_order = self.by_blocks(channels);
+        let finish = |thread: usize, pixels: Range<usize>| {
+            if in_order {
+                self.finish(thread, 0, channels, pixels.clone(), 0..channels);
+                self.sums.add(self.cpu, pixels);
+            }
+        };
+        let tensors = depthwise::Tensors { from, filter, to };
+        // SAFETY: the plan placed the operands apart, each with the length that its shape says.
+        unsafe { pass.run(self.cpu, tensors, self.sums.rows_at_once(), &finish) };
+        Done { chain: in_order, sums: in_order }
+    }
+
+    fn depthwise_filter(&self, d: &Depthwise, image: Image, t: Tensors) {
+        let scratch_len = depthwise_filter_grad_scratch(d, image);
+        // SAFETY: as above, and the scratch has its length too.
+        unsafe {
+            let (x, dy) = (from_raw_parts(t.x, image.len()), from_raw_parts(t.y, d.output(image).len()));
+            let scratch: &mut [f32] =
+                if scratch_len == 0 { &mut [] } else { from_raw_parts_mut(self.scratch, scratch_len) };
+            let dw = from_raw_parts_mut(t.w, d.filter[0] * d.filter[1] * image.c);
+            depthwise_filter_grad(self.cpu, d, image, x, dy, dw, scratch);
         }
     }
 }

@@ -76,7 +76,7 @@ fn run_chain(cpu: &Cpu, memory: &Memory, bound: &Bound, scratch: Scratch) {
     let n = bound.elements();
     let threads = cpu.pool.threads();
     // SAFETY: threads run disjoint elements, each with slots of its own.
-    let run = |t: usize, range| unsafe { bound.run(cpu.isa, memory, scratch.at(0), t, range) };
+    let run = |t: usize, range| unsafe { bound.run_long(cpu.isa, memory, scratch.at(0), t, range) };
     if n <= SMALL {
         run(0, 0..n);
     } else {

@@ -11,7 +11,7 @@ mod lines;
 mod pass;
 mod tiles;
 mod transform;
-mod vectors;
+pub(crate) mod vectors;
 
 #[cfg(test)]
 mod tests;

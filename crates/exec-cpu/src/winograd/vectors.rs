@@ -11,7 +11,7 @@ macro_rules! by_vectors {
         $vis unsafe fn $name(isa: $crate::isa::Isa $(, $arg: $ty)*) {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            unsafe fn body<V: Vector>($($arg: $ty),*) $body
+            unsafe fn body<V: $crate::gemm::vector::Vector>($($arg: $ty),*) $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
             #[allow(clippy::too_many_arguments)]
@@ -41,7 +41,7 @@ macro_rules! by_vectors {
         }
     };
 }
-pub(super) use by_vectors;
+pub(crate) use by_vectors;
 
 /// `left` elements, or a whole register.
 #[inline(always)]

@@ -21,12 +21,11 @@ pub fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeI
     };
     let index = of[graph.producer(summed).index()]?;
     let group = &groups[index];
-    let root = &graph.node(group.root()).op;
     let made_here = group.contains(graph.producer(summed)) && graph.ty(summed).dtype == DType::F32;
     let made_before = |v: &ValueId| of[graph.producer(*v).index()].is_none_or(|other| other < index);
     // A tensor that the convolution does not read anyway would have to be there earlier than without this.
     let there = |v: &ValueId| made_before(v) && (graph.shape(*v).len() == 1 || reads(graph, group, *v));
-    (in_rows(root) && made_here && group.sums < MOST && others.iter().all(there)).then_some(index)
+    (in_rows(graph, group.root()) && made_here && group.sums < MOST && others.iter().all(there)).then_some(index)
 }
 
 fn reads(graph: &Graph, group: &Group, v: ValueId) -> bool {
@@ -34,11 +33,17 @@ fn reads(graph: &Graph, group: &Group, v: ValueId) -> bool {
 }
 
 /// Whether a kernel makes whole rows of channels one after the other.
-fn in_rows(op: &Op) -> bool {
-    let whole = |c: &Conv| c.groups == 1;
-    match op {
-        Op::Conv(c) => whole(c),
-        Op::ConvTranspose(c) => whole(&c.conv) && c.conv.stride == [1, 1],
+fn in_rows(graph: &Graph, root: NodeId) -> bool {
+    let node = graph.node(root);
+    let channels = |v: ValueId| graph.shape(v).last().copied();
+    // One filter a channel, whatever the stride.
+    let depthwise = |c: &Conv| {
+        let [x, y] = [node.inputs[0], node.outputs[0]].map(channels);
+        c.groups > 1 && x == Some(c.groups) && y == Some(c.groups)
+    };
+    match &node.op {
+        Op::Conv(c) => c.groups == 1 || depthwise(c),
+        Op::ConvTranspose(c) => (c.conv.groups == 1 && c.conv.stride == [1, 1]) || depthwise(&c.conv),
         _ => false,
     }
 }

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::extern_checks::work_folder;
+
 pub struct Runner {
     /// Takes what the processes print.
     pub folder: PathBuf,
@@ -15,6 +17,11 @@ pub struct Runner {
 }
 
 impl Runner {
+    pub fn new(timeout: Duration) -> anyhow::Result<Runner> {
+        Ok(Runner { folder: work_folder("peers")?, timeout })
+    }
+
+    /// The process's results; in place of them, why there are none.
     pub fn run(&self, command: &mut Command) -> Result<Results, String> {
         let (out, err) = (self.folder.join("stdout.txt"), self.folder.join("stderr.txt"));
         let create = |path| File::create(path).map_err(|e| format!("no file for its output: {e}"));
