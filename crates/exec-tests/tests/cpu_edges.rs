@@ -187,6 +187,8 @@ fn empty_tensors_are_no_special_case() {
         example(&[&[0, 3]], |b, x| b.unary(Unary::Tanh, x[0])),
         example(&[&[2, 0], &[2, 0]], |b, x| b.add(x[0], x[1])),
         example(&[&[0, 3], &[3, 4]], |b, x| b.matmul(x[0], x[1])),
+        example(&[&[0, 1040], &[1040, 600]], |b, x| b.matmul(x[0], x[1])),
+        example(&[&[7, 0, 1040], &[7, 1040, 600]], |b, x| b.matmul(x[0], x[1])),
         example(&[&[2, 0], &[0, 4]], |b, x| b.matmul(x[0], x[1])),
         example(&[&[2, 3], &[2, 0]], |b, x| b.concat(x, 1)),
         example(&[&[4, 3]], |b, x| {
@@ -197,6 +199,10 @@ fn empty_tensors_are_no_special_case() {
         example(&[&[0, 3]], |b, x| b.reduce(ReduceKind::Sum, x[0], &[1], false)),
         example(&[&[0, 4, 4, 3], &[3, 3, 3, 5]], |b, x| {
             b.conv(x[0], x[1], Conv { stride: [1, 1], pad: Pad2::NONE, dilation: [1, 1], groups: 1 })
+        }),
+        // By fewer multiplications.
+        example(&[&[0, 8, 8, 16], &[3, 3, 16, 16]], |b, x| {
+            b.conv(x[0], x[1], Conv { stride: [1, 1], pad: Pad2::all(1), dilation: [1, 1], groups: 1 })
         }),
     ];
     for example in examples {

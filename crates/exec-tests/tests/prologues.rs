@@ -92,10 +92,11 @@ fn products_of_matrices() {
 
 #[test]
 fn products_of_batches() {
-    for batch in [2, 7] {
+    // Of the larger ones, threads share what is packed of the left side where they share a product.
+    for (batch, m, k, n) in [(2, 70, 33, 50), (7, 70, 33, 50), (2, 30, 1040, 600), (7, 30, 1040, 600)] {
         let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: true });
-        let graph = contraction(op, &[batch, 70, 33], &[batch, 50, 33], DType::F32);
-        check(&format!("{batch} products"), &graph).unwrap_or_else(|e| panic!("{e}"));
+        let graph = contraction(op, &[batch, m, k], &[batch, n, k], DType::F32);
+        check(&format!("{batch} products of {m} x {k} x {n}"), &graph).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 

@@ -333,3 +333,50 @@ pub(crate) unsafe fn fill_lines(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_ir::op::{Conv, Pad2};
+
+    use crate::conv::{ConvShape, Product, Tensors};
+
+    /// Of three images, two pixels wide.
+    fn shapes() -> impl Iterator<Item = ConvShape> {
+        let sizes = (1..7usize).flat_map(|height| (1..4).map(move |taps| (height, taps)));
+        let steps = || (1..5).flat_map(|stride| (1..5).map(move |dilation| (stride, dilation)));
+        let pads = || (0..8).flat_map(|top| (0..8).map(move |bottom| (top, bottom)));
+        let all = sizes.flat_map(move |s| steps().flat_map(move |t| pads().map(move |p| (s, t, p))));
+        all.filter_map(|((height, taps), (stride, dilation), (top, bottom))| {
+            let reach = (taps - 1) * dilation + 1;
+            let out = (height + top + bottom).checked_sub(reach)? / stride + 1;
+            let pad = Pad2 { top, bottom, left: 0, right: 0 };
+            Some(ConvShape {
+                batch: 3,
+                image: [height, 2],
+                channels_in: 1,
+                channels_out: 1,
+                filter: [taps, 1],
+                out: [out, 2],
+                conv: Conv { stride: [stride, 1], pad, dilation: [dilation, 1], groups: 1 },
+            })
+        })
+    }
+
+    #[test]
+    fn a_window_has_room_for_the_lines_of_as_many_pixels() {
+        let none = std::ptr::null_mut();
+        // A transposed convolution with a stride is never fed.
+        let is_fed = |s: &ConvShape, p: Product| p == Product::Forward || s.conv.stride == [1, 1];
+        let products = shapes().flat_map(|s| [(s, Product::Forward), (s, Product::Transposed)]);
+        for (shape, product) in products.filter(|(s, p)| is_fed(s, *p)) {
+            shape.products(product, Tensors { x: none, w: none, y: none }, |g| {
+                let A::Patches(p) = g.a else { return };
+                for (start, end) in (1..=g.m).flat_map(|end| (0..end).map(move |start| (start, end))) {
+                    let room = p.window(end - start).min(p.elements(g.m));
+                    assert!(p.lines(start..end).len() <= room, "{start}..{end} of {p:?}");
+                }
+            });
+        }
+    }
+}

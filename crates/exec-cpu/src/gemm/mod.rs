@@ -117,7 +117,7 @@ impl Shape {
         let is_matrix = matches!(g.a, A::Rows { .. } | A::Columns { .. });
         let order = if k * nc <= most {
             Order::Rows
-        } else if is_matrix && !makes_rows(m, n) && m * k <= 2 * WHOLE {
+        } else if is_matrix && m > 0 && !makes_rows(m, n) && m * k <= 2 * WHOLE {
             Order::Panels
         } else {
             Order::Depths

@@ -115,8 +115,13 @@ fn product_scratch(cpu: &Cpu, graph: &Graph, node: &Node, fed: Fed) -> usize {
     let threads = cpu.pool.threads();
     match Contraction::new(graph, node) {
         Contraction::MatMul(s) => {
-            let none = std::ptr::null_mut();
-            gemm::scratch_len(&micro, &s.product(0, [none; 3]), fed, threads)
+            let product = s.product(0, [std::ptr::null_mut(); 3]);
+            // Threads that have products of their own share nothing of them.
+            if s.one_a_thread(threads) {
+                threads * gemm::scratch_len(&micro, &product, fed, 1)
+            } else {
+                gemm::scratch_len(&micro, &product, fed, threads)
+            }
         }
         Contraction::Conv(shape, Product::Filter) if shape.is_depthwise() => {
             depthwise_filter_grad_scratch(&depthwise_of(&shape), image_of(&shape))
@@ -145,6 +150,11 @@ struct Sizes {
 }
 
 impl Sizes {
+    /// Whether each thread makes whole products, or all of them make one after the other together.
+    fn one_a_thread(&self, threads: usize) -> bool {
+        self.batch >= 2 * threads
+    }
+
     /// One product of the batch, of operands and result that start here.
     fn product(&self, i: usize, [a, b, c]: [*mut f32; 3]) -> Gemm {
         let s = self;
@@ -314,7 +324,8 @@ impl Running<'_> {
                 self.finish(t, i * s.m * s.n, s.n, rows, columns);
             }
         };
-        if s.batch < 2 * self.cpu.pool.threads() {
+        let threads = self.cpu.pool.threads();
+        if !s.one_a_thread(threads) {
             for i in 0..s.batch {
                 let finish = |t: usize, rows, columns| finish(t, i, rows, columns);
                 // SAFETY: the plan placed the operands apart and the scratch with its length.
@@ -324,7 +335,6 @@ impl Running<'_> {
         }
         let products = Products { at: &product };
         let micro = Micro::new(self.cpu.isa);
-        let threads = self.cpu.pool.threads();
         let each = gemm::scratch_len(&micro, &product(0), self.feeds.fed(), 1);
         let scratch = Scratch(self.scratch);
         self.cpu.pool.run(&|t| {

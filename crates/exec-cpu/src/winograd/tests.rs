@@ -193,6 +193,26 @@ proptest! {
     }
 }
 
+/// An infinity may become no number on the way, but not in results that do not read it. Of a filter's gradient all taps of a
+/// channel may be lost with one.
+#[test]
+fn an_infinity_reaches_the_results_that_read_it_and_no_others() {
+    let s = shape(2, [5, 6], [3, 4], LOPSIDED);
+    let (forward, back) = (Geometry::of(&s, Product::Forward), Geometry::of(&s, Product::Transposed));
+    let (cpu, fed) = (cpu(Isa::detect(), 2), Fed::default());
+    let whole = sizes(&s).map(|n| random(n, n as u64));
+    for (which, at) in [0, 2].into_iter().flat_map(|i| (0..whole[i].len()).map(move |at| (i, at))) {
+        let mut broken = whole.clone();
+        broken[which][at] = f32::INFINITY;
+        let [x, w, y] = &broken;
+        let given = [pass(&cpu, &forward, x, w, y.len(), fed), pass(&cpu, &back, y, w, x.len(), fed)];
+        for (given, want) in given.iter().zip(naive(&s, x, w, y)) {
+            let same = given.iter().zip(&want).all(|(g, w)| g.is_finite() == w.is_finite());
+            assert!(same, "element {at} of tensor {which}");
+        }
+    }
+}
+
 /// What takes it and what does not.
 #[test]
 fn small_images_few_channels_and_other_filters_go_another_way() {
