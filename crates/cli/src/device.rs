@@ -68,7 +68,6 @@ fn check_visible(device: &str, visible: Option<&str>) -> Result<()> {
     }
 }
 
-
 pub fn growth(memory: &MemorySpec) -> Growth {
     match memory.growth.as_deref() {
         Some("lazy") => Growth::Lazy,

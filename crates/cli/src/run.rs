@@ -142,7 +142,9 @@ fn limits(said: &[SaidRun]) -> Result<&[u64]> {
     let mut lists = said.iter().map(|s| &s.spec.memory.logical[..]).filter(|l| !l.is_empty());
     let first = lists.next().unwrap_or(&[]);
     match lists.find(|l| *l != first) {
-        Some(_) => Err(usage("the runs split the device in different ways; say memory.logical once, or the same in each")),
+        Some(_) => {
+            Err(usage("the runs split the device in different ways; say memory.logical once, or the same in each"))
+        }
         None => Ok(first),
     }
 }
@@ -203,15 +205,15 @@ impl TrainRun {
         let pool = data::pool(&spec, &device);
         let source = args.overrides.files.first().map(|f| f.file_stem());
         let source = source.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
-        let label = source.map_or(spec.model.name.as_deref().unwrap_or(DIGITS).into(), |s| s.to_string_lossy().into_owned());
+        let label =
+            source.map_or(spec.model.name.as_deref().unwrap_or(DIGITS).into(), |s| s.to_string_lossy().into_owned());
         let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
         let opened = data::open(&spec, &pool)?;
         // A run's folder says what the data said when it began.
         let facts = if resume.is_some() { &Facts::default() } else { &opened.facts };
         let run = Run::new(&spec, facts, json)?;
         let untold = args.overrides.files.is_empty() && spec.memory.budget.is_none() && args.plan.is_none();
-        let budget_untold =
-            untold && resume.is_none() && spec.data.train.is_none() && spec.memory.logical.is_empty();
+        let budget_untold = untold && resume.is_none() && spec.data.train.is_none() && spec.memory.logical.is_empty();
         let plan = args.plan.clone();
         Ok(TrainRun { run, spec, said, label, device, pool, _host: host, opened, plan, resume, budget_untold })
     }
@@ -485,11 +487,11 @@ impl PlanRun {
             path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
         }
         let spec = said(&args.overrides)?.spec().map_err(usage)?;
-        let facts = data::facts(&spec)?;
-        let mut run = Run::new(&spec, &facts, json)?;
         let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
-        let host = data::pool(&spec, &device).limit();
-        run.keep_to(&spec, device.free().saturating_sub(host));
+        let pool = data::pool(&spec, &device);
+        let facts = data::facts(&spec, &pool)?;
+        let mut run = Run::new(&spec, &facts, json)?;
+        run.keep_to(&spec, device.free().saturating_sub(pool.limit()));
         let wanted = match (args.max_batch, args.frontier, run.request.budget) {
             (true, _, Some(budget)) => {
                 if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use memfit::data::image::Channels;
-use memfit::exec::{Device, Executor, Options};
 use memfit::exec::weights::{Match, WeightsError};
+use memfit::exec::{Device, Executor, Options};
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;

@@ -78,8 +78,7 @@ fn a_logical_device_is_a_limit_for_all_that_a_run_takes() {
     let scratch = Scratch::new("logical");
     let out = scratch.path("out");
     let limit = 8u64 << 20;
-    let (code, told) =
-        events(&["train", "--steps", "5", "--logical", "8MiB", "--host-budget", "4MiB", "--out", &out]);
+    let (code, told) = events(&["train", "--steps", "5", "--logical", "8MiB", "--host-budget", "4MiB", "--out", &out]);
     assert_eq!(code, 0, "{:?}", told.last());
     let (plan, done) = (of(&told, "plan")[0], of(&told, "done")[0]);
     assert!(bytes(plan, "budget_bytes") <= limit - (4 << 20));

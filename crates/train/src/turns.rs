@@ -152,7 +152,11 @@ mod tests {
     /// Everybody is always ready; `steps` are the seconds of a step of each. Gives the seconds that each has had.
     fn run(book: &mut Book, steps: &[f64], turns: usize) -> Vec<f64> {
         for _ in 0..turns {
-            (0..steps.len()).filter(|&i| !book.rows[i].waits).collect::<Vec<_>>().into_iter().for_each(|i| book.come(i));
+            (0..steps.len())
+                .filter(|&i| !book.rows[i].waits)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|i| book.come(i));
             let index = book.next().expect("somebody waits");
             book.go(index);
             assert_eq!(book.next(), None, "one at a time");
@@ -193,7 +197,8 @@ mod tests {
 
     #[test]
     fn threads_take_turns_one_at_a_time_until_all_are_done() {
-        let turns = Turns::new(&[Share::default(), Share { weight: 2.0, priority: 0 }, Share { weight: 1.0, priority: 1 }]);
+        let turns =
+            Turns::new(&[Share::default(), Share { weight: 2.0, priority: 0 }, Share { weight: 1.0, priority: 1 }]);
         let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for i in 0..3 {

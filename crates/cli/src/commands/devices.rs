@@ -42,7 +42,10 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
         });
         say!("{event}");
         for part in devices.all().skip(1) {
-            say!("{}", json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0" }));
+            say!(
+                "{}",
+                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0" })
+            );
         }
         gpus(as_json);
         return Ok(());

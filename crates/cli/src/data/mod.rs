@@ -134,11 +134,11 @@ pub struct Columns {
 }
 
 /// What the data says about the model; nothing where no data was named.
-pub fn facts(spec: &Spec) -> Result<Facts> {
+pub fn facts(spec: &Spec, pool: &BytePool) -> Result<Facts> {
     if spec.data.train.is_none() {
         return Ok(Facts::default());
     }
-    Ok(open(spec, &pool(spec))?.facts)
+    Ok(open(spec, pool)?.facts)
 }
 
 /// For everything that the pipeline of a run holds. On a small logical device it takes no more than a quarter by itself.

@@ -164,24 +164,40 @@ pub const KEYS: [Key; 57] = [
     key("train", "share", "2.0", "of several runs on one device: this many times the time of one with 1", |s, v| {
         v.positive().set(&mut s.train.share)
     }),
-    key("train", "priority", "1", "of several runs on one device: while one of a higher one is ready, no other goes", |s, v| {
-        v.whole().set(&mut s.train.priority)
-    }),
+    key(
+        "train",
+        "priority",
+        "1",
+        "of several runs on one device: while one of a higher one is ready, no other goes",
+        |s, v| v.whole().set(&mut s.train.priority),
+    ),
     key("memory", "budget", "\"2GiB\"", "for everything on the device; the plan keeps to it", |s, v| {
         v.size().set(&mut s.memory.budget)
     }),
     key("memory", "host_budget", "\"512MiB\"", "for everything that the data pipeline holds", |s, v| {
         v.size().set(&mut s.memory.host_budget)
     }),
-    key("memory", "device", "\"cpu:0\"", "where to compute, see `memfit devices`; cpu:0/1 is the second logical device", |s, v| {
-        v.text().set(&mut s.memory.device)
-    }),
-    key("memory", "logical", "[\"4GiB\", \"2GiB\"]", "splits the device: hard limits for all that runs take of each part", |s, v| {
-        v.sizes().put(&mut s.memory.logical)
-    }),
-    key("memory", "growth", "\"commit\"", "commit: all memory at the start; lazy: page by page when it is used", |s, v| {
-        v.one_of(&["commit", "lazy"]).set(&mut s.memory.growth)
-    }),
+    key(
+        "memory",
+        "device",
+        "\"cpu:0\"",
+        "where to compute, see `memfit devices`; cpu:0/1 is the second logical device",
+        |s, v| v.text().set(&mut s.memory.device),
+    ),
+    key(
+        "memory",
+        "logical",
+        "[\"4GiB\", \"2GiB\"]",
+        "splits the device: hard limits for all that runs take of each part",
+        |s, v| v.sizes().put(&mut s.memory.logical),
+    ),
+    key(
+        "memory",
+        "growth",
+        "\"commit\"",
+        "commit: all memory at the start; lazy: page by page when it is used",
+        |s, v| v.one_of(&["commit", "lazy"]).set(&mut s.memory.growth),
+    ),
     key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads)),
     key(
         "memory",

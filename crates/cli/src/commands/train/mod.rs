@@ -30,8 +30,8 @@ use crate::say::count;
 use crate::signals::Signals;
 use crate::weights;
 use prepare::Start;
-pub use tell::{scores, tell_left_out, words};
 use tell::{Best, Board, End};
+pub use tell::{scores, tell_left_out, words};
 
 pub fn train(all: &mut TrainRuns) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
@@ -45,7 +45,8 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
     let executor = CpuExecutor::new(threads(&all.runs)?)?;
     let starts = prepare::start(all, &executor)?;
     let _announced = announce(devices(&all.runs).into_iter());
-    let mut trainings = all.runs.iter().zip(starts).map(|(run, s)| Training::new(run, s)).collect::<Result<Vec<_>>>()?;
+    let mut trainings =
+        all.runs.iter().zip(starts).map(|(run, s)| Training::new(run, s)).collect::<Result<Vec<_>>>()?;
     let outcomes = run(&mut trainings, &signals);
     finish(trainings, outcomes, started)
 }
@@ -128,11 +129,7 @@ fn run(trainings: &mut [Training], signals: &Signals) -> Vec<Result<Outcome, Tra
 }
 
 /// Tells how each ended, and what went wrong if something did.
-fn finish(
-    trainings: Vec<Training>,
-    outcomes: Vec<Result<Outcome, TrainError>>,
-    started: Instant,
-) -> Result<()> {
+fn finish(trainings: Vec<Training>, outcomes: Vec<Result<Outcome, TrainError>>, started: Instant) -> Result<()> {
     let several = trainings.len() > 1;
     let (mut stopped, mut wrong) = (Vec::new(), None);
     for (mut training, outcome) in trainings.into_iter().zip(outcomes) {

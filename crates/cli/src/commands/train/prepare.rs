@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use anyhow::Result;
 use memfit::exec::{Engine, Executor, HostMemory, Options, Transient};
-use memfit::plan::bytes::Bytes;
 use memfit::plan::save::Labels;
 use memfit::plan::{Member, Plan, plan_together};
 use memfit::train::run_dir::{RunDir, Saved};
@@ -124,12 +123,13 @@ fn budget(all: &TrainRuns, runs: &[&TrainRun]) -> Option<u64> {
 
 fn plan_group(runs: &[&TrainRun], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
     let start = Instant::now();
-    let surveys =
-        runs.iter().map(|r| r.run.subject(executor.target()).survey()).collect::<Result<Vec<_>, _>>()?;
+    let surveys = runs.iter().map(|r| r.run.subject(executor.target()).survey()).collect::<Result<Vec<_>, _>>()?;
     let members: Vec<Member> = runs.iter().zip(&surveys).map(|(r, survey)| Member { name: &r.label, survey }).collect();
     let together = plan_together(&members, budget)?;
     let each = runs.iter().zip(&surveys).zip(together.plans);
-    Ok(each.map(|((r, survey), plan)| planning::told(&r.run, executor, survey, plan, start)).collect::<Result<_, _>>()?)
+    Ok(each
+        .map(|((r, survey), plan)| planning::told(&r.run, executor, survey, plan, start))
+        .collect::<Result<_, _>>()?)
 }
 
 /// For each run, the memory that it shares with others of its device; none for one that is alone there.
@@ -151,8 +151,7 @@ fn share(
         let growth = device::growth(&runs[members[0]].spec.memory);
         let executor = executor.on(device.clone());
         resident::give_back();
-        let memory =
-            Transient::new(&executor, &format!("activations of {names}, in turns"), transient, growth)?;
+        let memory = Transient::new(&executor, &format!("activations of {names}, in turns"), transient, growth)?;
         members.iter().for_each(|&i| shared[i] = Some(memory.clone()));
         tell::together(runs, &members, states, transient, plans().map(Plan::arena_bytes).sum());
     }

@@ -14,7 +14,7 @@ use super::Training;
 use crate::bar::{Bar, Line};
 use crate::planning::Planned;
 use crate::resident;
-use crate::run::{Run, TrainRun};
+use crate::run::TrainRun;
 use crate::say::{count, say};
 
 /// The plan of a run, before it takes its memory.
@@ -68,8 +68,7 @@ impl<'a> Board<'a> {
     pub fn new(trainings: &[Training<'a>]) -> Board<'a> {
         let row = |t: &Training<'a>| {
             let plan = t.start.session.plan();
-            let bar =
-                Bar::new(t.steps(), t.first.into(), plan.batch, plan.arena_bytes(), t.run.run.request.budget);
+            let bar = Bar::new(t.steps(), t.first.into(), plan.batch, plan.arena_bytes(), t.run.run.request.budget);
             Row { run: t.run, bar, peak: plan.peak_bytes }
         };
         Board { rows: trainings.iter().map(row).collect(), line: Line::new() }
