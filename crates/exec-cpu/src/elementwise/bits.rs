@@ -123,9 +123,9 @@ mod x86 {
     }
 }
 
-/// `dx[i]` is `on` where the bit is set, else `off`. A macro for the reason of the loops of [`super::lanes`].
+/// `dx[i]` is what is made of `on` where the bit is set, else of `off`. A macro for the reason of the loops of [`super::lanes`].
 macro_rules! map_masked {
-    ($bits:expr, $dy:expr, $dx:expr, $n:expr, |$d:ident| $on:expr, $off:expr) => {{
+    ($bits:expr, $dy:expr, $dx:expr, $n:expr, |$d:ident, $chosen:ident| $made:expr, $on:expr, $off:expr) => {{
         let (bits, dy, dx): (*const u8, *const f32, *mut f32) = ($bits, $dy, $dx);
         by_vectors!($n, |at, end| {
             let high = if end - at > 8 { *bits.add(at / 8 + 1) } else { 0 };
@@ -134,7 +134,8 @@ macro_rules! map_masked {
             let mut r = [0f32; W];
             for i in 0..W {
                 let $d = d[i];
-                r[i] = if word & (1 << i) != 0 { $on } else { $off };
+                let $chosen = if word & (1 << i) != 0 { $on } else { $off };
+                r[i] = $made;
             }
             store(dx, at, end, r);
         });
@@ -147,9 +148,10 @@ simd! {
         // SAFETY: the tape gives pointers that cover n elements.
         unsafe {
             match u {
-                Unary::Relu | Unary::Relu6 => map_masked!(bits, dy, dx, n, |d| d, 0.0),
-                Unary::LeakyRelu(slope) => map_masked!(bits, dy, dx, n, |d| d, slope * d),
-                Unary::HardSigmoid => map_masked!(bits, dy, dx, n, |d| d * (1.0 / 6.0), 0.0),
+                Unary::Relu | Unary::Relu6 => map_masked!(bits, dy, dx, n, |d, chosen| chosen, d, 0.0),
+                // As in `unary_grad`, where it says why.
+                Unary::LeakyRelu(slope) => map_masked!(bits, dy, dx, n, |d, chosen| d * chosen, 1.0, slope),
+                Unary::HardSigmoid => map_masked!(bits, dy, dx, n, |d, chosen| chosen, d * (1.0 / 6.0), 0.0),
                 u => unreachable!("{} has no mask", u.name()),
             }
         }

@@ -154,13 +154,15 @@ simd! {
                 Unary::Sigmoid => map2!(s, dy, dx, n, |y, d| d * y * (1.0 - y)),
                 Unary::Relu => map2!(s, dy, dx, n, |y, d| if y > 0.0 { d } else { 0.0 }),
                 Unary::Relu6 => map2!(s, dy, dx, n, |y, d| if y > 0.0 && y < 6.0 { d } else { 0.0 }),
-                Unary::LeakyRelu(slope) => map2!(s, dy, dx, n, |y, d| if y > 0.0 { d } else { slope * d }),
-                Unary::Elu(a) => map2!(s, dy, dx, n, |y, d| if y > 0.0 { d } else { d * (y + a) }),
+                // A product on both sides: of d alone or of a product the compiler would take either, and they differ where d
+                // is subnormal, which only a product makes 0.
+                Unary::LeakyRelu(slope) => map2!(s, dy, dx, n, |y, d| d * if y > 0.0 { 1.0 } else { slope }),
+                Unary::Elu(a) => map2!(s, dy, dx, n, |y, d| d * if y > 0.0 { 1.0 } else { y + a }),
                 Unary::Softplus => map2!(s, dy, dx, n, |x, d| d * sigmoid::<FMA>(x)),
                 Unary::HardSigmoid => map2!(s, dy, dx, n, |y, d| if y > 0.0 && y < 1.0 { d * (1.0 / 6.0) } else { 0.0 }),
                 Unary::HardSwish => map2!(s, dy, dx, n, |x, d| {
-                    let inner = d * fma::<FMA>(x, 1.0 / 3.0, 0.5);
-                    if x <= -3.0 { 0.0 } else if x >= 3.0 { d } else { inner }
+                    let inner = fma::<FMA>(x, 1.0 / 3.0, 0.5);
+                    if x <= -3.0 { 0.0 } else { d * if x >= 3.0 { 1.0 } else { inner } }
                 }),
                 Unary::Silu => map2!(s, dy, dx, n, |x, d| {
                     let q = sigmoid::<FMA>(x);
