@@ -14,7 +14,7 @@ fn a_device_is_shown_with_its_profile() {
     let (code, devices) = events(&["devices"]);
     assert_eq!(code, 0);
     let device = &devices[0];
-    assert_eq!((&device["device"], &device["profile"]["name"]), (&"cpu".into(), &"default".into()));
+    assert_eq!((&device["device"], &device["profile"]["name"]), (&"cpu:0".into(), &"default".into()));
     assert!(device["threads"].as_u64().is_some_and(|n| n > 0));
 }
 
