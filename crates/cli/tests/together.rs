@@ -90,7 +90,7 @@ fn a_logical_device_is_a_limit_for_all_that_a_run_takes() {
     assert_eq!(code, 0);
     // Too small for the pipeline, for the model, and for the machine.
     check_error(&["train", "--logical", "2MiB", "--host-budget", "4MiB"], 3, &["cpu:0/0", "data pipeline", "4.00 MiB"]);
-    check_error(&["train", "--logical", "5MiB", "--host-budget", "4MiB"], 3, &["fit into 1.00 MiB"]);
+    check_error(&["train", "--logical", "5MiB", "--host-budget", "4MiB"], 3, &["fits into 1.00 MiB"]);
     check_error(&["train", "--logical", "1000TiB"], 3, &["cpu:0", "logical device cpu:0/0"]);
     check_error(&["train", "--logical", "8MiB", "--device", "cpu:0/1"], 2, &["cpu:0/1", "cpu:0/0"]);
     check_error(&["train", "--logical", "0"], 2, &["no memory"]);
