@@ -5,6 +5,7 @@ mod apt;
 mod bench_kernels;
 mod bench_peers;
 mod bench_plan;
+mod bench_together;
 mod command;
 mod extern_checks;
 mod machine;
@@ -22,6 +23,7 @@ const HELP: &str = "\
 Usage: cargo xtask ci-extern [--seed N]...
        cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
+       cargo xtask bench-together [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
 
   bench-kernels  times kernels against a matrix product and a long sum, matrix products in turns with PyTorch's, and
@@ -31,6 +33,10 @@ Usage: cargo xtask ci-extern [--seed N]...
 
   bench-plan    times training steps under smaller and smaller budgets, in turns with the fastest plan, and writes
                 its part of BENCHMARKS.md; a quarter of an hour on a quiet machine
+
+  bench-together  times several models in one memory, in turns with one after the other, and writes its part of
+                BENCHMARKS.md; a quarter of an hour on a quiet machine
+  --rounds N           how often; 5 if not given
 
   bench-peers   times training steps of memfit, PyTorch, TensorFlow and JAX in turns, and writes its part of
                 BENCHMARKS.md; about an hour on a quiet machine, and some GB of Python packages at first
@@ -70,6 +76,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["bench-kernels", ref options @ ..] => bench_kernels::run(options),
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
+        ["bench-together", ref options @ ..] => bench_together::run(options),
         ["ci-extern", ref options @ ..] => extern_checks::run(&seeds(options)?),
         [] => bail!("give a task; see --help"),
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),

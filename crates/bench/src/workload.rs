@@ -67,13 +67,17 @@ impl Runner {
         Runner::new(executor, plan, model.classes())
     }
 
-    /// Ids and labels are drawn from 0 up to `classes`.
+    /// In memory of its own. Ids and labels are drawn from 0 up to `classes`.
     pub fn new(executor: CpuExecutor, plan: Plan, classes: usize) -> Result<Runner, Failure> {
-        let graph = &plan.programs[0].graph;
+        Runner::start(Engine::new(executor, plan, Options::default())?, classes)
+    }
+
+    /// In the memory that an engine has.
+    pub fn start(mut engine: Engine<CpuExecutor>, classes: usize) -> Result<Runner, Failure> {
+        let graph = &engine.plan().programs[0].graph;
         let data = graph.inputs().filter(|(n, _)| *n != CLOCK && *n != LEARNING_RATE);
         let inputs =
             data.map(|(n, v)| (n.to_string(), graph.ty(v).clone(), synthetic(n, graph.ty(v), classes))).collect();
-        let mut engine = Engine::new(executor, plan, Options::default())?;
         engine.init(1)?;
         Ok(Runner { engine, inputs, step: 0 })
     }

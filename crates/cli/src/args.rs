@@ -58,6 +58,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --batch 16 --budget 700MiB     the fastest plan that fits, or what would
   memfit plan --model resnet50 --frontier --svg frontier.svg  step time against budget
   memfit plan --model resnet50 --max-batch --budget 2GiB      the largest batch that fits
+  memfit plan a.toml b.toml --budget 2GiB                     what two models take that share a device
   memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
@@ -155,11 +156,11 @@ pub struct Overrides {
     /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,
-    /// Bytes for everything that the data pipeline holds; 512MiB if not given
+    /// Bytes for everything that the data pipeline holds; if not given, 512MiB, or a quarter of a smaller device
     #[arg(long, value_name = "SIZE")]
     pub host_budget: Option<String>,
-    /// Where to compute; see `memfit devices`
-    #[arg(long, value_name = "cpu")]
+    /// Where to compute, such as cpu or cpu:0/1; see `memfit devices`
+    #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Split the device into logical ones with these hard limits, for everything that a run takes there
     #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',')]
@@ -195,8 +196,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with the run of this folder, from its last checkpoint, to the same bits as if it had never stopped; or
-    /// from the checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json
-    /// Given several times, these runs share the device again
+    /// from the checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json. Given several times, these runs share
+    /// the device again
     #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["out", "weights", "plan"])]
     pub resume: Vec<PathBuf>,
     /// Start from the weights of this file (safetensors), as far as they fit by name

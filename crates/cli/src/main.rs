@@ -21,6 +21,7 @@ mod show;
 mod signals;
 mod spec;
 mod table;
+mod together;
 mod weights;
 
 use std::process::ExitCode;

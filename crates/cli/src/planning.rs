@@ -26,6 +26,8 @@ pub struct Planned {
     /// What makes a sample's result depend on the rest of its batch, in words.
     pub mixer: Option<String>,
     pub frozen: Option<Frozen>,
+    /// Of a run that shares its device: the micro-batch that it would have alone.
+    pub micro_batch_alone: Option<usize>,
     pub file: Option<String>,
 }
 
@@ -66,6 +68,7 @@ pub fn told(
         free_tools_bytes: Some(survey.free_tools_bytes()),
         mixer: run.subject(executor.target()).mixer()?,
         frozen: frozen(run, executor, survey)?,
+        micro_batch_alone: None,
         file: None,
     })
 }
@@ -85,7 +88,15 @@ fn frozen(run: &Run, executor: &CpuExecutor, survey: &Survey) -> Result<Option<F
 impl Planned {
     /// A plan that was made before.
     pub fn of_file(plan: Plan, file: String) -> Planned {
-        Planned { plan, planning_ms: None, free_tools_bytes: None, mixer: None, frozen: None, file: Some(file) }
+        Planned {
+            plan,
+            planning_ms: None,
+            free_tools_bytes: None,
+            mixer: None,
+            frozen: None,
+            micro_batch_alone: None,
+            file: Some(file),
+        }
     }
 }
 

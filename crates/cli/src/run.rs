@@ -25,6 +25,7 @@ use crate::failure::usage;
 use crate::profile;
 use crate::run_dir;
 use crate::spec::{ModelSpec, Said, Spec, TrainSpec};
+use crate::together::Neighbour;
 
 #[derive(Clone)]
 pub struct Run {
@@ -55,14 +56,7 @@ pub struct TrainRun {
     pub run: Run,
     pub spec: Spec,
     pub said: Said,
-    /// What it is called among others: after its file or folder, or its model.
-    pub label: String,
-    /// Where it computes.
-    pub device: Device,
-    /// What the pipeline holds is drawn from here.
-    pub pool: BytePool,
-    /// And all that it may hold is taken of the device.
-    _host: Held,
+    pub place: Place,
     pub opened: Opened,
     /// A plan that was made before.
     pub plan: Option<PathBuf>,
@@ -100,13 +94,13 @@ impl Resume {
 impl TrainRuns {
     pub fn new(args: TrainArgs, json: bool) -> Result<TrainRuns> {
         let (each, budget) = one_by_one(args)?;
-        let said = each.iter().map(SaidRun::new).collect::<Result<Vec<_>>>()?;
-        let devices = Devices::new(limits(&said)?)?;
-        let run = |(i, (args, said)): (usize, (&TrainArgs, SaidRun))| {
-            let device = devices.of_run(said.spec.memory.device.as_deref(), i)?;
-            TrainRun::new(args, said, device, json)
-        };
-        Ok(TrainRuns { runs: each.iter().zip(said).enumerate().map(run).collect::<Result<_>>()?, budget })
+        let placed = places(&each, budget.is_some())?;
+        let run = |(args, (said, place)): (&TrainArgs, (SaidRun, Place))| TrainRun::new(args, said, place, json);
+        Ok(TrainRuns { runs: each.iter().zip(placed).map(run).collect::<Result<_>>()?, budget })
+    }
+
+    pub fn neighbours(&self) -> Vec<Neighbour<'_>> {
+        self.runs.iter().map(|r| r.place.neighbour(&r.run)).collect()
     }
 }
 
@@ -116,6 +110,9 @@ fn one_by_one(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
     let count = files.len().max(args.resume.len());
     if count < 2 {
         return Ok((vec![args], None));
+    }
+    if !args.resume.is_empty() && args.overrides.budget.is_some() {
+        return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
     }
     // What is said of all, and not of one.
     let Overrides { budget, host_budget, logical, growth, threads, profile, .. } = args.overrides.clone();
@@ -146,6 +143,49 @@ fn limits(said: &[SaidRun]) -> Result<&[u64]> {
             Err(usage("the runs split the device in different ways; say memory.logical once, or the same in each"))
         }
         None => Ok(first),
+    }
+}
+
+/// Where a run computes, and under which name.
+pub struct Place {
+    /// What it is called among others: after its file or folder, or its model.
+    pub label: String,
+    pub device: Device,
+    /// What the pipeline holds is drawn from here.
+    pub pool: BytePool,
+    /// And all that it may hold is taken of the device.
+    _host: Held,
+}
+
+/// What is said about each run, and its place. A budget for all holds instead of what a file says of one.
+fn places(each: &[TrainArgs], has_budget: bool) -> Result<Vec<(SaidRun, Place)>> {
+    let mut said = each.iter().map(SaidRun::new).collect::<Result<Vec<_>>>()?;
+    if has_budget {
+        said.iter_mut().for_each(SaidRun::forget_budget);
+    }
+    let devices = Devices::new(limits(&said)?)?;
+    let place = |(i, (args, said)): (usize, (&TrainArgs, SaidRun))| {
+        let device = devices.of_run(said.spec.memory.device.as_deref(), i)?;
+        let place = Place::new(args, &said, device)?;
+        Ok((said, place))
+    };
+    each.iter().zip(said).enumerate().map(place).collect()
+}
+
+impl Place {
+    fn new(args: &TrainArgs, SaidRun { resume, spec, .. }: &SaidRun, device: Device) -> Result<Place> {
+        let pool = data::pool(spec, &device);
+        let source = args.overrides.files.first().map(|f| f.file_stem());
+        let source = source.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
+        let model = || spec.model.name.clone().unwrap_or_else(|| DIGITS.into());
+        let label = source.map_or_else(model, |s| s.to_string_lossy().into_owned());
+        let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
+        Ok(Place { label, device, pool, _host: host })
+    }
+
+    /// The run at this place, as others see it.
+    pub fn neighbour<'a>(&'a self, run: &'a Run) -> Neighbour<'a> {
+        Neighbour { label: &self.label, run, device: &self.device }
     }
 }
 
@@ -193,29 +233,29 @@ impl SaidRun {
         let spec = said.spec().map_err(usage)?;
         Ok(SaidRun { resume, said, spec })
     }
+
+    /// What is typed for all runs holds instead of what the file says of one.
+    fn forget_budget(&mut self) {
+        self.said.forget("memory", "budget");
+        self.spec.memory.budget = None;
+    }
 }
 
 impl TrainRun {
-    fn new(args: &TrainArgs, said: SaidRun, device: Device, json: bool) -> Result<TrainRun> {
+    fn new(args: &TrainArgs, said: SaidRun, place: Place, json: bool) -> Result<TrainRun> {
         let SaidRun { resume, mut said, spec } = said;
         if !spec.memory.logical.is_empty() {
             // So that the run finds it again when it goes on alone.
-            said.set("memory", "device", device.name());
+            said.set("memory", "device", place.device.name());
         }
-        let pool = data::pool(&spec, &device);
-        let source = args.overrides.files.first().map(|f| f.file_stem());
-        let source = source.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
-        let label =
-            source.map_or(spec.model.name.as_deref().unwrap_or(DIGITS).into(), |s| s.to_string_lossy().into_owned());
-        let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
-        let opened = data::open(&spec, &pool)?;
+        let opened = data::open(&spec, &place.pool)?;
         // A run's folder says what the data said when it began.
         let facts = if resume.is_some() { &Facts::default() } else { &opened.facts };
         let run = Run::new(&spec, facts, json)?;
         let untold = args.overrides.files.is_empty() && spec.memory.budget.is_none() && args.plan.is_none();
         let budget_untold = untold && resume.is_none() && spec.data.train.is_none() && spec.memory.logical.is_empty();
         let plan = args.plan.clone();
-        Ok(TrainRun { run, spec, said, label, device, pool, _host: host, opened, plan, resume, budget_untold })
+        Ok(TrainRun { run, spec, said, place, opened, plan, resume, budget_untold })
     }
 }
 
@@ -367,7 +407,7 @@ pub fn said(o: &Overrides) -> Result<Said> {
     let said = match &o.files[..] {
         [] => Said::default(),
         [path] => read_file(path)?,
-        _ => return Err(usage("one run file at a time; only `memfit train` takes several")),
+        _ => return Err(usage("one run file at a time")),
     };
     said_besides(said, o)
 }
@@ -467,8 +507,19 @@ impl Run {
 
 /// What `memfit plan` is asked.
 pub enum PlanRun {
-    Model { run: Box<Run>, wanted: Wanted },
-    Diff { files: [PathBuf; 2], json: bool },
+    Model {
+        run: Box<Run>,
+        wanted: Wanted,
+    },
+    /// Several, and what those of one device may take together.
+    Together {
+        runs: Vec<(Run, Place)>,
+        budget: Option<u64>,
+    },
+    Diff {
+        files: [PathBuf; 2],
+        json: bool,
+    },
 }
 
 pub enum Wanted {
@@ -485,6 +536,9 @@ impl PlanRun {
         }
         for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
             path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
+        }
+        if args.overrides.files.len() > 1 {
+            return plan_together(args, json);
         }
         let spec = said(&args.overrides)?.spec().map_err(usage)?;
         let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
@@ -506,6 +560,21 @@ impl PlanRun {
         };
         Ok(PlanRun::Model { run: Box::new(run), wanted })
     }
+}
+
+fn plan_together(args: PlanArgs, json: bool) -> Result<PlanRun> {
+    if args.frontier || args.max_batch || args.save.is_some() {
+        return Err(usage("--frontier, --max-batch and --save are of one run; give one run file"));
+    }
+    let (each, budget) = one_by_one(TrainArgs { overrides: args.overrides, ..TrainArgs::default() })?;
+    let mut runs = Vec::new();
+    for (said, place) in places(&each, budget.is_some())? {
+        let run = Run::new(&said.spec, &data::facts(&said.spec, &place.pool)?, json)?;
+        runs.push((said.spec, run, place));
+    }
+    // What is left of a device is known when all pipelines have theirs.
+    runs.iter_mut().for_each(|(spec, run, place)| run.keep_to(spec, place.device.free()));
+    Ok(PlanRun::Together { runs: runs.into_iter().map(|(_, run, place)| (run, place)).collect(), budget })
 }
 
 /// As many as asked for, or one a core.

@@ -70,7 +70,33 @@ fn what_does_not_fit_together_is_refused_as_a_set() {
     assert_eq!(bytes(of(&told, "together")[0], "arena_bytes").to_string(), needed);
     check_error(&["train", &a, &b, "--model", "mlp"], 2, &["several runs", "--budget", "run file"]);
     check_error(&["train", &a, &b, "--budget", "12 parsecs"], 2, &["--budget", "12 parsecs"]);
-    check_error(&["plan", &a, &b], 2, &["one run file"]);
+    check_error(&["plan", &a, &b, "--frontier"], 2, &["--frontier", "one run"]);
+}
+
+#[test]
+fn what_is_planned_together_is_what_is_taken() {
+    let scratch = Scratch::new("planned-together");
+    let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, "[memory]\nbudget = \"1.96MiB\""));
+    let arena = |told: &[Value]| bytes(of(told, "together")[0], "arena_bytes");
+    let (code, planned) = events(&["plan", &a, &b]);
+    assert_eq!(code, 0, "{:?}", planned.last());
+    // The budget of a file is of its run.
+    let plans = of(&planned, "plan");
+    assert_eq!([&plans[0]["run"], &plans[1]["run"]], ["a", "b"]);
+    let arenas: Vec<u64> = plans.iter().map(|p| bytes(p, "arena_bytes")).collect();
+    assert!(arenas[1] < arenas[0] && arenas[1] <= bytes(plans[1], "budget_bytes"), "{arenas:?}");
+    let (code, taken) = events(&["train", &a, &b, "--steps", "1"]);
+    assert_eq!((code, arena(&taken)), (0, arena(&planned)));
+    // What is typed is for all of them.
+    let (code, planned) = events(&["plan", &a, &b, "--budget", "1GiB"]);
+    assert_eq!(code, 0, "{:?}", planned.last());
+    let plans = of(&planned, "plan");
+    assert_eq!([bytes(plans[0], "arena_bytes"), bytes(plans[1], "arena_bytes")], [arenas[0], arenas[0]]);
+    assert_eq!(bytes(of(&planned, "together")[0], "budget_bytes"), 1 << 30);
+    let c = file(&scratch, "c", 3, "[memory]\nbudget = \"100KiB\"");
+    check_error(&["plan", &a, &c], 3, &["c: no plan", "100 KiB", "--budget"]);
+    let folder = scratch.path("out-a");
+    check_error(&["train", "--resume", &folder, "--resume", &folder, "--budget", "1GiB"], 2, &["--budget"]);
 }
 
 #[test]

@@ -109,7 +109,8 @@ fn fills_reach_every_byte_of_a_place_and_no_other(executor: memfit_exec_gpu::Gpu
         Ok(())
     })
     .unwrap();
-    let (mut arena, states) = (executor.allocate(plan.state_bytes, 256, Default::default()).unwrap(), &plan.states);
+    let (mut arena, states) =
+        (executor.allocate("states", plan.state_bytes, Default::default()).unwrap(), &plan.states);
     assert_eq!(states.len(), 3);
     for s in states {
         executor.write(&mut arena, s.place, 0, &vec![7; s.place.size as usize]);

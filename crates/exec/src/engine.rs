@@ -169,34 +169,18 @@ impl<E: Executor> Engine<E> {
         states
     }
 
+    /// Through a small buffer, so that no second copy of the tensor exists.
     fn init_state(&self, memory: &mut E::Memory, slot: &StateSlot, seed: u64) {
+        if slot.init == Init::Constant(0.0) {
+            return self.executor.fill(memory, slot.place, 0);
+        }
+        let mut buffer = [0f32; INITIAL];
         let count = slot.ty.elements();
-        match slot.init {
-            Init::Constant(0.0) => self.executor.fill(memory, slot.place, 0),
-            Init::Constant(c) => self.write_numbers(memory, slot.place, std::iter::repeat_n(c, count)),
-            Init::Normal { std } => {
-                self.write_numbers(memory, slot.place, philox::normal(seed, &slot.name, count).map(|x| x * std))
-            }
-            Init::Uniform { limit } => {
-                self.write_numbers(memory, slot.place, philox::uniform(seed, &slot.name, count).map(|x| x * limit))
-            }
+        for start in (0..count).step_by(INITIAL) {
+            let part = &mut buffer[..INITIAL.min(count - start)];
+            initial(slot, seed, start, part);
+            self.executor.write(memory, slot.place, 4 * start as u64, bytemuck::cast_slice(part));
         }
-    }
-
-    /// Writes f32 numbers through a small buffer, so that no second copy of the tensor exists.
-    fn write_numbers(&self, memory: &mut E::Memory, place: Place, numbers: impl Iterator<Item = f32>) {
-        let mut buffer = [0f32; 4096];
-        let (mut used, mut offset) = (0, 0);
-        for x in numbers {
-            buffer[used] = x;
-            used += 1;
-            if used == buffer.len() {
-                self.executor.write(memory, place, offset, bytemuck::cast_slice(&buffer));
-                offset += size_of_val(&buffer) as u64;
-                used = 0;
-            }
-        }
-        self.executor.write(memory, place, offset, bytemuck::cast_slice(&buffer[..used]));
     }
 
     pub fn state(&self, name: &str) -> Result<&StateSlot, ExecError> {
@@ -229,8 +213,33 @@ impl<E: Executor> Engine<E> {
     /// Copies a part of a segment.
     pub(crate) fn read_place(&self, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
         match place.segment {
-            Segment::State => self.executor.read(&self.set_states().memory, place, bytes),
+            Segment::State => {
+                let states = self.states();
+                match states.unset {
+                    Some(seed) => self.read_initial(seed, place, bytes),
+                    None => return self.executor.read(&states.memory, place, bytes),
+                }
+                Ok(())
+            }
             Segment::Transient => self.executor.read(&self.transient.lock().memory, place, bytes),
+        }
+    }
+
+    /// What a part of a state will be, before it is there: reading takes no memory.
+    fn read_initial(&self, seed: u64, place: Place, bytes: &mut [u8]) {
+        let is_in = |s: &&StateSlot| {
+            let Place { segment, offset, size } = s.place;
+            segment == Segment::State && (offset..offset + size).contains(&place.offset)
+        };
+        let Some(slot) = self.plan.states.iter().find(is_in).filter(|s| s.init != Init::Constant(0.0)) else {
+            return bytes.fill(0);
+        };
+        let first = (place.offset - slot.place.offset) as usize / 4;
+        let mut buffer = [0f32; INITIAL];
+        for (i, bytes) in bytes.chunks_mut(4 * INITIAL).enumerate() {
+            let part = &mut buffer[..bytes.len() / 4];
+            initial(slot, seed, first + i * INITIAL, part);
+            bytes.copy_from_slice(bytemuck::cast_slice(part));
         }
     }
 
@@ -455,6 +464,26 @@ impl<E: Executor> Engine<E> {
         match turn.last == Some(self.tenant) {
             true => self.executor.read(&turn.memory, place, bytes),
             false => Err(ExecError::Gone { name: name.into() }),
+        }
+    }
+}
+
+/// How many initial values are made at once.
+const INITIAL: usize = 4096;
+
+/// Initial values of a state, from one of its elements on.
+fn initial(slot: &StateSlot, seed: u64, start: usize, numbers: &mut [f32]) {
+    let range = start..start + numbers.len();
+    let set = |(to, from): (&mut f32, f32)| *to = from;
+    match slot.init {
+        Init::Constant(c) => numbers.fill(c),
+        Init::Normal { std } => {
+            let drawn = philox::normal_at(seed, &slot.name, range).map(|x| x * std);
+            numbers.iter_mut().zip(drawn).for_each(set);
+        }
+        Init::Uniform { limit } => {
+            let drawn = philox::uniform_at(seed, &slot.name, range).map(|x| x * limit);
+            numbers.iter_mut().zip(drawn).for_each(set);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Philox 4×32-10, the counter-based generator behind every random number: the same counter and key give the same
 //! bits on every thread, under every plan, whenever it is asked again.
 
+use std::ops::Range;
+
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
@@ -35,34 +37,58 @@ pub fn name_key(name: &str) -> u64 {
 
 /// `count` numbers of a standard normal distribution (Box–Muller), keyed by seed and name.
 pub fn normal(seed: u64, name: &str, count: usize) -> impl Iterator<Item = f32> {
-    words(seed, name, count)
-        .flat_map(|w| {
-            let pair = |a: u32, b: u32| {
-                let radius = (-2.0 * ((a as f64 + 1.0) / 4_294_967_296.0).ln()).sqrt();
-                let angle = std::f64::consts::TAU * (b as f64 / 4_294_967_296.0);
-                [(radius * angle.cos()) as f32, (radius * angle.sin()) as f32]
-            };
-            let ([a, b], [c, d]) = (pair(w[0], w[1]), pair(w[2], w[3]));
-            [a, b, c, d]
-        })
-        .take(count)
+    normal_at(seed, name, 0..count)
+}
+
+/// Some of these numbers.
+pub fn normal_at(seed: u64, name: &str, range: Range<usize>) -> impl Iterator<Item = f32> {
+    numbers(seed, name, range, |w| {
+        let pair = |a: u32, b: u32| {
+            let radius = (-2.0 * ((a as f64 + 1.0) / 4_294_967_296.0).ln()).sqrt();
+            let angle = std::f64::consts::TAU * (b as f64 / 4_294_967_296.0);
+            [(radius * angle.cos()) as f32, (radius * angle.sin()) as f32]
+        };
+        let ([a, b], [c, d]) = (pair(w[0], w[1]), pair(w[2], w[3]));
+        [a, b, c, d]
+    })
 }
 
 /// `count` numbers in [−1, 1), keyed by seed and name.
 pub fn uniform(seed: u64, name: &str, count: usize) -> impl Iterator<Item = f32> {
-    words(seed, name, count).flat_map(|w| w.map(|x| 2.0 * unit(x) - 1.0)).take(count)
+    uniform_at(seed, name, 0..count)
 }
 
-fn words(seed: u64, name: &str, count: usize) -> impl Iterator<Item = [u32; 4]> {
+/// Some of these numbers.
+pub fn uniform_at(seed: u64, name: &str, range: Range<usize>) -> impl Iterator<Item = f32> {
+    numbers(seed, name, range, |w| w.map(|x| 2.0 * unit(x) - 1.0))
+}
+
+/// Four numbers of each block; those before the range are not made, but for the first of its first block.
+fn numbers(
+    seed: u64,
+    name: &str,
+    range: Range<usize>,
+    four: impl Fn([u32; 4]) -> [f32; 4],
+) -> impl Iterator<Item = f32> {
     let key = [seed as u32, (seed >> 32) as u32];
     let stream = name_key(name);
-    (0..count.div_ceil(4) as u64)
-        .map(move |i| philox([i as u32, (i >> 32) as u32, stream as u32, (stream >> 32) as u32], key))
+    let block = move |i: u64| philox([i as u32, (i >> 32) as u32, stream as u32, (stream >> 32) as u32], key);
+    let blocks = (range.start / 4) as u64..range.end.div_ceil(4) as u64;
+    blocks.flat_map(move |i| four(block(i))).skip(range.start % 4).take(range.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_the_numbers_is_that_part() {
+        let all: (Vec<f32>, Vec<f32>) = (normal(7, "w", 40).collect(), uniform(7, "w", 40).collect());
+        for range in [0..40, 0..0, 3..3, 1..2, 4..9, 7..40, 38..40] {
+            assert!(normal_at(7, "w", range.clone()).eq(all.0[range.clone()].iter().copied()), "{range:?}");
+            assert!(uniform_at(7, "w", range.clone()).eq(all.1[range.clone()].iter().copied()), "{range:?}");
+        }
+    }
 
     // The published known-answer vectors of Random123.
     #[test]

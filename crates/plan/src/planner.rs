@@ -103,7 +103,7 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
     }
     let profile_hash = request.profile.hash();
     let mut survey = Survey { target, batch, profile_hash, keep_all_bytes, savings, batches, options: Vec::new() };
-    survey.options = survey.efficient();
+    survey.options = survey.efficient(|_| true);
     match survey.options.is_empty() {
         true => Err(survey.too_large()),
         false => Ok(survey),
@@ -277,14 +277,14 @@ fn items(draft: &Draft) -> Vec<Item> {
 }
 
 impl Survey<'_> {
-    /// The efficient candidates: sorted by predicted time, each smaller than all that are faster. Only what could be
-    /// among them is packed.
-    fn efficient(&self) -> Vec<Choosable> {
+    /// The efficient candidates of some micro-batches: sorted by predicted time, each smaller than all that are faster. Only
+    /// what could be among them is packed.
+    fn efficient(&self, is_meant: impl Fn(&Micro) -> bool) -> Vec<Choosable> {
         let alignment = self.target.alignment();
         let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
         let mut ends: Vec<[usize; 2]> = Vec::new();
         for (b, micro) in self.batches.iter().enumerate() {
-            let worth = micro.worth_packing(self.target);
+            let worth = if is_meant(micro) { micro.worth_packing(self.target) } else { Vec::new() };
             ends.push(micro.ends(&worth));
             for c in worth {
                 let draft = &micro.training[c].draft;
@@ -371,6 +371,13 @@ impl Survey<'_> {
             }
             (None, ..) => unreachable!("a survey without candidates"),
         }
+    }
+
+    /// The same among plans of one micro-batch, which all compute the same bits; none where none of them fits.
+    pub(crate) fn plan_of_size(&self, budget: u64, micro_batch: usize) -> Result<Option<Plan>, PlanError> {
+        let options = self.efficient(|m| m.size == micro_batch);
+        let found = options.iter().find(|o| o.arena <= budget);
+        found.map(|option| self.finish(option)).transpose()
     }
 
     fn finish(&self, option: &Choosable) -> Result<Plan, PlanError> {

@@ -1,6 +1,7 @@
 //! Several models on one device: their states stand side by side, and what else a step needs takes turns in one segment. So
 //! together they take the sum of their states and the largest of their transients. Under a budget each model is given the
-//! fastest plan whose transient fits beside all states: the largest ones become smaller first, and no other does.
+//! fastest plan whose transient fits beside all states: the largest ones become smaller first, and no other does. Another
+//! micro-batch than alone, which rounds sums in another order, is the last resort.
 
 use std::fmt;
 
@@ -13,12 +14,16 @@ use crate::types::Plan;
 pub struct Member<'a> {
     pub name: &'a str,
     pub survey: &'a Survey<'a>,
+    /// What it may take itself, whatever the others take.
+    pub budget: Option<u64>,
 }
 
 /// Plans of models that share a device, in their order.
 #[derive(Clone, Debug)]
 pub struct Together {
     pub plans: Vec<Plan>,
+    /// The micro-batch that each has alone: with the same, it computes the same bits.
+    pub micro_batches_alone: Vec<usize>,
 }
 
 impl Together {
@@ -37,19 +42,29 @@ impl Together {
     }
 }
 
-/// Plans models for one device under one budget.
+/// Plans models for one device under one budget, and each under its own.
 pub fn plan_together(members: &[Member], budget: Option<u64>) -> Result<Together, PlanError> {
+    let mut together = Together { plans: Vec::new(), micro_batches_alone: Vec::new() };
     let states: u64 = members.iter().map(|m| m.survey.state_bytes()).sum();
-    let refused = |budget| PlanError::TogetherRefused(Box::new(TogetherRefusal::new(members, budget)));
-    let room = match budget {
-        Some(budget) => Some(budget.checked_sub(states).ok_or_else(|| refused(budget))?),
-        None => None,
-    };
-    let plan = |m: &Member| match m.survey.plan(room.map(|room| m.survey.state_bytes() + room)) {
-        Err(PlanError::Refused(_)) => Err(refused(budget.unwrap_or(0))),
-        result => result,
-    };
-    Ok(Together { plans: members.iter().map(plan).collect::<Result<_, _>>()? })
+    for Member { survey, budget: own, .. } in members {
+        let alone = survey.plan(*own)?;
+        together.micro_batches_alone.push(alone.micro_batch);
+        let Some(budget) = budget.filter(|b| states.saturating_add(alone.transient_bytes) > *b) else {
+            together.plans.push(alone);
+            continue;
+        };
+        let refused = || PlanError::TogetherRefused(Box::new(TogetherRefusal::new(members, budget)));
+        // For its own states, and for its turn in what is left beside all of them.
+        let room = survey.state_bytes() + budget.checked_sub(states).ok_or_else(refused)?;
+        together.plans.push(match survey.plan_of_size(room, alone.micro_batch)? {
+            Some(plan) => plan,
+            None => survey.plan(Some(room)).map_err(|e| match e {
+                PlanError::Refused(_) => refused(),
+                other => other,
+            })?,
+        });
+    }
+    Ok(together)
 }
 
 /// Why a budget is too small for a set of models.

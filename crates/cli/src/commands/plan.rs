@@ -8,19 +8,21 @@ use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
 use memfit::search::{LIMIT, Largest, largest_batch};
-use memfit::{CpuExecutor, Request};
+use memfit::{CpuExecutor, Plan, Request};
 use serde_json::json;
 
 use crate::file;
 use crate::planning::{self, Planned};
 use crate::progress::Progress;
-use crate::run::{PlanRun, Run, Wanted};
+use crate::run::{Place, PlanRun, Run, Wanted};
 use crate::say::{count, say};
 use crate::show::svg::{Picture, svg};
 use crate::show::{brief, columns, diff, event, frontier, summary};
+use crate::together::{self, Neighbour, Shared};
 
 pub fn plan(run: &PlanRun) -> Result<()> {
     match run {
+        PlanRun::Together { runs, budget } => several(runs, *budget),
         PlanRun::Diff { files, json } => compare([&files[0], &files[1]], *json),
         PlanRun::Model { run, wanted: Wanted::Plan { save } } => one(run, save.as_deref()),
         PlanRun::Model { run, wanted: Wanted::Frontier { svg } } => draw(run, svg.as_deref()),
@@ -40,6 +42,21 @@ fn one(run: &Run, save: Option<&Path>) -> Result<()> {
         say!("{}", event::plan(run, &planned))
     } else {
         page(run, &planned)
+    }
+    Ok(())
+}
+
+/// Plans of runs that are to share their devices.
+fn several(runs: &[(Run, Place)], budget: Option<u64>) -> Result<()> {
+    let runs: Vec<Neighbour> = runs.iter().map(|(run, place)| place.neighbour(run)).collect();
+    let executor = CpuExecutor::new(together::threads(&runs)?)?;
+    let planned = together::plan(&runs, budget, &executor)?;
+    for (run, planned) in runs.iter().zip(&planned) {
+        together::tell_plan(run, planned);
+    }
+    let plans: Vec<&Plan> = planned.iter().map(|p| &p.plan).collect();
+    for members in together::groups(&runs).into_iter().filter(|g| g.len() > 1) {
+        Shared::new(&runs, &members, &plans, budget).tell(runs[members[0]].run.json);
     }
     Ok(())
 }

@@ -141,10 +141,9 @@ pub fn facts(spec: &Spec, pool: &BytePool) -> Result<Facts> {
     Ok(open(spec, pool)?.facts)
 }
 
-/// For everything that the pipeline of a run holds. On a small logical device it takes no more than a quarter by itself.
+/// For everything that the pipeline of a run holds. Of a small device it takes no more than a quarter by itself.
 pub fn pool(spec: &Spec, device: &Device) -> BytePool {
-    let usual = if spec.memory.logical.is_empty() { HOST_BUDGET } else { HOST_BUDGET.min(device.limit() / 4) };
-    BytePool::new(spec.memory.host_budget.unwrap_or(usual))
+    BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET.min(device.limit() / 4)))
 }
 
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {

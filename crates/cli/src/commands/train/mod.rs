@@ -12,7 +12,6 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use memfit::CpuExecutor;
 use memfit::data::OnBad;
-use memfit::exec::Device;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
@@ -28,6 +27,7 @@ use crate::run_dir;
 use crate::same_data;
 use crate::say::count;
 use crate::signals::Signals;
+use crate::together;
 use crate::weights;
 use prepare::Start;
 use tell::{Best, Board, End};
@@ -42,36 +42,14 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
         }
         check(run)?;
     }
-    let executor = CpuExecutor::new(threads(&all.runs)?)?;
+    let executor = CpuExecutor::new(together::threads(&all.neighbours())?)?;
     let starts = prepare::start(all, &executor)?;
-    let _announced = announce(devices(&all.runs).into_iter());
+    let groups = together::groups(&all.neighbours());
+    let _announced = announce(groups.iter().map(|g| &all.runs[g[0]].place.device));
     let mut trainings =
         all.runs.iter().zip(starts).map(|(run, s)| Training::new(run, s)).collect::<Result<Vec<_>>>()?;
     let outcomes = run(&mut trainings, &signals);
     finish(trainings, outcomes, started)
-}
-
-/// Each once.
-fn devices(runs: &[TrainRun]) -> Vec<&Device> {
-    let mut found: Vec<&Device> = Vec::new();
-    for run in runs {
-        if !found.iter().any(|d| d.name() == run.device.name()) {
-            found.push(&run.device);
-        }
-    }
-    found
-}
-
-/// Runs that share a device share its threads.
-fn threads(runs: &[TrainRun]) -> Result<usize> {
-    let first = runs.first().map_or(1, |r| r.run.threads);
-    match runs.iter().find(|r| r.run.threads != first) {
-        None => Ok(first),
-        Some(other) => Err(usage(format!(
-            "runs of one process share its threads, but {} says {first} and {} says {}; say --threads",
-            runs[0].label, other.label, other.run.threads
-        ))),
-    }
 }
 
 /// A run that is ready to go.
@@ -142,8 +120,8 @@ fn finish(trainings: Vec<Training>, outcomes: Vec<Result<Outcome, TrainError>>, 
                 let step = run_dir::export(&folder, session, &folder.join(WEIGHTS))?;
                 let best = outcome.best.map(|value| Best { metric: training.options.metric, value, step });
                 let (run, first) = (training.run, training.first);
-                let label = several.then_some(run.label.as_str());
-                let (arena, peak_host) = (session.plan().arena_bytes(), run.pool.high_water());
+                let label = several.then_some(run.place.label.as_str());
+                let (arena, peak_host) = (session.plan().arena_bytes(), run.place.pool.high_water());
                 End { run, label, folder: &folder, outcome: &outcome, first, best, arena, peak_host }.tell(started);
             }
         }
@@ -168,8 +146,8 @@ fn options(run: &TrainRun, run_dir: Option<RunDir>, progress: Progress) -> Resul
         save: SaveEvery { epoch: true, steps: t.save_every.map(small), time: None },
         progress,
         feed: Feed {
-            pool: run.pool.clone(),
-            test_pool: run.pool.clone(),
+            pool: run.place.pool.clone(),
+            test_pool: run.place.pool.clone(),
             threads: run.run.threads,
             bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
         },
@@ -216,7 +194,7 @@ fn check_test_labels(run: &TrainRun) -> Result<()> {
     // What was held out of the training set was counted with it.
     let counted = run.spec.data.test.is_none() && run.opened.facts.classes.is_some();
     match run.opened.test.as_ref().filter(|_| !counted) {
-        Some(test) => Ok(test.check_classes(run.run.model.classes(), &run.pool)?),
+        Some(test) => Ok(test.check_classes(run.run.model.classes(), &run.place.pool)?),
         None => Ok(()),
     }
 }

@@ -1,12 +1,11 @@
 //! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::Result;
 use memfit::exec::{Engine, Executor, HostMemory, Options, Transient};
+use memfit::plan::Plan;
 use memfit::plan::save::Labels;
-use memfit::plan::{Member, Plan, plan_together};
 use memfit::train::run_dir::{RunDir, Saved};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{CpuExecutor, Session};
@@ -20,6 +19,7 @@ use crate::resident;
 use crate::run::{Resume, TrainRun, TrainRuns};
 use crate::run_dir;
 use crate::say::{count, say};
+use crate::together::{self, Shared};
 use crate::weights;
 
 /// A session at its first step, or at the one where it was left.
@@ -43,22 +43,33 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
     {
         run.run.request.budget = Some(planning::budget_to_plan_for(&run.run, executor)?);
     }
-    for TrainRun { run, spec, device, .. } in &mut all.runs {
-        run.keep_to(spec, device.free());
+    for TrainRun { run, spec, place, .. } in &mut all.runs {
+        run.keep_to(spec, place.device.free());
     }
-    let prepared = match &all.runs[..] {
-        [run] => vec![prepare(run, executor)?],
+    let prepared = match &mut all.runs[..] {
+        [run] => vec![prepare_alone(run, executor)?],
         _ => prepare_together(all, executor)?,
     };
     for (run, prepared) in all.runs.iter().zip(&prepared) {
         tell::plan(run, &prepared.planned, all.runs.len() > 1);
     }
     let mut starts = Vec::new();
-    let shared = share(&all.runs, &prepared, executor)?;
+    let shared = share(all, &prepared, executor)?;
     for ((run, prepared), shared) in all.runs.iter().zip(prepared).zip(shared) {
         starts.push(begin(run, executor, prepared, shared.as_ref())?);
     }
     Ok(starts)
+}
+
+/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does.
+fn prepare_alone(run: &mut TrainRun, executor: &CpuExecutor) -> Result<Prepared> {
+    let prepared = prepare(run, executor)?;
+    let (needed, room) = (prepared.planned.plan.arena_bytes(), run.place.device.free());
+    if needed <= room || run.run.request.budget.is_some() || run.plan.is_some() || run.resume.is_some() {
+        return Ok(prepared);
+    }
+    run.run.request.budget = Some(room);
+    prepare(run, executor)
 }
 
 fn prepare(run: &TrainRun, executor: &CpuExecutor) -> Result<Prepared> {
@@ -82,80 +93,34 @@ fn resumed(run: &TrainRun, executor: &CpuExecutor, Resume { folder, which }: &Re
     Ok(Prepared { planned, from: Some((run_dir, saved)) })
 }
 
-/// Runs of several files: those on one device are planned for what they take together.
+/// Runs of several files are planned for what they take together; runs that go on have their plans.
 fn prepare_together(all: &TrainRuns, executor: &CpuExecutor) -> Result<Vec<Prepared>> {
-    let mut prepared: Vec<Option<Prepared>> = all.runs.iter().map(|_| None).collect();
-    for (run, prepared) in all.runs.iter().zip(&mut prepared) {
-        if let Some(from) = &run.resume {
-            *prepared = Some(resumed(run, executor, from)?);
-        }
+    if all.runs.iter().any(|r| r.resume.is_some()) {
+        return all.runs.iter().map(|run| prepare(run, executor)).collect();
     }
-    for members in groups(&all.runs) {
-        let new: Vec<usize> = members.iter().copied().filter(|&i| prepared[i].is_none()).collect();
-        let runs: Vec<&TrainRun> = new.iter().map(|&i| &all.runs[i]).collect();
-        let planned = plan_group(&runs, budget(all, &runs), executor)?;
-        for (i, planned) in new.into_iter().zip(planned) {
-            prepared[i] = Some(Prepared { planned, from: None });
-        }
-    }
-    Ok(prepared.into_iter().flatten().collect())
-}
-
-/// The runs of each device, by their numbers.
-fn groups(runs: &[TrainRun]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (i, run) in runs.iter().enumerate() {
-        match groups.iter_mut().find(|g| runs[g[0]].device.name() == run.device.name()) {
-            Some(group) => group.push(i),
-            None => groups.push(vec![i]),
-        }
-    }
-    groups
-}
-
-/// What runs of one device may take together: what is said for all, or the sum of what each says; and no more than the
-/// device has.
-fn budget(all: &TrainRuns, runs: &[&TrainRun]) -> Option<u64> {
-    let said = all.budget.or_else(|| runs.iter().map(|r| r.spec.memory.budget).sum());
-    let room = runs.first().filter(|r| !r.spec.memory.logical.is_empty()).map(|r| r.device.free());
-    [said, room].into_iter().flatten().min()
-}
-
-fn plan_group(runs: &[&TrainRun], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
-    let start = Instant::now();
-    let surveys = runs.iter().map(|r| r.run.subject(executor.target()).survey()).collect::<Result<Vec<_>, _>>()?;
-    let members: Vec<Member> = runs.iter().zip(&surveys).map(|(r, survey)| Member { name: &r.label, survey }).collect();
-    let together = plan_together(&members, budget)?;
-    let each = runs.iter().zip(&surveys).zip(together.plans);
-    Ok(each
-        .map(|((r, survey), plan)| planning::told(&r.run, executor, survey, plan, start))
-        .collect::<Result<_, _>>()?)
+    let planned = together::plan(&all.neighbours(), all.budget, executor)?;
+    Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
 /// For each run, the memory that it shares with others of its device; none for one that is alone there.
-fn share(
-    runs: &[TrainRun],
-    prepared: &[Prepared],
-    executor: &CpuExecutor,
-) -> Result<Vec<Option<Transient<HostMemory>>>> {
-    let mut shared: Vec<Option<Transient<HostMemory>>> = runs.iter().map(|_| None).collect();
-    for members in groups(runs).into_iter().filter(|g| g.len() > 1) {
-        let plans = || members.iter().map(|&i| &prepared[i].planned.plan);
-        let states: u64 = plans().map(|p| p.state_bytes).sum();
-        let transient = plans().map(|p| p.transient_bytes).max().unwrap_or(0);
-        let labels: Vec<&str> = members.iter().map(|&i| runs[i].label.as_str()).collect();
-        let names = labels.join(", ");
-        let device = &runs[members[0]].device;
+fn share(all: &TrainRuns, prepared: &[Prepared], executor: &CpuExecutor) -> Result<Vec<Option<Transient<HostMemory>>>> {
+    let runs = all.neighbours();
+    let plans: Vec<&Plan> = prepared.iter().map(|p| &p.planned.plan).collect();
+    let mut segments: Vec<Option<Transient<HostMemory>>> = runs.iter().map(|_| None).collect();
+    for members in together::groups(&runs).into_iter().filter(|g| g.len() > 1) {
+        let shared = Shared::new(&runs, &members, &plans, all.budget);
+        let names = shared.labels.join(", ");
         // All or nothing, so that a limit is met before anything is allocated.
-        device.take(&format!("the arena of {names}"), states + transient)?;
-        let growth = device::growth(&runs[members[0]].spec.memory);
-        let executor = executor.on(device.clone());
+        shared.device.take(&format!("the arena of {names}"), shared.arena())?;
+        let first = &all.runs[members[0]];
+        let (on_device, growth) = (executor.on(first.place.device.clone()), device::growth(&first.spec.memory));
         resident::give_back();
-        let memory = Transient::new(&executor, &format!("activations of {names}, in turns"), transient, growth)?;
-        members.iter().for_each(|&i| shared[i] = Some(memory.clone()));
-        tell::together(runs, &members, states, transient, plans().map(Plan::arena_bytes).sum());
+        let holder = format!("activations of {names}, in turns");
+        let segment = Transient::new(&on_device, &holder, shared.transient, growth)?;
+        members.iter().for_each(|&i| segments[i] = Some(segment.clone()));
+        shared.tell(first.run.json);
     }
-    Ok(shared)
+    Ok(segments)
 }
 
 fn begin(
@@ -164,8 +129,8 @@ fn begin(
     Prepared { planned, from }: Prepared,
     shared: Option<&Transient<HostMemory>>,
 ) -> Result<Start> {
-    let on_device = executor.on(run.device.clone());
-    let options = Options { name: run.label.clone(), growth: device::growth(&run.spec.memory), poison: false };
+    let on_device = executor.on(run.place.device.clone());
+    let options = Options { name: run.place.label.clone(), growth: device::growth(&run.spec.memory), poison: false };
     let engine = |plan: Plan| match shared {
         Some(transient) => Engine::sharing(on_device, plan, options, transient),
         None => Engine::new(on_device, plan, options),

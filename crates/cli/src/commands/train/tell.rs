@@ -16,40 +16,26 @@ use crate::planning::Planned;
 use crate::resident;
 use crate::run::TrainRun;
 use crate::say::{count, say};
+use crate::together::{labelled, tell_plan};
 
 /// The plan of a run, before it takes its memory.
 pub fn plan(run: &TrainRun, planned: &Planned, is_one_of_several: bool) {
-    if is_one_of_several && !run.run.json {
-        say!("{}:", run.label);
+    match is_one_of_several {
+        true => tell_plan(&run.place.neighbour(&run.run), planned),
+        false => crate::commands::plan::print(&run.run, planned),
     }
-    crate::commands::plan::print(&run.run, planned);
-    if !run.run.json {
-        let host = Bytes(run.pool.limit()).to_string();
-        say!("  host       {host:>10}  at most, for the data pipeline");
-        let (plan, fastest) = (&planned.plan, planned.plan.fastest_step_seconds);
-        if is_one_of_several && plan.predicted_step_seconds > fastest {
-            let times = plan.predicted_step_seconds / fastest;
-            say!("  shared     {times:>9.2}×  the time of its fastest plan, for fitting in beside the others");
-        }
-    }
-}
-
-/// What runs take that share a device.
-pub fn together(runs: &[TrainRun], members: &[usize], states: u64, transient: u64, alone: u64) {
-    let labels: Vec<&str> = members.iter().map(|&i| runs[i].label.as_str()).collect();
-    let (device, arena) = (runs[members[0]].device.name(), states + transient);
-    if runs[members[0]].run.json {
-        say!(
-            "{}",
-            json!({ "event": "together", "runs": labels, "device": device, "state_bytes": states,
-                    "transient_bytes": transient, "arena_bytes": arena, "sum_of_arenas_bytes": alone })
-        );
+    if run.run.json {
         return;
     }
-    say!("together on {device}: {}", labels.join(", "));
-    say!("  state      {:>10}  side by side", Bytes(states).to_string());
-    say!("  transient  {:>10}  in turns", Bytes(transient).to_string());
-    say!("  arena      {:>10}  instead of {}", Bytes(arena).to_string(), Bytes(alone));
+    let host = Bytes(run.place.pool.limit()).to_string();
+    say!("  host       {host:>10}  at most, for the data pipeline");
+    if !run.spec.memory.logical.is_empty() {
+        say!(
+            "  device     {:>10}  is the limit of {}",
+            Bytes(run.place.device.limit()).to_string(),
+            run.place.device.name()
+        );
+    }
 }
 
 /// Hears of all runs, and shows them.
@@ -76,7 +62,7 @@ impl<'a> Board<'a> {
 
     /// Of which run a line is, where there are several.
     fn label(&self, index: usize) -> Option<&'a str> {
-        (self.rows.len() > 1).then(|| self.rows[index].run.label.as_str())
+        (self.rows.len() > 1).then(|| self.rows[index].run.place.label.as_str())
     }
 
     pub fn hear(&mut self, index: usize, event: &Event) {
@@ -121,17 +107,9 @@ impl<'a> Board<'a> {
         let rows = &self.rows;
         self.line.draw(|| match &rows[..] {
             [row] => row.bar.line(resident::now()),
-            rows => rows.iter().map(|r| r.bar.short(&r.run.label)).collect::<Vec<_>>().join("  |  "),
+            rows => rows.iter().map(|r| r.bar.short(&r.run.place.label)).collect::<Vec<_>>().join("  |  "),
         });
     }
-}
-
-/// An event with the run that it is of.
-fn labelled(mut event: Value, label: Option<&str>) -> Value {
-    if let Some(label) = label {
-        event["run"] = label.into();
-    }
-    event
 }
 
 /// The scores that matter for a task, in words.

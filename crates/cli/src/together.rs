@@ -1,0 +1,177 @@
+//! Runs that share a device: which ones do, what they are planned for, and what they take.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use memfit::exec::{Device, Executor};
+use memfit::fixes::plan_or_fixes;
+use memfit::plan::bytes::Bytes;
+use memfit::plan::{Member, plan_together};
+use memfit::{CpuExecutor, Plan};
+use serde_json::{Value, json};
+
+use crate::failure::usage;
+use crate::planning::{self, Planned};
+use crate::progress::Progress;
+use crate::run::Run;
+use crate::say::say;
+use crate::show::{brief, event};
+
+/// A run among others.
+pub struct Neighbour<'a> {
+    pub label: &'a str,
+    pub run: &'a Run,
+    pub device: &'a Device,
+}
+
+/// The runs of each device, by their numbers.
+pub fn groups(runs: &[Neighbour]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (i, run) in runs.iter().enumerate() {
+        match groups.iter_mut().find(|g| runs[g[0]].device.name() == run.device.name()) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups
+}
+
+/// Runs of one process share its threads.
+pub fn threads(runs: &[Neighbour]) -> Result<usize> {
+    let said = |r: &Neighbour| r.run.threads;
+    let first = runs.first().map_or(1, said);
+    match runs.iter().find(|r| said(r) != first) {
+        None => Ok(first),
+        Some(other) => Err(usage(format!(
+            "runs of one process share its threads, but {} says {first} and {} says {}; say --threads",
+            runs[0].label,
+            other.label,
+            said(other)
+        ))),
+    }
+}
+
+/// A plan for each run: each within its own budget, and those on one device within `budget` and what the device has left.
+pub fn plan(runs: &[Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
+    let mut planned: Vec<Option<Planned>> = runs.iter().map(|_| None).collect();
+    for members in groups(runs) {
+        let group: Vec<&Neighbour> = members.iter().map(|&i| &runs[i]).collect();
+        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, executor)?) {
+            planned[i] = Some(plan);
+        }
+    }
+    Ok(planned.into_iter().flatten().collect())
+}
+
+fn plan_group(runs: &[&Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
+    let start = Instant::now();
+    let mut progress = Progress::new("planning");
+    let mut surveys = Vec::new();
+    for Neighbour { label, run, .. } in runs {
+        progress.show(label);
+        let subject = run.subject(executor.target());
+        let survey = subject.survey()?;
+        if run.request.budget.is_some() {
+            // What does not even fit alone is refused with what would.
+            let alone = plan_or_fixes(&subject, &survey, run.request.budget, &mut |what| progress.show(what));
+            alone.with_context(|| label.to_string())?;
+        }
+        surveys.push(survey);
+    }
+    drop(progress);
+    let member = |(r, survey)| {
+        let r: &&Neighbour = r;
+        Member { name: r.label, survey, budget: r.run.request.budget }
+    };
+    let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
+    let room = runs.first().map(|r| r.device.free());
+    let together = plan_together(&members, [budget, room].into_iter().flatten().min())?;
+    let mut planned = Vec::new();
+    for (i, plan) in together.plans.into_iter().enumerate() {
+        let made = planning::told(runs[i].run, executor, &surveys[i], plan, start)?;
+        planned.push(Planned { micro_batch_alone: Some(together.micro_batches_alone[i]), ..made });
+    }
+    Ok(planned)
+}
+
+/// What the runs of one device take there.
+pub struct Shared<'a> {
+    pub labels: Vec<&'a str>,
+    pub device: &'a Device,
+    /// Side by side.
+    pub states: u64,
+    /// In turns.
+    pub transient: u64,
+    /// If each had its own.
+    sum: u64,
+    /// What all of them may take, where it was said.
+    budget: Option<u64>,
+}
+
+impl<'a> Shared<'a> {
+    /// Of some of the runs, and the plans of all.
+    pub fn new(runs: &[Neighbour<'a>], members: &[usize], plans: &[&Plan], budget: Option<u64>) -> Shared<'a> {
+        let own = || members.iter().map(|&i| plans[i]);
+        Shared {
+            labels: members.iter().map(|&i| runs[i].label).collect(),
+            device: runs[members[0]].device,
+            states: own().map(|p| p.state_bytes).sum(),
+            transient: own().map(|p| p.transient_bytes).max().unwrap_or(0),
+            sum: own().map(Plan::arena_bytes).sum(),
+            budget,
+        }
+    }
+
+    pub fn arena(&self) -> u64 {
+        self.states + self.transient
+    }
+
+    pub fn tell(&self, as_json: bool) {
+        let Shared { labels, device, states, transient, sum, budget } = self;
+        let (name, arena) = (device.name(), self.arena());
+        if as_json {
+            say!(
+                "{}",
+                json!({ "event": "together", "runs": labels, "device": name, "budget_bytes": budget,
+                        "state_bytes": states, "transient_bytes": transient, "arena_bytes": arena,
+                        "sum_of_arenas_bytes": sum })
+            );
+            return;
+        }
+        let budget = budget.map_or(String::new(), |b| format!("; budget {}", Bytes(b)));
+        say!("together on {name}: {}{budget}", labels.join(", "));
+        say!("  state      {:>10}  side by side", Bytes(*states).to_string());
+        say!("  transient  {:>10}  in turns", Bytes(*transient).to_string());
+        say!("  arena      {:>10}  instead of {}", Bytes(arena).to_string(), Bytes(*sum));
+    }
+}
+
+/// The plan of one of several runs, and what it costs to fit in beside the others.
+pub fn tell_plan(Neighbour { label, run, .. }: &Neighbour, planned: &Planned) {
+    let (plan, alone) = (&planned.plan, planned.micro_batch_alone);
+    if run.json {
+        let mut event = labelled(event::plan(run, planned), Some(label));
+        event["micro_batch_alone"] = alone.into();
+        return say!("{event}");
+    }
+    say!("{label}:");
+    brief::print(run, planned);
+    if plan.predicted_step_seconds > plan.fastest_step_seconds {
+        let times = plan.predicted_step_seconds / plan.fastest_step_seconds;
+        say!("  cost       {times:>9.2}×  the time of its fastest plan, for fitting in");
+    }
+    if alone.is_some_and(|n| n != plan.micro_batch) {
+        say!(
+            "  rounding               in micro-batches of {}, sums round in another order than alone",
+            plan.micro_batch
+        );
+    }
+}
+
+/// An event with the run that it is of.
+pub fn labelled(mut event: Value, label: Option<&str>) -> Value {
+    if let Some(label) = label {
+        event["run"] = label.into();
+    }
+    event
+}
