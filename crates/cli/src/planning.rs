@@ -180,7 +180,7 @@ pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
     let plan = saved.for_target(executor.target()).map_err(bad_data).with_context(|| name.clone())?;
     if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
         let message =
-            format!("the plan {name} takes {}, more than --budget {}", Bytes(plan.arena_bytes()), Bytes(budget));
+            format!("the plan {name} takes {}, more than the budget of {}", Bytes(plan.arena_bytes()), Bytes(budget));
         return Err(no_room(message, budget, plan.arena_bytes()));
     }
     let mixer = run.subject(executor.target()).mixer()?;

@@ -148,7 +148,7 @@ fn limits(said: &[SaidRun]) -> Result<&[u64]> {
 
 /// Where a run computes, and under which name.
 pub struct Place {
-    /// What it is called among others: after its file or folder, or its model.
+    /// What it is called among others.
     pub label: String,
     pub device: Device,
     /// What the pipeline holds is drawn from here.
@@ -166,19 +166,23 @@ fn places(each: &[TrainArgs], has_budget: bool) -> Result<Vec<(SaidRun, Place)>>
     let devices = Devices::new(limits(&said)?)?;
     let place = |(i, (args, said)): (usize, (&TrainArgs, SaidRun))| {
         let device = devices.of_run(said.spec.memory.device.as_deref(), i)?;
-        let place = Place::new(args, &said, device)?;
+        let place = Place::new(label(args, &said), &said.spec, device)?;
         Ok((said, place))
     };
     each.iter().zip(said).enumerate().map(place).collect()
 }
 
+/// After the file or folder of the run, or its model.
+fn label(args: &TrainArgs, SaidRun { resume, spec, .. }: &SaidRun) -> String {
+    let file = args.overrides.files.first().map(|f| f.file_stem());
+    let source = file.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
+    let model = || spec.model.name.clone().unwrap_or_else(|| DIGITS.into());
+    source.map_or_else(model, |s| s.to_string_lossy().into_owned())
+}
+
 impl Place {
-    fn new(args: &TrainArgs, SaidRun { resume, spec, .. }: &SaidRun, device: Device) -> Result<Place> {
+    pub fn new(label: String, spec: &Spec, device: Device) -> Result<Place> {
         let pool = data::pool(spec, &device);
-        let source = args.overrides.files.first().map(|f| f.file_stem());
-        let source = source.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
-        let model = || spec.model.name.clone().unwrap_or_else(|| DIGITS.into());
-        let label = source.map_or_else(model, |s| s.to_string_lossy().into_owned());
         let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
         Ok(Place { label, device, pool, _host: host })
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use memfit::data::image::Channels;
 use memfit::exec::weights::{Match, WeightsError};
-use memfit::exec::{Device, Executor, Options};
+use memfit::exec::{Executor, Options};
 use memfit::nn::Mode;
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
@@ -18,7 +18,7 @@ use crate::data::{Kind, Opened};
 use crate::device::{self, Devices};
 use crate::failure::{bad_data, usage};
 use crate::file::write;
-use crate::run::{Facts, Run, read_file};
+use crate::run::{Facts, Place, Run, read_file};
 use crate::same_data;
 use crate::say::count;
 use crate::spec::{Said, Spec};
@@ -92,7 +92,7 @@ pub struct Trained {
     pub spec: Spec,
     pub run: Run,
     pub session: Session<CpuExecutor>,
-    pub device: Device,
+    pub place: Place,
     pub classes: Vec<String>,
     /// After so many steps.
     pub step: u32,
@@ -114,10 +114,12 @@ impl Trained {
             said.say("--threads", "memory", "threads", i64::try_from(threads).unwrap_or(i64::MAX));
         }
         let spec = said.spec().map_err(usage)?;
-        let run = Run::new(&spec, &Facts::default(), json)?;
+        let mut run = Run::new(&spec, &Facts::default(), json)?;
         let saved = read_best(folder)?;
         let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
-        let executor = CpuExecutor::new(run.threads)?.on(device.clone());
+        let place = Place::new(run.name.clone(), &spec, device)?;
+        run.keep_to(&spec, place.device.free());
+        let executor = CpuExecutor::new(run.threads)?.on(place.device.clone());
         let batch = match rows {
             Rows::Exactly(rows) => rows,
             Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
@@ -140,7 +142,7 @@ impl Trained {
             )));
         }
         let classes = classes(folder);
-        Ok(Trained { spec, classes, session, device, step: saved.checkpoint.step, run })
+        Ok(Trained { spec, classes, session, place, step: saved.checkpoint.step, run })
     }
 
     pub fn class(&self, index: usize) -> String {

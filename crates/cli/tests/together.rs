@@ -122,6 +122,40 @@ fn a_logical_device_is_a_limit_for_all_that_a_run_takes() {
     check_error(&["train", "--logical", "0"], 2, &["no memory"]);
 }
 
+/// Plans, the data, evaluation, a checkpoint: each of them tries.
+#[test]
+fn nothing_passes_a_limit() {
+    let scratch = Scratch::new("limits");
+    let (out, plan) = (scratch.path("out"), scratch.path("plan.json"));
+    let limits = |logical| ["--logical", logical, "--host-budget", "4MiB"];
+    // A plan from before.
+    assert_eq!(events(&["plan", "--save", &plan]).0, 0);
+    let with_plan = [&["train", "--plan", &plan, "--steps", "1", "--out", &out], &limits("5MiB")[..]].concat();
+    check_error(&with_plan, 3, &["plan.json takes", "more than the budget of 1.00 MiB"]);
+    assert!(!std::path::Path::new(&out).exists(), "nothing was begun");
+    // Data that do not fit into their part.
+    let crowded = ["train", "--logical", "8MiB", "--host-budget", "2KiB", "--batch", "64", "--out", &out];
+    check_error(&crowded, 3, &["host budget of 2.00 KiB"]);
+    // A checkpoint, and its judgement, in less than it was made in.
+    let (code, _) = events(&[&["train", "--steps", "2", "--out", &out], &limits("8MiB")[..]].concat());
+    assert_eq!(code, 0);
+    let file = scratch.path("out/run.toml");
+    let text = std::fs::read_to_string(&file).expect("a run file");
+    std::fs::write(&file, text.replace("8MiB", "4.3MiB")).expect("it can be changed");
+    check_error(
+        &["train", "--resume", &out, "--steps", "3"],
+        3,
+        &["cpu:0/0 has 4.30 MiB", "pipeline of out (4.00 MiB)"],
+    );
+    check_error(&["eval", &out], 3, &["fit into 307 KiB", "are needed"]);
+    std::fs::write(&file, text.replace("8MiB", "2MiB")).expect("it can be changed");
+    check_error(&["eval", &out], 3, &["cpu:0/0 has 2.00 MiB", "the data pipeline of digits"]);
+    // With its own limit it goes on.
+    std::fs::write(&file, text).expect("it can be changed");
+    assert_eq!(events(&["train", "--resume", &out, "--steps", "3"]).0, 0);
+    assert_eq!(events(&["eval", &out]).0, 0);
+}
+
 #[test]
 fn runs_on_different_logical_devices_keep_to_their_own() {
     let scratch = Scratch::new("parts");

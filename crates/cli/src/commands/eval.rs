@@ -24,8 +24,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
             spec.data.train = Some(path.clone());
         }
     }
-    let pool = data::pool(&spec, &trained.device);
-    let _host = trained.device.take("the data pipeline", pool.limit())?;
+    let pool = trained.place.pool.clone();
     let opened = match &args.data {
         Some(path) => data::open_alone(&spec, path, same_data::settled(&args.run_dir)?, &pool)?,
         None => {

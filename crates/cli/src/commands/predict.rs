@@ -27,8 +27,7 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
     if trained.run.model.task() != Task::Classes {
         return Err(usage(format!("{} does not tell classes of images", trained.run.name)));
     }
-    let pool = data::pool(&trained.spec, &trained.device);
-    let _host = trained.device.take("the data pipeline", pool.limit())?;
+    let pool = trained.place.pool.clone();
     let (bad, files, mut left_out) = match args.skip_bad {
         false => (OnBad::Fail, args.files.clone(), Vec::new()),
         true => there(&args.files, &pool).map(|(files, left_out)| (OnBad::Skip, files, left_out))?,
