@@ -1,9 +1,9 @@
 //! Distillation: a small student learns from a trained teacher. Both stand in one program, the teacher frozen, with a loss
 //! of our own; the loop is ours too.
 
-use memfit::data::{BytePool, Dataset, Example, LoadOptions, Loader, Remainder, Tensor};
+use memfit::data::{BytePool, LoadOptions, Loader, Remainder};
 use memfit::exec::Executor;
-use memfit::ir::{Builder, TensorType, philox};
+use memfit::ir::{Builder, TensorType};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Mlp;
 use memfit::nn::{Forward, Mode, Model, loss};
@@ -11,10 +11,13 @@ use memfit::plan::plan;
 use memfit::train::{Session, Task, evaluate, programs, views};
 use memfit::{CpuExecutor, Request, SourceError, TensorView, Training, plan_model};
 
+#[path = "../glyphs.rs"]
+mod glyphs;
+use glyphs::{CLASSES, glyphs};
+
 type Error = Box<dyn std::error::Error>;
 
 const BATCH: usize = 32;
-const CLASSES: usize = 10;
 /// Softens what the teacher says, so that the student also learns which mistakes are small ones.
 const TEMPERATURE: f32 = 3.0;
 const BUDGET: u64 = 8 << 20;
@@ -87,20 +90,6 @@ fn both(teacher: &Model, student: &Model, rows: usize, mode: Mode) -> memfit::nn
     b.output("loss", total);
     b.output("logits", logits);
     Ok(Forward { graph: b.finish(), logits, loss: total })
-}
-
-/// Ten patterns of 8×8, each seen through noise.
-fn glyphs() -> Dataset {
-    let patterns: Vec<f32> = philox::normal(3, "patterns", CLASSES * 64).collect();
-    Dataset::from_fn(2048, move |index: usize, pool: &BytePool| {
-        let class = index % CLASSES;
-        let mut x = Tensor::zeros(TensorType::f32([8, 8, 1]), pool)?;
-        let noise = philox::normal(index as u64, "noise", 64);
-        let pattern = &patterns[class * 64..][..64];
-        x.f32s_mut().iter_mut().zip(pattern).zip(noise).for_each(|((to, p), n)| *to = p + 1.2 * n);
-        let y = Tensor::from_bytes(TensorType::i32([]), &(class as i32).to_le_bytes(), pool)?;
-        Ok(Example::default().with("x", x).with("y", y))
-    })
 }
 
 fn accuracy(session: &mut Session<CpuExecutor>, pool: &BytePool) -> Result<f64, Error> {

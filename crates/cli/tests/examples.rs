@@ -67,6 +67,24 @@ fn digits() {
 }
 
 #[test]
+fn together() {
+    let scratch = copy("together");
+    let files = [scratch.path("steady.toml"), scratch.path("bold.toml")];
+    let page = std::fs::read_to_string(scratch.path("README.md")).expect("the page");
+    let budget = page.split("--budget ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a budget");
+    let (code, told) = events(&["train", &files[0], &files[1], "--budget", budget, "--epochs", "3"]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    for run in ["steady", "bold"] {
+        let epoch = told.iter().rfind(|e| e["event"] == "epoch" && e["run"] == run).expect("an epoch");
+        assert!(epoch["loss"].as_f64() < Some(stated(&scratch)[0]), "{epoch}");
+    }
+    let together = told.iter().find(|e| e["event"] == "together").expect("they share a device");
+    let number = |key: &str| together[key].as_u64().expect("a number");
+    assert!(number("arena_bytes") <= number("budget_bytes"), "{together}");
+    assert!(number("budget_bytes") < number("sum_of_arenas_bytes"), "{together}");
+}
+
+#[test]
 fn photos() {
     let scratch = copy("photos");
     draw_classes(&scratch, "train", &["disc", "square", "cross"], 160);

@@ -10,7 +10,7 @@ use crate::say::{count, say};
 
 pub fn print(run: &Run, planned: &Planned) {
     let plan = &planned.plan;
-    say!("{}", head(run, plan));
+    say!("{}", head(run, planned));
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
     let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));
@@ -55,8 +55,11 @@ pub fn kernels(plan: &Plan) -> usize {
 }
 
 /// What was planned, in one line.
-pub fn head(run: &Run, plan: &Plan) -> String {
-    let budget = run.request.budget.map_or("no budget given".into(), |b| format!("budget {}", Bytes(b)));
+pub fn head(run: &Run, planned: &Planned) -> String {
+    let plan = &planned.plan;
+    let is_shared = planned.micro_batch_alone.is_some();
+    let untold = if is_shared { "no budget of its own" } else { "no budget given" };
+    let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {
         1 => String::new(),
         _ => format!(" in micro-batches of {}", plan.micro_batch),
