@@ -11,7 +11,7 @@ const REQUIRED: &str = "MEMFIT_REQUIRE_GPU";
 #[test]
 fn gpus_are_listed_beside_the_cpu() {
     let (code, devices) = events(&["devices"]);
-    assert_eq!((code, &devices[0]["device"]), (0, &"cpu".into()));
+    assert_eq!((code, &devices[0]["device"]), (0, &"cpu:0".into()));
     for (i, gpu) in devices[1..].iter().enumerate() {
         assert_eq!(gpu["device"], format!("gpu:{i}"), "{gpu}");
         assert!(gpu["name"].as_str().is_some_and(|n| !n.is_empty()), "{gpu}");

@@ -2,7 +2,7 @@
 
 use memfit_nn::zoo::Model;
 use memfit_plan::bytes;
-use memfit_plan::{Fix, MicroBatch, Plan, PlanError, Request, Survey, divisors};
+use memfit_plan::{Fix, Member, MicroBatch, Plan, PlanError, Request, Survey, Together, divisors, plan_together};
 use memfit_transform::{Half, Precision, Training};
 
 use crate::search::largest_batch;
@@ -17,31 +17,49 @@ pub fn plan_or_fixes(
 ) -> Result<Plan, PlanError> {
     match (survey.plan(budget), budget) {
         (Err(PlanError::Refused(mut refusal)), Some(budget)) => {
-            refusal.fixes = fixes(subject, survey, refusal.state_bytes, budget, progress);
+            refusal.fixes.extend(larger_budget(survey));
+            refusal.fixes.extend(fixes(subject, survey, budget, progress));
+            rank(&mut refusal.fixes);
             Err(PlanError::Refused(refusal))
         }
         (result, _) => result,
     }
 }
 
-/// What would fit, fastest for a sample first. A fix that cannot be planned is none.
-fn fixes(
-    subject: &Subject,
-    survey: &Survey,
-    state_bytes: u64,
-    budget: u64,
+/// The same for models that share a device: subjects, their names and surveys, in one order.
+pub fn plan_together_or_fixes(
+    subjects: &[Subject],
+    members: &[Member],
+    budget: Option<u64>,
     progress: &mut dyn FnMut(&str),
-) -> Vec<Fix> {
+) -> Result<Together, PlanError> {
+    plan_together(members, budget).map_err(|e| match e {
+        PlanError::TogetherRefused(mut refusal) => {
+            let rooms: Vec<u64> = refusal.members.iter().map(|need| refusal.room(need)).collect();
+            for (i, need) in refusal.members.iter_mut().enumerate().filter(|(i, n)| n.arena_bytes() > rooms[*i]) {
+                need.fixes = fixes(&subjects[i], members[i].survey, rooms[i], progress);
+                rank(&mut need.fixes);
+            }
+            PlanError::TogetherRefused(refusal)
+        }
+        other => other,
+    })
+}
+
+fn rank(fixes: &mut [Fix]) {
+    fixes.sort_by(|a, b| a.seconds_per_sample.total_cmp(&b.seconds_per_sample));
+}
+
+/// What would fit into the budget. A fix that cannot be planned is none.
+fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&str)) -> Vec<Fix> {
     let mut found: Vec<Fix> = Vec::new();
-    found.extend(larger_budget(survey));
     found.extend(sibling(subject, budget, progress));
     // What changes only activations cannot help where the states alone are too large.
-    if state_bytes < budget {
+    if survey.state_bytes() < budget {
         found.extend(mixed(subject, budget, progress));
         found.extend(smaller_micro_batch(subject, budget, progress));
         found.extend(smaller_batch(subject, survey, budget, progress));
     }
-    found.sort_by(|a, b| a.seconds_per_sample.total_cmp(&b.seconds_per_sample));
     found
 }
 

@@ -70,6 +70,21 @@ pub struct Fix {
     pub seconds_per_sample: f64,
 }
 
+impl Fix {
+    /// On a line of its own.
+    pub(crate) fn line(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let note = if self.note.is_empty() { String::new() } else { format!("  ({})", self.note) };
+        write!(
+            f,
+            "\n    {:<width$}  {:>8}  {:>8.1} ms a step  {:>7.2} ms a sample{note}",
+            self.change,
+            Bytes(self.arena_bytes).to_string(),
+            self.seconds * 1e3,
+            self.seconds_per_sample * 1e3
+        )
+    }
+}
+
 /// Why a budget is too small, with the instant and what is live then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
@@ -124,17 +139,6 @@ impl fmt::Display for Refusal {
         }
         write!(f, "  what would fit, each planned, fastest for a sample first:")?;
         let width = self.fixes.iter().map(|fix| fix.change.len()).max().unwrap_or(0);
-        for fix in &self.fixes {
-            let note = if fix.note.is_empty() { String::new() } else { format!("  ({})", fix.note) };
-            write!(
-                f,
-                "\n    {:<width$}  {:>8}  {:>8.1} ms a step  {:>7.2} ms a sample{note}",
-                fix.change,
-                Bytes(fix.arena_bytes).to_string(),
-                fix.seconds * 1e3,
-                fix.seconds_per_sample * 1e3
-            )?;
-        }
-        Ok(())
+        self.fixes.iter().try_for_each(|fix| fix.line(f, width))
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::bytes::{Bytes, rounded_up};
-use crate::error::PlanError;
+use crate::error::{Fix, PlanError};
 use crate::planner::Survey;
 use crate::types::Plan;
 
@@ -68,7 +68,7 @@ pub fn plan_together(members: &[Member], budget: Option<u64>) -> Result<Together
 }
 
 /// Why a budget is too small for a set of models.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TogetherRefusal {
     pub budget: u64,
     /// What the smallest plans found take together.
@@ -76,10 +76,12 @@ pub struct TogetherRefusal {
     /// No plans can take less.
     pub lower_bound: u64,
     pub members: Vec<Need>,
+    /// What lets them in as they are: "--budget 2GiB".
+    pub cure: String,
 }
 
 /// The least that a model takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Need {
     pub name: String,
     pub state_bytes: u64,
@@ -87,6 +89,8 @@ pub struct Need {
     pub transient_bytes: u64,
     /// What no plan of it goes below, without its states.
     pub transient_bound: u64,
+    /// Where that is too much beside the states of all: what would make it fit, fastest first.
+    pub fixes: Vec<Fix>,
 }
 
 impl Need {
@@ -98,6 +102,7 @@ impl Need {
             state_bytes,
             transient_bytes: survey.frontier().last().map_or(0, |p| p.transient_bytes),
             transient_bound: survey.lower_bound_bytes().saturating_sub(state_bytes),
+            fixes: Vec::new(),
         }
     }
 
@@ -112,12 +117,13 @@ impl TogetherRefusal {
         let members: Vec<Need> = members.iter().map(Need::of).collect();
         let states: u64 = members.iter().map(|m| m.state_bytes).sum();
         let most = |of: fn(&Need) -> u64| members.iter().map(of).max().unwrap_or(0);
-        TogetherRefusal {
-            budget,
-            needed: states + most(|m| m.transient_bytes),
-            lower_bound: states + most(|m| m.transient_bound),
-            members,
-        }
+        let (needed, lower_bound) = (states + most(|m| m.transient_bytes), states + most(|m| m.transient_bound));
+        TogetherRefusal { budget, needed, lower_bound, members, cure: format!("--budget {}", rounded_up(needed)) }
+    }
+
+    /// What a model may take at most, for its own states and for its turn beside all states.
+    pub fn room(&self, member: &Need) -> u64 {
+        self.budget.saturating_sub(self.state_bytes() - member.state_bytes)
     }
 
     /// Whether it is proved that no plans fit, and not only that none were found.
@@ -152,11 +158,17 @@ impl fmt::Display for TogetherRefusal {
             let (states, transient) = (Bytes(m.state_bytes).to_string(), Bytes(m.transient_bytes).to_string());
             writeln!(f, "    {:<width$}  states {states:>10}  and in its turn at least {transient:>10}", m.name)?;
         }
-        write!(f, "  what would fit:\n    --budget {}  together", rounded_up(self.needed))?;
+        write!(f, "  what would fit:\n    {}  together, as they are", self.cure)?;
         let alone = self.one_after_the_other();
         match alone <= self.budget {
-            true => write!(f, "\n    one after the other: each alone fits into {}", Bytes(self.budget)),
-            false => write!(f, "\n    --budget {}  one after the other", rounded_up(alone)),
+            true => write!(f, "\n    one after the other: each alone fits into {}", Bytes(self.budget))?,
+            false => write!(f, "\n    one after the other, into {}", Bytes(alone))?,
         }
+        let width = self.members.iter().flat_map(|m| &m.fixes).map(|fix| fix.change.len()).max().unwrap_or(0);
+        for m in self.members.iter().filter(|m| !m.fixes.is_empty()) {
+            write!(f, "\n  or, in the file of {}, each planned:", m.name)?;
+            m.fixes.iter().try_for_each(|fix| fix.line(f, width))?;
+        }
+        Ok(())
     }
 }
