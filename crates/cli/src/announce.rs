@@ -5,6 +5,7 @@
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use memfit::exec::{Device, Holder};
 use serde::{Deserialize, Serialize};
@@ -60,14 +61,22 @@ pub fn announce<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<Announc
     announce_in(&folder()?, Process { pid: std::process::id(), devices: devices.map(Held::of).collect() })
 }
 
+/// Locked before it has the name under which others look for it.
 fn announce_in(folder: &Path, process: Process) -> Option<Announced> {
-    make(folder)?;
-    let path = folder.join(format!("{}.json", process.pid));
-    let mut file = File::create(&path).ok()?;
-    file.try_lock().ok()?;
-    let text = serde_json::to_string(&process).ok()?;
-    file.write_all(text.as_bytes()).ok()?;
-    Some(Announced { path, _lock: file })
+    DirBuilder::new().recursive(true).create(folder).ok()?;
+    // A number of its own, because processes of different containers may have the same.
+    let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let path = folder.join(format!("{}-{moment}.json", process.pid));
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside).ok()?;
+    let written = file.try_lock().ok().and_then(|()| {
+        file.write_all(serde_json::to_string(&process).ok()?.as_bytes()).ok()?;
+        std::fs::rename(&beside, &path).ok()
+    });
+    if written.is_none() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.map(|()| Announced { path, _lock: file })
 }
 
 /// All processes that hold something, by their number.
@@ -77,7 +86,9 @@ pub fn processes() -> Vec<Process> {
 
 fn processes_in(folder: &Path) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<Process> = entries.flatten().filter_map(|e| read(&e.path())).collect();
+    let is_told = |path: &PathBuf| path.extension().is_some_and(|e| e == "json");
+    let mut found: Vec<Process> =
+        entries.flatten().map(|e| e.path()).filter(is_told).filter_map(|path| read(&path)).collect();
     found.sort_by_key(|p| p.pid);
     found
 }
@@ -107,10 +118,6 @@ fn cache() -> Option<PathBuf> {
     cache.or_else(|| std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache")))
 }
 
-fn make(folder: &Path) -> Option<()> {
-    DirBuilder::new().recursive(true).create(folder).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,7 +136,7 @@ mod tests {
         let found = processes_in(&folder);
         assert_eq!(found, [process(7)]);
         assert_eq!(found[0].devices[0].used(), 300);
-        assert!(!folder.join("9.json").exists() && folder.join("7.json").exists());
+        assert!(!folder.join("9.json").exists() && live.path.exists());
         drop(live);
         assert_eq!(processes_in(&folder), []);
         std::fs::remove_dir_all(&folder).unwrap();

@@ -66,7 +66,9 @@ const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices                                    processor, memory, who holds it, and the profile that plans use
   memfit devices --logical 4GiB,2GiB                the parts that `memfit train --logical` would make
   memfit devices --calibrate                        measure, and use it from now on
-  memfit devices --calibrate --out quiet.toml       measure into a file, for --profile";
+  memfit devices --calibrate --out quiet.toml       measure into a file, for --profile
+
+MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -162,8 +164,9 @@ pub struct Overrides {
     /// Where to compute, such as cpu or cpu:0/1; see `memfit devices`
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Split the device into logical ones with these hard limits, for everything that a run takes there
-    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',')]
+    /// Split the device into logical ones with these hard limits, for everything that a run takes there; the first run has
+    /// the first, unless --device or memory.device says another
+    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',', allow_hyphen_values = true)]
     pub logical: Vec<String>,
     /// commit: take all memory at the start; lazy: page by page, when it is first used
     #[arg(long, value_name = "commit|lazy")]
@@ -285,7 +288,13 @@ pub struct PlanArgs {
 #[command(allow_negative_numbers = true)]
 pub struct DevicesArgs {
     /// Show how these limits would split the device; see `memfit train --logical`
-    #[arg(long, value_name = "SIZE,SIZE", value_delimiter = ',', conflicts_with = "calibrate")]
+    #[arg(
+        long,
+        value_name = "SIZE,SIZE",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        conflicts_with = "calibrate"
+    )]
     pub logical: Vec<String>,
     /// Measure this machine, and write a profile that plans use from then on
     #[arg(long)]

@@ -1,7 +1,8 @@
 //! Which device a run computes on, and what of it a run may take.
 
 use anyhow::Result;
-use memfit::exec::{Device, Growth};
+use memfit::exec::{Device, Growth, Holder};
+use memfit::plan::bytes::{Bytes, rounded_up};
 
 use crate::failure::usage;
 use crate::spec::MemorySpec;
@@ -13,58 +14,124 @@ pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
 pub struct Devices {
     whole: Device,
     parts: Vec<Device>,
+    /// What [`VISIBLE`] names.
+    visible: Option<Vec<String>>,
 }
 
 impl Devices {
     /// Splits the host's memory into parts with these limits.
     pub fn new(limits: &[u64]) -> Result<Devices> {
         let whole = Device::host();
-        check_visible(whole.name(), std::env::var(VISIBLE).ok().as_deref())?;
         if let Some(i) = limits.iter().position(|&limit| limit == 0) {
-            return Err(usage(format!("logical device {}/{i} would have no memory; give each a size", whole.name())));
+            let name = whole.name();
+            return Err(usage(format!("memory.logical: device {name}/{i} would have no memory; give each a size")));
         }
         let parts = whole.split(limits)?;
-        Ok(Devices { whole, parts })
+        Ok(Devices { whole, parts, visible: visible()? })
     }
 
-    /// All of them, the whole first.
-    pub fn all(&self) -> impl Iterator<Item = &Device> {
-        std::iter::once(&self.whole).chain(&self.parts)
+    /// All of them, the whole first, and whether each may be used.
+    pub fn all(&self) -> impl Iterator<Item = (&Device, bool)> {
+        std::iter::once(&self.whole).chain(&self.parts).map(|d| (d, self.is_visible(d)))
+    }
+
+    /// A part is visible with the whole, or by itself.
+    fn is_visible(&self, device: &Device) -> bool {
+        let is_named = |n: &String| n == "cpu" || n == self.whole.name() || n == device.name();
+        self.visible.as_ref().is_none_or(|names| names.iter().any(is_named))
     }
 
     /// The device of the `index`-th run, by the name that it says; without one, the logical device of its number.
     pub fn of_run(&self, said: Option<&str>, index: usize) -> Result<Device> {
+        let seen: Vec<&Device> = self.all().filter(|(_, is_visible)| *is_visible).map(|(d, _)| d).collect();
+        let names = |of: &[&Device]| of.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ");
+        let hidden = || usage(format!("{VISIBLE} hides {}, which is what trains; add it", self.whole.name()));
         let Some(name) = said else {
-            return match (self.parts.get(index), self.parts.len()) {
-                (Some(part), _) => Ok(part.clone()),
-                (None, 0) => Ok(self.whole.clone()),
-                (None, n) => Err(usage(format!(
-                    "run {} has no logical device: there are {n}; give more --logical sizes, or say memory.device in each \
+            let parts: Vec<&Device> = seen.iter().filter(|d| d.name() != self.whole.name()).copied().collect();
+            return match (parts.get(index), self.parts.is_empty()) {
+                (Some(part), _) => Ok((*part).clone()),
+                (None, true) => seen.first().map(|d| (*d).clone()).ok_or_else(hidden),
+                (None, false) if parts.is_empty() => Err(hidden()),
+                (None, false) => Err(usage(format!(
+                    "run {} has no logical device: there are {}; give more --logical sizes, or say memory.device in each \
                      run file",
-                    index + 1
+                    index + 1,
+                    names(&parts)
                 ))),
             };
         };
         let wanted = if name == "cpu" { self.whole.name() } else { name };
-        self.all().find(|d| d.name() == wanted).cloned().ok_or_else(|| {
-            let known: Vec<&str> = self.all().map(Device::name).collect();
-            let gpu = if wanted.starts_with("gpu") { " (a GPU cannot train yet)" } else { "" };
-            usage(format!("there is no device \"{name}\" to train on{gpu}; there are {}", known.join(", ")))
+        if let Some(found) = seen.iter().find(|d| d.name() == wanted) {
+            return Ok((*found).clone());
+        }
+        Err(match wanted {
+            _ if self.all().any(|(d, _)| d.name() == wanted) => usage(format!("{VISIBLE} hides {wanted}; add it")),
+            _ if wanted.starts_with("gpu") => usage(format!("{wanted} cannot train yet; there are {}", names(&seen))),
+            _ if self.parts.is_empty() && wanted.contains('/') => {
+                usage(format!("there is no device \"{name}\": say with --logical how the device is split"))
+            }
+            _ => usage(format!("there is no device \"{name}\" to train on; there are {}", names(&seen))),
         })
     }
 }
 
 /// What is not named is not there, as with the variables that people know from GPUs.
-fn check_visible(device: &str, visible: Option<&str>) -> Result<()> {
-    let Some(list) = visible else { return Ok(()) };
-    let names: Vec<&str> = list.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
-    let is_known = |n: &&str| matches!(n.split(':').next(), Some("cpu" | "gpu"));
-    if let Some(unknown) = names.iter().find(|n| !is_known(n)) {
-        return Err(usage(format!("{VISIBLE} names \"{unknown}\", which is no device; such names are cpu:0, gpu:1")));
+fn visible() -> Result<Option<Vec<String>>> {
+    let Some(list) = std::env::var_os(VISIBLE) else { return Ok(None) };
+    let list = list.to_str().ok_or_else(|| usage(format!("{VISIBLE} is no text")))?;
+    names(list).map(Some)
+}
+
+fn names(list: &str) -> Result<Vec<String>> {
+    let names: Vec<String> = list.split(',').map(|n| n.trim().to_string()).filter(|n| !n.is_empty()).collect();
+    let is_known = |n: &&String| matches!(n.split(':').next(), Some("cpu" | "gpu"));
+    match names.iter().find(|n| !is_known(n)) {
+        Some(unknown) => Err(usage(format!(
+            "{VISIBLE} names \"{unknown}\", which is no device; such names are cpu:0, cpu:0/1, gpu:1"
+        ))),
+        None => Ok(names),
     }
-    match names.iter().any(|n| *n == device || *n == "cpu") {
-        true => Ok(()),
-        false => Err(usage(format!("{VISIBLE} is \"{list}\" and hides {device}, the only device that trains; add it"))),
+}
+
+/// What a logical device leaves for the arenas of its runs, and how it would leave more.
+#[derive(Clone, Debug)]
+pub struct Room {
+    pub bytes: u64,
+    device: String,
+    limit: u64,
+    holders: Vec<Holder>,
+    /// All limits, and which of them it is.
+    limits: Vec<u64>,
+    part: usize,
+    /// What is held would grow with the limit.
+    grows: bool,
+}
+
+impl Room {
+    /// None on a device that is not split.
+    pub fn of(device: &Device, memory: &MemorySpec) -> Option<Room> {
+        let part: usize = device.name().rsplit_once('/')?.1.parse().ok()?;
+        let limits = memory.logical.clone();
+        let (bytes, limit, holders) = (device.free(), *limits.get(part)?, device.holders());
+        // Pipelines of which nothing is said have a share.
+        let grows = memory.host_budget.is_none() && bytes > 0;
+        Some(Room { bytes, device: device.name().into(), limit, holders, limits, part, grows })
+    }
+
+    /// Who has the rest.
+    pub fn words(&self) -> String {
+        let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
+        let held = if held.is_empty() { "nothing".into() } else { held.join(", ") };
+        format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device)
+    }
+
+    /// The option with which an arena of so many bytes fits.
+    pub fn cure(&self, arena: u64) -> String {
+        let with_share = u128::from(arena) * u128::from(self.limit) / u128::from(self.bytes.max(1)) + 1;
+        let with_share = u64::try_from(with_share).unwrap_or(u64::MAX);
+        let needed = if self.grows { with_share } else { (self.limit - self.bytes).saturating_add(arena) };
+        let size = |(i, &limit): (usize, &u64)| rounded_up(if i == self.part { needed } else { limit });
+        format!("--logical {}", self.limits.iter().enumerate().map(size).collect::<Vec<_>>().join(","))
     }
 }
 
@@ -79,32 +146,60 @@ pub fn growth(memory: &MemorySpec) -> Growth {
 mod tests {
     use super::*;
 
-    #[test]
-    fn runs_find_their_devices() {
-        let devices = Devices { whole: Device::new("cpu:0", 100), parts: Vec::new() };
-        assert_eq!(devices.of_run(None, 3).unwrap().name(), "cpu:0");
-        let parts = devices.whole.split(&[40, 50]).unwrap();
-        let devices = Devices { parts, ..devices };
-        assert_eq!(devices.of_run(None, 1).unwrap().name(), "cpu:0/1");
-        assert_eq!(devices.of_run(Some("cpu"), 1).unwrap().name(), "cpu:0");
-        assert_eq!(devices.of_run(Some("cpu:0/0"), 1).unwrap().limit(), 40);
-        for (said, index, expected) in [
-            (None, 2, "run 3 has no logical device: there are 2"),
-            (Some("cpu:0/2"), 0, "there are cpu:0, cpu:0/0, cpu:0/1"),
-            (Some("gpu:0"), 0, "a GPU cannot train yet"),
-        ] {
-            let problem = devices.of_run(said, index).unwrap_err().to_string();
-            assert!(problem.contains(expected), "{problem}");
+    fn devices(limits: &[u64], visible: Option<&str>) -> Devices {
+        let whole = Device::new("cpu:0", 100);
+        let parts = whole.split(limits).expect("they fit");
+        Devices { whole, parts, visible: visible.map(|v| names(v).expect("names")) }
+    }
+
+    fn check(devices: &Devices, said: Option<&str>, index: usize, expected: Result<&str, &str>) {
+        match (devices.of_run(said, index), expected) {
+            (Ok(device), Ok(name)) => assert_eq!(device.name(), name),
+            (Err(e), Err(part)) => assert!(e.to_string().contains(part), "{e}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
         }
     }
 
     #[test]
+    fn runs_find_their_devices() {
+        let whole = devices(&[], None);
+        check(&whole, None, 3, Ok("cpu:0"));
+        check(&whole, Some("cpu:0/0"), 0, Err("say with --logical"));
+        let split = devices(&[40, 50], None);
+        check(&split, None, 1, Ok("cpu:0/1"));
+        check(&split, Some("cpu"), 1, Ok("cpu:0"));
+        check(&split, Some("cpu:0/0"), 1, Ok("cpu:0/0"));
+        check(&split, None, 2, Err("run 3 has no logical device: there are cpu:0/0, cpu:0/1"));
+        check(&split, Some("cpu:0/2"), 0, Err("there are cpu:0, cpu:0/0, cpu:0/1"));
+        check(&split, Some("gpu:0"), 0, Err("gpu:0 cannot train yet"));
+    }
+
+    #[test]
     fn what_is_hidden_is_not_there() {
-        assert!(check_visible("cpu:0", None).is_ok());
-        assert!(check_visible("cpu:0", Some("gpu:0, cpu:0")).is_ok());
-        assert!(check_visible("cpu:0", Some("cpu")).is_ok());
-        assert!(check_visible("cpu:0", Some("gpu:0")).unwrap_err().to_string().contains("hides cpu:0"));
-        assert!(check_visible("cpu:0", Some("")).is_err());
-        assert!(check_visible("cpu:0", Some("tpu:0")).unwrap_err().to_string().contains("no device"));
+        check(&devices(&[], Some("gpu:0, cpu:0")), None, 0, Ok("cpu:0"));
+        check(&devices(&[], Some("cpu")), None, 0, Ok("cpu:0"));
+        check(&devices(&[], Some("gpu:0")), None, 0, Err("hides cpu:0"));
+        check(&devices(&[], Some("")), Some("cpu:0"), 0, Err("hides cpu:0"));
+        let second = devices(&[40, 50], Some("cpu:0/1"));
+        check(&second, None, 0, Ok("cpu:0/1"));
+        check(&second, Some("cpu:0/0"), 0, Err("hides cpu:0/0"));
+        check(&second, None, 1, Err("there are cpu:0/1"));
+        assert!(names("tpu:0").unwrap_err().to_string().contains("no device"));
+    }
+
+    #[test]
+    fn a_room_says_who_has_the_rest_and_what_would_fit() {
+        let whole = Device::new("cpu:0", 100 << 20);
+        let parts = whole.split(&[8 << 20, 4 << 20]).expect("they fit");
+        let _held = parts[1].take("the data pipeline of a", 3 << 20).expect("it fits");
+        let memory = MemorySpec { logical: vec![8 << 20, 4 << 20], ..MemorySpec::default() };
+        let fixed = MemorySpec { host_budget: Some(3 << 20), ..memory.clone() };
+        let room = Room::of(&parts[1], &fixed).expect("a part");
+        assert_eq!(room.bytes, 1 << 20);
+        assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
+        assert_eq!(room.cure(5 << 19), "--logical 8.00MiB,5.50MiB");
+        // A pipeline that has three quarters by itself keeps three quarters.
+        assert_eq!(Room::of(&parts[1], &memory).expect("a part").cure(5 << 19), "--logical 8.00MiB,10.1MiB");
+        assert!(Room::of(&whole, &memory).is_none());
     }
 }

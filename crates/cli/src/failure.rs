@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::say::{self, say};
 use crate::signals::INTERRUPTED;
+use crate::together::labelled;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
@@ -131,6 +132,17 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
 
 pub fn usage(problem: impl ToString) -> anyhow::Error {
     Usage(problem.to_string()).into()
+}
+
+/// One of several runs failed; the others go on.
+pub fn tell_of_run(label: &str, error: &anyhow::Error, json: bool) {
+    match json {
+        true => say!(
+            "{}",
+            labelled(json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }), Some(label))
+        ),
+        false => say::error(&format!("{label}: {}", message(error))),
+    }
 }
 
 /// Prints the error and gives its exit code.

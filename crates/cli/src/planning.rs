@@ -11,6 +11,7 @@ use memfit::plan::save::{self, Labels, Saved};
 use memfit::plan::{MicroBatch, Survey};
 use memfit::{CpuExecutor, Phase, Plan, PlanError, Training};
 
+use crate::device::Room;
 use crate::failure::{bad_data, no_room, usage};
 use crate::file;
 use crate::progress::Progress;
@@ -40,18 +41,37 @@ pub struct Frozen {
 }
 
 /// The fastest plan that fits, or a refusal that says what would.
-pub fn plan(run: &Run, executor: &CpuExecutor) -> Result<Planned, PlanError> {
+pub fn plan(run: &Run, executor: &CpuExecutor) -> Result<Planned> {
     let start = Instant::now();
     let survey = run.subject(executor.target()).survey()?;
     pick(run, executor, &survey, start)
 }
 
 /// The same of a survey that was made since `start`.
-pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) -> Result<Planned, PlanError> {
+pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) -> Result<Planned> {
     let subject = run.subject(executor.target());
     let mut progress = Progress::new("looking for what would fit");
-    let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |what| progress.show(what))?;
-    told(run, executor, survey, plan, start)
+    let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |what| progress.show(what));
+    drop(progress);
+    Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.room.as_ref()))?, start)?)
+}
+
+/// A refusal says who has the rest of a logical device, and how it would leave more.
+pub fn explain(error: PlanError, room: Option<&Room>) -> anyhow::Error {
+    let Some(room) = room else { return error.into() };
+    match error {
+        PlanError::Refused(mut refusal) => {
+            for fix in refusal.fixes.iter_mut().filter(|f| f.change.starts_with("--budget ")) {
+                fix.change = room.cure(fix.arena_bytes);
+            }
+            anyhow::Error::from(PlanError::Refused(refusal)).context(room.words())
+        }
+        PlanError::TogetherRefused(mut refusal) => {
+            refusal.cure = room.cure(refusal.needed);
+            anyhow::Error::from(PlanError::TogetherRefused(refusal)).context(room.words())
+        }
+        other => other.into(),
+    }
 }
 
 /// A plan of a survey that was made since `start`, with what is told with it.
@@ -181,7 +201,8 @@ pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
     if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
         let message =
             format!("the plan {name} takes {}, more than the budget of {}", Bytes(plan.arena_bytes()), Bytes(budget));
-        return Err(no_room(message, budget, plan.arena_bytes()));
+        let held = run.room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
+        return Err(no_room(held + &message, budget, plan.arena_bytes()));
     }
     let mixer = run.subject(executor.target()).mixer()?;
     Ok(Planned { mixer, ..Planned::of_file(plan, name) })

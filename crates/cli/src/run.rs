@@ -20,7 +20,7 @@ use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
 use crate::args::{Overrides, Pack, PlanArgs, TrainArgs};
 use crate::data::{self, Opened};
-use crate::device::Devices;
+use crate::device::{Devices, Room};
 use crate::failure::usage;
 use crate::profile;
 use crate::run_dir;
@@ -35,6 +35,8 @@ pub struct Run {
     pub labels: Labels,
     pub training: Training,
     pub request: Request,
+    /// Where the budget is what a logical device has left.
+    pub room: Option<Room>,
     /// Where the profile is from; none for the one that ships with memfit.
     pub profile_file: Option<PathBuf>,
     pub optimizer: String,
@@ -96,7 +98,20 @@ impl TrainRuns {
         let (each, budget) = one_by_one(args)?;
         let placed = places(&each, budget.is_some())?;
         let run = |(args, (said, place)): (&TrainArgs, (SaidRun, Place))| TrainRun::new(args, said, place, json);
-        Ok(TrainRuns { runs: each.iter().zip(placed).map(run).collect::<Result<_>>()?, budget })
+        let runs = each.iter().zip(placed).map(run).collect::<Result<Vec<_>>>()?;
+        let folders = runs.iter().filter_map(|r| r.resume.as_ref().map(|r| &r.folder).or(r.spec.train.out.as_ref()));
+        let folders: Vec<PathBuf> = folders.map(|f| f.canonicalize().unwrap_or_else(|_| f.clone())).collect();
+        match folders.iter().enumerate().find(|(i, f)| folders[..*i].contains(f)) {
+            Some((_, folder)) => {
+                Err(usage(format!("two of the runs have the folder {}; give each its own train.out", folder.display())))
+            }
+            None => Ok(TrainRuns { runs, budget }),
+        }
+    }
+
+    /// What went wrong with a run, told with its name where there are several.
+    pub fn of<T>(&self, run: &TrainRun, result: Result<T>) -> Result<T> {
+        if self.runs.len() > 1 { result.with_context(|| run.place.label.clone()) } else { result }
     }
 
     pub fn neighbours(&self) -> Vec<Neighbour<'_>> {
@@ -120,8 +135,8 @@ fn one_by_one(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
     let allowed = Overrides { files: files.clone(), budget: budget.clone(), ..of_all.clone() };
     if args.overrides != allowed || args.out.is_some() || args.weights.is_some() || args.plan.is_some() {
         return Err(usage(
-            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --profile, --epochs and \
-             --steps; what is said of one belongs into its run file",
+            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --profile, --epochs, \
+             --steps and --skip-bad; what is said of one belongs into its run file",
         ));
     }
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--budget must be a size: {problem}")));
@@ -135,14 +150,14 @@ fn one_by_one(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
 }
 
 /// The limits of the logical devices: those of the first run that says any, and no other may say others.
-fn limits(said: &[SaidRun]) -> Result<&[u64]> {
+fn limits(said: &[SaidRun]) -> Result<Vec<u64>> {
     let mut lists = said.iter().map(|s| &s.spec.memory.logical[..]).filter(|l| !l.is_empty());
     let first = lists.next().unwrap_or(&[]);
     match lists.find(|l| *l != first) {
         Some(_) => {
             Err(usage("the runs split the device in different ways; say memory.logical once, or the same in each"))
         }
-        None => Ok(first),
+        None => Ok(first.to_vec()),
     }
 }
 
@@ -160,30 +175,49 @@ pub struct Place {
 /// What is said about each run, and its place. A budget for all holds instead of what a file says of one.
 fn places(each: &[TrainArgs], has_budget: bool) -> Result<Vec<(SaidRun, Place)>> {
     let mut said = each.iter().map(SaidRun::new).collect::<Result<Vec<_>>>()?;
-    if has_budget {
-        said.iter_mut().for_each(SaidRun::forget_budget);
+    let limits = limits(&said)?;
+    for said in &mut said {
+        said.settle(&limits, has_budget);
     }
-    let devices = Devices::new(limits(&said)?)?;
-    let place = |(i, (args, said)): (usize, (&TrainArgs, SaidRun))| {
-        let device = devices.of_run(said.spec.memory.device.as_deref(), i)?;
-        let place = Place::new(label(args, &said), &said.spec, device)?;
-        Ok((said, place))
-    };
-    each.iter().zip(said).enumerate().map(place).collect()
+    let devices = Devices::new(&limits)?;
+    let device = |(i, said): (usize, &SaidRun)| devices.of_run(said.spec.memory.device.as_deref(), i);
+    let on = said.iter().enumerate().map(device).collect::<Result<Vec<_>>>()?;
+    let labels = labels(each, &said);
+    let mut placed = Vec::new();
+    for ((said, device), label) in said.into_iter().zip(&on).zip(labels) {
+        let neighbours = on.iter().filter(|d| d.name() == device.name()).count();
+        let place = Place::new(label, &said.spec, device.clone(), neighbours)?;
+        placed.push((said, place));
+    }
+    Ok(placed)
 }
 
-/// After the file or folder of the run, or its model.
-fn label(args: &TrainArgs, SaidRun { resume, spec, .. }: &SaidRun) -> String {
-    let file = args.overrides.files.first().map(|f| f.file_stem());
-    let source = file.or(resume.as_ref().map(|r| r.folder.file_name())).flatten();
-    let model = || spec.model.name.clone().unwrap_or_else(|| DIGITS.into());
-    source.map_or_else(model, |s| s.to_string_lossy().into_owned())
+/// What each run is called: after its file or folder, or its model; with more of the path where that is not enough.
+fn labels(each: &[TrainArgs], said: &[SaidRun]) -> Vec<String> {
+    let name = |(args, said): (&TrainArgs, &SaidRun), parts: usize| {
+        let file = args.overrides.files.first().map(|f| f.with_extension(""));
+        match file.or(said.resume.as_ref().map(|r| r.folder.clone())) {
+            Some(path) => {
+                let names: Vec<_> =
+                    path.components().rev().take(parts).map(|c| c.as_os_str().to_string_lossy()).collect();
+                names.into_iter().rev().collect::<Vec<_>>().join("/")
+            }
+            None => said.spec.model.name.clone().unwrap_or_else(|| DIGITS.into()),
+        }
+    };
+    let of = |parts: usize| each.iter().zip(said).map(|run| name(run, parts)).collect::<Vec<String>>();
+    let is_clear = |labels: &[String]| labels.iter().collect::<HashSet<_>>().len() == labels.len();
+    (1..=3)
+        .map(of)
+        .find(|labels| is_clear(labels))
+        .unwrap_or_else(|| of(1).into_iter().enumerate().map(|(i, label)| format!("{label}-{}", i + 1)).collect())
 }
 
 impl Place {
-    pub fn new(label: String, spec: &Spec, device: Device) -> Result<Place> {
-        let pool = data::pool(spec, &device);
-        let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
+    /// For one of so many runs on the device.
+    pub fn new(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
+        let pool = data::pool(spec, &device, neighbours);
+        let host = device.take(&format!("the data pipeline of {label}, at most"), pool.limit())?;
         Ok(Place { label, device, pool, _host: host })
     }
 
@@ -238,10 +272,18 @@ impl SaidRun {
         Ok(SaidRun { resume, said, spec })
     }
 
-    /// What is typed for all runs holds instead of what the file says of one.
-    fn forget_budget(&mut self) {
-        self.said.forget("memory", "budget");
-        self.spec.memory.budget = None;
+    /// What holds for all runs: how the device is split, so that each finds its part again when it goes on alone; and a
+    /// budget for all instead of its own.
+    fn settle(&mut self, limits: &[u64], has_budget: bool) {
+        if self.spec.memory.logical.is_empty() && !limits.is_empty() {
+            let sizes: Vec<i64> = limits.iter().map(|&l| i64::try_from(l).unwrap_or(i64::MAX)).collect();
+            self.said.set("memory", "logical", sizes);
+            self.spec.memory.logical = limits.to_vec();
+        }
+        if has_budget {
+            self.said.forget("memory", "budget");
+            self.spec.memory.budget = None;
+        }
     }
 }
 
@@ -316,6 +358,7 @@ impl Run {
             labels,
             training: Training { clip, frozen, precision, ..Training::new(update) },
             request,
+            room: None,
             profile_file,
             optimizer: optimizer_name,
             learning_rate,
@@ -489,10 +532,12 @@ pub fn read_file(path: &Path) -> Result<Said> {
 }
 
 impl Run {
-    /// A logical device has a limit, and so has what is planned for it: this much room.
-    pub fn keep_to(&mut self, spec: &Spec, room: u64) {
-        if !spec.memory.logical.is_empty() {
-            self.request.budget = Some(self.request.budget.map_or(room, |b| b.min(room)));
+    /// A logical device has a limit, and so has what is planned for it: what others have left there.
+    pub fn keep_to(&mut self, spec: &Spec, device: &Device) {
+        let room = Room::of(device, &spec.memory);
+        if let Some(room) = room.filter(|room| self.request.budget.is_none_or(|b| room.bytes < b)) {
+            self.request.budget = Some(room.bytes);
+            self.room = Some(room);
         }
     }
 
@@ -541,15 +586,25 @@ impl PlanRun {
         for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
             path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
         }
-        if args.overrides.files.len() > 1 {
-            return plan_together(args, json);
+        let train = TrainArgs { overrides: args.overrides, ..TrainArgs::default() };
+        let (each, budget) = one_by_one(train)?;
+        let mut runs = Vec::new();
+        for (said, place) in places(&each, budget.is_some())? {
+            let run = Run::new(&said.spec, &data::facts(&said.spec, &place.pool)?, json)?;
+            runs.push((said.spec, run, place));
         }
-        let spec = said(&args.overrides)?.spec().map_err(usage)?;
-        let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
-        let pool = data::pool(&spec, &device);
-        let facts = data::facts(&spec, &pool)?;
-        let mut run = Run::new(&spec, &facts, json)?;
-        run.keep_to(&spec, device.free().saturating_sub(pool.limit()));
+        // What is left of a device is known when all pipelines have theirs.
+        runs.iter_mut().for_each(|(spec, run, place)| run.keep_to(spec, &place.device));
+        if runs.len() > 1 {
+            if args.frontier || args.max_batch || args.save.is_some() {
+                return Err(usage("--frontier, --max-batch and --save are of one run; give one run file"));
+            }
+            return Ok(PlanRun::Together {
+                runs: runs.into_iter().map(|(_, run, place)| (run, place)).collect(),
+                budget,
+            });
+        }
+        let Some((_, mut run, _)) = runs.pop() else { return Err(usage("there is no run")) };
         let wanted = match (args.max_batch, args.frontier, run.request.budget) {
             (true, _, Some(budget)) => {
                 if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {
@@ -564,21 +619,6 @@ impl PlanRun {
         };
         Ok(PlanRun::Model { run: Box::new(run), wanted })
     }
-}
-
-fn plan_together(args: PlanArgs, json: bool) -> Result<PlanRun> {
-    if args.frontier || args.max_batch || args.save.is_some() {
-        return Err(usage("--frontier, --max-batch and --save are of one run; give one run file"));
-    }
-    let (each, budget) = one_by_one(TrainArgs { overrides: args.overrides, ..TrainArgs::default() })?;
-    let mut runs = Vec::new();
-    for (said, place) in places(&each, budget.is_some())? {
-        let run = Run::new(&said.spec, &data::facts(&said.spec, &place.pool)?, json)?;
-        runs.push((said.spec, run, place));
-    }
-    // What is left of a device is known when all pipelines have theirs.
-    runs.iter_mut().for_each(|(spec, run, place)| run.keep_to(spec, place.device.free()));
-    Ok(PlanRun::Together { runs: runs.into_iter().map(|(_, run, place)| (run, place)).collect(), budget })
 }
 
 /// As many as asked for, or one a core.

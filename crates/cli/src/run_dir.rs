@@ -18,6 +18,7 @@ use crate::data::{Kind, Opened};
 use crate::device::{self, Devices};
 use crate::failure::{bad_data, usage};
 use crate::file::write;
+use crate::planning;
 use crate::run::{Facts, Place, Run, read_file};
 use crate::same_data;
 use crate::say::count;
@@ -117,8 +118,8 @@ impl Trained {
         let mut run = Run::new(&spec, &Facts::default(), json)?;
         let saved = read_best(folder)?;
         let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
-        let place = Place::new(run.name.clone(), &spec, device)?;
-        run.keep_to(&spec, place.device.free());
+        let place = Place::new(run.name.clone(), &spec, device, 1)?;
+        run.keep_to(&spec, &place.device);
         let executor = CpuExecutor::new(run.threads)?.on(place.device.clone());
         let batch = match rows {
             Rows::Exactly(rows) => rows,
@@ -129,7 +130,7 @@ impl Trained {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
             Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])
         };
-        let plan = plan(&source, executor.target(), &request)?;
+        let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.room.as_ref()))?;
         let needed = plan.states.len();
         let options = Options { name: run.name.clone(), growth: device::growth(&spec.memory), ..Options::default() };
         let mut session = Session::with_options(executor, plan, run.seed, options)?;

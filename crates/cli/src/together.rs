@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memfit::exec::{Device, Executor};
-use memfit::fixes::plan_or_fixes;
+use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
+use memfit::plan::Member;
 use memfit::plan::bytes::Bytes;
-use memfit::plan::{Member, plan_together};
-use memfit::{CpuExecutor, Plan};
+use memfit::{CpuExecutor, Plan, Subject};
 use serde_json::{Value, json};
 
 use crate::failure::usage;
@@ -53,8 +53,14 @@ pub fn threads(runs: &[Neighbour]) -> Result<usize> {
 
 /// A plan for each run: each within its own budget, and those on one device within `budget` and what the device has left.
 pub fn plan(runs: &[Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
+    let groups = groups(runs);
+    if budget.is_some() && groups.len() > 1 {
+        return Err(usage(
+            "--budget is for runs that share a device, and these have devices of their own, each with its limit; leave it out",
+        ));
+    }
     let mut planned: Vec<Option<Planned>> = runs.iter().map(|_| None).collect();
-    for members in groups(runs) {
+    for members in groups {
         let group: Vec<&Neighbour> = members.iter().map(|&i| &runs[i]).collect();
         for (i, plan) in members.into_iter().zip(plan_group(&group, budget, executor)?) {
             planned[i] = Some(plan);
@@ -66,26 +72,29 @@ pub fn plan(runs: &[Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> 
 fn plan_group(runs: &[&Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
     let start = Instant::now();
     let mut progress = Progress::new("planning");
+    let subjects: Vec<Subject> = runs.iter().map(|r| r.run.subject(executor.target())).collect();
     let mut surveys = Vec::new();
-    for Neighbour { label, run, .. } in runs {
+    for (Neighbour { label, run, .. }, subject) in runs.iter().zip(&subjects) {
         progress.show(label);
-        let subject = run.subject(executor.target());
         let survey = subject.survey()?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(&subject, &survey, run.request.budget, &mut |what| progress.show(what));
-            alone.with_context(|| label.to_string())?;
+            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |what| progress.show(what));
+            alone.map_err(|e| planning::explain(e, run.room.as_ref())).with_context(|| label.to_string())?;
         }
         surveys.push(survey);
     }
-    drop(progress);
     let member = |(r, survey)| {
         let r: &&Neighbour = r;
         Member { name: r.label, survey, budget: r.run.request.budget }
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
-    let room = runs.first().map(|r| r.device.free());
-    let together = plan_together(&members, [budget, room].into_iter().flatten().min())?;
+    let most = [budget, runs.first().map(|r| r.device.free())].into_iter().flatten().min();
+    let together = plan_together_or_fixes(&subjects, &members, most, &mut |what| progress.show(what));
+    drop(progress);
+    // The smaller of both is what did not suffice.
+    let room = runs.first().and_then(|r| r.run.room.as_ref()).filter(|room| most == Some(room.bytes));
+    let together = together.map_err(|e| planning::explain(e, room))?;
     let mut planned = Vec::new();
     for (i, plan) in together.plans.into_iter().enumerate() {
         let made = planning::told(runs[i].run, executor, &surveys[i], plan, start)?;

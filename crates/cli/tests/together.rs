@@ -2,6 +2,11 @@
 
 mod common;
 
+#[cfg(unix)]
+use std::io::{BufRead, BufReader};
+#[cfg(unix)]
+use std::process::Stdio;
+
 use common::{Scratch, check_error, events};
 use serde_json::Value;
 
@@ -115,8 +120,14 @@ fn a_logical_device_is_a_limit_for_all_that_a_run_takes() {
     let (code, _) = events(&["eval", &out]);
     assert_eq!(code, 0);
     // Too small for the pipeline, for the model, and for the machine.
-    check_error(&["train", "--logical", "2MiB", "--host-budget", "4MiB"], 3, &["cpu:0/0", "data pipeline", "4.00 MiB"]);
-    check_error(&["train", "--logical", "5MiB", "--host-budget", "4MiB"], 3, &["fits into 1.00 MiB"]);
+    let too_small = ["--logical", "2MiB", "--host-budget", "4MiB"];
+    check_error(&[&["train"], &too_small[..]].concat(), 3, &["cpu:0/0", "data pipeline", "4.00 MiB"]);
+    check_error(&[&["plan"], &too_small[..]].concat(), 3, &["cpu:0/0", "data pipeline", "4.00 MiB"]);
+    let held = "of the 5.00 MiB of cpu:0/0 is held: the data pipeline of digits, at most (4.00 MiB)";
+    let limits = ["--logical", "5MiB", "--host-budget", "4MiB"];
+    check_error(&[&["train"], &limits[..]].concat(), 3, &[held, "fits into 1.00 MiB", "--logical 5.95MiB"]);
+    // What it says fits.
+    assert_eq!(events(&["plan", "--logical", "5.95MiB", "--host-budget", "4MiB"]).0, 0);
     check_error(&["train", "--logical", "1000TiB"], 3, &["cpu:0", "logical device cpu:0/0"]);
     check_error(&["train", "--logical", "8MiB", "--device", "cpu:0/1"], 2, &["cpu:0/1", "cpu:0/0"]);
     check_error(&["train", "--logical", "0"], 2, &["no memory"]);
@@ -145,7 +156,7 @@ fn nothing_passes_a_limit() {
     check_error(
         &["train", "--resume", &out, "--steps", "3"],
         3,
-        &["cpu:0/0 has 4.30 MiB", "pipeline of out (4.00 MiB)"],
+        &["cpu:0/0 has 4.30 MiB", "pipeline of out, at most (4.00 MiB)"],
     );
     check_error(&["eval", &out], 3, &["fit into 307 KiB", "are needed"]);
     std::fs::write(&file, text.replace("8MiB", "2MiB")).expect("it can be changed");
@@ -168,4 +179,102 @@ fn runs_on_different_logical_devices_keep_to_their_own() {
     assert_eq!(budgets, [4 << 20, 3 << 20]);
     let c = file(&scratch, "c", 3, "");
     check_error(&[&["train", &a, &b, &c], &args[..]].concat(), 2, &["run 3", "no logical device"]);
+    check_error(&[&["train", &a, &b, "--budget", "1GiB"], &args[..]].concat(), 2, &["--budget", "its limit"]);
+}
+
+#[test]
+fn a_split_that_one_file_says_holds_for_all() {
+    let scratch = Scratch::new("split");
+    let a = file(&scratch, "a", 1, "[memory]\nlogical = [\"16MiB\", \"8MiB\"]\nhost_budget = \"2MiB\"");
+    let b = file(&scratch, "b", 2, "");
+    let (code, told) = events(&["train", &a, &b, "--steps", "1"]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    // A quarter for the pipeline, the rest for the arena; also when it goes on alone.
+    let budget = |told: &[Value]| bytes(of(told, "plan").last().expect("a plan"), "budget_bytes");
+    assert_eq!(budget(&told), 6 << 20);
+    let (code, told) = events(&["train", "--resume", &scratch.path("out-b"), "--steps", "2"]);
+    assert_eq!((code, budget(&told)), (0, 6 << 20));
+    // Both on one part, which the pipelines of both leave room in; and less than they need.
+    let one = |name: &str, seed| file(&scratch, name, seed, "[memory]\ndevice = \"cpu:0/0\"");
+    let (c, d) = (one("c", 3), one("d", 4));
+    let (code, told) = events(&["plan", &c, &d, "--logical", "4MiB"]);
+    assert_eq!((code, bytes(&told[0], "budget_bytes")), (0, 3 << 20));
+    check_error(&["plan", &c, &d, "--logical", "3MiB"], 3, &["2 models together", "of the 3.00 MiB of cpu:0/0"]);
+    // What it says would fit does.
+    let (_, told) = events(&["plan", &c, &d, "--logical", "3MiB"]);
+    let message = told[0]["message"].as_str().expect("a message");
+    let size = message.split("--logical ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a cure");
+    assert_eq!(events(&["plan", &c, &d, "--logical", size]).0, 0, "{message}");
+}
+
+/// The loss of one becomes infinite; the other does not notice.
+#[test]
+fn one_that_fails_does_not_stop_the_others() {
+    let scratch = Scratch::new("failing");
+    let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, "optimizer = \"sgd\"\nlr = 1e30"));
+    let (code, told) = events(&["train", &a, &b, "--steps", "30"]);
+    assert_eq!(code, 4, "{:?}", told.last());
+    let (failed, done, error) = (of(&told, "failed"), of(&told, "done"), told.last().expect("an error"));
+    assert_eq!((failed.len(), &failed[0]["run"], &failed[0]["kind"]), (1, &"b".into(), &"data".into()));
+    assert_eq!((done.len(), &done[0]["run"], done[0]["steps"].as_u64()), (1, &"a".into(), Some(30)));
+    assert!(error["message"].as_str().is_some_and(|m| m.starts_with("1 of 2 runs failed (b)")), "{error}");
+    assert!(!weights(&scratch, "out-a").is_empty());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_set_is_saved_and_goes_on_together() {
+    let scratch = Scratch::new("interrupted-set");
+    let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, ""));
+    let mut child = common::command(&["train", &a, &b, "--epochs", "500", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let steps = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""))).take(20);
+    assert_eq!(steps.count(), 20);
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let error: Value = serde_json::from_str(rest.last().expect("it says something")).expect("it is JSON");
+    let message = error["message"].as_str().expect("a message");
+    let options: Vec<&str> = message.split('`').nth(1).expect("a command").split_whitespace().skip(2).collect();
+    assert_eq!(options.iter().filter(|o| **o == "--resume").count(), 2, "{message}");
+    let (code, told) = events(&[&["train"], &options[..], &["--steps", "400"]].concat());
+    assert_eq!((code, of(&told, "done").len()), (0, 2), "{:?}", told.last());
+    for name in ["a", "b"] {
+        let (alone, file) = (scratch.path(&format!("alone-{name}")), scratch.path(&format!("{name}.toml")));
+        assert_eq!(events(&["train", &file, "--steps", "400", "--out", &alone]).0, 0);
+        assert!(weights(&scratch, &format!("out-{name}")) == weights(&scratch, &format!("alone-{name}")), "{name}");
+    }
+}
+
+/// Whoever is done is told, written down and let go, while the other one goes on.
+#[test]
+fn a_short_run_ends_before_a_long_one() {
+    let scratch = Scratch::new("short");
+    let (a, b) = (file(&scratch, "a", 1, "steps = 400"), file(&scratch, "b", 2, "steps = 3"));
+    let (code, told) = events(&["train", &a, &b]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    let at = |event: &str, run: &str| told.iter().rposition(|e| e["event"] == event && e["run"] == run);
+    assert!(at("done", "b") < at("step", "a"), "b is told before a is at its end");
+    assert_eq!(of(&told, "done").iter().map(|e| e["steps"].as_u64()).collect::<Vec<_>>(), [Some(3), Some(400)]);
+}
+
+#[test]
+fn runs_are_told_apart() {
+    let scratch = Scratch::new("names");
+    let text = |n: u32| {
+        format!("[train]\nbatch = 32\nout = \"{}\"\n[data]\nkind = \"digits\"\n", scratch.path(&n.to_string()))
+    };
+    let (a, b) = (scratch.write("one/run.toml", text(1)), scratch.write("two/run.toml", text(2)));
+    let (code, told) = events(&["plan", &a, &b]);
+    assert_eq!(code, 0, "{:?}", told.last());
+    assert_eq!(of(&told, "together")[0]["runs"], serde_json::json!(["one/run", "two/run"]));
+    check_error(&["train", &a, &a, "--steps", "1"], 2, &["two of the runs have the folder", "train.out"]);
+    assert!(!std::path::Path::new(&scratch.path("1")).exists(), "nothing was begun");
+    let c = scratch.write("c.toml", text(3).replace("batch = 32", "batch = 5000"));
+    check_error(&["train", &a, &c], 2, &["c: --batch 5000 is larger"]);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::announce::{Process, processes};
 use crate::args::DevicesArgs;
-use crate::device::Devices;
+use crate::device::{Devices, VISIBLE};
 use crate::failure::{bad_data, usage};
 use crate::file;
 use crate::profile::{in_use, measured_file};
@@ -34,29 +34,33 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
     let (total, available) = (machine::capacity(), machine::available());
     let processes = processes();
+    let is_visible = devices.all().any(|(d, is_visible)| is_visible && d.name() == "cpu:0");
+    let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
     if as_json {
         let event = json!({
             "event": "device", "device": "cpu:0", "name": cpu, "threads": cores, "instructions": sets,
             "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
-            "processes": processes, "profile": describe(&profile, file.as_deref()),
+            "visible": is_visible, "processes": processes, "profile": describe(&profile, file.as_deref()),
         });
         say!("{event}");
-        for part in devices.all().skip(1) {
+        for (part, is_visible) in devices.all().skip(1) {
             say!(
                 "{}",
-                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0" })
+                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0",
+                        "visible": is_visible })
             );
         }
         gpus(as_json);
         return Ok(());
     }
     let threads = count(cores, "thread");
-    say!("cpu:0    {cpu}: {threads}, instructions: {} (of {})", sets[0], sets.join(", "));
+    let instructions = format!("instructions: {} (of {})", sets[0], sets.join(", "));
+    say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
     if let (Some(total), Some(available)) = (total, available) {
         say!("memory   {}, of which {} are available", Bytes(total), Bytes(available));
     }
-    for part in devices.all().skip(1) {
-        say!("{}  a logical device of {}", part.name(), Bytes(part.limit()));
+    for (part, is_visible) in devices.all().skip(1) {
+        say!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
     }
     who_holds(&processes);
     match file {
@@ -125,7 +129,8 @@ fn used(total: Option<u64>, available: Option<u64>) -> Option<u64> {
 fn who_holds(processes: &[Process]) {
     for process in processes {
         for held in process.devices.iter().filter(|d| !d.holders.is_empty()) {
-            say!("held     {} of {} by process {}", Bytes(held.used()), held.device, process.pid);
+            let (used, limit) = (Bytes(held.used()), Bytes(held.limit_bytes));
+            say!("held     {used} of the {limit} of {} by process {}", held.device, process.pid);
             for name in &held.holders {
                 say!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
             }

@@ -141,9 +141,10 @@ pub fn facts(spec: &Spec, pool: &BytePool) -> Result<Facts> {
     Ok(open(spec, pool)?.facts)
 }
 
-/// For everything that the pipeline of a run holds. Of a small device it takes no more than a quarter by itself.
-pub fn pool(spec: &Spec, device: &Device) -> BytePool {
-    BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET.min(device.limit() / 4)))
+/// For everything that the pipeline of a run holds. By themselves all of one device take no more than a quarter of it.
+pub fn pool(spec: &Spec, device: &Device, neighbours: usize) -> BytePool {
+    let share = device.limit() / 4 / neighbours.max(1) as u64;
+    BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET.min(share)))
 }
 
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {

@@ -23,8 +23,9 @@ pub fn print(run: &Run, planned: &Planned) {
         transient += &format!(", sums of gradients {}", Bytes(accumulators));
     }
     say!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
+    let when = if planned.micro_batch_alone.is_some() { "if it were alone" } else { "taken before the first step" };
     say!(
-        "  arena      {:>10}  taken before the first step; at most {} are live at once",
+        "  arena      {:>10}  {when}; at most {} are live at once",
         Bytes(plan.arena_bytes()).to_string(),
         Bytes(plan.peak_bytes)
     );

@@ -5,8 +5,7 @@ mod prepare;
 mod tell;
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -30,7 +29,7 @@ use crate::signals::Signals;
 use crate::together;
 use crate::weights;
 use prepare::Start;
-use tell::{Best, Board, End};
+use tell::{Best, Board, Told};
 pub use tell::{scores, tell_left_out, words};
 
 pub fn train(all: &mut TrainRuns) -> Result<()> {
@@ -38,18 +37,17 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
     let started = Instant::now();
     for run in &all.runs {
         if let Some(Resume { folder, .. }) = &run.resume {
-            same_data::check(folder, &run.opened, run.run.json)?;
+            all.of(run, same_data::check(folder, &run.opened, run.run.json))?;
         }
-        check(run)?;
+        all.of(run, check(run))?;
     }
     let executor = CpuExecutor::new(together::threads(&all.neighbours())?)?;
     let starts = prepare::start(all, &executor)?;
-    let groups = together::groups(&all.neighbours());
-    let _announced = announce(groups.iter().map(|g| &all.runs[g[0]].place.device));
-    let mut trainings =
-        all.runs.iter().zip(starts).map(|(run, s)| Training::new(run, s)).collect::<Result<Vec<_>>>()?;
-    let outcomes = run(&mut trainings, &signals);
-    finish(trainings, outcomes, started)
+    let mut trainings = Vec::new();
+    for (run, start) in all.runs.iter().zip(starts) {
+        trainings.push(all.of(run, Training::new(run, start))?);
+    }
+    finish(run(all, trainings, &signals, started))
 }
 
 /// A run that is ready to go.
@@ -76,60 +74,97 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Trains all, each on a thread of its own: on the device they take turns, but not in reading their data. If one fails, the
-/// others stop where they can go on.
-fn run(trainings: &mut [Training], signals: &Signals) -> Vec<Result<Outcome, TrainError>> {
+/// How a run ended.
+enum End {
+    Done,
+    Stopped(Stopped),
+    Failed { label: String, error: anyhow::Error },
+}
+
+/// Trains all, each on a thread of its own: on the device they take turns, but not in reading their data. One that ends gives
+/// its memory back; one that fails is told, and the others go on.
+fn run(all: &TrainRuns, trainings: Vec<Training>, signals: &Signals, started: Instant) -> Vec<End> {
     let share = |t: &Training| Share {
         weight: t.run.spec.train.share.map_or(1.0, f64::from),
         priority: t.run.spec.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
     };
     let turns = Turns::new(&trainings.iter().map(share).collect::<Vec<_>>());
-    let board = Mutex::new(Board::new(trainings));
-    let failed = AtomicBool::new(false);
+    let seats: Vec<_> = (0..trainings.len()).map(|i| turns.seat(i)).collect();
+    let board = Mutex::new(Board::new(&trainings));
+    let groups = together::groups(&all.neighbours());
+    let devices = || groups.iter().map(|g| &all.runs[g[0]].place.device);
+    let announced = Mutex::new(announce(devices()));
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (i, training) in trainings.iter_mut().enumerate() {
-            let (board, failed, seat) = (&board, &failed, turns.seat(i));
+        for (i, (mut training, seat)) in trainings.into_iter().zip(seats).enumerate() {
+            let (board, announced, devices) = (&board, &announced, &devices);
             threads.push(scope.spawn(move || {
-                let Training { start, data, options, .. } = training;
+                let Training { start, data, options, .. } = &mut training;
                 start.session.take_turns(seat);
                 let outcome = fit(&mut start.session, data, options, &mut |event| {
-                    board.lock().unwrap_or_else(PoisonError::into_inner).hear(i, event);
-                    let stop = signals.asked_to_stop() || failed.load(Ordering::Relaxed);
-                    if stop { Flow::Stop } else { Flow::Continue }
+                    locked(board).hear(i, event);
+                    if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
                 });
-                failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
-                outcome
+                let end = conclude(training, outcome, board, started);
+                // What it held is free.
+                *locked(announced) = announce(devices());
+                end
             }));
         }
         threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
 
-/// Tells how each ended, and what went wrong if something did.
-fn finish(trainings: Vec<Training>, outcomes: Vec<Result<Outcome, TrainError>>, started: Instant) -> Result<()> {
-    let several = trainings.len() > 1;
-    let (mut stopped, mut wrong) = (Vec::new(), None);
-    for (mut training, outcome) in trainings.into_iter().zip(outcomes) {
-        let folder = training.start.folder.clone();
-        match outcome {
-            Err(e) => wrong = wrong.or(Some(anyhow::Error::from(e))),
-            Ok(outcome) if outcome.why == Why::Interrupted => stopped.push(Stopped { folder, saved: outcome.saved }),
-            Ok(outcome) => {
-                let session = &mut training.start.session;
-                let step = run_dir::export(&folder, session, &folder.join(WEIGHTS))?;
-                let best = outcome.best.map(|value| Best { metric: training.options.metric, value, step });
-                let (run, first) = (training.run, training.first);
-                let label = several.then_some(run.place.label.as_str());
-                let (arena, peak_host) = (session.plan().arena_bytes(), run.place.pool.high_water());
-                End { run, label, folder: &folder, outcome: &outcome, first, best, arena, peak_host }.tell(started);
-            }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes down and tells how a run ended.
+fn conclude(
+    mut training: Training,
+    outcome: Result<Outcome, TrainError>,
+    board: &Mutex<Board>,
+    started: Instant,
+) -> End {
+    let (run, folder) = (training.run, training.start.folder.clone());
+    let session = &mut training.start.session;
+    let done = outcome.map_err(anyhow::Error::from).and_then(|outcome| {
+        if outcome.why == Why::Interrupted {
+            return Ok(End::Stopped(Stopped { folder, saved: outcome.saved }));
+        }
+        let step = run_dir::export(&folder, session, &folder.join(WEIGHTS))?;
+        let best = outcome.best.map(|value| Best { metric: training.options.metric, value, step });
+        let (first, plan, peak_host) = (training.first, session.plan(), run.place.pool.high_water());
+        locked(board).end(&Told { run, folder: &folder, outcome: &outcome, first, best, plan, peak_host, started });
+        Ok(End::Done)
+    });
+    done.unwrap_or_else(|error| {
+        locked(board).fail(run, &error);
+        End::Failed { label: run.place.label.clone(), error }
+    })
+}
+
+/// What is told of all at the end: what failed, or how to go on with what was stopped.
+fn finish(ends: Vec<End>) -> Result<()> {
+    let count = ends.len();
+    let (mut stopped, mut failed) = (Vec::new(), Vec::new());
+    for end in ends {
+        match end {
+            End::Done => {}
+            End::Stopped(run) => stopped.push(run),
+            End::Failed { label, error } => failed.push((label, error)),
         }
     }
-    match (wrong, stopped.is_empty()) {
-        (Some(error), _) => Err(error),
-        (None, false) => Err(Interrupted { runs: stopped }.into()),
-        (None, true) => Ok(()),
+    let labels: Vec<String> = failed.iter().map(|(label, _)| label.clone()).collect();
+    let interrupted = (!stopped.is_empty()).then_some(Interrupted { runs: stopped });
+    match (failed.into_iter().next(), interrupted) {
+        (None, None) => Ok(()),
+        (None, Some(interrupted)) => Err(interrupted.into()),
+        (Some((_, error)), _) if count == 1 => Err(error),
+        (Some((_, error)), interrupted) => {
+            let others = interrupted.map_or(String::new(), |i| format!("; the others were {i}"));
+            Err(error.context(format!("{} of {count} runs failed ({}){others}", labels.len(), labels.join(", "))))
+        }
     }
 }
 

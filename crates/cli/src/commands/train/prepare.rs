@@ -18,7 +18,7 @@ use crate::planning::{self, Planned};
 use crate::resident;
 use crate::run::{Resume, TrainRun, TrainRuns};
 use crate::run_dir;
-use crate::say::{count, say};
+use crate::say::count;
 use crate::together::{self, Shared};
 use crate::weights;
 
@@ -44,19 +44,37 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
         run.run.request.budget = Some(planning::budget_to_plan_for(&run.run, executor)?);
     }
     for TrainRun { run, spec, place, .. } in &mut all.runs {
-        run.keep_to(spec, place.device.free());
+        run.keep_to(spec, &place.device);
     }
-    let prepared = match &mut all.runs[..] {
+    let mut prepared = match &mut all.runs[..] {
         [run] => vec![prepare_alone(run, executor)?],
         _ => prepare_together(all, executor)?,
     };
     for (run, prepared) in all.runs.iter().zip(&prepared) {
         tell::plan(run, &prepared.planned, all.runs.len() > 1);
     }
+    let runs = all.neighbours();
+    let plans: Vec<&Plan> = prepared.iter().map(|p| &p.planned.plan).collect();
+    let mut groups = Vec::new();
+    for members in together::groups(&runs) {
+        let shared = Shared::new(&runs, &members, &plans, all.budget);
+        groups.push((members, shared));
+    }
+    // All or nothing, so that a limit is met before anything is begun.
+    for (_, shared) in &groups {
+        drop(shared.device.take(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?);
+    }
+    let mut homes = Vec::new();
+    for (run, Prepared { planned, from }) in all.runs.iter().zip(&mut prepared) {
+        homes.push(match from.take() {
+            Some((run_dir, saved)) => Home::Old(run_dir, Box::new(saved)),
+            None => all.of(run, create(run, executor, &planned.plan))?,
+        });
+    }
+    let segments = share(all, &groups, executor)?;
     let mut starts = Vec::new();
-    let shared = share(all, &prepared, executor)?;
-    for ((run, prepared), shared) in all.runs.iter().zip(prepared).zip(shared) {
-        starts.push(begin(run, executor, prepared, shared.as_ref())?);
+    for (((run, prepared), home), segment) in all.runs.iter().zip(prepared).zip(homes).zip(segments) {
+        starts.push(all.of(run, begin(run, executor, prepared.planned.plan, home, segment.as_ref()))?);
     }
     Ok(starts)
 }
@@ -96,72 +114,85 @@ fn resumed(run: &TrainRun, executor: &CpuExecutor, Resume { folder, which }: &Re
 /// Runs of several files are planned for what they take together; runs that go on have their plans.
 fn prepare_together(all: &TrainRuns, executor: &CpuExecutor) -> Result<Vec<Prepared>> {
     if all.runs.iter().any(|r| r.resume.is_some()) {
-        return all.runs.iter().map(|run| prepare(run, executor)).collect();
+        return all.runs.iter().map(|run| all.of(run, prepare(run, executor))).collect();
     }
     let planned = together::plan(&all.neighbours(), all.budget, executor)?;
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
 /// For each run, the memory that it shares with others of its device; none for one that is alone there.
-fn share(all: &TrainRuns, prepared: &[Prepared], executor: &CpuExecutor) -> Result<Vec<Option<Transient<HostMemory>>>> {
-    let runs = all.neighbours();
-    let plans: Vec<&Plan> = prepared.iter().map(|p| &p.planned.plan).collect();
-    let mut segments: Vec<Option<Transient<HostMemory>>> = runs.iter().map(|_| None).collect();
-    for members in together::groups(&runs).into_iter().filter(|g| g.len() > 1) {
-        let shared = Shared::new(&runs, &members, &plans, all.budget);
-        let names = shared.labels.join(", ");
-        // All or nothing, so that a limit is met before anything is allocated.
-        shared.device.take(&format!("the arena of {names}"), shared.arena())?;
-        let first = &all.runs[members[0]];
-        let (on_device, growth) = (executor.on(first.place.device.clone()), device::growth(&first.spec.memory));
+fn share(
+    all: &TrainRuns,
+    groups: &[(Vec<usize>, Shared)],
+    executor: &CpuExecutor,
+) -> Result<Vec<Option<Transient<HostMemory>>>> {
+    let mut segments: Vec<Option<Transient<HostMemory>>> = all.runs.iter().map(|_| None).collect();
+    for (members, shared) in groups.iter().filter(|(members, _)| members.len() > 1) {
+        let growth = |i: &usize| device::growth(&all.runs[*i].spec.memory);
+        let first = growth(&members[0]);
+        if members.iter().any(|i| growth(i) != first) {
+            return Err(usage("runs in one memory grow alike; say the same memory.growth in each, or --growth"));
+        }
         resident::give_back();
-        let holder = format!("activations of {names}, in turns");
-        let segment = Transient::new(&on_device, &holder, shared.transient, growth)?;
+        let holder = format!("activations of {}, in turns", shared.labels.join(", "));
+        let segment = Transient::new(&executor.on(shared.device.clone()), &holder, shared.transient, first)?;
         members.iter().for_each(|&i| segments[i] = Some(segment.clone()));
-        shared.tell(first.run.json);
+        shared.tell(all.runs[members[0]].run.json);
     }
     Ok(segments)
 }
 
+/// The folder of a run.
+enum Home {
+    New(RunDir),
+    /// With where it goes on from.
+    Old(RunDir, Box<Saved>),
+}
+
+fn create(run: &TrainRun, executor: &CpuExecutor, plan: &Plan) -> Result<Home> {
+    let labels = planning::labels(&run.run, executor, plan.micro_batch)?;
+    let folder = match &run.spec.train.out {
+        Some(folder) => folder.clone(),
+        None => run_dir::free(&run.run.name)?,
+    };
+    let text = run_dir::text(&run.said, &run.run, run.opened.kind)?;
+    let run_dir = RunDir::create_again(&folder, plan, &labels)?;
+    run_dir::describe(&folder, &text, &run.opened)?;
+    Ok(Home::New(run_dir))
+}
+
+/// Takes the memory, and sets the states.
 fn begin(
     run: &TrainRun,
     executor: &CpuExecutor,
-    Prepared { planned, from }: Prepared,
+    plan: Plan,
+    home: Home,
     shared: Option<&Transient<HostMemory>>,
 ) -> Result<Start> {
     let on_device = executor.on(run.place.device.clone());
     let options = Options { name: run.place.label.clone(), growth: device::growth(&run.spec.memory), poison: false };
-    let engine = |plan: Plan| match shared {
+    resident::give_back();
+    let engine = match shared {
         Some(transient) => Engine::sharing(on_device, plan, options, transient),
         None => Engine::new(on_device, plan, options),
     };
-    let plan = planned.plan;
-    let Some((run_dir, saved)) = from else {
-        let labels = planning::labels(&run.run, executor, plan.micro_batch)?;
-        let folder = match &run.spec.train.out {
-            Some(folder) => folder.clone(),
-            None => run_dir::free(&run.run.name)?,
-        };
-        let text = run_dir::text(&run.said, &run.run, run.opened.kind)?;
-        let run_dir = RunDir::create_again(&folder, &plan, &labels)?;
-        run_dir::describe(&folder, &text, &run.opened)?;
-        resident::give_back();
-        let mut session = Session::start(engine(plan)?, run.run.seed)?;
-        if let Some(path) = &run.spec.model.weights {
-            weights::start_from(&mut session, path, &run.run)?;
+    let (session, run_dir, progress) = match home {
+        Home::New(run_dir) => {
+            let mut session = Session::start(engine?, run.run.seed)?;
+            if let Some(path) = &run.spec.model.weights {
+                weights::start_from(&mut session, path, &run.run)?;
+            }
+            (session, run_dir, Progress::default())
         }
-        return Ok(Start { session, run_dir: Some(run_dir), folder, progress: Progress::default() });
+        Home::Old(run_dir, saved) => {
+            let session = Session::go_on(engine, &saved)?;
+            run_dir::describe_again(run_dir.folder(), &run.said)?;
+            tell::resumed(run, &session, shared.is_some(), check_length(run, &saved.checkpoint)?, &saved.checkpoint);
+            (session, run_dir, saved.checkpoint.progress)
+        }
     };
     let folder = run_dir.folder().to_path_buf();
-    let session = Session::go_on(engine(plan), &saved)?;
-    run_dir::describe_again(&folder, &run.said)?;
-    if !run.run.json {
-        match check_length(run, &saved.checkpoint)? {
-            false => say!("  resumed at step {}, epoch {}", session.steps(), saved.checkpoint.progress.epoch + 1),
-            true => say!("  at its end, step {}: give more --epochs or --steps to go on", session.steps()),
-        }
-    }
-    Ok(Start { session, run_dir: Some(run_dir), folder, progress: saved.checkpoint.progress })
+    Ok(Start { session, run_dir: Some(run_dir), folder, progress })
 }
 
 /// Whether nothing is left to do. Less than was done cannot be.

@@ -5,13 +5,16 @@ use std::time::Instant;
 
 use memfit::data::Skipped;
 use memfit::nn::zoo::Task as ModelTask;
+use memfit::plan::Plan;
 use memfit::plan::bytes::Bytes;
 use memfit::train::run_dir::{WEIGHTS, Which};
-use memfit::train::{Event, Metric, Outcome, Scores, Why};
+use memfit::train::{Checkpoint, Event, Metric, Outcome, Scores, Why};
+use memfit::{CpuExecutor, Session};
 use serde_json::{Value, json};
 
 use super::Training;
 use crate::bar::{Bar, Line};
+use crate::failure;
 use crate::planning::Planned;
 use crate::resident;
 use crate::run::TrainRun;
@@ -35,6 +38,18 @@ pub fn plan(run: &TrainRun, planned: &Planned, is_one_of_several: bool) {
             Bytes(run.place.device.limit()).to_string(),
             run.place.device.name()
         );
+    }
+}
+
+/// Where a run goes on.
+pub fn resumed(run: &TrainRun, session: &Session<CpuExecutor>, is_shared: bool, is_over: bool, from: &Checkpoint) {
+    if run.run.json {
+        return;
+    }
+    let label = if is_shared { format!("{} ", run.place.label) } else { String::new() };
+    match is_over {
+        false => say!("  {label}resumed at step {}, epoch {}", session.steps(), from.progress.epoch + 1),
+        true => say!("  {label}at its end, step {}: give more --epochs or --steps to go on", session.steps()),
     }
 }
 
@@ -103,6 +118,20 @@ impl<'a> Board<'a> {
         }
     }
 
+    /// A run is over.
+    pub fn end(&mut self, told: &Told) {
+        self.line.clear();
+        told.tell((self.rows.len() > 1).then_some(told.run.place.label.as_str()));
+    }
+
+    /// A run failed. Of the only one, the error that ends the process says it.
+    pub fn fail(&mut self, run: &TrainRun, error: &anyhow::Error) {
+        if self.rows.len() > 1 {
+            self.line.clear();
+            failure::tell_of_run(&run.place.label, error, run.run.json);
+        }
+    }
+
     fn draw(&mut self) {
         let rows = &self.rows;
         self.line.draw(|| match &rows[..] {
@@ -168,23 +197,24 @@ fn metric_words(metric: Metric) -> &'static str {
 }
 
 /// What is told at the end.
-pub struct End<'a> {
+pub struct Told<'a> {
     pub run: &'a TrainRun,
-    /// Of which run it is, where there are several.
-    pub label: Option<&'a str>,
     pub folder: &'a Path,
     pub outcome: &'a Outcome,
     /// The step at which this process began.
     pub first: u32,
     pub best: Option<Best>,
-    pub arena: u64,
+    pub plan: &'a Plan,
     pub peak_host: u64,
+    /// Of the process.
+    pub started: Instant,
 }
 
-impl End<'_> {
-    pub fn tell(&self, started: Instant) {
+impl Told<'_> {
+    /// With of which run it is, where there are several.
+    fn tell(&self, label: Option<&str>) {
         let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = self.outcome;
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = self.started.elapsed().as_secs_f64();
         let made = steps.saturating_sub(self.first);
         let judged = evaluation.as_ref().map(|e| &e.scores);
         let run_dir = self.folder.display().to_string();
@@ -195,13 +225,13 @@ impl End<'_> {
             let done = json!({ "event": "done", "steps": steps, "steps_made": made, "seconds": seconds,
                         "early_stop": *why == Why::NoBetter,
                         "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
-                        "best": best, "arena_bytes": self.arena, "host_peak_bytes": self.peak_host,
+                        "best": best, "arena_bytes": self.plan.arena_bytes(), "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
                         "skipped_test_samples": test_left_out.count, "run_dir": run_dir });
-            say!("{}", labelled(done, self.label));
+            say!("{}", labelled(done, label));
             return;
         }
-        if let Some(label) = self.label {
+        if let Some(label) = label {
             say!("{label}:");
         }
         if *why == Why::NoBetter {
@@ -219,7 +249,15 @@ impl End<'_> {
         if let Some(best) = &self.best {
             say!("best: {} at step {}, in {WEIGHTS}", best.words(), best.step);
         }
-        say!("memory: {} arena + {} data pipeline{resident}", Bytes(self.arena), Bytes(self.peak_host));
+        let (arena, host) = (self.plan.arena_bytes(), Bytes(self.peak_host));
+        match label {
+            None => say!("memory: {} arena + {host} data pipeline{resident}", Bytes(arena)),
+            Some(_) => say!(
+                "memory: {} states + {} in turns + {host} data pipeline{resident}",
+                Bytes(self.plan.state_bytes),
+                Bytes(self.plan.transient_bytes)
+            ),
+        }
         say!("run: {run_dir}  (memfit eval | predict {run_dir})");
     }
 }
