@@ -90,7 +90,7 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         check_plan(&executor, &plan)?;
         // Both or none, so that a limit is met before anything is allocated.
-        executor.device().take(&options.holder("the arena"), plan.arena_bytes())?;
+        executor.device().check(&options.holder("the arena"), plan.arena_bytes())?;
         let holder = options.holder("activations");
         let transient = Transient::new(&executor, &holder, plan.transient_bytes, options.growth)?;
         Engine::join(executor, plan, options, transient)
