@@ -29,9 +29,9 @@ impl GpuExecutor {
         Ok(GpuExecutor { gpu, device })
     }
 
-    /// With the memory of a device, which may be a logical one.
-    pub fn on(device: Device, index: usize) -> Result<GpuExecutor, ExecError> {
-        Ok(GpuExecutor { device, ..GpuExecutor::new(index)? })
+    /// The same GPU with the memory of another device, such as a logical one.
+    pub fn on(&self, device: Device) -> GpuExecutor {
+        GpuExecutor { gpu: self.gpu.clone(), device }
     }
 
     pub fn gpu(&self) -> &Gpu {

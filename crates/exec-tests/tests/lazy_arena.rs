@@ -1,5 +1,5 @@
 //! With a lazy arena, the pages that a step touches are those of the plan: none outside of the union of all places, and
-//! every page that a value lies on.
+//! every page that a value lies on. Weights that are loaded before the first step touch their own.
 
 #![cfg(target_os = "linux")]
 
@@ -7,17 +7,19 @@ mod common;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, Cursor};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use common::{Batch, engine, sgd};
+use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Growth, HostMemory, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::generate::{Recipe, Samples, numbered};
 use memfit_exec_tests::{Result, Tensor};
-use memfit_ir::op::{Conv, Init, Pad2, Unary, Window};
+use memfit_ir::op::{Conv, Init, Pad2, StateClass, Unary, Window};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
-use memfit_plan::{MicroBatch, Place, Program, Request, Segment};
+use memfit_plan::{MicroBatch, Place, Program, Request, Segment, StateSlot};
 
 const PAGE: u64 = 4096;
 
@@ -114,4 +116,31 @@ fn a_step_touches_the_planned_pages_and_no_others() {
         let inputs = Batch::new(recipe.feeds(&recipe.forward(16).unwrap().0));
         check(&format!("model {i}"), &forward, 16, 16, &inputs);
     }
+}
+
+#[test]
+fn loading_weights_touches_their_pages_and_no_others() {
+    let lazy = || {
+        let options = Options { growth: Growth::Lazy, ..Options::default() };
+        engine(1, &wide, &sgd(0.9), &Request::new(4), options).unwrap()
+    };
+    let is_param = |s: &StateSlot| s.class == StateClass::Param;
+    let path = Path::new("in memory");
+    let (source, mut target) = (lazy(), lazy());
+    let mut file = Vec::new();
+    source.write_states(&mut file, path, is_param).unwrap();
+    target.read_states(&mut Cursor::new(file), path, Match::Exact, is_param).unwrap();
+    let plan = target.plan();
+    let touched = |engine: &Engine<CpuExecutor>| {
+        let states = resident(engine, Segment::State, plan.state_bytes)?;
+        Ok::<_, io::Error>((states, resident(engine, Segment::Transient, plan.transient_bytes)?))
+    };
+    let (source, target) = match (touched(&source), touched(&target)) {
+        (Ok(source), Ok(target)) => (source, target),
+        (Err(e), _) | (_, Err(e)) => return println!("skipped, because /proc/self/pagemap does not tell: {e}"),
+    };
+    assert_eq!(source, Default::default(), "a checkpoint of initial values needs none");
+    let params = pages(plan.states.iter().filter(|s| is_param(s)).map(|s| s.place));
+    assert!(!params.is_empty() && params.len() as u64 * PAGE < plan.state_bytes * 2 / 3);
+    assert_eq!(target, (params, HashSet::new()));
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use memfit_plan::bytes::Bytes;
 
@@ -19,7 +19,7 @@ struct Inner {
     limit: u64,
     book: Mutex<Book>,
     /// What a logical device holds of the one that it is a part of.
-    _share: Option<Held>,
+    share: Option<Held>,
 }
 
 /// Who holds how much.
@@ -38,6 +38,7 @@ pub struct Holder {
 }
 
 /// Memory that somebody holds; given back when it is dropped.
+#[must_use = "memory is given back when this is dropped; to ask only whether there is room, use `Device::check`"]
 pub struct Held {
     device: Device,
     id: u64,
@@ -46,12 +47,14 @@ pub struct Held {
 impl Device {
     /// A device of so many bytes.
     pub fn new(name: impl Into<String>, limit: u64) -> Device {
-        Device(Arc::new(Inner { name: name.into(), limit, book: Mutex::default(), _share: None }))
+        Device(Arc::new(Inner { name: name.into(), limit, book: Mutex::default(), share: None }))
     }
 
-    /// The memory of this machine, as far as this process may have it.
+    /// The memory of this machine, as far as this process may have it. There is one: whoever asks gets the same device, so
+    /// its limit holds for all within the process. Of what other processes hold it knows nothing.
     pub fn host() -> Device {
-        Device::new("cpu:0", crate::machine::capacity().unwrap_or(u64::MAX))
+        static HOST: OnceLock<Device> = OnceLock::new();
+        HOST.get_or_init(|| Device::new("cpu:0", crate::machine::capacity().unwrap_or(u64::MAX))).clone()
     }
 
     /// Logical devices with these limits, one after the other. What they may take is taken from this device at once, so
@@ -60,7 +63,7 @@ impl Device {
         let part = |(i, &limit): (usize, &u64)| {
             let name = format!("{}/{i}", self.name());
             let share = self.take(&format!("logical device {name}"), limit)?;
-            Ok(Device(Arc::new(Inner { name, limit, book: Mutex::default(), _share: Some(share) })))
+            Ok(Device(Arc::new(Inner { name, limit, book: Mutex::default(), share: Some(share) })))
         };
         limits.iter().enumerate().map(part).collect()
     }
@@ -68,18 +71,27 @@ impl Device {
     /// Takes memory for a holder of this name, or says who has it.
     pub fn take(&self, holder: &str, bytes: u64) -> Result<Held, ExecError> {
         let mut book = self.book();
-        let Some(used) = book.used.checked_add(bytes).filter(|&used| used <= self.limit()) else {
-            let holders = book.holders.values().cloned().collect();
-            let (device, holder, limit) = (self.name().to_string(), holder.to_string(), self.limit());
-            return Err(ExecError::DeviceFull(Box::new(DeviceFull { device, holder, bytes, limit, holders })));
-        };
-        assert!(used <= self.limit(), "{} gives more than it has", self.name());
-        book.used = used;
-        book.high_water = book.high_water.max(used);
+        book.used = self.used_with(&book, holder, bytes)?;
+        book.high_water = book.high_water.max(book.used);
+        assert!(book.high_water <= self.limit(), "{} gave more than it has", self.name());
         let id = book.next;
         book.next += 1;
         book.holders.insert(id, Holder { name: holder.to_string(), bytes });
         Ok(Held { device: self.clone(), id })
+    }
+
+    /// Whether [`Device::take`] would give so much now. Nothing is taken.
+    pub fn check(&self, holder: &str, bytes: u64) -> Result<(), ExecError> {
+        self.used_with(&self.book(), holder, bytes).map(|_| ())
+    }
+
+    /// What would be held together with so much more.
+    fn used_with(&self, book: &Book, holder: &str, bytes: u64) -> Result<u64, ExecError> {
+        book.used.checked_add(bytes).filter(|&used| used <= self.limit()).ok_or_else(|| {
+            let (device, holder, limit) = (self.name().to_string(), holder.to_string(), self.limit());
+            let (is_logical, holders) = (self.0.share.is_some(), book.holders.values().cloned().collect());
+            ExecError::DeviceFull(Box::new(DeviceFull { device, is_logical, holder, bytes, limit, holders }))
+        })
     }
 
     pub fn name(&self) -> &str {
@@ -142,6 +154,8 @@ impl Drop for Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFull {
     pub device: String,
+    /// Whether the limit is one that was given, and not all that there is.
+    pub is_logical: bool,
     /// Who asked.
     pub holder: String,
     pub bytes: u64,
@@ -151,15 +165,14 @@ pub struct DeviceFull {
 
 impl fmt::Display for DeviceFull {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let DeviceFull { device, holder, bytes, limit, holders } = self;
+        let DeviceFull { device, is_logical, holder, bytes, limit, holders } = self;
         write!(f, "{device} has {}, and {holder} asks for {}", Bytes(*limit), Bytes(*bytes))?;
         let held: Vec<String> = holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
         match held.is_empty() {
-            true => write!(f, "; give it a smaller budget or {device} a larger limit"),
-            false => {
-                write!(f, " beside what is held: {}; make one of them smaller, or the limit larger", held.join(", "))
-            }
+            true => write!(f, "; ask for less")?,
+            false => write!(f, " beside what is held: {}; make one of them smaller", held.join(", "))?,
         }
+        if *is_logical { write!(f, ", or give {device} a larger limit") } else { Ok(()) }
     }
 }
 
@@ -183,13 +196,19 @@ mod tests {
         let refused = full(device.take("c", 1));
         assert_eq!(refused.holders, device.holders());
         assert_eq!(refused.holders.iter().map(|h| h.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert!(refused.to_string().contains("cpu:0 has 1000 B, and c asks for 1 B"), "{refused}");
+        let said =
+            "cpu:0 has 1000 B, and c asks for 1 B beside what is held: a (600 B), b (400 B); make one of them smaller";
+        assert_eq!(refused.to_string(), said, "of a whole device there is no more");
         drop(first);
         assert_eq!((device.used(), device.free(), device.high_water()), (400, 600, 1000));
         full(device.take("c", 601));
-        // Nothing of a refused request stays.
-        assert_eq!(device.holders().len(), 1);
+        // Nothing of a refused request stays, nor of a question.
+        assert!(device.check("c", 600).is_ok());
+        let Err(ExecError::DeviceFull(refused)) = device.check("c", 601) else { panic!("there is room") };
+        assert_eq!(*refused, full(device.take("c", 601)));
+        assert_eq!((device.holders().len(), device.used()), (1, 400));
         drop(second);
+        assert_eq!(full(device.take("c", 1001)).to_string(), "cpu:0 has 1000 B, and c asks for 1001 B; ask for less");
         full(device.take("c", u64::MAX));
         assert_eq!(device.take("c", 1000).unwrap().bytes(), 1000);
         assert_eq!((device.used(), device.high_water()), (0, 1000));
@@ -200,9 +219,14 @@ mod tests {
         let device = Device::new("cpu:0", 1000);
         let parts = device.split(&[700, 200]).unwrap();
         assert_eq!(parts.iter().map(Device::name).collect::<Vec<_>>(), ["cpu:0/0", "cpu:0/1"]);
-        full(parts[1].take("a", 201));
+        let said = full(parts[1].take("a", 201)).to_string();
+        let cure = "; ask for less, or give cpu:0/1 a larger limit";
+        assert_eq!(said, format!("cpu:0/1 has 200 B, and a asks for 201 B{cure}"));
         let held = parts[0].take("a", 700).unwrap();
         full(device.take("b", 101));
+        let said = full(parts[0].take("b", 1)).to_string();
+        let cure = "; make one of them smaller, or give cpu:0/0 a larger limit";
+        assert_eq!(said, format!("cpu:0/0 has 700 B, and b asks for 1 B beside what is held: a (700 B){cure}"));
         drop(parts);
         // Who holds memory of a logical device holds the device.
         assert_eq!(device.used(), 700);
@@ -210,6 +234,14 @@ mod tests {
         assert_eq!(device.used(), 0);
         assert!(device.split(&[600, 401]).is_err());
         assert_eq!(device.used(), 0, "of a split that fails nothing stays");
+    }
+
+    #[test]
+    fn there_is_one_host() {
+        let held = Device::host().take("a test", 1).unwrap();
+        assert!(Device::host().holders().iter().any(|h| h.name == "a test"));
+        drop(held);
+        assert!(!Device::host().holders().iter().any(|h| h.name == "a test"));
     }
 
     #[test]

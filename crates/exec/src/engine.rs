@@ -1,18 +1,19 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass};
-use memfit_ir::{DType, TensorType, ValueId, philox};
+use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass};
+use memfit_ir::{DType, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{Phase, Place, Plan, Program, Segment, StateSlot, Step};
+use memfit_plan::{Phase, Place, Plan, Program, Step};
 
 use crate::arena::Growth;
 use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::memory::{Arena, Tenant, Transient};
+use crate::states::States;
 
 /// A tensor of the host: its type and its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -63,20 +64,13 @@ impl Options {
 /// A planned model with its memory, on one executor.
 pub struct Engine<E: Executor> {
     pub(crate) executor: E,
-    states: Mutex<States<E::Memory>>,
-    transient: Transient<E::Memory>,
-    tenant: Tenant,
+    pub(crate) states: Mutex<States<E::Memory>>,
+    pub(crate) transient: Transient<E::Memory>,
+    pub(crate) tenant: Tenant,
     pub(crate) plan: Plan,
     /// Kernels of each program, in order.
     kernels: Vec<Vec<E::Kernel>>,
-    options: Options,
-}
-
-/// The state segment.
-struct States<M> {
-    memory: M,
-    /// The seed of initial values that are not there yet.
-    unset: Option<u64>,
+    pub(crate) options: Options,
 }
 
 /// Is told the time of each step.
@@ -90,7 +84,7 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         check_plan(&executor, &plan)?;
         // Both or none, so that a limit is met before anything is allocated.
-        executor.device().take(&options.holder("the arena"), plan.arena_bytes())?;
+        executor.device().check(&options.holder("the arena"), plan.arena_bytes())?;
         let holder = options.holder("activations");
         let transient = Transient::new(&executor, &holder, plan.transient_bytes, options.growth)?;
         Engine::join(executor, plan, options, transient)
@@ -113,7 +107,7 @@ impl<E: Executor> Engine<E> {
 
     fn join(executor: E, plan: Plan, options: Options, transient: Transient<E::Memory>) -> Result<Self, ExecError> {
         let memory = executor.allocate(&options.holder("weights"), plan.state_bytes, options.growth)?;
-        let states = Mutex::new(States { memory, unset: None });
+        let states = Mutex::new(States::new(memory, plan.states.len()));
         let compile = |p: &Program| p.steps.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
         let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, options })
@@ -130,124 +124,6 @@ impl<E: Executor> Engine<E> {
     /// The transient segment, which other engines may share.
     pub fn transient(&self) -> &Transient<E::Memory> {
         &self.transient
-    }
-
-    /// Looks at the state segment.
-    pub fn look_at_states<T>(&self, look: impl FnOnce(&E::Memory) -> T) -> T {
-        look(&self.states().memory)
-    }
-
-    fn states(&self) -> MutexGuard<'_, States<E::Memory>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    // ---- states ------------------------------------------------------------------------------------------------------
-
-    /// Sets every state to its initial value: a function of the seed and the state's name. Where memory grows when it is used,
-    /// that is when the first of them is.
-    pub fn init(&mut self, seed: u64) -> Result<(), ExecError> {
-        let is_random = |s: &&StateSlot| s.init != Init::Constant(0.0);
-        if let Some(slot) = self.plan.states.iter().filter(is_random).find(|s| s.ty.dtype != DType::F32) {
-            return Err(ExecError::Init { name: slot.name.clone(), ty: slot.ty.clone() });
-        }
-        self.states().unset = Some(seed);
-        if self.options.growth == Growth::Commit {
-            drop(self.set_states());
-        }
-        Ok(())
-    }
-
-    /// The states, with their initial values if they have none yet.
-    fn set_states(&self) -> MutexGuard<'_, States<E::Memory>> {
-        let mut states = self.states();
-        if let Some(seed) = states.unset.take() {
-            // Accumulators begin anew with every step.
-            for slot in self.plan.states.iter().filter(|s| s.place.segment == Segment::State) {
-                self.init_state(&mut states.memory, slot, seed);
-            }
-        }
-        states
-    }
-
-    /// Through a small buffer, so that no second copy of the tensor exists.
-    fn init_state(&self, memory: &mut E::Memory, slot: &StateSlot, seed: u64) {
-        if slot.init == Init::Constant(0.0) {
-            return self.executor.fill(memory, slot.place, 0);
-        }
-        let mut buffer = [0f32; INITIAL];
-        let count = slot.ty.elements();
-        for start in (0..count).step_by(INITIAL) {
-            let part = &mut buffer[..INITIAL.min(count - start)];
-            initial(slot, seed, start, part);
-            self.executor.write(memory, slot.place, 4 * start as u64, bytemuck::cast_slice(part));
-        }
-    }
-
-    pub fn state(&self, name: &str) -> Result<&StateSlot, ExecError> {
-        let found = self.plan.states.iter().find(|s| s.name == name);
-        found.ok_or_else(|| ExecError::Unknown { what: "state", name: name.into() })
-    }
-
-    pub fn read_state(&self, name: &str) -> Result<Vec<u8>, ExecError> {
-        let mut bytes = vec![0; self.state(name)?.place.size as usize];
-        self.read_state_into(name, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Copies a state; the buffer must have its size.
-    pub fn read_state_into(&self, name: &str, bytes: &mut [u8]) -> Result<(), ExecError> {
-        let slot = self.state(name)?;
-        if bytes.len() as u64 != slot.place.size {
-            return Err(ExecError::OutputLength { name: name.into(), ty: slot.ty.clone(), bytes: bytes.len() });
-        }
-        self.read_place(slot.place, bytes)
-    }
-
-    pub fn write_state(&mut self, name: &str, tensor: TensorView) -> Result<(), ExecError> {
-        let slot = self.state(name)?;
-        check(name, &slot.ty, &tensor)?;
-        self.write_place(slot.place, 0, tensor.bytes);
-        Ok(())
-    }
-
-    /// Copies a part of a segment.
-    pub(crate) fn read_place(&self, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        match place.segment {
-            Segment::State => {
-                let states = self.states();
-                match states.unset {
-                    Some(seed) => self.read_initial(seed, place, bytes),
-                    None => return self.executor.read(&states.memory, place, bytes),
-                }
-                Ok(())
-            }
-            Segment::Transient => self.executor.read(&self.transient.lock().memory, place, bytes),
-        }
-    }
-
-    /// What a part of a state will be, before it is there: reading takes no memory.
-    fn read_initial(&self, seed: u64, place: Place, bytes: &mut [u8]) {
-        let is_in = |s: &&StateSlot| {
-            let Place { segment, offset, size } = s.place;
-            segment == Segment::State && (offset..offset + size).contains(&place.offset)
-        };
-        let Some(slot) = self.plan.states.iter().find(is_in).filter(|s| s.init != Init::Constant(0.0)) else {
-            return bytes.fill(0);
-        };
-        let first = (place.offset - slot.place.offset) as usize / 4;
-        let mut buffer = [0f32; INITIAL];
-        for (i, bytes) in bytes.chunks_mut(4 * INITIAL).enumerate() {
-            let part = &mut buffer[..bytes.len() / 4];
-            initial(slot, seed, first + i * INITIAL, part);
-            bytes.copy_from_slice(bytemuck::cast_slice(part));
-        }
-    }
-
-    pub(crate) fn write_place(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-        match place.segment {
-            Segment::State => self.executor.write(&mut self.set_states().memory, place, offset, bytes),
-            Segment::Transient => self.executor.write(&mut self.transient.lock().memory, place, offset, bytes),
-        }
     }
 
     // ---- running -----------------------------------------------------------------------------------------------------
@@ -445,46 +321,14 @@ impl<E: Executor> Engine<E> {
             let ty = program.graph.ty(v).clone();
             return Err(ExecError::OutputLength { name: name.into(), ty, bytes: bytes.len() });
         }
-        self.read_made(name, place, bytes)
+        self.read_place(name, place, bytes)
     }
 
     pub fn output(&self, phase: Phase, name: &str) -> Result<Vec<u8>, ExecError> {
         let (_, _, place) = self.output_place(phase, name)?;
         let mut bytes = vec![0; place.size as usize];
-        self.read_made(name, place, &mut bytes)?;
+        self.read_place(name, place, &mut bytes)?;
         Ok(bytes)
-    }
-
-    /// Copies what a program of this engine made, if no other engine has run in its place.
-    fn read_made(&self, name: &str, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        if place.segment == Segment::State {
-            return self.read_place(place, bytes);
-        }
-        let turn = self.transient.lock();
-        match turn.last == Some(self.tenant) {
-            true => self.executor.read(&turn.memory, place, bytes),
-            false => Err(ExecError::Gone { name: name.into() }),
-        }
-    }
-}
-
-/// How many initial values are made at once.
-const INITIAL: usize = 4096;
-
-/// Initial values of a state, from one of its elements on.
-fn initial(slot: &StateSlot, seed: u64, start: usize, numbers: &mut [f32]) {
-    let range = start..start + numbers.len();
-    let set = |(to, from): (&mut f32, f32)| *to = from;
-    match slot.init {
-        Init::Constant(c) => numbers.fill(c),
-        Init::Normal { std } => {
-            let drawn = philox::normal_at(seed, &slot.name, range).map(|x| x * std);
-            numbers.iter_mut().zip(drawn).for_each(set);
-        }
-        Init::Uniform { limit } => {
-            let drawn = philox::uniform_at(seed, &slot.name, range).map(|x| x * limit);
-            numbers.iter_mut().zip(drawn).for_each(set);
-        }
     }
 }
 
@@ -496,7 +340,7 @@ fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {
     Ok(())
 }
 
-fn check(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {
+pub(crate) fn check(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {
     if given.dtype != expected.dtype || given.shape != &expected.shape[..] {
         return Err(ExecError::WrongInput { name: name.into(), expected: expected.clone(), given: given.ty() });
     }

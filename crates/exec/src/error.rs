@@ -15,8 +15,15 @@ pub enum ExecError {
     DeviceFull(Box<DeviceFull>),
     #[error("the plan needs {} of transient memory, but what it is to share has {}", Bytes(*needed), Bytes(*given))]
     SharedTooSmall { needed: u64, given: u64 },
-    #[error("output \"{name}\" is gone: another model has run in the same memory since; read it right after its step")]
+    #[error(
+        "\"{name}\" is gone, or was never there: another model has run in the same memory since, or this one has not run; \
+         read it right after its step"
+    )]
     Gone { name: String },
+    #[error(
+        "state \"{name}\" cannot be set: it is summed up within a step and begins at zero with each; set weights instead"
+    )]
+    Accumulator { name: String },
     #[error("cannot start {threads} threads: {source}")]
     Threads { threads: usize, source: std::io::Error },
     #[error("input \"{name}\" is missing; this {} needs {expected}", phase.name())]

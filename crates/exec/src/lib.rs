@@ -9,6 +9,7 @@ mod error;
 mod executor;
 pub mod machine;
 mod memory;
+mod states;
 pub mod weights;
 
 pub use arena::{Growth, HostMemory};

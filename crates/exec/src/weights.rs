@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memfit_ir::{DType, TensorType};
@@ -78,7 +79,7 @@ impl<E: Executor> Engine<E> {
             for start in (0..size).step_by(PIECE as usize) {
                 let part = Place { segment, offset: offset + start, size: (size - start).min(PIECE) };
                 let bytes = &mut buffer[..part.size as usize];
-                let read = self.read_place(part, bytes);
+                let read = self.read_place(&slot.name, part, bytes);
                 read.map_err(|source| WeightsError::Device { path: path.into(), source })?;
                 out.write_all(bytes).map_err(io)?;
             }
@@ -103,21 +104,53 @@ impl<E: Executor> Engine<E> {
     ) -> Result<usize, WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let mut file = BufReader::new(File::open(path).map_err(io)?);
-        let length = file.get_ref().metadata().map_err(io)?.len();
-        let (start, metadata) = read_header(&mut file, length, path)?;
+        self.read_states(&mut file, path, matching, chosen)
+    }
+
+    /// Reads states from what [`Engine::write_states`] wrote, in pieces. `path` is what errors name. If reading fails
+    /// on the way, a state that took no memory yet is either read whole or still gets its initial value.
+    pub fn read_states(
+        &mut self,
+        file: &mut (impl Read + Seek),
+        path: &Path,
+        matching: Match,
+        chosen: impl Fn(&StateSlot) -> bool,
+    ) -> Result<usize, WeightsError> {
+        let io = |source| WeightsError::Io { path: path.into(), source };
+        let length = file.seek(SeekFrom::End(0)).map_err(io)?;
+        file.rewind().map_err(io)?;
+        let (start, metadata) = read_header(file, length, path)?;
+        let found = self.find(&metadata, start..length, matching, chosen);
+        let found = found.map_err(|problems| WeightsError::Mismatch { path: path.into(), problems })?;
+        let mut buffer = vec![0; PIECE as usize];
+        for &(index, offset) in &found {
+            file.seek(SeekFrom::Start(offset)).map_err(io)?;
+            self.write_pieces(index, &mut buffer, |piece| file.read_exact(piece)).map_err(io)?;
+        }
+        Ok(found.len())
+    }
+
+    /// The numbers of the states that are read, each with where it starts in a file whose data has this range; or all that
+    /// does not fit.
+    fn find(
+        &self,
+        metadata: &Metadata,
+        data: Range<u64>,
+        matching: Match,
+        chosen: impl Fn(&StateSlot) -> bool,
+    ) -> Result<Vec<(usize, u64)>, Vec<String>> {
         let tensors = metadata.tensors();
-        let wanted: Vec<StateSlot> =
-            self.plan().states.iter().filter(|s| s.class.outlives_step() && chosen(s)).cloned().collect();
+        let is_wanted = |(_, s): &(usize, &StateSlot)| s.class.outlives_step() && chosen(s);
+        let wanted: Vec<(usize, &StateSlot)> = self.plan().states.iter().enumerate().filter(is_wanted).collect();
         let mut problems = Vec::new();
-        let missing: Vec<&str> = wanted.iter().map(|s| s.name.as_str()).filter(|n| !tensors.contains_key(*n)).collect();
-        let extra: Vec<&str> =
-            tensors.keys().map(String::as_str).filter(|n| !wanted.iter().any(|s| s.name == *n)).collect();
         if matching == Match::Exact {
-            list(&mut problems, "missing in the file", missing);
-            list(&mut problems, "not in the model", extra);
+            let names = wanted.iter().map(|(_, s)| s.name.as_str());
+            list(&mut problems, "missing in the file", names.filter(|n| !tensors.contains_key(*n)).collect());
+            let is_extra = |n: &&str| !wanted.iter().any(|(_, s)| s.name == *n);
+            list(&mut problems, "not in the model", tensors.keys().map(String::as_str).filter(is_extra).collect());
         }
         let mut found = Vec::new();
-        for slot in &wanted {
+        for (index, slot) in wanted {
             let Some(info) = tensors.get(&slot.name) else { continue };
             let given = type_of(info);
             if given.as_ref() != Some(&slot.ty) {
@@ -128,33 +161,14 @@ impl<E: Executor> Engine<E> {
                 problems.push(format!("\"{}\" is {given} in the file but {} in the model", slot.name, slot.ty));
             }
             let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
-            if start.checked_add(to).is_none_or(|end| end > length) {
-                problems.push(format!("\"{}\" is cut off: the file has only {length} bytes", slot.name));
+            if data.start.checked_add(to).is_none_or(|end| end > data.end) {
+                problems.push(format!("\"{}\" is cut off: the file has only {} bytes", slot.name, data.end));
             } else if to.checked_sub(from) != Some(slot.place.size) && given.as_ref() == Some(&slot.ty) {
                 problems.push(format!("\"{}\" lies at {from}..{to}, which is not its size", slot.name));
             }
-            found.push((slot, start.saturating_add(from)));
+            found.push((index, data.start.saturating_add(from)));
         }
-        if !problems.is_empty() {
-            return Err(WeightsError::Mismatch { path: path.into(), problems });
-        }
-        for (slot, offset) in &found {
-            file.seek(SeekFrom::Start(*offset)).map_err(io)?;
-            self.read_into(&mut file, slot).map_err(io)?;
-        }
-        Ok(found.len())
-    }
-
-    fn read_into(&mut self, file: &mut impl Read, slot: &StateSlot) -> std::io::Result<()> {
-        let mut buffer = vec![0; PIECE as usize];
-        let mut offset = 0;
-        while offset < slot.place.size {
-            let n = (slot.place.size - offset).min(PIECE) as usize;
-            file.read_exact(&mut buffer[..n])?;
-            self.write_place(slot.place, offset, &buffer[..n]);
-            offset += n as u64;
-        }
-        Ok(())
+        if problems.is_empty() { Ok(found) } else { Err(problems) }
     }
 }
 

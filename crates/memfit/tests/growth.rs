@@ -4,15 +4,21 @@
 
 mod common;
 
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
 use common::{Batch, resident};
+use memfit::exec::weights::Match;
 use memfit::exec::{Executor, Growth};
+use memfit::ir::op::StateClass;
 use memfit::nn::optim::Optimizer;
-use memfit::plan::MicroBatch;
-use memfit::{CpuExecutor, Model, Options, Request, Session, Training, plan_model};
+use memfit::plan::{MicroBatch, StateSlot};
+use memfit::{CpuExecutor, Model, Options, Plan, Request, Session, Training, plan_model};
 
 const MIB: u64 = 1 << 20;
 
-/// With the allocator's threshold pinned, as the command does: what is freed is given back.
+/// Segments are mappings of their own, so what a model held is given back when it goes, whatever the allocator keeps.
 #[test]
 fn pages_come_with_use_and_go_with_the_model() {
     let cpu = CpuExecutor::new(2).expect("threads");
@@ -28,7 +34,7 @@ fn pages_come_with_use_and_go_with_the_model() {
         let lazy = Options { growth: Growth::Lazy, ..Options::default() };
         let mut session = Session::with_options(cpu.clone(), plan.clone(), 1, lazy).expect("memory");
         // A checkpoint of the first moment needs no memory either.
-        let files = [1, 2].map(|n| std::env::temp_dir().join(format!("memfit-growth-{n}-{}", std::process::id())));
+        let files = [1, 2, 3].map(|n| std::env::temp_dir().join(format!("memfit-growth-{n}-{}", std::process::id())));
         session.save_weights(&files[0]).expect("a file");
         let started = resident().expect("it told before").saturating_sub(before);
         assert!(started < arena / 10, "{name}: {started} of {arena} before the first step");
@@ -36,9 +42,12 @@ fn pages_come_with_use_and_go_with_the_model() {
         let used = resident().expect("it told before").saturating_sub(before);
         assert!(used > arena / 2, "{name}: {used} of {arena} after a step");
         drop(session);
-        Session::new(cpu.clone(), plan, 1).expect("memory").save_weights(&files[1]).expect("a file");
-        let [lazy, committed] = files.map(|f| std::fs::read(&f).and_then(|b| std::fs::remove_file(&f).map(|()| b)));
-        assert!(lazy.expect("a file") == committed.expect("a file"), "{name}: first weights");
+        let other = Session::new(cpu.clone(), plan.clone(), 1).expect("memory");
+        other.save_weights(&files[1]).expect("a file");
+        drop(other);
+        assert!(are_same(&files[0], &files[1]), "{name}: first weights");
+        loaded_weights_come_alone(name, &cpu, &plan, &inputs, &files);
+        files.iter().for_each(|f| std::fs::remove_file(f).expect("it was there"));
         let left = resident().expect("it told before").saturating_sub(before);
         assert!(left < 8 * MIB, "{name}: {left} stay of {arena}");
     }
@@ -56,4 +65,35 @@ fn pages_come_with_use_and_go_with_the_model() {
     let grown = resident().expect("it told before").saturating_sub(before);
     assert!(grown < MIB, "a hundred models leave {grown} bytes behind");
     assert_eq!(cpu.device().used(), 0);
+}
+
+/// Weights of a file take their own memory before the first step, and neither that of the optimizer nor that of activations.
+fn loaded_weights_come_alone(name: &str, cpu: &CpuExecutor, plan: &Plan, inputs: &Batch, files: &[PathBuf; 3]) {
+    let bytes =
+        |of: &dyn Fn(&StateSlot) -> bool| plan.states.iter().filter(|s| of(s)).map(|s| s.place.size).sum::<u64>();
+    let (weights, slots) = (bytes(&|s| s.class != StateClass::Slot), bytes(&|s| s.class == StateClass::Slot));
+    assert!(slots > weights, "{name}: adam keeps two numbers for each");
+    let trained = |growth: Growth, to: &Path| {
+        let before = resident().expect("it told before");
+        // Another seed, so that only what is loaded can give the same weights.
+        let options = Options { growth, ..Options::default() };
+        let mut session = Session::with_options(cpu.clone(), plan.clone(), 2, options).expect("memory");
+        session.load_weights(&files[0], Match::Exact).expect("its own file");
+        let loaded = resident().expect("it told before").saturating_sub(before);
+        session.step(&inputs.views(), 0.01).expect("a step");
+        session.save_weights(to).expect("a file");
+        loaded
+    };
+    let committed = trained(Growth::Commit, &files[1]);
+    assert!(committed > weights + slots, "{name}: {committed} of {}", plan.arena_bytes());
+    let loaded = trained(Growth::Lazy, &files[2]);
+    assert!(loaded > weights / 2 && loaded < weights + slots / 4, "{name}: {loaded}, of which weights are {weights}");
+    assert!(are_same(&files[1], &files[2]), "{name}: after a step");
+    assert!(!are_same(&files[0], &files[1]), "{name}: a step changes weights");
+}
+
+/// Byte by byte: a file that is read whole takes memory of which the allocator keeps some, and the process is watched.
+fn are_same(a: &Path, b: &Path) -> bool {
+    let [a, b] = [a, b].map(|f| BufReader::new(File::open(f).expect("a file")).bytes().map(|b| b.expect("a byte")));
+    a.eq(b)
 }
