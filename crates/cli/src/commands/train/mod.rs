@@ -15,8 +15,8 @@ use memfit::data::OnBad;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
-    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Share,
-    Task, TrainError, Turns, Why, fit,
+    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Seat,
+    Share, Task, TrainError, Why, fit,
 };
 
 use crate::announce::announce;
@@ -83,13 +83,13 @@ fn run(trainings: &mut [Training], signals: &Signals) -> Vec<Result<Outcome, Tra
         weight: t.run.spec.train.share.map_or(1.0, f64::from),
         priority: t.run.spec.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
     };
-    let turns = Turns::new(&trainings.iter().map(share).collect::<Vec<_>>());
+    let seats = Seat::table(&trainings.iter().map(share).collect::<Vec<_>>());
     let board = Mutex::new(Board::new(trainings));
     let failed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (i, training) in trainings.iter_mut().enumerate() {
-            let (board, failed, seat) = (&board, &failed, turns.seat(i));
+        for (i, (training, seat)) in trainings.iter_mut().zip(seats).enumerate() {
+            let (board, failed) = (&board, &failed);
             threads.push(scope.spawn(move || {
                 let Training { start, data, options, .. } = training;
                 start.session.take_turns(seat);
