@@ -6,7 +6,7 @@ use common::Batch;
 use memfit::exec::{Device, ExecError, Executor, Growth, Transient};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::{Member, MicroBatch, PlanError, Survey, Together, plan_together};
-use memfit::train::{Session, TrainError};
+use memfit::train::Session;
 use memfit::{CpuExecutor, Engine, Model, Options, Plan, Request, Training, plan_model, survey_model};
 
 const MIB: u64 = 1 << 20;
@@ -154,7 +154,7 @@ fn another_micro_batch_is_the_last_resort() {
 }
 
 #[test]
-fn what_a_step_gave_is_gone_when_another_has_run() {
+fn what_a_step_left_in_memory_is_gone_when_another_has_run() {
     let jobs = [job("digits", 8, "sgd", 1), job("digits", 8, "sgd", 2)];
     let cpu = CpuExecutor::new(1).expect("threads");
     let planned = together(&jobs, &cpu, None).expect("plans");
@@ -169,11 +169,15 @@ fn what_a_step_gave_is_gone_when_another_has_run() {
     };
     let (mut a, mut b) = (session(0), session(1));
     let batch = Batch::of(&planned.plans[0], &jobs[0].model, 1);
-    a.step(&batch.views(), 0.1).expect("a step");
-    a.output("loss").expect("it is there");
-    b.step(&batch.views(), 0.1).expect("a step");
-    assert!(matches!(a.output("loss"), Err(TrainError::Exec(ExecError::Gone { .. }))));
-    assert!(b.output("loss").expect("it is there").is_finite());
+    let raw = |s: &Session<CpuExecutor>| s.engine().output(s.engine().loss_phase(), "loss");
+    let of_a = a.step(&batch.views(), 0.1).expect("a step");
+    assert_eq!(raw(&a).expect("it is there"), of_a.to_ne_bytes());
+    let of_b = b.step(&batch.views(), 0.1).expect("a step");
+    assert!(matches!(raw(&a), Err(ExecError::Gone { .. })));
+    assert_eq!(raw(&b).expect("it is there"), of_b.to_ne_bytes());
+    // But a session has its numbers.
+    assert_ne!(of_a, of_b);
+    assert_eq!((a.output("loss").expect("kept"), b.output("loss").expect("kept")), (of_a, of_b));
 }
 
 /// One page too much, for every model: refused before anything is taken.

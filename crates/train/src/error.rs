@@ -94,9 +94,9 @@ pub enum TrainError {
     NoRun { folder: PathBuf },
     #[error("another process trains in {}; wait for it or give another folder", folder.display())]
     Busy { folder: PathBuf },
-    /// Programs take turns with their memory.
-    #[error("output \"{name}\" is there after a step and until anything else runs; read it before you evaluate")]
-    Gone { name: String },
+    /// Unknown, more than one number, or asked for too early.
+    #[error("there is no number \"{name}\" here; a step that has ended gives {known}")]
+    NoNumber { name: String, known: String },
     #[error("a run has at most {} steps", u32::MAX)]
     TooManySteps,
 }

@@ -24,4 +24,4 @@ pub use programs::{SourceError, programs};
 pub use run_dir::{RunDir, Saved, Which};
 pub use schedule::{Decay, Period, Schedule, Span};
 pub use session::{Session, views};
-pub use turns::{Seat, Share, Turns};
+pub use turns::{Seat, Share};

@@ -6,6 +6,7 @@ use std::path::Path;
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Executor, Options, TensorView};
+use memfit_ir::TensorType;
 use memfit_ir::op::StateClass;
 use memfit_plan::{Phase, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
@@ -18,8 +19,8 @@ pub struct Session<E: Executor> {
     /// The number of the next one.
     pub(crate) step: u32,
     pub(crate) seed: u64,
-    /// Whether what the last step gave is still where it was.
-    fresh: bool,
+    /// Every single number that a step gives, by name; none has a value before the first step.
+    numbers: Vec<(String, Option<f32>)>,
     /// Where others have the device too.
     seat: Option<Seat>,
 }
@@ -41,7 +42,8 @@ impl<E: Executor> Session<E> {
     }
 
     pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
-        Session { engine, step, seed, fresh: false, seat: None }
+        let numbers = numbers(&engine);
+        Session { engine, step, seed, numbers, seat: None }
     }
 
     /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
@@ -69,21 +71,28 @@ impl<E: Executor> Session<E> {
     /// One step on a whole batch; gives its loss. Allocates nothing after the first.
     pub fn step(&mut self, batch: &[(&str, TensorView)], lr: f32) -> Result<f32> {
         let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
-        let _turn = self.seat.as_ref().map(Seat::turn);
+        self.numbers.iter_mut().for_each(|(_, value)| *value = None);
+        let turn = self.seat.as_mut().map(Seat::turn);
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
-        let loss = self.engine.loss()?;
-        (self.step, self.fresh) = (next, true);
+        // Now, because whoever has the next turn may write over them.
+        for (name, value) in &mut self.numbers {
+            let mut number = [0f32];
+            self.engine.read_output(self.engine.loss_phase(), name, bytemuck::cast_slice_mut(&mut number))?;
+            *value = Some(number[0]);
+        }
+        drop(turn);
+        let loss = self.output("loss")?;
+        self.step = next;
         Ok(loss)
     }
 
-    /// A number that the last step gave besides the loss, such as one of several losses; until something else runs.
+    /// A number that the last step gave, the loss or one besides, such as one of several losses; until the next step.
     pub fn output(&self, name: &str) -> Result<f32> {
-        if !self.fresh {
-            return Err(TrainError::Gone { name: name.into() });
-        }
-        let mut number = [0f32];
-        self.engine.read_output(self.engine.loss_phase(), name, bytemuck::cast_slice_mut(&mut number))?;
-        Ok(number[0])
+        let number = self.numbers.iter().find(|(n, _)| n == name).and_then(|(_, value)| *value);
+        number.ok_or_else(|| {
+            let known: Vec<&str> = self.numbers.iter().map(|(n, _)| n.as_str()).collect();
+            TrainError::NoNumber { name: name.into(), known: known.join(", ") }
+        })
     }
 
     /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and
@@ -108,10 +117,9 @@ impl<E: Executor> Session<E> {
     ) -> Result<()> {
         let row_bytes = self.eval_bytes(output)? / self.plan().micro_batch;
         let count = rows(batch)?;
-        self.fresh = false;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
-            let turn = self.seat.as_ref().map(Seat::turn);
+            let turn = self.seat.as_mut().map(Seat::turn);
             self.engine.eval(batch, rows.clone())?;
             self.engine.read_output(Phase::Eval, output, room)?;
             drop(turn);
@@ -154,6 +162,13 @@ impl<E: Executor> Session<E> {
     pub fn load_weights(&mut self, path: &Path, matching: Match) -> Result<usize> {
         Ok(self.engine.load(path, matching, |s| s.class != StateClass::Slot)?)
     }
+}
+
+/// What a step gives that is one number of 32 bits.
+fn numbers<E: Executor>(engine: &Engine<E>) -> Vec<(String, Option<f32>)> {
+    let Some(program) = engine.plan().program(engine.loss_phase()) else { return Vec::new() };
+    let outputs = program.graph.outputs.iter().filter(|(_, v)| *program.graph.ty(*v) == TensorType::f32([]));
+    outputs.map(|(name, _)| (name.clone(), None)).collect()
 }
 
 /// An element of a data set as a model reads it; nothing is copied.

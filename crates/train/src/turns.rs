@@ -1,6 +1,11 @@
-//! Several trainings on one device, a step at a time. Of those that are ready, the ones of the highest priority go first, and
-//! among them the one that has had the least time for its weight: so each gets its share of the time, and nobody waits for one
-//! that is not ready. Which one goes when never changes what any of them computes.
+//! Several trainings on one device, a step at a time. The ones of the highest priority go first, and among them the one that has
+//! had the least time for its weight. Which one goes when never changes what any of them computes.
+//!
+//! Between two turns a training tells what it did and fetches its next batch. If only those counted that wait at the instant when
+//! a turn ends, whoever had the turn would never be among them, and the others would go whatever their shares are. So who had a
+//! turn is expected back, and if it would go first, the device is held for it, for a short grace. That costs nothing against
+//! training it alone, where the device idles in the same gap. Who comes back too late costs the others this one grace: it is not
+//! held for again until it has once come back in time. Nobody waits for a training that has ended.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +15,7 @@ use std::time::{Duration, Instant};
 pub struct Share {
     /// Twice the weight is twice the time; positive and finite.
     pub weight: f64,
-    /// While one of a higher priority is ready, no other goes.
+    /// While one of a higher priority is ready, or about to be, no other goes.
     pub priority: i64,
 }
 
@@ -23,40 +28,62 @@ impl Default for Share {
 /// Who waits for the longest is not given more than this at once to make up for it.
 const CREDIT: f64 = 1.0;
 
-/// A table with a seat for each training.
-pub struct Turns(Arc<Table>);
+/// The device is held for a quarter of the time that the last turn took, but no shorter and no longer than this.
+const GRACE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-struct Table {
-    book: Mutex<Book>,
-    free: Condvar,
-}
-
-/// A training's place in the order.
+/// A training's place in the order. Once it is dropped, nobody waits for it.
 pub struct Seat {
     table: Arc<Table>,
     index: usize,
 }
 
 /// The device, for as long as this lives.
-pub struct Turn<'a> {
-    seat: &'a Seat,
-    start: Instant,
+pub struct Turn<'a>(&'a Seat);
+
+struct Table {
+    book: Mutex<Book>,
+    /// Somebody has ended a turn, or has left.
+    changed: Condvar,
 }
 
-impl Turns {
-    pub fn new(shares: &[Share]) -> Turns {
-        let rows = shares.iter().map(|&share| Row { share, waits: false, time: 0.0, busy: Duration::ZERO }).collect();
-        Turns(Arc::new(Table { book: Mutex::new(Book { rows, runs: None }), free: Condvar::new() }))
+impl Seat {
+    /// A seat for each of those who share a device.
+    pub fn table(shares: &[Share]) -> Vec<Seat> {
+        let table = Arc::new(Table { book: Mutex::new(Book::new(shares)), changed: Condvar::new() });
+        (0..shares.len()).map(|index| Seat { table: table.clone(), index }).collect()
     }
 
-    /// The seat of a training.
-    pub fn seat(&self, index: usize) -> Seat {
-        Seat { table: self.0.clone(), index }
+    /// Waits for its turn.
+    pub fn turn(&mut self) -> Turn<'_> {
+        let (mut book, changed) = (self.table.book(), &self.table.changed);
+        book.come(self.index, Instant::now());
+        // That somebody comes never makes it the turn of one who waits already, so coming wakes nobody; that time passes
+        // may, so who waits while the device is held wakes up by itself.
+        loop {
+            let now = Instant::now();
+            book = match book.next(now) {
+                Next::Goes(index) if index == self.index => break,
+                Next::HeldUntil(end) => changed.wait_timeout(book, end - now).unwrap_or_else(PoisonError::into_inner).0,
+                Next::Goes(_) | Next::Nobody => changed.wait(book).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        book.go(self.index, Instant::now());
+        drop(book);
+        Turn(self)
     }
+}
 
-    /// How long each has had the device.
-    pub fn busy(&self) -> Vec<Duration> {
-        self.0.book().rows.iter().map(|r| r.busy).collect()
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.table.book().leave(self.index);
+        self.table.changed.notify_all();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.table.book().end(Instant::now());
+        self.0.table.changed.notify_all();
     }
 }
 
@@ -66,30 +93,11 @@ impl Table {
     }
 }
 
-impl Seat {
-    /// Waits for its turn.
-    pub fn turn(&self) -> Turn<'_> {
-        let mut book = self.table.book();
-        book.come(self.index);
-        while book.next() != Some(self.index) {
-            book = self.table.free.wait(book).unwrap_or_else(PoisonError::into_inner);
-        }
-        book.go(self.index);
-        Turn { seat: self, start: Instant::now() }
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.seat.table.book().end(self.start.elapsed());
-        self.seat.table.free.notify_all();
-    }
-}
-
-/// Who waits, who runs, and what each has had.
+/// Who waits, who runs, who is expected, and what each has had.
 struct Book {
     rows: Vec<Row>,
-    runs: Option<usize>,
+    /// And since when.
+    runs: Option<(usize, Instant)>,
 }
 
 struct Row {
@@ -97,124 +105,309 @@ struct Row {
     waits: bool,
     /// Seconds over weight.
     time: f64,
-    busy: Duration,
+    /// Since its turn ended and until it comes back: by when it should.
+    due: Option<Instant>,
+    /// Whether it came back in time when it last came back.
+    trusted: bool,
+}
+
+#[derive(Debug, PartialEq)]
+enum Next {
+    Goes(usize),
+    /// For one who is expected, unless it comes or leaves before.
+    HeldUntil(Instant),
+    /// The device is taken, or there is nobody.
+    Nobody,
+}
+
+impl Row {
+    /// Whether it had a turn and will be back in a moment, as far as one can tell.
+    fn expected(&self, now: Instant) -> bool {
+        self.trusted && self.due.is_some_and(|due| now < due)
+    }
 }
 
 impl Book {
+    fn new(shares: &[Share]) -> Book {
+        let row = |&share| Row { share, waits: false, time: 0.0, due: None, trusted: true };
+        Book { rows: shares.iter().map(row).collect(), runs: None }
+    }
+
     /// Somebody is ready. What was not asked for is lost but for some credit.
-    fn come(&mut self, index: usize) {
-        let active = self.rows.iter().enumerate().filter(|(i, r)| *i != index && (r.waits || self.runs == Some(*i)));
-        let least = active.map(|(_, r)| r.time).min_by(f64::total_cmp);
+    fn come(&mut self, index: usize, now: Instant) {
+        let runs = self.runs.map(|(i, _)| i);
+        let active = |&(i, r): &(usize, &Row)| i != index && (r.waits || r.expected(now) || runs == Some(i));
+        let least = self.rows.iter().enumerate().filter(active).map(|(_, r)| r.time).min_by(f64::total_cmp);
         let row = &mut self.rows[index];
-        row.waits = true;
         row.time = row.time.max(least.map_or(row.time, |t| t - CREDIT));
+        row.trusted = row.due.take().map_or(row.trusted, |due| now < due);
+        row.waits = true;
     }
 
-    /// Who goes, if the device is free.
-    fn next(&self) -> Option<usize> {
+    /// Who goes, or for how long the device is held.
+    fn next(&self, now: Instant) -> Next {
         if self.runs.is_some() {
-            return None;
+            return Next::Nobody;
         }
-        let waiting = self.rows.iter().enumerate().filter(|(_, r)| r.waits);
-        let first = |a: &Row, b: &Row| b.share.priority.cmp(&a.share.priority).then(a.time.total_cmp(&b.time));
-        waiting.min_by(|(_, a), (_, b)| first(a, b)).map(|(i, _)| i)
+        let ready = self.rows.iter().enumerate().filter(|(_, r)| r.waits || r.expected(now));
+        let order = |a: &Row, b: &Row| b.share.priority.cmp(&a.share.priority).then(a.time.total_cmp(&b.time));
+        // Between equals, whoever is there.
+        let first = ready.min_by(|(_, a), (_, b)| order(a, b).then(b.waits.cmp(&a.waits)));
+        match first {
+            Some((index, row)) => row.due.map_or(Next::Goes(index), Next::HeldUntil),
+            None => Next::Nobody,
+        }
     }
 
-    fn go(&mut self, index: usize) {
+    fn go(&mut self, index: usize, now: Instant) {
         self.rows[index].waits = false;
-        self.runs = Some(index);
+        self.runs = Some((index, now));
     }
 
-    fn end(&mut self, took: Duration) {
-        if let Some(index) = self.runs.take() {
-            let row = &mut self.rows[index];
+    fn end(&mut self, now: Instant) {
+        if let Some((index, start)) = self.runs.take() {
+            let (row, took) = (&mut self.rows[index], now.saturating_duration_since(start));
             row.time += took.as_secs_f64() / row.share.weight;
-            row.busy += took;
+            row.due = Some(now + grace(took));
         }
     }
+
+    /// Somebody does not come back.
+    fn leave(&mut self, index: usize) {
+        let row = &mut self.rows[index];
+        (row.waits, row.due) = (false, None);
+    }
+}
+
+fn grace(took: Duration) -> Duration {
+    (took / 4).clamp(GRACE[0], GRACE[1])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread::sleep;
 
-    fn book(shares: &[(f64, i64)]) -> Book {
-        let row = |&(weight, priority): &(f64, i64)| Row {
-            share: Share { weight, priority },
-            waits: false,
-            time: 0.0,
-            busy: Duration::ZERO,
-        };
-        Book { rows: shares.iter().map(row).collect(), runs: None }
+    fn share(weight: f64, priority: i64) -> Share {
+        Share { weight, priority }
     }
 
-    /// Everybody is always ready; `steps` are the seconds of a step of each. Gives the seconds that each has had.
-    fn run(book: &mut Book, steps: &[f64], turns: usize) -> Vec<f64> {
-        for _ in 0..turns {
-            (0..steps.len())
-                .filter(|&i| !book.rows[i].waits)
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|i| book.come(i));
-            let index = book.next().expect("somebody waits");
-            book.go(index);
-            assert_eq!(book.next(), None, "one at a time");
-            book.end(Duration::from_secs_f64(steps[index]));
+    fn shares(weights: &[f64]) -> Vec<Share> {
+        weights.iter().map(|&w| share(w, 0)).collect()
+    }
+
+    fn ms(number: f64) -> Duration {
+        Duration::from_secs_f64(number / 1000.0)
+    }
+
+    /// A training in simulated time, in milliseconds.
+    #[derive(Clone, Copy)]
+    struct Run {
+        comes: f64,
+        step: f64,
+        gap: f64,
+    }
+
+    const RUN: Run = Run { comes: 0.0, step: 2.0, gap: 0.1 };
+
+    /// What became of the time, in milliseconds.
+    struct Spent {
+        by: Vec<f64>,
+        /// Somebody waited, and nobody ran.
+        held: f64,
+        /// Nobody waited, and nobody ran.
+        idle: f64,
+    }
+
+    /// Runs for some time: at every instant, whoever is due comes, and what the book says is done.
+    fn simulate(shares: &[Share], runs: &[Run], length: f64) -> Spent {
+        let (mut book, start) = (Book::new(shares), Instant::now());
+        let (mut now, end) = (start, start + ms(length));
+        let mut comes: Vec<Option<Instant>> = runs.iter().map(|r| Some(start + ms(r.comes))).collect();
+        let mut spent = Spent { by: vec![0.0; runs.len()], held: 0.0, idle: 0.0 };
+        let earliest = |comes: &[Option<Instant>]| comes.iter().enumerate().filter_map(|(i, t)| Some(((*t)?, i))).min();
+        let let_in = |book: &mut Book, comes: &mut [Option<Instant>], until: Instant| {
+            while let Some((time, index)) = earliest(comes).filter(|(time, _)| *time <= until) {
+                book.come(index, time);
+                comes[index] = None;
+            }
+        };
+        while now < end {
+            let_in(&mut book, &mut comes, now);
+            if let Next::Goes(index) = book.next(now) {
+                book.go(index, now);
+                assert_eq!(book.next(now), Next::Nobody, "one at a time");
+                now += ms(runs[index].step);
+                let_in(&mut book, &mut comes, now);
+                book.end(now);
+                spent.by[index] += runs[index].step;
+                comes[index] = Some(now + ms(runs[index].gap));
+                continue;
+            }
+            let (next, _) = earliest(&comes).expect("who does not wait comes");
+            let then = if let Next::HeldUntil(limit) = book.next(now) { next.min(limit) } else { next };
+            let waits = book.rows.iter().any(|r| r.waits);
+            *(if waits { &mut spent.held } else { &mut spent.idle }) += (then - now).as_secs_f64() * 1000.0;
+            now = then;
         }
-        book.rows.iter().map(|r| r.busy.as_secs_f64()).collect()
+        spent
     }
 
     #[test]
     fn time_is_shared_by_weight_whatever_a_step_takes() {
-        let had = run(&mut book(&[(1.0, 0), (1.0, 0)]), &[0.1, 0.7], 800);
-        assert!((had[0] / had[1] - 1.0).abs() < 0.02, "{had:?}");
-        let had = run(&mut book(&[(3.0, 0), (1.0, 0), (1.0, 0)]), &[0.2, 0.1, 0.5], 2000);
-        assert!((had[0] / had[1] - 3.0).abs() < 0.1 && (had[1] / had[2] - 1.0).abs() < 0.05, "{had:?}");
+        let cases: [(&[f64], &[f64]); 8] = [
+            (&[1.0, 1.0], &[2.0, 2.0]),
+            (&[1.0, 1.0], &[1.0, 7.0]),
+            (&[10.0, 1.0], &[2.0, 2.0]),
+            (&[10.0, 1.0], &[0.5, 9.0]),
+            (&[10.0, 1.0], &[9.0, 0.5]),
+            (&[10.0, 1.0, 1.0], &[2.0, 2.0, 2.0]),
+            (&[10.0, 3.0, 1.0], &[2.0, 1.0, 5.0]),
+            (&[3.0, 1.0, 1.0], &[20.0, 100.0, 50.0]),
+        ];
+        for (weights, steps) in cases {
+            let runs: Vec<Run> = steps.iter().map(|&step| Run { step, ..RUN }).collect();
+            let spent = simulate(&shares(weights), &runs, 100_000.0);
+            let (used, whole) = (spent.by.iter().sum::<f64>(), weights.iter().sum::<f64>());
+            for (had, weight) in spent.by.iter().zip(weights) {
+                let fair = used * weight / whole;
+                assert!((had / fair - 1.0).abs() < 0.03, "{weights:?}, {steps:?}: {:?}", spent.by);
+            }
+        }
     }
 
     #[test]
-    fn a_higher_priority_goes_first_and_lets_others_in_when_it_is_not_ready() {
-        let mut book = book(&[(1.0, 0), (1.0, 5)]);
-        assert_eq!(run(&mut book, &[0.1, 0.1], 10), [0.0, 1.0]);
-        book.rows[1].waits = false;
-        assert_eq!(book.next(), Some(0));
+    fn holding_takes_no_more_than_the_gaps_that_a_run_has_alone() {
+        let spent = simulate(&shares(&[10.0, 1.0]), &[RUN, RUN], 10_000.0);
+        let gaps = spent.by[0] / RUN.step * RUN.gap;
+        assert!(spent.held > gaps / 2.0 && spent.held <= gaps, "{} of {gaps}", spent.held);
+    }
+
+    #[test]
+    fn a_higher_priority_has_everything_while_it_comes_back_in_time() {
+        let shares = [share(1.0, 0), share(1.0, 5), share(100.0, 4)];
+        let spent = simulate(&shares, &[RUN, Run { gap: 0.9, ..RUN }, RUN], 1000.0);
+        assert!(spent.by[1] > 600.0 && spent.by[0] == 0.0 && spent.by[2] == 0.0, "{:?}", spent.by);
+        // A gap longer than the grace lets the next in line work, and only that one.
+        let spent = simulate(&shares, &[RUN, Run { gap: 30.0, ..RUN }, RUN], 1000.0);
+        assert!(spent.by[1] > 50.0 && spent.by[2] > 850.0 && spent.by[0] == 0.0, "{:?}", spent.by);
+    }
+
+    #[test]
+    fn who_is_slow_with_its_data_costs_the_others_one_grace() {
+        let slow = Run { step: 8.0, gap: 100.0, ..RUN };
+        // The second has no gaps, so that nobody but the first is held for: for its whole grace, or for what is left of it
+        // when the second has had its turn.
+        for (first, held) in [(share(1.0, 5), 2.0), (share(50.0, 0), 1.0)] {
+            let spent = simulate(&[first, share(1.0, 0)], &[slow, Run { step: 1.0, gap: 0.0, ..RUN }], 20_000.0);
+            assert!((spent.held - held).abs() < 1e-6, "{} ms", spent.held);
+            assert!(spent.idle == 0.0 && spent.by[0] > 180.0 * slow.step, "{:?}", spent.by);
+        }
+    }
+
+    #[test]
+    fn trust_is_lost_by_coming_late_and_regained_by_coming_in_time() {
+        let (mut book, mut now) = (Book::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
+        let turn = |book: &mut Book, now: &mut Instant| {
+            book.come(0, *now);
+            assert_eq!(book.next(*now), Next::Goes(0));
+            book.go(0, *now);
+            *now += ms(2.0);
+            book.end(*now);
+        };
+        book.come(1, now);
+        turn(&mut book, &mut now);
+        // It comes back after a gap; then whether the device is held for it when its next turn has ended.
+        for (gap, held) in [(0.5, true), (1.5, false), (1.5, false), (0.5, true), (0.9, true), (5.0, false)] {
+            now += ms(gap);
+            turn(&mut book, &mut now);
+            let next = if held { Next::HeldUntil(now + ms(1.0)) } else { Next::Goes(1) };
+            assert_eq!(book.next(now), next, "after {gap} ms");
+        }
+    }
+
+    #[test]
+    fn the_grace_is_a_quarter_of_the_last_turn_within_limits() {
+        for (took, held) in [(0.1, 1.0), (4.0, 1.0), (40.0, 10.0), (80.0, 20.0), (5000.0, 20.0)] {
+            let (mut book, start) = (Book::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
+            (0..2).for_each(|i| book.come(i, start));
+            book.go(0, start);
+            let now = start + ms(took);
+            book.end(now);
+            assert_eq!(book.next(now), Next::HeldUntil(now + ms(held)), "after {took} ms");
+            assert_eq!(book.next(now + ms(held)), Next::Goes(1), "after {took} ms");
+        }
+    }
+
+    #[test]
+    fn who_has_left_is_not_waited_for() {
+        let (mut book, now) = (Book::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
+        (0..2).for_each(|i| book.come(i, now));
+        book.go(0, now);
+        book.end(now);
+        assert_eq!(book.next(now), Next::HeldUntil(now + GRACE[0]));
+        book.leave(0);
+        assert_eq!(book.next(now), Next::Goes(1));
     }
 
     #[test]
     fn who_comes_late_makes_up_for_no_more_than_its_credit() {
-        let mut book = book(&[(1.0, 0), (1.0, 0)]);
-        for _ in 0..100 {
-            book.come(0);
-            book.go(0);
-            book.end(Duration::from_secs(1));
-        }
-        let before = book.rows[0].busy.as_secs_f64();
-        let had = run(&mut book, &[0.25, 0.25], 100);
-        let (first, second) = (had[0] - before, had[1]);
-        assert!(second - first <= CREDIT + 0.5 && second >= first, "{first} and {second}");
+        let late = Run { comes: 100_050.0, ..RUN };
+        let spent = simulate(&shares(&[1.0, 1.0]), &[RUN, late], 110_000.0);
+        // It has its credit first, and half of what is left.
+        let ahead = 1000.0 * CREDIT;
+        assert!((spent.by[1] - ahead - (9950.0 - ahead) / 2.0).abs() < 250.0, "{:?}", spent.by);
+    }
+
+    #[test]
+    fn threads_get_their_shares() {
+        let mut seats = Seat::table(&shares(&[8.0, 1.0]));
+        let (mut small, mut large) = (seats.pop().expect("two"), seats.pop().expect("two"));
+        let (others, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let step = |seat: &mut Seat| {
+            let turn = seat.turn();
+            sleep(ms(2.0));
+            drop(turn);
+            sleep(ms(0.1));
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..150).for_each(|_| step(&mut large));
+                done.store(true, Ordering::SeqCst);
+            });
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    step(&mut small);
+                    others.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        });
+        // Going by turns, it would have as many.
+        let others = others.into_inner();
+        assert!(others > 0 && others * 5 <= 150 * 2, "{others} turns beside 150");
     }
 
     #[test]
     fn threads_take_turns_one_at_a_time_until_all_are_done() {
-        let turns =
-            Turns::new(&[Share::default(), Share { weight: 2.0, priority: 0 }, Share { weight: 1.0, priority: 1 }]);
-        let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let seats = Seat::table(&[share(1.0, 0), share(2.0, 0), share(1.0, 1)]);
+        let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
-            for i in 0..3 {
-                let (seat, inside, done) = (turns.seat(i), &inside, &done);
+            for mut seat in seats {
+                let (inside, turns) = (&inside, &turns);
                 scope.spawn(move || {
                     for _ in 0..300 {
                         let _turn = seat.turn();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        std::hint::spin_loop();
+                        // Two at a time would lose one of their turns here.
+                        let before = turns.load(Ordering::SeqCst);
+                        std::thread::yield_now();
+                        turns.store(before + 1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
                     }
-                    done.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
-        assert_eq!(done.load(Ordering::SeqCst), 3);
-        assert_eq!(turns.busy().len(), 3);
+        assert_eq!(turns.into_inner(), 900);
     }
 }

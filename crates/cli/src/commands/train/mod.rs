@@ -14,8 +14,8 @@ use memfit::data::OnBad;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
-    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Share,
-    Task, TrainError, Turns, Why, fit,
+    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Seat,
+    Share, Task, TrainError, Why, fit,
 };
 
 use crate::announce::announce;
@@ -88,8 +88,7 @@ fn run(all: &TrainRuns, trainings: Vec<Training>, signals: &Signals, started: In
         weight: t.run.spec.train.share.map_or(1.0, f64::from),
         priority: t.run.spec.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
     };
-    let turns = Turns::new(&trainings.iter().map(share).collect::<Vec<_>>());
-    let seats: Vec<_> = (0..trainings.len()).map(|i| turns.seat(i)).collect();
+    let seats = Seat::table(&trainings.iter().map(share).collect::<Vec<_>>());
     let board = Mutex::new(Board::new(&trainings));
     let groups = together::groups(&all.neighbours());
     let devices = || groups.iter().map(|g| &all.runs[g[0]].place.device);
