@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
@@ -23,6 +24,8 @@ pub struct Session<E: Executor> {
     numbers: Vec<(String, Option<f32>)>,
     /// Where others have the device too.
     seat: Option<Seat>,
+    /// For its turn, before the last step.
+    waited: Duration,
 }
 
 impl<E: Executor> Session<E> {
@@ -43,7 +46,7 @@ impl<E: Executor> Session<E> {
 
     pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
         let numbers = numbers(&engine);
-        Session { engine, step, seed, numbers, seat: None }
+        Session { engine, step, seed, numbers, seat: None, waited: Duration::ZERO }
     }
 
     /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
@@ -72,7 +75,9 @@ impl<E: Executor> Session<E> {
     pub fn step(&mut self, batch: &[(&str, TensorView)], lr: f32) -> Result<f32> {
         let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
         self.numbers.iter_mut().for_each(|(_, value)| *value = None);
+        let asked = Instant::now();
         let turn = self.seat.as_mut().map(Seat::turn);
+        self.waited = asked.elapsed();
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
         // Now, because whoever has the next turn may write over them.
         for (name, value) in &mut self.numbers {
@@ -84,6 +89,11 @@ impl<E: Executor> Session<E> {
         let loss = self.output("loss")?;
         self.step = next;
         Ok(loss)
+    }
+
+    /// How long the last step waited for its turn.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// A number that the last step gave, the loss or one besides, such as one of several losses; until the next step.

@@ -85,7 +85,7 @@ impl Feed {
 /// What the observer is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A step is over. Times are in seconds: of the step, and of waiting for its batch before.
+    /// A step is over. Times are in seconds: of the step, and of waiting for its batch and for its turn before.
     Step {
         step: u32,
         epoch: u64,
@@ -93,6 +93,7 @@ pub enum Event {
         lr: f32,
         seconds: f64,
         waited: f64,
+        turn: f64,
         skipped: bool,
     },
     /// In the course of an evaluation, so that it can be stopped.

@@ -154,7 +154,8 @@ impl<'a, E: Executor> Fit<'a, E> {
         check_batch(&batch, self.session.plan().batch)?;
         let start = Instant::now();
         let loss = self.session.step(&batch, lr)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let turn = self.session.waited();
+        let seconds = start.elapsed().saturating_sub(turn).as_secs_f64();
         drop(batch);
         let skipped = self.guard(step, loss, lr, &example)?;
         drop(example);
@@ -165,7 +166,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.progress.loss_count += 1;
         }
         self.last_loss = loss;
-        self.tell(Event::Step { step, epoch, loss, lr, seconds, waited, skipped });
+        self.tell(Event::Step { step, epoch, loss, lr, seconds, waited, turn: turn.as_secs_f64(), skipped });
         Ok(true)
     }
 

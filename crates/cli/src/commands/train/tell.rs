@@ -85,10 +85,10 @@ impl<'a> Board<'a> {
         let Row { run, bar, peak } = &mut self.rows[index];
         let (json, task) = (run.run.json, run.run.model.task());
         let told = match event {
-            Event::Step { step, loss, lr, seconds, waited, skipped, epoch } => {
+            Event::Step { step, loss, lr, seconds, waited, turn, skipped, epoch } => {
                 bar.step(u64::from(*step) + 1, *loss);
                 json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
-                        "waited_ms": waited * 1e3, "skipped": skipped, "live_peak_bytes": peak })
+                        "waited_ms": waited * 1e3, "turn_ms": turn * 1e3, "skipped": skipped, "live_peak_bytes": peak })
             }
             Event::Evaluating { .. } | Event::Stopped(_) => return,
             Event::Evaluated(evaluation) => {
