@@ -15,6 +15,7 @@ mod progress;
 mod resident;
 mod run;
 mod run_dir;
+mod runs;
 mod same_data;
 mod say;
 mod show;
@@ -38,11 +39,11 @@ fn main() -> ExitCode {
     };
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
-        Command::Train(args) => run::TrainRuns::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
+        Command::Train(args) => runs::TrainRuns::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
         Command::Eval(args) => commands::eval::eval(&args, json),
         Command::Predict(args) => commands::predict::predict(&args, json),
         Command::Init(args) => commands::init::init(&args, json),
-        Command::Plan(args) => run::PlanRun::new(args, json).and_then(|r| commands::plan::plan(&r)),
+        Command::Plan(args) => runs::PlanRun::new(args, json).and_then(|r| commands::plan::plan(&r)),
         Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
         Command::Models => commands::models::models(json),
         Command::Devices(args) => commands::devices::devices(&args, json),

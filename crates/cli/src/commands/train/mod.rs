@@ -21,8 +21,9 @@ use memfit::train::{
 use crate::announce::announce;
 use crate::data;
 use crate::failure::{Interrupted, Stopped, usage};
-use crate::run::{Resume, Run, TrainRun, TrainRuns};
+use crate::run::Run;
 use crate::run_dir;
+use crate::runs::{Resume, TrainRun, TrainRuns};
 use crate::same_data;
 use crate::say::count;
 use crate::signals::Signals;

@@ -17,7 +17,7 @@ use crate::bar::{Bar, Line};
 use crate::failure;
 use crate::planning::Planned;
 use crate::resident;
-use crate::run::TrainRun;
+use crate::runs::TrainRun;
 use crate::say::{count, say};
 use crate::together::{labelled, tell_plan};
 
