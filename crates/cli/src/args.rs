@@ -124,7 +124,7 @@ impl Default for Command {
 #[command(allow_negative_numbers = true)]
 pub struct Overrides {
     /// A run file; see `memfit init`. What is given here overrides it. Several run files share the device: their states
-    /// stand side by side, and their steps take turns in one memory
+    /// stand side by side, and their steps take turns in one memory; what is said of one stands in its file
     #[arg(value_name = "RUN.toml")]
     pub files: Vec<PathBuf>,
     /// Train on this: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)
@@ -155,7 +155,8 @@ pub struct Overrides {
     /// f32; mixed: activations stored in bf16; mixed-f16: in f16, with a scaled loss. Weights and sums stay f32
     #[arg(long)]
     pub precision: Option<String>,
-    /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G
+    /// Bytes for everything on the device, such as 512MiB, 2GB, 1.5G; of several runs, for all together and instead of what
+    /// their files say
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,
     /// Bytes for everything that the data pipeline holds; if not given, 512MiB, or a quarter of a smaller device

@@ -30,6 +30,16 @@ impl Devices {
         Ok(Devices { whole, parts, visible: visible()? })
     }
 
+    /// The device of a run that is alone, and may be on a smaller machine than it was trained on: of its split, its own part
+    /// and no more than there is.
+    pub fn of_one(memory: &MemorySpec) -> Result<Device> {
+        let whole = Device::host();
+        let own = memory.device.as_deref().and_then(part).unwrap_or(0);
+        let limit = |(i, &limit): (usize, &u64)| if i == own { limit.min(whole.free()) } else { 0 };
+        let parts = whole.split(&memory.logical.iter().enumerate().map(limit).collect::<Vec<_>>())?;
+        Devices { whole, parts, visible: visible()? }.of_run(memory.device.as_deref(), own)
+    }
+
     /// All of them, the whole first, and whether each may be used.
     pub fn all(&self) -> impl Iterator<Item = (&Device, bool)> {
         std::iter::once(&self.whole).chain(&self.parts).map(|d| (d, self.is_visible(d)))
@@ -93,29 +103,36 @@ fn names(list: &str) -> Result<Vec<String>> {
     }
 }
 
-/// What a logical device leaves for the arenas of its runs, and how it would leave more.
+/// The number of a logical device, by its name.
+fn part(name: &str) -> Option<usize> {
+    name.rsplit_once('/')?.1.parse().ok()
+}
+
+/// What a device leaves for the arenas of its runs, and how it would leave more.
 #[derive(Clone, Debug)]
 pub struct Room {
     pub bytes: u64,
     device: String,
     limit: u64,
     holders: Vec<Holder>,
-    /// All limits, and which of them it is.
-    limits: Vec<u64>,
-    part: usize,
+    /// Of a logical device: all limits, and which of them it is.
+    limits: Option<(Vec<u64>, usize)>,
     /// What is held would grow with the limit.
     grows: bool,
 }
 
 impl Room {
-    /// None on a device that is not split.
-    pub fn of(device: &Device, memory: &MemorySpec) -> Option<Room> {
-        let part: usize = device.name().rsplit_once('/')?.1.parse().ok()?;
-        let limits = memory.logical.clone();
-        let (bytes, limit, holders) = (device.free(), *limits.get(part)?, device.holders());
-        // Pipelines of which nothing is said have a share.
-        let grows = memory.host_budget.is_none() && bytes > 0;
-        Some(Room { bytes, device: device.name().into(), limit, holders, limits, part, grows })
+    /// Of a logical device.
+    pub fn of_part(device: &Device, memory: &MemorySpec) -> Option<Room> {
+        let part = part(device.name()).filter(|&part| part < memory.logical.len())?;
+        let grows = memory.host_budget.is_none();
+        Some(Room { limits: Some((memory.logical.clone(), part)), grows, ..Room::of_whole(device) })
+    }
+
+    /// Of a device that cannot become larger.
+    pub fn of_whole(device: &Device) -> Room {
+        let (bytes, limit, holders) = (device.free(), device.limit(), device.holders());
+        Room { bytes, device: device.name().into(), limit, holders, limits: None, grows: false }
     }
 
     /// Who has the rest.
@@ -125,13 +142,14 @@ impl Room {
         format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device)
     }
 
-    /// The option with which an arena of so many bytes fits.
-    pub fn cure(&self, arena: u64) -> String {
+    /// The option with which an arena of so many bytes fits, if there is one.
+    pub fn cure(&self, arena: u64) -> Option<String> {
+        let (limits, part) = self.limits.as_ref()?;
         let with_share = u128::from(arena) * u128::from(self.limit) / u128::from(self.bytes.max(1)) + 1;
         let with_share = u64::try_from(with_share).unwrap_or(u64::MAX);
         let needed = if self.grows { with_share } else { (self.limit - self.bytes).saturating_add(arena) };
-        let size = |(i, &limit): (usize, &u64)| rounded_up(if i == self.part { needed } else { limit });
-        format!("--logical {}", self.limits.iter().enumerate().map(size).collect::<Vec<_>>().join(","))
+        let size = |(i, &limit): (usize, &u64)| rounded_up(if i == *part { needed } else { limit });
+        Some(format!("--logical {}", limits.iter().enumerate().map(size).collect::<Vec<_>>().join(",")))
     }
 }
 
@@ -194,12 +212,13 @@ mod tests {
         let _held = parts[1].take("the data pipeline of a", 3 << 20).expect("it fits");
         let memory = MemorySpec { logical: vec![8 << 20, 4 << 20], ..MemorySpec::default() };
         let fixed = MemorySpec { host_budget: Some(3 << 20), ..memory.clone() };
-        let room = Room::of(&parts[1], &fixed).expect("a part");
+        let room = Room::of_part(&parts[1], &fixed).expect("a part");
         assert_eq!(room.bytes, 1 << 20);
         assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
-        assert_eq!(room.cure(5 << 19), "--logical 8.00MiB,5.50MiB");
+        assert_eq!(room.cure(5 << 19).as_deref(), Some("--logical 8.00MiB,5.50MiB"));
         // A pipeline that has three quarters by itself keeps three quarters.
-        assert_eq!(Room::of(&parts[1], &memory).expect("a part").cure(5 << 19), "--logical 8.00MiB,10.1MiB");
-        assert!(Room::of(&whole, &memory).is_none());
+        let grown = Room::of_part(&parts[1], &memory).expect("a part").cure(5 << 19);
+        assert_eq!(grown.as_deref(), Some("--logical 8.00MiB,10.1MiB"));
+        assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
     }
 }

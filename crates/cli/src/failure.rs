@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::run::Run;
 use crate::say::{self, say};
 use crate::signals::INTERRUPTED;
-use crate::together::labelled;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
@@ -135,13 +135,10 @@ pub fn usage(problem: impl ToString) -> anyhow::Error {
 }
 
 /// One of several runs failed; the others go on.
-pub fn tell_of_run(label: &str, error: &anyhow::Error, json: bool) {
-    match json {
-        true => say!(
-            "{}",
-            labelled(json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }), Some(label))
-        ),
-        false => say::error(&format!("{label}: {}", message(error))),
+pub fn tell_of_run(run: &Run, error: &anyhow::Error) {
+    match run.json {
+        true => say!("{}", run.event(json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }))),
+        false => say::error(&format!("{}{}", run.prefix(), message(error))),
     }
 }
 
@@ -186,12 +183,6 @@ fn certificate(r: &Refusal) -> Value {
             "dtype": t.ty.dtype.to_string(), "bytes": t.bytes, "class": t.class,
         })
     };
-    let fix = |f: &Fix| {
-        json!({
-            "change": f.change, "note": f.note, "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
-            "predicted_sample_ms": f.seconds_per_sample * 1e3,
-        })
-    };
     json!({
         "budget_bytes": r.budget,
         "needed_bytes": r.needed,
@@ -206,11 +197,19 @@ fn certificate(r: &Refusal) -> Value {
     })
 }
 
+fn fix(f: &Fix) -> Value {
+    json!({
+        "change": f.change, "note": f.note, "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
+        "predicted_sample_ms": f.seconds_per_sample * 1e3,
+    })
+}
+
 /// A refusal of a set as data.
 fn certificate_together(r: &TogetherRefusal) -> Value {
     let member = |m: &Need| {
         json!({ "run": m.name, "state_bytes": m.state_bytes, "smallest_transient_bytes": m.transient_bytes,
-                "transient_lower_bound_bytes": m.transient_bound })
+                "transient_lower_bound_bytes": m.transient_bound,
+                "fixes": m.fixes.iter().map(fix).collect::<Vec<_>>() })
     };
     json!({
         "budget_bytes": r.budget,
@@ -221,6 +220,7 @@ fn certificate_together(r: &TogetherRefusal) -> Value {
         "proved": r.is_proved(),
         "runs": r.members.iter().map(member).collect::<Vec<_>>(),
         "one_after_the_other_bytes": r.one_after_the_other(),
+        "cure": r.cure,
     })
 }
 

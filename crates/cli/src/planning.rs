@@ -56,18 +56,21 @@ pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) 
     Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.room.as_ref()))?, start)?)
 }
 
-/// A refusal says who has the rest of a logical device, and how it would leave more.
+/// A refusal says who has the rest of the device, and how it would leave more.
 pub fn explain(error: PlanError, room: Option<&Room>) -> anyhow::Error {
     let Some(room) = room else { return error.into() };
     match error {
         PlanError::Refused(mut refusal) => {
-            for fix in refusal.fixes.iter_mut().filter(|f| f.change.starts_with("--budget ")) {
-                fix.change = room.cure(fix.arena_bytes);
+            // A larger budget is none where the device is what is too small.
+            let is_budget = |change: &str| change.starts_with("--budget ");
+            for fix in refusal.fixes.iter_mut().filter(|f| is_budget(&f.change)) {
+                fix.change = room.cure(fix.arena_bytes).unwrap_or_default();
             }
+            refusal.fixes.retain(|f| !f.change.is_empty());
             anyhow::Error::from(PlanError::Refused(refusal)).context(room.words())
         }
         PlanError::TogetherRefused(mut refusal) => {
-            refusal.cure = room.cure(refusal.needed);
+            refusal.cure = room.cure(refusal.needed).unwrap_or_default();
             anyhow::Error::from(PlanError::TogetherRefused(refusal)).context(room.words())
         }
         other => other.into(),

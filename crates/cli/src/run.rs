@@ -15,6 +15,7 @@ use memfit::plan::Target;
 use memfit::plan::bytes;
 use memfit::transform::scope::matches;
 use memfit::{Clip, Model, Precision, Request, Subject, Training};
+use serde_json::Value;
 
 use crate::args::{Overrides, Pack};
 use crate::device::Room;
@@ -25,6 +26,8 @@ use crate::spec::{ModelSpec, Said, Spec, TrainSpec};
 #[derive(Clone)]
 pub struct Run {
     pub name: String,
+    /// What it is called among others, where there are several.
+    pub label: Option<String>,
     pub model: Model,
     /// What the labels of a step are.
     pub labels: Labels,
@@ -90,6 +93,7 @@ impl Run {
         request.profile = profile;
         Ok(Run {
             name,
+            label: None,
             model,
             labels,
             training: Training { clip, frozen, precision, ..Training::new(update) },
@@ -268,9 +272,22 @@ pub fn read_file(path: &Path) -> Result<Said> {
 }
 
 impl Run {
+    /// With which a line begins that is told of it.
+    pub fn prefix(&self) -> String {
+        self.label.as_ref().map_or(String::new(), |label| format!("{label}  "))
+    }
+
+    /// An event of this run.
+    pub fn event(&self, mut event: Value) -> Value {
+        if let Some(label) = &self.label {
+            event["run"] = label.as_str().into();
+        }
+        event
+    }
+
     /// A logical device has a limit, and so has what is planned for it: what others have left there.
     pub fn keep_to(&mut self, spec: &Spec, device: &Device) {
-        let room = Room::of(device, &spec.memory);
+        let room = Room::of_part(device, &spec.memory);
         if let Some(room) = room.filter(|room| self.request.budget.is_none_or(|b| room.bytes < b)) {
             self.request.budget = Some(room.bytes);
             self.room = Some(room);

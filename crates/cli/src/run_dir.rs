@@ -118,8 +118,8 @@ impl Trained {
         let spec = said.spec().map_err(usage)?;
         let mut run = Run::new(&spec, &Facts::default(), json)?;
         let saved = read_best(folder)?;
-        let device = Devices::new(&spec.memory.logical)?.of_run(spec.memory.device.as_deref(), 0)?;
-        let place = Place::new(run.name.clone(), &spec, device, 1)?;
+        let device = Devices::of_one(&spec.memory)?;
+        let place = Place::to_answer(run.name.clone(), &spec, device)?;
         run.keep_to(&spec, &place.device);
         let executor = CpuExecutor::new(run.threads)?.on(place.device.clone());
         let batch = match rows {

@@ -11,12 +11,12 @@ use memfit::train::Which;
 
 use crate::args::{Overrides, PlanArgs, TrainArgs};
 use crate::data::{self, Opened};
-use crate::device::Devices;
+use crate::device::{self, Devices};
 use crate::failure::usage;
 use crate::run::{DIGITS, Facts, Run, check_writable, parse_size, said, said_besides};
 use crate::run_dir;
 use crate::spec::{Said, Spec};
-use crate::together::Neighbour;
+use crate::together::{Neighbour, groups};
 
 /// Trainings of one process, which share its devices.
 pub struct TrainRuns {
@@ -69,25 +69,44 @@ impl TrainRuns {
     pub fn new(args: TrainArgs, json: bool) -> Result<TrainRuns> {
         let (each, budget) = one_by_one(args)?;
         let placed = places(&each, budget.is_some())?;
-        let run = |(args, (said, place)): (&TrainArgs, (SaidRun, Place))| TrainRun::new(args, said, place, json);
-        let runs = each.iter().zip(placed).map(run).collect::<Result<Vec<_>>>()?;
-        let folders = runs.iter().filter_map(|r| r.resume.as_ref().map(|r| &r.folder).or(r.spec.train.out.as_ref()));
-        let folders: Vec<PathBuf> = folders.map(|f| f.canonicalize().unwrap_or_else(|_| f.clone())).collect();
-        match folders.iter().enumerate().find(|(i, f)| folders[..*i].contains(f)) {
-            Some((_, folder)) => {
-                Err(usage(format!("two of the runs have the folder {}; give each its own train.out", folder.display())))
-            }
-            None => Ok(TrainRuns { runs, budget }),
+        let mut runs = Vec::new();
+        for (args, (said, place)) in each.iter().zip(placed) {
+            let label = (each.len() > 1).then(|| place.label.clone());
+            runs.push(named(&label, TrainRun::new(args, said, place, label.clone(), json))?);
         }
+        let folders = runs.iter().filter_map(|r| r.resume.as_ref().map(|r| &r.folder).or(r.spec.train.out.as_ref()));
+        let folders: Vec<PathBuf> = folders
+            .map(|f| f.canonicalize().or_else(|_| std::path::absolute(f)).unwrap_or_else(|_| f.clone()))
+            .collect();
+        if let Some((_, folder)) = folders.iter().enumerate().find(|(i, f)| folders[..*i].contains(f)) {
+            let folder = folder.display();
+            return Err(usage(format!("two of the runs have the folder {folder}; give each its own train.out")));
+        }
+        let all = TrainRuns { runs, budget };
+        all.check_growth()?;
+        Ok(all)
     }
 
-    /// What went wrong with a run, told with its name where there are several.
-    pub fn of<T>(&self, run: &TrainRun, result: Result<T>) -> Result<T> {
-        if self.runs.len() > 1 { result.with_context(|| run.place.label.clone()) } else { result }
+    /// Runs in one memory take its pages in one way.
+    fn check_growth(&self) -> Result<()> {
+        let growth = |i: &usize| device::growth(&self.runs[*i].spec.memory);
+        let differ = |group: &Vec<usize>| group.iter().any(|i| growth(i) != growth(&group[0]));
+        match groups(&self.neighbours()).iter().any(differ) {
+            true => Err(usage("runs in one memory grow alike; say the same memory.growth in each, or --growth")),
+            false => Ok(()),
+        }
     }
 
     pub fn neighbours(&self) -> Vec<Neighbour<'_>> {
         self.runs.iter().map(|r| r.place.neighbour(&r.run)).collect()
+    }
+}
+
+/// What went wrong, told with the name of the run where there are several.
+pub fn named<T>(label: &Option<String>, result: Result<T>) -> Result<T> {
+    match label {
+        Some(label) => result.with_context(|| label.clone()),
+        None => result,
     }
 }
 
@@ -140,8 +159,8 @@ pub struct Place {
     pub device: Device,
     /// What the pipeline holds is drawn from here.
     pub pool: BytePool,
-    /// And all that it may hold is taken of the device.
-    _host: Held,
+    /// And all that it may hold is taken of the device, until the run is over.
+    pub host: Option<Held>,
 }
 
 /// What is said about each run, and its place. A budget for all holds instead of what a file says of one.
@@ -188,9 +207,21 @@ fn labels(each: &[TrainArgs], said: &[SaidRun]) -> Vec<String> {
 impl Place {
     /// For one of so many runs on the device.
     pub fn new(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
-        let pool = data::pool(spec, &device, neighbours);
+        let pool = data::pool(spec.memory.host_budget, &device, neighbours);
+        Place::with_pool(label, device, pool)
+    }
+
+    /// For a run that only answers, which may be on a smaller machine than it was trained on: then its pipeline has the
+    /// usual share.
+    pub fn to_answer(label: String, spec: &Spec, device: Device) -> Result<Place> {
+        let said = spec.memory.host_budget.filter(|&said| said <= device.free() / 2);
+        let pool = data::pool(said, &device, 1);
+        Place::with_pool(label, device, pool)
+    }
+
+    fn with_pool(label: String, device: Device, pool: BytePool) -> Result<Place> {
         let host = device.take(&format!("the data pipeline of {label}, at most"), pool.limit())?;
-        Ok(Place { label, device, pool, _host: host })
+        Ok(Place { label, device, pool, host: Some(host) })
     }
 
     /// The run at this place, as others see it.
@@ -211,11 +242,20 @@ impl SaidRun {
         let resume = args.resume.first().map(|path| Resume::new(path)).transpose()?;
         let mut said = match &resume {
             Some(Resume { folder, .. }) => {
-                let may_not = Overrides { lr: None, host_budget: None, threads: None, ..args.overrides.clone() };
+                // None of these changes a bit of what it would have been but the learning rate, which is asked for.
+                let may_not = Overrides {
+                    lr: None,
+                    host_budget: None,
+                    threads: None,
+                    logical: Vec::new(),
+                    device: None,
+                    growth: None,
+                    ..args.overrides.clone()
+                };
                 if may_not != Overrides::default() {
                     return Err(usage(
-                        "--resume goes on with the run as it was; --epochs, --steps, --lr, --host-budget and \
-                         --skip-bad may change",
+                        "--resume goes on with the run as it was; --epochs, --steps, --lr, --host-budget, --logical, \
+                         --device, --growth and --skip-bad may change",
                     ));
                 }
                 said_besides(run_dir::said(folder)?, &args.overrides)?
@@ -260,7 +300,7 @@ impl SaidRun {
 }
 
 impl TrainRun {
-    fn new(args: &TrainArgs, said: SaidRun, place: Place, json: bool) -> Result<TrainRun> {
+    fn new(args: &TrainArgs, said: SaidRun, place: Place, label: Option<String>, json: bool) -> Result<TrainRun> {
         let SaidRun { resume, mut said, spec } = said;
         if !spec.memory.logical.is_empty() {
             // So that the run finds it again when it goes on alone.
@@ -269,7 +309,7 @@ impl TrainRun {
         let opened = data::open(&spec, &place.pool)?;
         // A run's folder says what the data said when it began.
         let facts = if resume.is_some() { &Facts::default() } else { &opened.facts };
-        let run = Run::new(&spec, facts, json)?;
+        let run = Run { label, ..Run::new(&spec, facts, json)? };
         let untold = args.overrides.files.is_empty() && spec.memory.budget.is_none() && args.plan.is_none();
         let budget_untold = untold && resume.is_none() && spec.data.train.is_none() && spec.memory.logical.is_empty();
         let plan = args.plan.clone();
@@ -313,8 +353,10 @@ impl PlanRun {
         let (each, budget) = one_by_one(train)?;
         let mut runs = Vec::new();
         for (said, place) in places(&each, budget.is_some())? {
-            let run = Run::new(&said.spec, &data::facts(&said.spec, &place.pool)?, json)?;
-            runs.push((said.spec, run, place));
+            let label = (each.len() > 1).then(|| place.label.clone());
+            let facts = named(&label, data::facts(&said.spec, &place.pool))?;
+            let run = named(&label, Run::new(&said.spec, &facts, json))?;
+            runs.push((said.spec, Run { label, ..run }, place));
         }
         // What is left of a device is known when all pipelines have theirs.
         runs.iter_mut().for_each(|(spec, run, place)| run.keep_to(spec, &place.device));

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::data::{Columns, Opened, Settled};
 use crate::failure::bad_data;
 use crate::file::write;
+use crate::run::Run;
 use crate::run_dir;
 use crate::say::{self, say};
 
@@ -22,25 +23,25 @@ pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
 }
 
 /// Refuses other classes or another number of samples; files that changed otherwise are told.
-pub fn check(folder: &Path, opened: &Opened, json: bool) -> Result<()> {
+pub fn check(folder: &Path, opened: &Opened, run: &Run) -> Result<()> {
     check_settled(folder, &opened.settled)?;
     let (before, now) = (written(folder)?, parts(opened));
     for (part, name) in PARTS {
         let count = |all: &Value| all[part]["samples"].as_u64().unwrap_or(0);
         let (had, has) = (count(&before), count(&now));
         if had != has {
-            let run = folder.display();
+            let place = folder.display();
             return Err(bad_data(format!(
-                "the {name} set has {}, but the run in {run} began with {had}; bring back the data as they \
+                "the {name} set has {}, but the run in {place} began with {had}; bring back the data as they \
                  were, or begin another run{}",
                 say::count(has, "sample"),
                 with_weights(folder)
             )));
         }
-        if before[part] != now[part] && json {
-            say!("{}", json!({ "event": "data_changed", "set": part }));
+        if before[part] != now[part] && run.json {
+            say!("{}", run.event(json!({ "event": "data_changed", "set": part })));
         } else if before[part] != now[part] {
-            say!("  the files of the {name} set are not the same as when the run began");
+            say!("  {}the files of the {name} set are not the same as when the run began", run.prefix());
         }
     }
     Ok(())

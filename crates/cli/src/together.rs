@@ -8,8 +8,9 @@ use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
 use memfit::plan::Member;
 use memfit::plan::bytes::Bytes;
 use memfit::{CpuExecutor, Plan, Subject};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::device::Room;
 use crate::failure::usage;
 use crate::planning::{self, Planned};
 use crate::progress::Progress;
@@ -36,6 +37,11 @@ pub fn groups(runs: &[Neighbour]) -> Vec<Vec<usize>> {
     groups
 }
 
+/// Whether another run computes on the device of this one.
+pub fn is_shared(runs: &[Neighbour], run: &Neighbour) -> bool {
+    runs.iter().filter(|r| r.device.name() == run.device.name()).count() > 1
+}
+
 /// Runs of one process share its threads.
 pub fn threads(runs: &[Neighbour]) -> Result<usize> {
     let said = |r: &Neighbour| r.run.threads;
@@ -43,7 +49,8 @@ pub fn threads(runs: &[Neighbour]) -> Result<usize> {
     match runs.iter().find(|r| said(r) != first) {
         None => Ok(first),
         Some(other) => Err(usage(format!(
-            "runs of one process share its threads, but {} says {first} and {} says {}; say --threads",
+            "runs of one process share its threads, but {} says {first} and {} says {}; say --threads, or go on with each by \
+             itself",
             runs[0].label,
             other.label,
             said(other)
@@ -51,8 +58,9 @@ pub fn threads(runs: &[Neighbour]) -> Result<usize> {
     }
 }
 
-/// A plan for each run: each within its own budget, and those on one device within `budget` and what the device has left.
-pub fn plan(runs: &[Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
+/// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has
+/// left; if they are to run here, also within what the machine has.
+pub fn plan(runs: &[Neighbour], budget: Option<u64>, is_here: bool, executor: &CpuExecutor) -> Result<Vec<Planned>> {
     let groups = groups(runs);
     if budget.is_some() && groups.len() > 1 {
         return Err(usage(
@@ -62,21 +70,28 @@ pub fn plan(runs: &[Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> 
     let mut planned: Vec<Option<Planned>> = runs.iter().map(|_| None).collect();
     for members in groups {
         let group: Vec<&Neighbour> = members.iter().map(|&i| &runs[i]).collect();
-        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, executor)?) {
+        let first = group[0];
+        let room = first.run.room.clone().or(is_here.then(|| Room::of_whole(first.device)));
+        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), executor)?) {
             planned[i] = Some(plan);
         }
     }
     Ok(planned.into_iter().flatten().collect())
 }
 
-fn plan_group(runs: &[&Neighbour], budget: Option<u64>, executor: &CpuExecutor) -> Result<Vec<Planned>> {
+fn plan_group(
+    runs: &[&Neighbour],
+    budget: Option<u64>,
+    room: Option<&Room>,
+    executor: &CpuExecutor,
+) -> Result<Vec<Planned>> {
     let start = Instant::now();
     let mut progress = Progress::new("planning");
     let subjects: Vec<Subject> = runs.iter().map(|r| r.run.subject(executor.target())).collect();
     let mut surveys = Vec::new();
     for (Neighbour { label, run, .. }, subject) in runs.iter().zip(&subjects) {
         progress.show(label);
-        let survey = subject.survey()?;
+        let survey = subject.survey().with_context(|| label.to_string())?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
             let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |what| progress.show(what));
@@ -89,12 +104,11 @@ fn plan_group(runs: &[&Neighbour], budget: Option<u64>, executor: &CpuExecutor) 
         Member { name: r.label, survey, budget: r.run.request.budget }
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
-    let most = [budget, runs.first().map(|r| r.device.free())].into_iter().flatten().min();
+    let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
     let together = plan_together_or_fixes(&subjects, &members, most, &mut |what| progress.show(what));
     drop(progress);
     // The smaller of both is what did not suffice.
-    let room = runs.first().and_then(|r| r.run.room.as_ref()).filter(|room| most == Some(room.bytes));
-    let together = together.map_err(|e| planning::explain(e, room))?;
+    let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
     let mut planned = Vec::new();
     for (i, plan) in together.plans.into_iter().enumerate() {
         let made = planning::told(runs[i].run, executor, &surveys[i], plan, start)?;
@@ -155,16 +169,16 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The plan of one of several runs, and what it costs to fit in beside the others.
-pub fn tell_plan(Neighbour { label, run, .. }: &Neighbour, planned: &Planned) {
+/// The plan of one of several runs, and what it costs to fit in.
+pub fn tell_plan(Neighbour { label, run, .. }: &Neighbour, planned: &Planned, is_shared: bool) {
     let (plan, alone) = (&planned.plan, planned.micro_batch_alone);
     if run.json {
-        let mut event = labelled(event::plan(run, planned), Some(label));
+        let mut event = run.event(event::plan(run, planned));
         event["micro_batch_alone"] = alone.into();
         return say!("{event}");
     }
     say!("{label}:");
-    brief::print(run, planned);
+    brief::print(run, planned, is_shared);
     if plan.predicted_step_seconds > plan.fastest_step_seconds {
         let times = plan.predicted_step_seconds / plan.fastest_step_seconds;
         say!("  cost       {times:>9.2}×  the time of its fastest plan, for fitting in");
@@ -175,12 +189,4 @@ pub fn tell_plan(Neighbour { label, run, .. }: &Neighbour, planned: &Planned) {
             plan.micro_batch
         );
     }
-}
-
-/// An event with the run that it is of.
-pub fn labelled(mut event: Value, label: Option<&str>) -> Value {
-    if let Some(label) = label {
-        event["run"] = label.into();
-    }
-    event
 }

@@ -33,10 +33,11 @@ pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) ->
     let (all, missing) = (fit.found + fit.missing.len(), &fit.missing);
     if run.json {
         let file = path.display().to_string();
-        say!("{}", json!({ "event": "weights", "file": file, "taken": taken, "of": all, "missing": missing }));
+        let told = json!({ "event": "weights", "file": file, "taken": taken, "of": all, "missing": missing });
+        say!("{}", run.event(told));
         return Ok(());
     }
-    say!("  weights        {taken} of {all} from {}", path.display());
+    say!("  {}weights        {taken} of {all} from {}", run.prefix(), path.display());
     if !missing.is_empty() {
         say!("                 not in it, or of another type or shape: {}", say::some(missing));
     }

@@ -76,7 +76,7 @@ pub struct TogetherRefusal {
     /// No plans can take less.
     pub lower_bound: u64,
     pub members: Vec<Need>,
-    /// What lets them in as they are: "--budget 2GiB".
+    /// What lets them in as they are: "--budget 2GiB"; empty if nothing does.
     pub cure: String,
 }
 
@@ -158,15 +158,24 @@ impl fmt::Display for TogetherRefusal {
             let (states, transient) = (Bytes(m.state_bytes).to_string(), Bytes(m.transient_bytes).to_string());
             writeln!(f, "    {:<width$}  states {states:>10}  and in its turn at least {transient:>10}", m.name)?;
         }
-        write!(f, "  what would fit:\n    {}  together, as they are", self.cure)?;
+        write!(f, "  what would fit:")?;
+        if !self.cure.is_empty() {
+            write!(f, "\n    {}  together, as they are", self.cure)?;
+        }
         let alone = self.one_after_the_other();
         match alone <= self.budget {
             true => write!(f, "\n    one after the other: each alone fits into {}", Bytes(self.budget))?,
             false => write!(f, "\n    one after the other, into {}", Bytes(alone))?,
         }
         let width = self.members.iter().flat_map(|m| &m.fixes).map(|fix| fix.change.len()).max().unwrap_or(0);
-        for m in self.members.iter().filter(|m| !m.fixes.is_empty()) {
-            write!(f, "\n  or, in the file of {}, each planned:", m.name)?;
+        let too_large: Vec<&Need> = self.members.iter().filter(|m| m.arena_bytes() > self.room(m)).collect();
+        // One that stays too large keeps all of them out.
+        if too_large.iter().any(|m| m.fixes.is_empty()) {
+            return Ok(());
+        }
+        for (i, m) in too_large.iter().enumerate() {
+            let word = if i == 0 { "or" } else { "and" };
+            write!(f, "\n  {word} one of these for {}, each planned:", m.name)?;
             m.fixes.iter().try_for_each(|fix| fix.line(f, width))?;
         }
         Ok(())

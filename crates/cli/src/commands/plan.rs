@@ -33,7 +33,7 @@ pub fn plan(run: &PlanRun) -> Result<()> {
 
 /// A plan before a training: a few lines, or one event.
 pub fn print(run: &Run, planned: &Planned) {
-    if run.json { say!("{}", event::plan(run, planned)) } else { brief::print(run, planned) }
+    if run.json { say!("{}", event::plan(run, planned)) } else { brief::print(run, planned, false) }
 }
 
 fn one(run: &Run, save: Option<&Path>) -> Result<()> {
@@ -51,9 +51,9 @@ fn one(run: &Run, save: Option<&Path>) -> Result<()> {
 fn several(runs: &[(Run, Place)], budget: Option<u64>) -> Result<()> {
     let runs: Vec<Neighbour> = runs.iter().map(|(run, place)| place.neighbour(run)).collect();
     let executor = CpuExecutor::new(together::threads(&runs)?)?;
-    let planned = together::plan(&runs, budget, &executor)?;
+    let planned = together::plan(&runs, budget, false, &executor)?;
     for (run, planned) in runs.iter().zip(&planned) {
-        together::tell_plan(run, planned);
+        together::tell_plan(run, planned, together::is_shared(&runs, run));
     }
     let plans: Vec<&Plan> = planned.iter().map(|p| &p.plan).collect();
     for members in together::groups(&runs).into_iter().filter(|g| g.len() > 1) {

@@ -142,9 +142,9 @@ pub fn facts(spec: &Spec, pool: &BytePool) -> Result<Facts> {
 }
 
 /// For everything that the pipeline of a run holds. By themselves all of one device take no more than a quarter of it.
-pub fn pool(spec: &Spec, device: &Device, neighbours: usize) -> BytePool {
+pub fn pool(said: Option<u64>, device: &Device, neighbours: usize) -> BytePool {
     let share = device.limit() / 4 / neighbours.max(1) as u64;
-    BytePool::new(spec.memory.host_budget.unwrap_or(HOST_BUDGET.min(share)))
+    BytePool::new(said.unwrap_or(HOST_BUDGET.min(share)))
 }
 
 pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {

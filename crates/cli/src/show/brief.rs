@@ -8,9 +8,9 @@ use crate::planning::Planned;
 use crate::run::Run;
 use crate::say::{count, say};
 
-pub fn print(run: &Run, planned: &Planned) {
+pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
     let plan = &planned.plan;
-    say!("{}", head(run, planned));
+    say!("{}", head(run, plan, is_shared));
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
     let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));
@@ -23,7 +23,7 @@ pub fn print(run: &Run, planned: &Planned) {
         transient += &format!(", sums of gradients {}", Bytes(accumulators));
     }
     say!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
-    let when = if planned.micro_batch_alone.is_some() { "if it were alone" } else { "taken before the first step" };
+    let when = if is_shared { "if it were alone" } else { "taken before the first step" };
     say!(
         "  arena      {:>10}  {when}; at most {} are live at once",
         Bytes(plan.arena_bytes()).to_string(),
@@ -56,9 +56,7 @@ pub fn kernels(plan: &Plan) -> usize {
 }
 
 /// What was planned, in one line.
-pub fn head(run: &Run, planned: &Planned) -> String {
-    let plan = &planned.plan;
-    let is_shared = planned.micro_batch_alone.is_some();
+pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
     let untold = if is_shared { "no budget of its own" } else { "no budget given" };
     let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {

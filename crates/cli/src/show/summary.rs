@@ -17,7 +17,7 @@ const BAR: u64 = 24;
 
 pub fn print(run: &Run, planned: &Planned, columns: usize) {
     let plan = &planned.plan;
-    say!("{}", head(run, planned));
+    say!("{}", head(run, plan, false));
     say!("");
     sizes(run, planned);
     say!("");

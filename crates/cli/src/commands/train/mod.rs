@@ -5,25 +5,27 @@ mod prepare;
 mod tell;
 
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use memfit::CpuExecutor;
 use memfit::data::OnBad;
+use memfit::exec::Held;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
     Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Seat,
     Share, Task, TrainError, Why, fit,
 };
+use memfit::{CpuExecutor, Session};
 
 use crate::announce::announce;
 use crate::data;
 use crate::failure::{Interrupted, Stopped, usage};
 use crate::run::Run;
 use crate::run_dir;
-use crate::runs::{Resume, TrainRun, TrainRuns};
+use crate::runs::{Resume, TrainRun, TrainRuns, named};
 use crate::same_data;
 use crate::say::count;
 use crate::signals::Signals;
@@ -38,15 +40,16 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
     let started = Instant::now();
     for run in &all.runs {
         if let Some(Resume { folder, .. }) = &run.resume {
-            all.of(run, same_data::check(folder, &run.opened, run.run.json))?;
+            named(&run.run.label, same_data::check(folder, &run.opened, &run.run))?;
         }
-        all.of(run, check(run))?;
+        named(&run.run.label, check(run))?;
     }
     let executor = CpuExecutor::new(together::threads(&all.neighbours())?)?;
     let starts = prepare::start(all, &executor)?;
+    let hosts: Vec<Option<Held>> = all.runs.iter_mut().map(|run| run.place.host.take()).collect();
     let mut trainings = Vec::new();
-    for (run, start) in all.runs.iter().zip(starts) {
-        trainings.push(all.of(run, Training::new(run, start))?);
+    for ((run, start), host) in all.runs.iter().zip(starts).zip(hosts) {
+        trainings.push(named(&run.run.label, Training::new(run, start, host))?);
     }
     finish(run(all, trainings, &signals, started))
 }
@@ -54,19 +57,25 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
 /// A run that is ready to go.
 struct Training<'a> {
     run: &'a TrainRun,
-    start: Start,
+    session: Session<CpuExecutor>,
     data: Datasets,
     options: FitOptions,
+    folder: PathBuf,
     /// The step at which this process begins.
     first: u32,
+    /// Its memory, with others.
+    is_shared: bool,
+    /// What its data may take.
+    _host: Option<Held>,
 }
 
 impl<'a> Training<'a> {
-    fn new(run: &'a TrainRun, mut start: Start) -> Result<Training<'a>> {
-        let data = data::datasets(&run.opened, &run.run, &run.spec, start.session.plan().micro_batch)?;
-        let options = options(run, start.run_dir.take(), std::mem::take(&mut start.progress))?;
-        let first = start.session.steps();
-        Ok(Training { run, start, data, options, first })
+    fn new(run: &'a TrainRun, start: Start, host: Option<Held>) -> Result<Training<'a>> {
+        let Start { session, run_dir, progress, is_shared } = start;
+        let data = data::datasets(&run.opened, &run.run, &run.spec, session.plan().micro_batch)?;
+        let (folder, first) = (run_dir.folder().to_path_buf(), session.steps());
+        let options = options(run, run_dir, progress)?;
+        Ok(Training { run, session, data, options, folder, first, is_shared, _host: host })
     }
 
     /// Of the whole run.
@@ -99,9 +108,9 @@ fn run(all: &TrainRuns, trainings: Vec<Training>, signals: &Signals, started: In
         for (i, (mut training, seat)) in trainings.into_iter().zip(seats).enumerate() {
             let (board, announced, devices) = (&board, &announced, &devices);
             threads.push(scope.spawn(move || {
-                let Training { start, data, options, .. } = &mut training;
-                start.session.take_turns(seat);
-                let outcome = fit(&mut start.session, data, options, &mut |event| {
+                let Training { session, data, options, .. } = &mut training;
+                session.take_turns(seat);
+                let outcome = fit(session, data, options, &mut |event| {
                     locked(board).hear(i, event);
                     if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
                 });
@@ -120,22 +129,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Writes down and tells how a run ended.
-fn conclude(
-    mut training: Training,
-    outcome: Result<Outcome, TrainError>,
-    board: &Mutex<Board>,
-    started: Instant,
-) -> End {
-    let (run, folder) = (training.run, training.start.folder.clone());
-    let session = &mut training.start.session;
+fn conclude(training: Training, outcome: Result<Outcome, TrainError>, board: &Mutex<Board>, started: Instant) -> End {
+    let Training { run, mut session, options, folder, first, is_shared, .. } = training;
     let done = outcome.map_err(anyhow::Error::from).and_then(|outcome| {
         if outcome.why == Why::Interrupted {
             return Ok(End::Stopped(Stopped { folder, saved: outcome.saved }));
         }
-        let step = run_dir::export(&folder, session, &folder.join(WEIGHTS))?;
-        let best = outcome.best.map(|value| Best { metric: training.options.metric, value, step });
-        let (first, plan, peak_host) = (training.first, session.plan(), run.place.pool.high_water());
-        locked(board).end(&Told { run, folder: &folder, outcome: &outcome, first, best, plan, peak_host, started });
+        let step = run_dir::export(&folder, &mut session, &folder.join(WEIGHTS))?;
+        let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
+        let (folder, plan, peak_host) = (&folder, session.plan(), run.place.pool.high_water());
+        locked(board).end(&Told { run, folder, outcome: &outcome, first, best, plan, peak_host, is_shared, started });
         Ok(End::Done)
     });
     done.unwrap_or_else(|error| {
@@ -168,7 +171,7 @@ fn finish(ends: Vec<End>) -> Result<()> {
     }
 }
 
-fn options(run: &TrainRun, run_dir: Option<RunDir>, progress: Progress) -> Result<FitOptions> {
+fn options(run: &TrainRun, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
     let t = &run.spec.train;
     Ok(FitOptions {
         length: length(run),
@@ -177,7 +180,7 @@ fn options(run: &TrainRun, run_dir: Option<RunDir>, progress: Progress) -> Resul
         evaluate: Period::Epochs(1),
         metric: metric(run)?,
         early_stop: t.patience.map(|n| EarlyStop { patience: small(n), min_delta: 0.0 }),
-        run: run_dir,
+        run: Some(run_dir),
         save: SaveEvery { epoch: true, steps: t.save_every.map(small), time: None },
         progress,
         feed: Feed {

@@ -1,7 +1,5 @@
 //! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use memfit::exec::{Engine, Executor, HostMemory, Options, Transient};
 use memfit::plan::Plan;
@@ -12,12 +10,12 @@ use memfit::{CpuExecutor, Session};
 
 use super::length;
 use super::tell;
-use crate::device;
+use crate::device::{self, Room};
 use crate::failure::usage;
 use crate::planning::{self, Planned};
 use crate::resident;
 use crate::run_dir;
-use crate::runs::{Resume, TrainRun, TrainRuns};
+use crate::runs::{Resume, TrainRun, TrainRuns, named};
 use crate::say::count;
 use crate::together::{self, Shared};
 use crate::weights;
@@ -25,9 +23,10 @@ use crate::weights;
 /// A session at its first step, or at the one where it was left.
 pub struct Start {
     pub session: Session<CpuExecutor>,
-    pub run_dir: Option<RunDir>,
-    pub folder: PathBuf,
+    pub run_dir: RunDir,
     pub progress: Progress,
+    /// Its memory, with others.
+    pub is_shared: bool,
 }
 
 /// A run with its plan, before it has memory.
@@ -50,10 +49,10 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
         [run] => vec![prepare_alone(run, executor)?],
         _ => prepare_together(all, executor)?,
     };
-    for (run, prepared) in all.runs.iter().zip(&prepared) {
-        tell::plan(run, &prepared.planned, all.runs.len() > 1);
-    }
     let runs = all.neighbours();
+    for ((run, neighbour), prepared) in all.runs.iter().zip(&runs).zip(&prepared) {
+        tell::plan(run, &prepared.planned, together::is_shared(&runs, neighbour));
+    }
     let plans: Vec<&Plan> = prepared.iter().map(|p| &p.planned.plan).collect();
     let mut groups = Vec::new();
     for members in together::groups(&runs) {
@@ -68,13 +67,13 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
     for (run, Prepared { planned, from }) in all.runs.iter().zip(&mut prepared) {
         homes.push(match from.take() {
             Some((run_dir, saved)) => Home::Old(run_dir, Box::new(saved)),
-            None => all.of(run, create(run, executor, &planned.plan))?,
+            None => named(&run.run.label, create(run, executor, &planned.plan))?,
         });
     }
     let segments = share(all, &groups, executor)?;
     let mut starts = Vec::new();
     for (((run, prepared), home), segment) in all.runs.iter().zip(prepared).zip(homes).zip(segments) {
-        starts.push(all.of(run, begin(run, executor, prepared.planned.plan, home, segment.as_ref()))?);
+        starts.push(named(&run.run.label, begin(run, executor, prepared.planned.plan, home, segment.as_ref()))?);
     }
     Ok(starts)
 }
@@ -87,6 +86,7 @@ fn prepare_alone(run: &mut TrainRun, executor: &CpuExecutor) -> Result<Prepared>
         return Ok(prepared);
     }
     run.run.request.budget = Some(room);
+    run.run.room = Some(Room::of_whole(&run.place.device));
     prepare(run, executor)
 }
 
@@ -114,9 +114,9 @@ fn resumed(run: &TrainRun, executor: &CpuExecutor, Resume { folder, which }: &Re
 /// Runs of several files are planned for what they take together; runs that go on have their plans.
 fn prepare_together(all: &TrainRuns, executor: &CpuExecutor) -> Result<Vec<Prepared>> {
     if all.runs.iter().any(|r| r.resume.is_some()) {
-        return all.runs.iter().map(|run| all.of(run, prepare(run, executor))).collect();
+        return all.runs.iter().map(|run| named(&run.run.label, prepare(run, executor))).collect();
     }
-    let planned = together::plan(&all.neighbours(), all.budget, executor)?;
+    let planned = together::plan(&all.neighbours(), all.budget, true, executor)?;
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
@@ -128,16 +128,13 @@ fn share(
 ) -> Result<Vec<Option<Transient<HostMemory>>>> {
     let mut segments: Vec<Option<Transient<HostMemory>>> = all.runs.iter().map(|_| None).collect();
     for (members, shared) in groups.iter().filter(|(members, _)| members.len() > 1) {
-        let growth = |i: &usize| device::growth(&all.runs[*i].spec.memory);
-        let first = growth(&members[0]);
-        if members.iter().any(|i| growth(i) != first) {
-            return Err(usage("runs in one memory grow alike; say the same memory.growth in each, or --growth"));
-        }
+        let first = &all.runs[members[0]];
         resident::give_back();
         let holder = format!("activations of {}, in turns", shared.labels.join(", "));
-        let segment = Transient::new(&executor.on(shared.device.clone()), &holder, shared.transient, first)?;
+        let growth = device::growth(&first.spec.memory);
+        let segment = Transient::new(&executor.on(shared.device.clone()), &holder, shared.transient, growth)?;
         members.iter().for_each(|&i| segments[i] = Some(segment.clone()));
-        shared.tell(all.runs[members[0]].run.json);
+        shared.tell(first.run.json);
     }
     Ok(segments)
 }
@@ -187,12 +184,11 @@ fn begin(
         Home::Old(run_dir, saved) => {
             let session = Session::go_on(engine, &saved)?;
             run_dir::describe_again(run_dir.folder(), &run.said)?;
-            tell::resumed(run, &session, shared.is_some(), check_length(run, &saved.checkpoint)?, &saved.checkpoint);
+            tell::resumed(run, &session, check_length(run, &saved.checkpoint)?, &saved.checkpoint);
             (session, run_dir, saved.checkpoint.progress)
         }
     };
-    let folder = run_dir.folder().to_path_buf();
-    Ok(Start { session, run_dir: Some(run_dir), folder, progress })
+    Ok(Start { session, run_dir, progress, is_shared: shared.is_some() })
 }
 
 /// Whether nothing is left to do. Less than was done cannot be.

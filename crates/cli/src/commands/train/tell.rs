@@ -19,13 +19,13 @@ use crate::planning::Planned;
 use crate::resident;
 use crate::runs::TrainRun;
 use crate::say::{count, say};
-use crate::together::{labelled, tell_plan};
+use crate::together::tell_plan;
 
 /// The plan of a run, before it takes its memory.
-pub fn plan(run: &TrainRun, planned: &Planned, is_one_of_several: bool) {
-    match is_one_of_several {
-        true => tell_plan(&run.place.neighbour(&run.run), planned),
-        false => crate::commands::plan::print(&run.run, planned),
+pub fn plan(run: &TrainRun, planned: &Planned, is_shared: bool) {
+    match run.run.label {
+        Some(_) => tell_plan(&run.place.neighbour(&run.run), planned, is_shared),
+        None => crate::commands::plan::print(&run.run, planned),
     }
     if run.run.json {
         return;
@@ -42,11 +42,11 @@ pub fn plan(run: &TrainRun, planned: &Planned, is_one_of_several: bool) {
 }
 
 /// Where a run goes on.
-pub fn resumed(run: &TrainRun, session: &Session<CpuExecutor>, is_shared: bool, is_over: bool, from: &Checkpoint) {
+pub fn resumed(run: &TrainRun, session: &Session<CpuExecutor>, is_over: bool, from: &Checkpoint) {
     if run.run.json {
         return;
     }
-    let label = if is_shared { format!("{} ", run.place.label) } else { String::new() };
+    let label = run.run.prefix();
     match is_over {
         false => say!("  {label}resumed at step {}, epoch {}", session.steps(), from.progress.epoch + 1),
         true => say!("  {label}at its end, step {}: give more --epochs or --steps to go on", session.steps()),
@@ -68,67 +68,51 @@ struct Row<'a> {
 impl<'a> Board<'a> {
     pub fn new(trainings: &[Training<'a>]) -> Board<'a> {
         let row = |t: &Training<'a>| {
-            let plan = t.start.session.plan();
+            let plan = t.session.plan();
             let bar = Bar::new(t.steps(), t.first.into(), plan.batch, plan.arena_bytes(), t.run.run.request.budget);
             Row { run: t.run, bar, peak: plan.peak_bytes }
         };
         Board { rows: trainings.iter().map(row).collect(), line: Line::new() }
     }
 
-    /// Of which run a line is, where there are several.
-    fn label(&self, index: usize) -> Option<&'a str> {
-        (self.rows.len() > 1).then(|| self.rows[index].run.place.label.as_str())
+    pub fn hear(&mut self, index: usize, event: &Event) {
+        let Row { run, peak, .. } = &self.rows[index];
+        if !run.run.json {
+            return self.show(index, event);
+        }
+        if let Some(told) = as_data(event, *peak) {
+            say!("{}", run.run.event(told));
+        }
     }
 
-    pub fn hear(&mut self, index: usize, event: &Event) {
-        let label = self.label(index);
-        let Row { run, bar, peak } = &mut self.rows[index];
-        let (json, task) = (run.run.json, run.run.model.task());
-        let told = match event {
-            Event::Step { step, loss, lr, seconds, waited, turn, skipped, epoch } => {
-                bar.step(u64::from(*step) + 1, *loss);
-                json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
-                        "waited_ms": waited * 1e3, "turn_ms": turn * 1e3, "skipped": skipped, "live_peak_bytes": peak })
+    /// To people.
+    fn show(&mut self, index: usize, event: &Event) {
+        let Row { run, bar, .. } = &mut self.rows[index];
+        let task = run.run.model.task();
+        match event {
+            Event::Step { step, loss, .. } => bar.step(u64::from(*step) + 1, *loss),
+            Event::Evaluated(evaluation) => bar.judged(score(&evaluation.scores, task)),
+            Event::Epoch { epoch, loss, scores } => {
+                self.line.clear();
+                let judged = scores.as_ref().map_or(String::new(), |s| format!("  {}", words(s, task)));
+                say!("{}epoch {:>3}  loss {loss:.4}{judged}", run.run.prefix(), epoch + 1);
             }
-            Event::Evaluating { .. } | Event::Stopped(_) => return,
-            Event::Evaluated(evaluation) => {
-                bar.judged(score(&evaluation.scores, task));
-                json!({ "event": "eval", "step": evaluation.step, "scores": scores(&evaluation.scores) })
-            }
-            Event::Epoch { epoch, loss, scores: judged } => {
-                let judged = judged.as_ref();
-                if !json {
-                    self.line.clear();
-                    let judged = judged.map_or(String::new(), |s| format!("  {}", words(s, task)));
-                    let label = label.map_or(String::new(), |l| format!("{l}  "));
-                    say!("{label}epoch {:>3}  loss {loss:.4}{judged}", epoch + 1);
-                }
-                json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "test_accuracy": judged.map(|s| s.accuracy),
-                        "scores": judged.map(scores) })
-            }
-            Event::Checkpoint { which, path, step } => {
-                let which = if *which == Which::Best { "best" } else { "last" };
-                json!({ "event": "checkpoint", "which": which, "path": path.display().to_string(), "step": step })
-            }
-        };
-        if json {
-            say!("{}", labelled(told, label));
-        } else {
-            self.draw();
+            Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
         }
+        self.draw();
     }
 
     /// A run is over.
     pub fn end(&mut self, told: &Told) {
         self.line.clear();
-        told.tell((self.rows.len() > 1).then_some(told.run.place.label.as_str()));
+        told.tell();
     }
 
     /// A run failed. Of the only one, the error that ends the process says it.
     pub fn fail(&mut self, run: &TrainRun, error: &anyhow::Error) {
-        if self.rows.len() > 1 {
+        if run.run.label.is_some() {
             self.line.clear();
-            failure::tell_of_run(&run.place.label, error, run.run.json);
+            failure::tell_of_run(&run.run, error);
         }
     }
 
@@ -139,6 +123,29 @@ impl<'a> Board<'a> {
             rows => rows.iter().map(|r| r.bar.short(&r.run.place.label)).collect::<Vec<_>>().join("  |  "),
         });
     }
+}
+
+/// An event as data, with the most bytes that are live in a step.
+fn as_data(event: &Event, peak: u64) -> Option<Value> {
+    Some(match event {
+        Event::Step { step, loss, lr, seconds, waited, turn, skipped, epoch } => {
+            json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
+                    "waited_ms": waited * 1e3, "turn_ms": turn * 1e3, "skipped": skipped, "live_peak_bytes": peak })
+        }
+        Event::Evaluating { .. } | Event::Stopped(_) => return None,
+        Event::Evaluated(evaluation) => {
+            json!({ "event": "eval", "step": evaluation.step, "scores": scores(&evaluation.scores) })
+        }
+        Event::Epoch { epoch, loss, scores: judged } => {
+            let judged = judged.as_ref();
+            json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "test_accuracy": judged.map(|s| s.accuracy),
+                    "scores": judged.map(scores) })
+        }
+        Event::Checkpoint { which, path, step } => {
+            let which = if *which == Which::Best { "best" } else { "last" };
+            json!({ "event": "checkpoint", "which": which, "path": path.display().to_string(), "step": step })
+        }
+    })
 }
 
 /// The scores that matter for a task, in words.
@@ -206,13 +213,14 @@ pub struct Told<'a> {
     pub best: Option<Best>,
     pub plan: &'a Plan,
     pub peak_host: u64,
+    /// Its memory, with others.
+    pub is_shared: bool,
     /// Of the process.
     pub started: Instant,
 }
 
 impl Told<'_> {
-    /// With of which run it is, where there are several.
-    fn tell(&self, label: Option<&str>) {
+    fn tell(&self) {
         let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = self.outcome;
         let seconds = self.started.elapsed().as_secs_f64();
         let made = steps.saturating_sub(self.first);
@@ -228,10 +236,10 @@ impl Told<'_> {
                         "best": best, "arena_bytes": self.plan.arena_bytes(), "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
                         "skipped_test_samples": test_left_out.count, "run_dir": run_dir });
-            say!("{}", labelled(done, label));
+            say!("{}", self.run.run.event(done));
             return;
         }
-        if let Some(label) = label {
+        if let Some(label) = &self.run.run.label {
             say!("{label}:");
         }
         if *why == Why::NoBetter {
@@ -250,9 +258,9 @@ impl Told<'_> {
             say!("best: {} at step {}, in {WEIGHTS}", best.words(), best.step);
         }
         let (arena, host) = (self.plan.arena_bytes(), Bytes(self.peak_host));
-        match label {
-            None => say!("memory: {} arena + {host} data pipeline{resident}", Bytes(arena)),
-            Some(_) => say!(
+        match self.is_shared {
+            false => say!("memory: {} arena + {host} data pipeline{resident}", Bytes(arena)),
+            true => say!(
                 "memory: {} states + {} in turns + {host} data pipeline{resident}",
                 Bytes(self.plan.state_bytes),
                 Bytes(self.plan.transient_bytes)
