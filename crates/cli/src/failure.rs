@@ -138,7 +138,7 @@ pub fn usage(problem: impl ToString) -> anyhow::Error {
 pub fn tell_of_run(run: &Run, error: &anyhow::Error) {
     match run.json {
         true => say!("{}", run.event(json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }))),
-        false => say::error(&format!("{}{}", run.prefix(), message(error))),
+        false => say::error(&format!("{}: {}", run.label.as_deref().unwrap_or(&run.name), message(error))),
     }
 }
 
