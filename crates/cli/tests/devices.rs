@@ -55,6 +55,66 @@ fn a_measured_profile_is_used_from_then_on() {
 }
 
 #[test]
+fn logical_devices_are_shown_with_their_limits_and_what_is_hidden() {
+    let devices = |visible: Option<&str>| -> Vec<Value> {
+        let mut command = command(&["devices", "--logical", "1MiB,2MiB", "--json"]);
+        visible.map(|names| command.env("MEMFIT_VISIBLE_DEVICES", names));
+        let output = command.output().expect("the binary starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output).lines().map(|l| serde_json::from_str(l).expect("an object")).collect()
+    };
+    let is_visible = |devices: &[Value]| devices[..3].iter().map(|d| d["visible"] == true).collect::<Vec<_>>();
+    let all = devices(None);
+    assert_eq!([&all[1]["device"], &all[2]["device"]], ["cpu:0/0", "cpu:0/1"]);
+    assert_eq!([&all[1]["limit_bytes"], &all[2]["limit_bytes"]], [1 << 20, 2 << 20]);
+    assert_eq!(is_visible(&all), [true, true, true]);
+    assert_eq!(is_visible(&devices(Some("cpu:0/1"))), [false, false, true]);
+    let hidden = |args: &[&str], visible: &str| {
+        let output = command(args).env("MEMFIT_VISIBLE_DEVICES", visible).output().expect("the binary starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, message) = hidden(&["train", "--steps", "1"], "gpu:0");
+    assert!(code == Some(2) && message.contains("MEMFIT_VISIBLE_DEVICES hides cpu:0"), "{message}");
+    let (code, message) = hidden(&["plan", "--logical", "1MiB,8MiB"], "cpu:0/1");
+    assert_eq!(code, Some(0), "the second part, into which it fits: {message}");
+}
+
+/// While a training runs, others see what it holds; and no more when it is over.
+#[cfg(target_os = "linux")]
+#[test]
+fn who_holds_memory_is_seen_from_outside() {
+    let folder = common::Scratch::new("announced");
+    let here = |args: &[&str]| {
+        let mut command = command(args);
+        command.env("XDG_RUNTIME_DIR", &folder.0);
+        command
+    };
+    let processes = || -> Value {
+        let output = here(&["devices", "--json"]).output().expect("the binary starts");
+        let device: Value = serde_json::from_str(stdout(&output).lines().next().expect("a line")).expect("an object");
+        device["processes"].clone()
+    };
+    let args = ["train", "--epochs", "5000", "--logical", "8MiB", "--json"];
+    let mut child = here(&args).stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("it is piped")));
+    let step = lines.by_ref().map_while(Result::ok).find(|l| l.contains("\"event\":\"step\""));
+    assert!(step.is_some(), "it trains");
+    let seen = processes();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .expect("it runs");
+    lines.for_each(drop);
+    let id = child.id();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let device = &seen[0]["devices"][0];
+    assert_eq!((seen[0]["pid"].as_u64(), &device["device"]), (Some(id.into()), &"cpu:0/0".into()), "{seen}");
+    assert_eq!(device["limit_bytes"], 8 << 20);
+    let holders: Vec<&str> =
+        device["holders"].as_array().into_iter().flatten().filter_map(|h| h["name"].as_str()).collect();
+    assert_eq!(holders, ["the data pipeline of digits, at most", "activations of digits", "weights of digits"]);
+    assert_eq!(processes(), serde_json::json!([]));
+}
+
+#[test]
 fn wrong_use_is_told_with_the_cure() {
     check_error(&["plan", "--profile", "/nowhere/p.toml"], 4, &["/nowhere/p.toml", "--calibrate"]);
     check_error(&["devices", "--out", "p.toml"], 2, &["--calibrate"]);

@@ -2,11 +2,6 @@
 
 mod common;
 
-#[cfg(unix)]
-use std::io::{BufRead, BufReader};
-#[cfg(unix)]
-use std::process::Stdio;
-
 use common::{Scratch, check_error, events};
 use serde_json::Value;
 
@@ -233,18 +228,7 @@ fn one_that_fails_does_not_stop_the_others() {
 fn an_interrupted_set_is_saved_and_goes_on_together() {
     let scratch = Scratch::new("interrupted-set");
     let (a, b) = (file(&scratch, "a", 1, ""), file(&scratch, "b", 2, ""));
-    let mut child = common::command(&["train", &a, &b, "--epochs", "500", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let steps = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""))).take(20);
-    assert_eq!(steps.count(), 20);
-    let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
-    let rest: Vec<String> = lines.map_while(Result::ok).collect();
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let rest = common::stopped(&["train", &a, &b, "--epochs", "500"], 20, rustix::process::Signal::INT);
     let error: Value = serde_json::from_str(rest.last().expect("it says something")).expect("it is JSON");
     let message = error["message"].as_str().expect("a message");
     let options: Vec<&str> = message.split('`').nth(1).expect("a command").split_whitespace().skip(2).collect();

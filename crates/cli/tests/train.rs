@@ -3,14 +3,13 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
 #[path = "../../../examples/pictures/draw.rs"]
 #[allow(dead_code)]
 mod draw;
 
-use common::{Scratch, check_error, command, event, events, memfit, stdout};
+#[cfg(unix)]
+use common::stopped;
+use common::{Scratch, check_error, event, events, memfit, stdout};
 use serde_json::Value;
 
 fn last<'a>(events: &'a [Value], name: &str) -> &'a Value {
@@ -91,18 +90,7 @@ fn so_is_one_whose_terminal_was_closed() {
 fn check_interrupted(name: &str, signal: rustix::process::Signal) {
     let scratch = Scratch::new(name);
     let folder = scratch.path("run");
-    let mut child = command(&["train", "--epochs", "500", "--json", "--out", &folder])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let steps = lines.by_ref().filter(|l| l.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""))).take(20);
-    assert_eq!(steps.count(), 20);
-    let id = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(id, signal).expect("it runs");
-    let rest: Vec<String> = lines.map_while(Result::ok).collect();
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let rest = stopped(&["train", "--epochs", "500", "--out", &folder], 20, signal);
     let error: Value = serde_json::from_str(rest.last().expect("it says something")).expect("it is JSON");
     assert_eq!((&error["event"], &error["kind"]), (&"error".into(), &"interrupted".into()));
     let stopped: u64 = rest.iter().filter(|l| l.contains("\"event\":\"step\"")).count() as u64 + 20;

@@ -57,7 +57,8 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let instructions = format!("instructions: {} (of {})", sets[0], sets.join(", "));
     say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
     if let (Some(total), Some(available)) = (total, available) {
-        say!("memory   {}, of which {} are available", Bytes(total), Bytes(available));
+        let used = Bytes(total.saturating_sub(available));
+        say!("memory   {}, of which {used} are used and {} are available", Bytes(total), Bytes(available));
     }
     for (part, is_visible) in devices.all().skip(1) {
         say!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));

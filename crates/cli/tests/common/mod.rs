@@ -2,8 +2,9 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -62,6 +63,23 @@ pub fn events(args: &[&str]) -> (i32, Vec<Value>) {
     let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{args:?}: {e}: {line}"));
     let events = stdout(&output).lines().map(parse).collect();
     (output.status.code().expect("it was not killed"), events)
+}
+
+/// Starts a training, asks it to stop with a signal after so many steps, and gives the lines that it says from then on.
+#[cfg(unix)]
+pub fn stopped(args: &[&str], steps: usize, signal: rustix::process::Signal) -> Vec<String> {
+    let mut child = command(&[args, &["--json"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let is_step = |line: &std::io::Result<String>| line.as_ref().is_ok_and(|l| l.contains("\"event\":\"step\""));
+    assert_eq!(lines.by_ref().filter(is_step).take(steps).count(), steps);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("it runs");
+    let rest = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    rest
 }
 
 /// The one event of a command that succeeds.
