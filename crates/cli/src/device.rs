@@ -112,7 +112,7 @@ fn part(name: &str) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub struct Room {
     pub bytes: u64,
-    device: String,
+    pub device: String,
     limit: u64,
     holders: Vec<Holder>,
     /// Of a logical device: all limits, and which of them it is.

@@ -53,7 +53,7 @@ pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) 
     let mut progress = Progress::new("looking for what would fit");
     let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |what| progress.show(what));
     drop(progress);
-    Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.room.as_ref()))?, start)?)
+    Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.tight_room()))?, start)?)
 }
 
 /// A refusal says who has the rest of the device, and how it would leave more.
@@ -204,7 +204,7 @@ pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
     if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
         let message =
             format!("the plan {name} takes {}, more than the budget of {}", Bytes(plan.arena_bytes()), Bytes(budget));
-        let held = run.room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
+        let held = run.tight_room().map_or(String::new(), |room| format!("{}: ", room.words()));
         return Err(no_room(held + &message, budget, plan.arena_bytes()));
     }
     let mixer = run.subject(executor.target()).mixer()?;

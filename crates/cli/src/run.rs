@@ -33,7 +33,7 @@ pub struct Run {
     pub labels: Labels,
     pub training: Training,
     pub request: Request,
-    /// Where the budget is what a logical device has left.
+    /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// Where the profile is from; none for the one that ships with memfit.
     pub profile_file: Option<PathBuf>,
@@ -287,11 +287,15 @@ impl Run {
 
     /// A logical device has a limit, and so has what is planned for it: what others have left there.
     pub fn keep_to(&mut self, spec: &Spec, device: &Device) {
-        let room = Room::of_part(device, &spec.memory);
-        if let Some(room) = room.filter(|room| self.request.budget.is_none_or(|b| room.bytes < b)) {
-            self.request.budget = Some(room.bytes);
-            self.room = Some(room);
+        self.room = Room::of_part(device, &spec.memory);
+        if let Some(room) = &self.room {
+            self.request.budget = Some(self.request.budget.map_or(room.bytes, |b| b.min(room.bytes)));
         }
+    }
+
+    /// The room, if it is what its own budget comes to.
+    pub fn tight_room(&self) -> Option<&Room> {
+        self.room.as_ref().filter(|room| self.request.budget == Some(room.bytes))
     }
 
     /// What the planner is asked about.

@@ -119,7 +119,7 @@ impl Trained {
         let mut run = Run::new(&spec, &Facts::default(), json)?;
         let saved = read_best(folder)?;
         let device = Devices::of_one(&spec.memory)?;
-        let place = Place::to_answer(run.name.clone(), &spec, device)?;
+        let place = Place::to_answer(run.name.clone(), &spec, device, 1)?;
         run.keep_to(&spec, &place.device);
         let executor = CpuExecutor::new(run.threads)?.on(place.device.clone());
         let batch = match rows {
@@ -131,7 +131,7 @@ impl Trained {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
             Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])
         };
-        let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.room.as_ref()))?;
+        let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.tight_room()))?;
         let needed = plan.states.len();
         let options = Options { name: run.name.clone(), growth: device::growth(&spec.memory), ..Options::default() };
         let mut session = Session::with_options(executor, plan, run.seed, options)?;

@@ -68,7 +68,7 @@ impl Resume {
 impl TrainRuns {
     pub fn new(args: TrainArgs, json: bool) -> Result<TrainRuns> {
         let (each, budget) = one_by_one(args)?;
-        let placed = places(&each, budget.is_some())?;
+        let placed = places(&each, budget.is_some(), Place::new)?;
         let mut runs = Vec::new();
         for (args, (said, place)) in each.iter().zip(placed) {
             let label = (each.len() > 1).then(|| place.label.clone());
@@ -163,8 +163,11 @@ pub struct Place {
     pub host: Option<Held>,
 }
 
+/// How a place is made, of a label, what is said, a device and how many runs are on it.
+type MakePlace = fn(String, &Spec, Device, usize) -> Result<Place>;
+
 /// What is said about each run, and its place. A budget for all holds instead of what a file says of one.
-fn places(each: &[TrainArgs], has_budget: bool) -> Result<Vec<(SaidRun, Place)>> {
+fn places(each: &[TrainArgs], has_budget: bool, make: MakePlace) -> Result<Vec<(SaidRun, Place)>> {
     let mut said = each.iter().map(SaidRun::new).collect::<Result<Vec<_>>>()?;
     let limits = limits(&said)?;
     for said in &mut said {
@@ -177,7 +180,7 @@ fn places(each: &[TrainArgs], has_budget: bool) -> Result<Vec<(SaidRun, Place)>>
     let mut placed = Vec::new();
     for ((said, device), label) in said.into_iter().zip(&on).zip(labels) {
         let neighbours = on.iter().filter(|d| d.name() == device.name()).count();
-        let place = Place::new(label, &said.spec, device.clone(), neighbours)?;
+        let place = make(label, &said.spec, device.clone(), neighbours)?;
         placed.push((said, place));
     }
     Ok(placed)
@@ -213,10 +216,16 @@ impl Place {
 
     /// For a run that only answers, which may be on a smaller machine than it was trained on: then its pipeline has the
     /// usual share.
-    pub fn to_answer(label: String, spec: &Spec, device: Device) -> Result<Place> {
+    pub fn to_answer(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
         let said = spec.memory.host_budget.filter(|&said| said <= device.free() / 2);
-        let pool = data::pool(said, &device, 1);
+        let pool = data::pool(said, &device, neighbours);
         Place::with_pool(label, device, pool)
+    }
+
+    /// For a run that is only planned, maybe for a larger machine; but a split says what there is.
+    fn to_plan(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
+        let make = if spec.memory.logical.is_empty() { Place::to_answer } else { Place::new };
+        make(label, spec, device, neighbours)
     }
 
     fn with_pool(label: String, device: Device, pool: BytePool) -> Result<Place> {
@@ -352,7 +361,7 @@ impl PlanRun {
         let train = TrainArgs { overrides: args.overrides, ..TrainArgs::default() };
         let (each, budget) = one_by_one(train)?;
         let mut runs = Vec::new();
-        for (said, place) in places(&each, budget.is_some())? {
+        for (said, place) in places(&each, budget.is_some(), Place::to_plan)? {
             let label = (each.len() > 1).then(|| place.label.clone());
             let facts = named(&label, data::facts(&said.spec, &place.pool))?;
             let run = named(&label, Run::new(&said.spec, &facts, json))?;

@@ -95,7 +95,7 @@ fn plan_group(
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
             let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |what| progress.show(what));
-            alone.map_err(|e| planning::explain(e, run.room.as_ref())).with_context(|| label.to_string())?;
+            alone.map_err(|e| planning::explain(e, run.tight_room())).with_context(|| label.to_string())?;
         }
         surveys.push(survey);
     }

@@ -163,6 +163,9 @@ fn a_saved_plan_trains_to_the_same_bits() {
     other(&["--batch", "64", "--optimizer", "momentum", "--threads", "1"], &["threads is 2", "--threads 2"]);
     other(&[&planned[..6], &["--precision", "mixed"]].concat(), &["precision is f32", "--precision f32"]);
     other(&[&planned[..6], &["--micro-batch", "32"]].concat(), &["micro-batch is 16", "--micro-batch 16"]);
+    // A plan may be for a larger machine, a training not.
+    assert!(memfit(&["plan", "--host-budget", "900TiB"]).status.success());
+    check_error(&["train", "--host-budget", "900TiB"], 3, &["cpu:0 has", "the data pipeline of digits"]);
     check_error(&[&["train"], &planned[..], &["--budget", "1MiB"]].concat(), 3, &["more than the budget", "1.00 MiB"]);
     std::fs::remove_file(file).expect("it was written");
 }

@@ -196,6 +196,12 @@ fn a_split_that_one_file_says_holds_for_all() {
     assert_eq!(budget(&told), 6 << 20);
     let (code, told) = events(&["train", "--resume", &scratch.path("out-b"), "--steps", "2"]);
     assert_eq!((code, budget(&told)), (0, 6 << 20));
+    // Also where the budget of one is smaller than what is left: the plans of both are of the part.
+    let [c, d] = [("c", "\nbudget = \"2MiB\""), ("d", "")]
+        .map(|(name, more)| file(&scratch, name, 3, &format!("[memory]\ndevice = \"cpu:0/0\"{more}")));
+    check_error(&["plan", &c, &d, "--logical", "3MiB"], 3, &["2 models together", "--logical 3."]);
+    let (_, told) = events(&["plan", &c, &d, "--logical", "8MiB"]);
+    assert_eq!([&told[0]["device"], &told[1]["device"]], ["cpu:0/0", "cpu:0/0"]);
     // Both on one part, which the pipelines of both leave room in; and less than they need.
     let one = |name: &str, seed| file(&scratch, name, seed, "[memory]\ndevice = \"cpu:0/0\"");
     let (c, d) = (one("c", 3), one("d", 4));

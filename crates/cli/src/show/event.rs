@@ -19,7 +19,7 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
     json!({
         "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
         "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "optimizer": run.optimizer,
-        "device": "cpu", "threads": run.threads,
+        "device": run.room.as_ref().map_or("cpu", |room| &room.device), "threads": run.threads,
         "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
         "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": plan.input_bytes(),
         "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
