@@ -229,7 +229,7 @@ impl Place {
     }
 
     fn with_pool(label: String, device: Device, pool: BytePool) -> Result<Place> {
-        let host = device.take(&format!("the data pipeline of {label}, at most"), pool.limit())?;
+        let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
         Ok(Place { label, device, pool, host: Some(host) })
     }
 
