@@ -159,7 +159,7 @@ const OPTIONS: [(&str, &str); 8] = [
 pub fn labels(run: &Run, executor: &CpuExecutor, micro_batch: usize) -> Result<Labels> {
     let subject = run.subject(executor.target());
     let programs = subject.programs(micro_batch)?;
-    let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, graph)| graph);
+    let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, step)| &step.graph);
     let shape = |v| eval.map(|g| g.shape(v).to_vec()).unwrap_or_default();
     let input = eval.and_then(|g| g.input("x")).map(shape).unwrap_or_default();
     let classes = eval.and_then(|g| g.output("logits")).map(shape).unwrap_or_default();

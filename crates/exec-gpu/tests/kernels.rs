@@ -268,7 +268,7 @@ fn what_has_no_kernel_is_refused_by_name_before_anything_runs() {
     let Some(gpu) = gpu() else { return };
     let refusal = |executor, g: &Graph| {
         let request = Request::new(1);
-        let plan = plan(&|_| Ok(vec![(Phase::Eval, g.clone())]), Executor::target(&executor), &request).unwrap();
+        let plan = plan(&|_| Ok(vec![(Phase::Eval, g.clone().into())]), Executor::target(&executor), &request).unwrap();
         let Err(e @ ExecError::Unsupported { .. }) = Engine::new(executor, plan, Options::default()).map(|_| ()) else {
             panic!("not refused");
         };
@@ -305,7 +305,7 @@ fn an_engine_may_go_from_thread_to_thread() {
         b.donate(sum, new);
         Ok(())
     });
-    let plan = plan(&|_| Ok(vec![(Phase::Step, g.clone())]), gpu.target(), &Request::new(1)).unwrap();
+    let plan = plan(&|_| Ok(vec![(Phase::Step, g.clone().into())]), gpu.target(), &Request::new(1)).unwrap();
     let mut engine = Engine::new(gpu, plan, Options::default()).unwrap();
     engine.init(1).unwrap();
     let x = vec![1.0; 50_000];

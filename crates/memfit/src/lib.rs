@@ -27,7 +27,7 @@ pub use memfit_train::{Session, SourceError};
 pub use memfit_transform::{Clip, Half, Precision, Training};
 pub use subject::{Subject, source_hash};
 
-use memfit_ir::Graph;
+use memfit_transform::StepGraph;
 
 /// The programs of a zoo model for one micro-batch: see [`train::programs`].
 pub fn programs(
@@ -35,7 +35,7 @@ pub fn programs(
     training: &Training,
     batch: usize,
     micro_batch: usize,
-) -> Result<Vec<(Phase, Graph)>, SourceError> {
+) -> Result<Vec<(Phase, StepGraph)>, SourceError> {
     train::programs(&|rows, mode| Ok(model.build(rows, mode)?), training, batch, micro_batch)
 }
 

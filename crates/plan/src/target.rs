@@ -1,12 +1,15 @@
 //! What the planner asks an executor: how much scratch a group takes, how long it runs, and how memory must be cut.
 
 use memfit_ir::Graph;
-use memfit_transform::Group;
+use memfit_transform::{Fusion, Group};
 
 use crate::profile::Profile;
 
 /// Implemented by each executor. Answers must be pure: the same question gets the same answer.
 pub trait Target {
+    /// How far nodes are joined into one kernel.
+    fn fusion(&self) -> Fusion;
+
     /// Bytes of temporary memory that the group's kernel uses.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64;
 

@@ -2,7 +2,7 @@
 
 use memfit_ir::op::{Init, StateClass};
 use memfit_ir::{Graph, NodeId, TensorType, ValueId};
-use memfit_transform::Group;
+use memfit_transform::{Fusion, Group};
 
 /// Where a buffer lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +77,8 @@ pub struct Step {
 pub struct Program {
     pub phase: Phase,
     pub graph: Graph,
+    /// The last node of the forward pass: see [`StepGraph`](memfit_transform::StepGraph).
+    pub forward_end: Option<NodeId>,
     pub steps: Vec<Step>,
     /// By value; none for values that never leave a kernel.
     pub places: Vec<Option<Place>>,
@@ -113,6 +115,8 @@ pub struct Plan {
     pub batch: usize,
     pub micro_batch: usize,
     pub programs: Vec<Program>,
+    /// What its kernels were joined by.
+    pub fusion: Fusion,
     /// Every state of every program, once.
     pub states: Vec<StateSlot>,
     pub state_bytes: u64,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use memfit_ir::{DType, Graph, Node, Op, ValueId};
+use memfit_ir::{Graph, Node, Op, ValueId};
 use memfit_plan::{Place, Program, Step};
 use memfit_transform::Group;
 
@@ -59,9 +59,9 @@ pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
     let tapes = [0, 1].map(|i| tape_of(graph, group, root.inputs[i]));
     let fed = Fed { a: tapes[0].is_some(), b: tapes[1].is_some() };
     let mut parts = Parts { product: product_scratch(cpu, graph, root, fed), ..Parts::default() };
-    if !group.behind().is_empty() {
-        parts.chain = Tape::new(graph, group.behind(), &group.writes).scratch_len(threads);
-        if home(graph, group).is_none() {
+    if !group.epilogue().is_empty() {
+        parts.chain = Tape::new(graph, group.epilogue(), &group.writes).scratch_len(threads);
+        if group.product_home(graph).is_none() {
             parts.raw = graph.ty(raw).elements();
         }
     }
@@ -70,21 +70,6 @@ pub fn scratch(cpu: &Cpu, graph: &Graph, group: &Group) -> Parts {
     parts.feeds = tapes.map(|t| t.map_or(0, |t| t.scratch_len(threads).next_multiple_of(16)));
     parts.sums = Sums::scratch_len(cpu, graph, group);
     parts
-}
-
-/// The value in whose place the raw output is summed up: itself if it leaves the group, else the last result of its type
-/// that does not take over a state (whose old content the chain may still read).
-pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
-    let raw = graph.node(group.root()).outputs[0];
-    if group.writes.contains(&raw) {
-        return Some(raw);
-    }
-    let fits = |v: &&ValueId| {
-        group.behind().contains(&graph.producer(**v))
-            && graph.ty(**v).dtype == DType::F32
-            && !graph.donations.iter().any(|d| d.new == **v)
-    };
-    group.writes.iter().rev().find(fits).copied()
 }
 
 /// Whether a contraction has one filter a channel.
@@ -218,12 +203,12 @@ pub fn compile(cpu: &Cpu, program: &Program, step: &Step) -> Launch {
     let parts = scratch(cpu, graph, group);
     let scratch = step.scratch;
     let raw = root.outputs[0];
-    let raw_place = match home(graph, group) {
+    let raw_place = match group.product_home(graph) {
         Some(v) => placed(program, v),
         None => part_of(scratch, parts.starts()[4], parts.raw),
     };
-    let ends = (!group.behind().is_empty()).then(|| {
-        let tape = Tape::new(graph, group.behind(), &group.writes);
+    let ends = (!group.epilogue().is_empty()).then(|| {
+        let tape = Tape::new(graph, group.epilogue(), &group.writes);
         tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
     });
     let sums = Sums::new(cpu, program, group);

@@ -41,11 +41,11 @@ enum Kind {
 impl Sums {
     /// Elements of scratch of all of them, one after the other.
     pub fn scratch_len(cpu: &Cpu, graph: &Graph, group: &Group) -> usize {
-        group.closing_sums().iter().map(|&id| nodes::scratch_len(cpu, graph, graph.node(id))).sum()
+        group.reductions().iter().map(|&id| nodes::scratch_len(cpu, graph, graph.node(id))).sum()
     }
 
     pub fn new(cpu: &Cpu, program: &Program, group: &Group) -> Sums {
-        Sums(group.closing_sums().iter().map(|&id| Sum::new(cpu, program, program.graph.node(id))).collect())
+        Sums(group.reductions().iter().map(|&id| Sum::new(cpu, program, program.graph.node(id))).collect())
     }
 
     /// For one launch.
