@@ -19,7 +19,7 @@ use crate::device::{self, Devices};
 use crate::failure::{bad_data, usage};
 use crate::file::write;
 use crate::planning;
-use crate::run::{Facts, Run, read_file};
+use crate::run::{Facts, Run, read_file_with};
 use crate::runs::Place;
 use crate::same_data;
 use crate::say::count;
@@ -86,7 +86,8 @@ pub fn said(folder: &Path) -> Result<Said> {
         let problem = format!("{} is not the folder of a run: it has no {RUN_FILE}", folder.display());
         return Err(usage(problem));
     }
-    read_file(&path)
+    // It is what an older version wrote down, and no wish of anybody.
+    read_file_with(&path, Said::modernized)
 }
 
 /// A trained model that only answers: its best weights on a plan without training.

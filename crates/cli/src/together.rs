@@ -10,6 +10,7 @@ use memfit::plan::bytes::Bytes;
 use memfit::{CpuExecutor, Plan, Subject};
 use serde_json::json;
 
+use crate::cure;
 use crate::device::Room;
 use crate::failure::usage;
 use crate::planning::{self, Planned};
@@ -94,7 +95,8 @@ fn plan_group(
         let survey = subject.survey().with_context(|| label.to_string())?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |what| progress.show(what));
+            let alone =
+                plan_or_fixes(subject, &survey, run.request.budget, &mut |change| progress.show(&cure::option(change)));
             alone.map_err(|e| planning::explain(e, run.tight_room())).with_context(|| label.to_string())?;
         }
         surveys.push(survey);
@@ -105,7 +107,8 @@ fn plan_group(
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
     let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
-    let together = plan_together_or_fixes(&subjects, &members, most, &mut |what| progress.show(what));
+    let together =
+        plan_together_or_fixes(&subjects, &members, most, &mut |change| progress.show(&cure::option(change)));
     drop(progress);
     // The smaller of both is what did not suffice.
     let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;

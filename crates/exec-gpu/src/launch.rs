@@ -3,16 +3,17 @@
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 use memfit_exec::{Arena, ExecError};
-use memfit_ir::{DType, Graph, Node, NodeId, Op, ValueId};
+use memfit_ir::{Node, NodeId, Op, ValueId};
 use memfit_plan::{Place, Program, Step};
 
 use crate::arena::{GpuMemory, WORD};
-use crate::chain::{Chain, code};
+use crate::chain::Chain;
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::layout::{Layout, home};
 use crate::product::Product;
+use crate::support::supports;
 
 /// A compiled group: a chain; or a product, the chains that compute its operands, and the chain over its result.
 #[derive(Default)]
@@ -28,7 +29,7 @@ const UNITS: u32 = 256;
 pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
     let (graph, group) = (&program.graph, &step.group);
     for &id in &group.nodes {
-        check(graph, id)?;
+        supports(graph, id).map_err(|problem| unsupported(graph.node(id), problem))?;
     }
     let root = graph.node(group.root());
     // A tensor of no elements is there without any work.
@@ -65,25 +66,6 @@ fn placed(program: &Program, v: ValueId) -> Place {
     match program.place(v) {
         Some(place) => place,
         None => unreachable!("%{} of {} has no place in a validated plan", v.0, program.phase.name()),
-    }
-}
-
-/// Whether there is a kernel for a node.
-fn check(graph: &Graph, id: NodeId) -> Result<(), ExecError> {
-    let node = graph.node(id);
-    let known = match &node.op {
-        Op::MatMul(_) => node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        op => code(op).is_some(),
-    };
-    if !known {
-        return Err(unsupported(node, "there is no GPU kernel for it yet; run it on the CPU".into()));
-    }
-    match node.inputs.iter().chain(&node.outputs).find(|&&v| graph.ty(v).dtype != DType::F32) {
-        None => Ok(()),
-        Some(&v) => {
-            let problem = format!("it has an operand of {}, and there are only kernels for f32", graph.ty(v));
-            Err(unsupported(node, format!("{problem} yet; use f32 or run it on the CPU")))
-        }
     }
 }
 

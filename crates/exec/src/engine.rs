@@ -335,7 +335,10 @@ impl<E: Executor> Engine<E> {
 fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {
     for program in &plan.programs {
         let phase = program.phase;
-        validate(plan, program, executor.target()).map_err(|problem| ExecError::Plan { phase, problem })?;
+        validate(plan, program, executor.target()).map_err(|problem| {
+            let difference = plan.made_elsewhere(executor.target()).map_or(String::new(), |d| format!("{d}: "));
+            ExecError::Plan { phase, problem: difference + &problem }
+        })?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use memfit::search::{LIMIT, Largest, largest_batch};
 use memfit::{CpuExecutor, Plan, Request};
 use serde_json::json;
 
+use crate::cure;
 use crate::file;
 use crate::planning::{self, Planned};
 use crate::progress::Progress;
@@ -101,8 +102,9 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
-    let Largest { plan, tried } =
-        largest_batch(&run.subject(executor.target()), budget, None, &mut |what| progress.show(what))?;
+    let Largest { plan, tried } = largest_batch(&run.subject(executor.target()), budget, None, &mut |change| {
+        progress.show(&cure::option(change))
+    })?;
     drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let batch = plan.map_or(1, |p| p.batch);

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
-use memfit_ir::{Graph, Node, Op, TensorType, ValueId};
-use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_ir::{Graph, Node, NodeId, Op, TensorType, ValueId};
+use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
 use memfit_transform::Group;
 
 use super::run_node;
@@ -121,11 +121,23 @@ fn kernel_error(error: Error, given: &[&Tensor]) -> KernelError {
 }
 
 impl Target for ReferenceExecutor {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("reference", "f64")
+    }
+
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("reference", 1.0, 1.0, 1.0)
+    }
+
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
+
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
 
-    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &CostModel) -> f64 {
         0.0
     }
 
