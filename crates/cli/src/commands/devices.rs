@@ -11,15 +11,17 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::{CONSTANTS, Profile};
 use serde_json::{Value, json};
 
-use crate::announce::{Process, processes};
 use crate::args::DevicesArgs;
-use crate::device::{Devices, VISIBLE};
 use crate::failure::{bad_data, usage};
-use crate::file;
-use crate::profile::{in_use, measured_file};
 use crate::progress::Progress;
-use crate::run::{check_writable, parse_size, threads};
-use crate::say::{count, say};
+use crate::run::check_writable;
+use crate::say::say;
+use memfit_run::announce::{Process, processes};
+use memfit_run::device::{Devices, VISIBLE};
+use memfit_run::file;
+use memfit_run::profile::{in_use, measured_file};
+use memfit_run::text::count;
+use memfit_run::{parse_size, threads};
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
     if args.calibrate { measure(args, as_json) } else { show(args, as_json) }

@@ -4,8 +4,8 @@ use anyhow::Result;
 use memfit::exec::{Device, Growth, Holder};
 use memfit::plan::bytes::{Bytes, rounded_up};
 
-use crate::failure::usage;
-use crate::spec::MemorySpec;
+use crate::config::MemorySpec;
+use crate::error::usage;
 
 /// The devices that this process may use, by name; all if it is not set.
 pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";

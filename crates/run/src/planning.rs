@@ -12,10 +12,9 @@ use memfit::plan::{MicroBatch, Survey};
 use memfit::{CpuExecutor, Phase, Plan, PlanError, Training};
 
 use crate::device::Room;
-use crate::failure::{bad_data, no_room, usage};
+use crate::error::{bad_data, no_room, usage};
 use crate::file;
-use crate::progress::Progress;
-use crate::run::Run;
+use crate::resources::Run;
 
 /// A plan, and what is told with it.
 pub struct Planned {
@@ -41,18 +40,22 @@ pub struct Frozen {
 }
 
 /// The fastest plan that fits, or a refusal that says what would.
-pub fn plan(run: &Run, executor: &CpuExecutor) -> Result<Planned> {
+pub fn plan(run: &Run, executor: &CpuExecutor, progress: &mut dyn FnMut(&str)) -> Result<Planned> {
     let start = Instant::now();
     let survey = run.subject(executor.target()).survey()?;
-    pick(run, executor, &survey, start)
+    pick(run, executor, &survey, start, progress)
 }
 
 /// The same of a survey that was made since `start`.
-pub fn pick(run: &Run, executor: &CpuExecutor, survey: &Survey, start: Instant) -> Result<Planned> {
+pub fn pick(
+    run: &Run,
+    executor: &CpuExecutor,
+    survey: &Survey,
+    start: Instant,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Planned> {
     let subject = run.subject(executor.target());
-    let mut progress = Progress::new("looking for what would fit");
-    let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |what| progress.show(what));
-    drop(progress);
+    let plan = plan_or_fixes(&subject, survey, run.request.budget, progress);
     Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.tight_room()))?, start)?)
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use memfit::plan::Profile;
 
-use crate::failure::bad_data;
+use crate::error::bad_data;
 
 /// The profile, and the file it is from.
 pub fn in_use(named: Option<&Path>) -> Result<(Profile, Option<PathBuf>)> {
