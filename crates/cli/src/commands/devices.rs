@@ -32,6 +32,7 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
     let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
     let cores = threads(None)?;
+    let chosen = Isa::chosen()?.name();
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
     let (total, available) = (machine::capacity(), machine::available());
@@ -40,7 +41,8 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
     if as_json {
         let event = json!({
-            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores, "instructions": sets,
+            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores,
+            "instruction_set": chosen, "instructions": sets,
             "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
             "visible": is_visible, "processes": processes, "profile": describe(&profile, file.as_deref()),
         });
@@ -56,7 +58,7 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
         return Ok(());
     }
     let threads = count(cores, "thread");
-    let instructions = format!("instructions: {} (of {})", sets[0], sets.join(", "));
+    let instructions = format!("instructions: {chosen} (of {})", sets.join(", "));
     say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
     if let (Some(total), Some(available)) = (total, available) {
         let used = Bytes(total.saturating_sub(available));
@@ -84,7 +86,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
         None => measured_file().ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?,
     };
     let threads = threads(args.threads)?;
-    let name = format!("cpu, {}, {}", Isa::detect().name(), count(threads, "thread"));
+    let name = format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread"));
     let mut progress = Progress::new("measuring");
     let profile = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
     drop(progress);
