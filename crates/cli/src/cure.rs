@@ -2,6 +2,7 @@
 
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
 use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
+use memfit_run::planning::Progress;
 
 /// The option that makes a change.
 pub fn option(change: &Change) -> String {
@@ -18,6 +19,14 @@ pub fn option(change: &Change) -> String {
             let sizes: Vec<String> = limits.iter().map(|&limit| rounded_up(limit)).collect();
             format!("--logical {}", sizes.join(","))
         }
+    }
+}
+
+/// What planning is at, in a few words.
+pub fn progress(progress: Progress) -> String {
+    match progress {
+        Progress::Survey(run) => run.to_string(),
+        Progress::Trying(change) => option(change),
     }
 }
 

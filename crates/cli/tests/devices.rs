@@ -19,6 +19,39 @@ fn a_device_is_shown_with_its_cost_model() {
 }
 
 #[test]
+fn the_instruction_set_can_be_chosen_of_those_that_there_are() {
+    let with_isa =
+        |name: &str, args: &[&str]| command(args).env("MEMFIT_ISA", name).output().expect("the binary starts");
+    let device = |name: &str| -> Value {
+        let output = with_isa(name, &["devices", "--json"]);
+        serde_json::from_str(stdout(&output).lines().next().expect("a line")).expect("an object")
+    };
+    // As good as not set, which is the best.
+    let best = device("");
+    let sets: Vec<&str> = best["instructions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    assert_eq!((&best["instruction_set"], sets.last()), (&sets[0].into(), Some(&"portable")));
+    for set in &sets {
+        assert_eq!(device(set)["instruction_set"], *set);
+        let text = stdout(&with_isa(set, &["devices"]));
+        assert!(text.contains(&format!("instructions: {set} (of {})", sets.join(", "))), "{text}");
+        assert!(with_isa(set, &["train", "--steps", "1"]).status.success(), "{set}");
+    }
+    // Never above what the machine has: no machine has them all.
+    let lacking = ["avx512", "avx2", "neon"].into_iter().filter(|name| !sets.contains(name));
+    for name in lacking.chain(["sse9"]) {
+        for args in [&["devices"][..], &["devices", "--calibrate"], &["plan"], &["train", "--steps", "1"]] {
+            let output = with_isa(name, args);
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(5), "{args:?}: {message}");
+            for part in ["MEMFIT_ISA", name, &sets.join(", ")] {
+                assert!(message.contains(part), "{args:?} does not say {part:?}: {message}");
+            }
+            assert!(!message.contains("panicked"), "{args:?}: {message}");
+        }
+    }
+}
+
+#[test]
 fn a_measured_cost_model_is_used_from_then_on() {
     let settings = temporary("settings");
     let run = |args: &[&str]| -> Value {

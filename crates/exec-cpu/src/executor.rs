@@ -29,9 +29,9 @@ pub struct CpuExecutor {
 }
 
 impl CpuExecutor {
-    /// On this many threads, with the best instructions and all the memory that the machine has.
+    /// On this many threads, with the instruction set that is [chosen](Isa::chosen) and all the memory that the machine has.
     pub fn new(threads: usize) -> Result<CpuExecutor, ExecError> {
-        CpuExecutor::with_isa(threads, Isa::detect())
+        CpuExecutor::with_isa(threads, Isa::chosen()?)
     }
 
     /// The same threads with the memory of another device, such as a logical one.

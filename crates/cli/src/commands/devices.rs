@@ -11,15 +11,17 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::{CONSTANTS, CostModel};
 use serde_json::{Value, json};
 
-use crate::announce::{Process, processes};
 use crate::args::DevicesArgs;
-use crate::cost_model::{in_use, measured_file};
-use crate::device::{Devices, VISIBLE};
 use crate::failure::{bad_data, usage};
-use crate::file;
 use crate::progress::Progress;
-use crate::run::{check_writable, parse_size, threads};
-use crate::say::{count, say};
+use crate::run::check_writable;
+use crate::say::say;
+use memfit_run::announce::{Process, processes};
+use memfit_run::cost_model::{in_use, measured_file};
+use memfit_run::device::{Devices, VISIBLE};
+use memfit_run::file;
+use memfit_run::text::count;
+use memfit_run::{parse_size, threads};
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
     if args.calibrate { measure(args, as_json) } else { show(args, as_json) }
@@ -31,6 +33,7 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
     let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
     let cores = threads(None)?;
+    let chosen = Isa::chosen()?.name();
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
     let (total, available) = (machine::capacity(), machine::available());
@@ -39,7 +42,8 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
     if as_json {
         let event = json!({
-            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores, "instructions": sets,
+            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores,
+            "instruction_set": chosen, "instructions": sets,
             "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
             "visible": is_visible, "processes": processes, "profile": describe(&model, file.as_deref()),
         });
@@ -55,7 +59,7 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
         return Ok(());
     }
     let threads = count(cores, "thread");
-    let instructions = format!("instructions: {} (of {})", sets[0], sets.join(", "));
+    let instructions = format!("instructions: {chosen} (of {})", sets.join(", "));
     say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
     if let (Some(total), Some(available)) = (total, available) {
         let used = Bytes(total.saturating_sub(available));
@@ -83,7 +87,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
         None => measured_file().ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?,
     };
     let threads = threads(args.threads)?;
-    let name = format!("cpu, {}, {}", Isa::detect().name(), count(threads, "thread"));
+    let name = format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread"));
     let mut progress = Progress::new("measuring");
     let model = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
     drop(progress);

@@ -4,9 +4,10 @@ use memfit::ir::op::StateClass;
 use memfit::plan::bytes::Bytes;
 use memfit::{Phase, Plan};
 
-use crate::planning::Planned;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::say::say;
+use memfit_run::Run;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
 
 pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
     let plan = &planned.plan;

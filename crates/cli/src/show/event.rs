@@ -5,9 +5,9 @@ use memfit::plan::report::classes_at_peak;
 use serde_json::{Map, Value, json};
 
 use crate::commands::devices::describe;
-use crate::planning::Planned;
-use crate::run::Run;
 use crate::show::brief::kernels;
+use memfit_run::Run;
+use memfit_run::planning::Planned;
 
 pub fn plan(run: &Run, planned: &Planned) -> Value {
     let plan = &planned.plan;
@@ -41,4 +41,17 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
 /// Whether no packing of these lifetimes takes less: the segments are as large as what is live at once.
 pub fn is_packed_best(planned: &Planned) -> bool {
     planned.plan.arena_bytes() == planned.plan.peak_bytes
+}
+
+/// An event of one of several runs says of which.
+pub fn of_run(run: &Run, mut event: Value) -> Value {
+    if let Some(label) = &run.label {
+        event["run"] = label.as_str().into();
+    }
+    event
+}
+
+/// With which a line of a run begins.
+pub fn prefix(run: &Run) -> String {
+    run.label.as_ref().map_or(String::new(), |label| format!("{label}  "))
 }

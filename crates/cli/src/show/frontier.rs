@@ -5,8 +5,9 @@ use memfit::plan::{Point, Survey};
 use serde_json::{Value, json};
 
 use crate::commands::devices::describe;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::say::say;
+use memfit_run::Run;
+use memfit_run::text::count;
 
 /// Lines that a person reads.
 const LINES: usize = 24;

@@ -6,12 +6,13 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::report::classes_at_peak;
 use memfit::plan::{Effect, Saving, Tool};
 
-use crate::planning::Planned;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::say::say;
 use crate::show::brief::{head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
+use memfit_run::Run;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
 
 /// Columns of the largest bar.
 const BAR: u64 = 24;

@@ -20,17 +20,17 @@ use memfit::train::{
 };
 use memfit::{CpuExecutor, Session};
 
-use crate::announce::announce;
-use crate::data;
 use crate::failure::{Interrupted, Stopped, usage};
-use crate::run::Run;
-use crate::run_dir;
 use crate::runs::{Resume, TrainRun, TrainRuns, named};
-use crate::same_data;
-use crate::say::count;
 use crate::signals::Signals;
-use crate::together;
-use crate::weights;
+use memfit_run::Run;
+use memfit_run::announce::announce;
+use memfit_run::data;
+use memfit_run::data::same_data;
+use memfit_run::run_dir;
+use memfit_run::text::count;
+use memfit_run::together;
+use memfit_run::weights;
 use prepare::Start;
 use tell::{Best, Board, Told};
 pub use tell::{scores, tell_left_out, words};
@@ -40,7 +40,8 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
     let started = Instant::now();
     for run in &all.runs {
         if let Some(Resume { folder, .. }) = &run.resume {
-            named(&run.run.label, same_data::check(folder, &run.opened, &run.run))?;
+            let changed = named(&run.run.label, same_data::check(folder, &run.opened))?;
+            changed.into_iter().for_each(|set| tell::data_changed(&run.run, set));
         }
         named(&run.run.label, check(run))?;
     }

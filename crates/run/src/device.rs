@@ -5,8 +5,8 @@ use memfit::exec::{Device, Growth, Holder};
 use memfit::plan::Change;
 use memfit::plan::bytes::Bytes;
 
-use crate::failure::usage;
-use crate::spec::MemorySpec;
+use crate::config::MemorySpec;
+use crate::error::usage;
 
 /// The devices that this process may use, by name; all if it is not set.
 pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
@@ -216,11 +216,10 @@ mod tests {
         let room = Room::of_part(&parts[1], &fixed).expect("a part");
         assert_eq!(room.bytes, 1 << 20);
         assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
-        let option = |room: Room| room.cure(5 << 19).map(|change| crate::cure::option(&change));
-        assert_eq!(option(room).as_deref(), Some("--logical 8.00MiB,5.50MiB"));
+        assert_eq!(room.cure(5 << 19), Some(Change::Split(vec![8 << 20, 11 << 19])));
         // A pipeline that has three quarters by itself keeps three quarters.
-        let grown = option(Room::of_part(&parts[1], &memory).expect("a part"));
-        assert_eq!(grown.as_deref(), Some("--logical 8.00MiB,10.1MiB"));
+        let grown = Room::of_part(&parts[1], &memory).expect("a part").cure(5 << 19);
+        assert_eq!(grown, Some(Change::Split(vec![8 << 20, (10 << 20) + 1])));
         assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
     }
 }

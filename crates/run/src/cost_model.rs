@@ -6,7 +6,7 @@ use anyhow::Result;
 use memfit::CpuExecutor;
 use memfit::plan::CostModel;
 
-use crate::failure::bad_data;
+use crate::error::bad_data;
 
 /// The cost model that is named or was measured, and the file it is from; none for the device's own.
 pub fn in_use(named: Option<&Path>) -> Result<Option<(CostModel, PathBuf)>> {

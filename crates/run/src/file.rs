@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use memfit::exec::beside::{Beside, Faults};
 
-use crate::failure::bad_data;
+use crate::error::bad_data;
 
 pub fn write(path: &Path, text: &str) -> Result<()> {
     written(path, text).map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))

@@ -2,15 +2,15 @@
 //! writes the file that `memfit init` begins with. Nothing is opened here and no number is weighed against another: see
 //! `run.rs`.
 
-mod init;
 mod keys;
 mod read;
+mod template;
 
 use std::path::PathBuf;
 
-pub use init::{Purpose, commented};
 pub use keys::KEYS;
 pub use read::Said;
+pub use template::{Purpose, commented};
 
 /// Everything that may be said about a run; `None`, or empty, where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]

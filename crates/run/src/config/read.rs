@@ -7,7 +7,7 @@ use memfit::nn::error::nearest;
 use toml::{Table, Value};
 
 use super::{KEYS, Spec};
-use crate::run::parse_size;
+use crate::resources::parse_size;
 
 /// What was said about a run: the tables of a run file, with what was typed besides it on top.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -289,7 +289,7 @@ fn as_number(value: &Value) -> Option<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Purpose, commented};
+    use crate::config::{Purpose, commented};
     use proptest::prelude::*;
 
     fn read(text: &str, folder: &Path) -> Result<Spec, String> {
