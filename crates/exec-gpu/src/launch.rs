@@ -97,7 +97,8 @@ impl Kernel {
 
 fn launch_chain(client: &Client, arena: &Arena<GpuMemory>, c: &Chain) {
     // SAFETY: a slice has as many elements as its place.
-    let buffer = |p: &Place| unsafe { BufferArg::from_raw_parts(arena.at(*p).slice(*p), (p.size / WORD) as usize) };
+    let buffer =
+        |p: &Place| unsafe { BufferArg::from_raw_parts(arena.segment(*p).slice(*p), (p.size / WORD) as usize) };
     let buffers: SequenceArg<Box<[f32]>> = c.operands.iter().map(buffer).collect();
     let numbers: SequenceArg<u32> = c.numbers.iter().copied().collect();
     let dim = cube_dim(client);

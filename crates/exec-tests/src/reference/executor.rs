@@ -71,7 +71,7 @@ impl Executor for ReferenceExecutor {
     fn launch(&self, kernel: &Kernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         let mut values: HashMap<ValueId, Tensor> = HashMap::new();
         for &(v, place) in &kernel.reads {
-            values.insert(v, stored(&kernel.types[&v], arena.of(place).bytes(place)));
+            values.insert(v, stored(&kernel.types[&v], arena.segment_mut(place).bytes(place)));
         }
         for &(v, value) in &kernel.constants {
             values.insert(v, Tensor::filled(&kernel.types[&v], f64::from(value)));
@@ -86,7 +86,7 @@ impl Executor for ReferenceExecutor {
             values.extend(node.outputs.iter().copied().zip(rounded));
         }
         for &(v, place) in &kernel.writes {
-            arena.of(place).bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
+            arena.segment_mut(place).bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
     }
     // All or nothing, so that a limit is met before anything is begun.
     for (_, shared) in &groups {
-        shared.device.check(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?;
+        shared.device.check_room(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?;
     }
     let mut homes = Vec::new();
     for (run, Prepared { planned, from }) in all.runs.iter().zip(&mut prepared) {
