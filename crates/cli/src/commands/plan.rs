@@ -7,7 +7,7 @@ use anyhow::Result;
 use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
-use memfit::search::{LIMIT, Largest, largest_batch};
+use memfit::search::{LIMIT, LargestBatch, largest_batch};
 use memfit::{CpuExecutor, Plan, Request};
 use serde_json::json;
 
@@ -114,7 +114,7 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
-    let Largest { plan, tried } = largest_batch(&run.subject(executor.target()), budget, None, &mut |change| {
+    let LargestBatch { plan, tried } = largest_batch(&run.subject(executor.target()), budget, None, &mut |change| {
         progress.show(&cure::option(change))
     })?;
     drop(progress);
