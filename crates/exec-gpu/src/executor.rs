@@ -16,6 +16,8 @@ use crate::device::{Gpu, open};
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::layout::{Layout, home};
 
+/// Clones are the same GPU.
+#[derive(Clone)]
 pub struct GpuExecutor {
     gpu: Arc<Gpu>,
     device: Device,

@@ -3,22 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
 use memfit::plan::Profile;
 
-use crate::error::bad_data;
+use crate::error::{Result, RunError};
 
 /// The profile, and the file it is from.
 pub fn in_use(named: Option<&Path>) -> Result<(Profile, Option<PathBuf>)> {
     if let Some(path) = named {
-        let cure = "name a file that `memfit devices --calibrate --out FILE` wrote";
-        return Ok((read(path, cure)?, Some(path.to_path_buf())));
+        return Ok((read(path, false)?, Some(path.to_path_buf())));
     }
     match measured_file().filter(|path| path.exists()) {
-        Some(path) => {
-            let cure = "remove it, or measure again with `memfit devices --calibrate`";
-            Ok((read(&path, cure)?, Some(path)))
-        }
+        Some(path) => Ok((read(&path, true)?, Some(path))),
         None => Ok((Profile::default(), None)),
     }
 }
@@ -30,8 +25,8 @@ pub fn measured_file() -> Option<PathBuf> {
     Some(folder.join("memfit").join("profile.toml"))
 }
 
-fn read(path: &Path, cure: &str) -> Result<Profile> {
-    let text =
-        std::fs::read_to_string(path).map_err(|e| bad_data(format!("profile {}: {e}; {cure}", path.display())))?;
-    Profile::from_toml(&text).map_err(|e| bad_data(format!("profile {}: {}; {cure}", path.display(), e.trim_end())))
+fn read(path: &Path, is_measured: bool) -> Result<Profile> {
+    let wrong = |problem: &str| RunError::CostModel { path: path.into(), problem: problem.into(), is_measured };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))?;
+    Profile::from_toml(&text).map_err(|e| wrong(e.trim_end()))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use memfit::CpuExecutor;
+use memfit::AnyExecutor;
 use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
 use memfit::exec::machine;
@@ -12,16 +12,17 @@ use memfit::plan::{CONSTANTS, Profile};
 use serde_json::{Value, json};
 
 use crate::args::DevicesArgs;
+use crate::commands::check_writable;
 use crate::failure::{bad_data, usage};
 use crate::progress::Progress;
-use crate::run::check_writable;
 use crate::say::say;
 use memfit_run::announce::{Process, processes};
+use memfit_run::config::parse_size;
 use memfit_run::device::{Devices, VISIBLE};
 use memfit_run::file;
 use memfit_run::profile::{in_use, measured_file};
 use memfit_run::text::count;
-use memfit_run::{parse_size, threads};
+use memfit_run::threads;
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
     if args.calibrate { measure(args, as_json) } else { show(args, as_json) }
@@ -86,7 +87,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let threads = threads(args.threads)?;
     let name = format!("cpu, {}, {}", Isa::detect().name(), count(threads, "thread"));
     let mut progress = Progress::new("measuring");
-    let profile = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
+    let profile = calibrate(name, || AnyExecutor::open("cpu", threads), &mut |what| progress.show(what))?;
     drop(progress);
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|e| bad_data(format!("{} cannot be made: {e}", folder.display())))?;

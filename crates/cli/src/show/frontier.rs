@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::commands::devices::describe;
 use crate::say::say;
-use memfit_run::Run;
+use memfit_run::RunResources;
 use memfit_run::text::count;
 
 /// Lines that a person reads.
 const LINES: usize = 24;
 
-pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
+pub fn event(run: &RunResources, survey: &Survey, planning_ms: f64) -> Value {
     let point = |p: &Point| {
         json!({
             "arena_bytes": p.arena_bytes, "transient_bytes": p.transient_bytes, "predicted_step_ms": p.seconds * 1e3,
@@ -28,12 +28,12 @@ pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
     })
 }
 
-pub fn print(run: &Run, survey: &Survey, planning_ms: f64) {
+pub fn print(run: &RunResources, survey: &Survey, planning_ms: f64) {
     let points = survey.frontier();
     let precision = run.training.precision.name();
     say!("{}, batch {}, {precision}, cpu with {}", run.name, run.request.batch, count(run.threads, "thread"));
     say!("");
-    say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "made again");
+    say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "recomputed");
     let fastest = points.first().map_or(1.0, |p| p.seconds);
     let fits = run.request.budget.and_then(|b| points.iter().find(|p| p.arena_bytes <= b).copied());
     let shown = thinned(&points, fits);
