@@ -67,10 +67,10 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
 const DEVICES_EXAMPLES: &str = "Examples:
-  memfit devices                                    processor, memory, who holds it, and the profile that plans use
+  memfit devices                                    processor, memory, who holds it, and the cost model that plans use
   memfit devices --logical 4GiB,2GiB                the parts that `memfit train --logical` would make
   memfit devices --calibrate                        measure, and use it from now on
-  memfit devices --calibrate --out quiet.toml       measure into a file, for --profile
+  memfit devices --calibrate --out quiet.toml       measure into a file, for --cost-model
 
 MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit.";
 
@@ -216,10 +216,10 @@ pub struct DevicesArgs {
         conflicts_with = "calibrate"
     )]
     pub logical: Vec<String>,
-    /// Measure this machine, and write a profile that plans use from then on
+    /// Measure this machine, and write a cost model that plans use from then on
     #[arg(long)]
     pub calibrate: bool,
-    /// Write the profile to this file instead, for --profile
+    /// Write the cost model to this file instead, for --cost-model
     #[arg(long, value_name = "FILE", requires = "calibrate")]
     pub out: Option<PathBuf>,
     /// Number of threads to measure with [default: all cores]

@@ -12,6 +12,7 @@ use memfit::{ExecError, PlanError};
 use memfit_run::{RunError, RunResources};
 use serde_json::{Value, json};
 
+use crate::cure;
 use crate::say::{self, say};
 use crate::show::event;
 use crate::signals::INTERRUPTED;
@@ -173,8 +174,8 @@ fn certificate_alone(r: &Refusal) -> Value {
 
 fn fix(f: &Fix) -> Value {
     json!({
-        "change": f.change, "note": f.note, "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
-        "predicted_sample_ms": f.seconds_per_sample * 1e3,
+        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes,
+        "predicted_step_ms": f.seconds * 1e3, "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })
 }
 
@@ -194,7 +195,7 @@ fn certificate_together(r: &TogetherRefusal) -> Value {
         "proved": r.is_proved(),
         "runs": r.members.iter().map(member).collect::<Vec<_>>(),
         "one_after_the_other_bytes": r.one_after_the_other(),
-        "cure": r.cure,
+        "cure": r.cure.as_ref().map_or(String::new(), cure::option),
     })
 }
 
@@ -249,7 +250,7 @@ fn of_plan(error: &PlanError) -> Kind {
     match error {
         PlanError::Refused(_) | PlanError::TogetherRefused(_) => REFUSED,
         PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge => USAGE,
-        PlanError::Binding { .. } | PlanError::Segment { .. } => DEVICE,
+        PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. } => DEVICE,
         PlanError::Graph { .. } | PlanError::Invalid { .. } => INTERNAL,
     }
 }

@@ -5,6 +5,7 @@ mod bar;
 mod buffers_csv;
 mod commands;
 mod configs;
+mod cure;
 mod failure;
 mod progress;
 mod say;

@@ -2,7 +2,7 @@
 //! the one table of keys.
 
 use anyhow::Result;
-use clap::error::Error as ClapError;
+use clap::error::{Error as ClapError, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, FromArgMatches, value_parser};
 use memfit_run::config::{Form, KEYS, Key, KeyOption, scope};
@@ -97,7 +97,11 @@ impl<const COMMAND: u16> clap::Args for Settings<COMMAND> {
 
     fn augment_args(command: Command) -> Command {
         let names: Vec<&str> = options(COMMAND).map(|(_, option)| option.name).collect();
-        let command = options(COMMAND).fold(command, |command, (key, option)| command.arg(arg(key, option, COMMAND)));
+        let command = options(COMMAND).fold(command, |command, (key, option)| {
+            // The former name is known, so that it can be answered with the new one.
+            let former = key.formerly.map(|name| Arg::new(name).long(name).hide(true).num_args(0..=1));
+            command.arg(arg(key, option, COMMAND)).args(former)
+        });
         command.group(ArgGroup::new(GROUP).multiple(true).args(names))
     }
 
@@ -150,6 +154,11 @@ fn heading(section: &str) -> &'static str {
 
 impl<const COMMAND: u16> FromArgMatches for Settings<COMMAND> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, ClapError> {
+        let former = |(key, _): &(&'static Key, _)| key.formerly.is_some_and(|n| matches.contains_id(n));
+        if let Some((key, _)) = options(COMMAND).find(former) {
+            let (old, new) = (key.formerly.unwrap_or_default(), option_or_key(key));
+            return Err(ClapError::raw(ErrorKind::UnknownArgument, format!("--{old} is now {new}: say that\n")));
+        }
         let is_given = |o: &KeyOption| matches.value_source(o.name) == Some(ValueSource::CommandLine);
         let given = options(COMMAND).filter(|(_, option)| is_given(option));
         Ok(Settings { given: given.filter_map(|(key, option)| Some((key, value(option, matches)?))).collect() })

@@ -3,12 +3,14 @@
 
 use std::error::Error;
 
+use memfit::PlanError;
 use memfit::data::DataError;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
 use memfit_run::text::count;
 use memfit_run::{Difference, RunError, task_words};
 
+use crate::cure;
 use crate::settings::{option_name, option_or_key};
 
 /// The error and its causes, each said once: many messages already hold their cause.
@@ -33,6 +35,11 @@ pub fn message(error: &(dyn Error + 'static)) -> String {
 fn library(error: &(dyn Error + 'static)) -> String {
     if let Some(error) = error.downcast_ref::<TrainError>() {
         return training(error);
+    }
+    match error.downcast_ref::<PlanError>() {
+        Some(PlanError::Refused(refusal)) => return cure::refusal(refusal),
+        Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
+        _ => {}
     }
     error.downcast_ref::<DataError>().map_or_else(|| error.to_string(), data)
 }
@@ -134,7 +141,7 @@ fn of_device(error: &RunError) -> Option<String> {
             } else {
                 "name a file that `memfit devices --calibrate --out FILE` wrote"
             };
-            format!("profile {}: {problem}; {cure}", path.display())
+            format!("cost model {}: {problem}; {cure}", path.display())
         }
         _ => return None,
     })

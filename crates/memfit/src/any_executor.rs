@@ -5,7 +5,7 @@ use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_exec_cpu::CpuExecutor;
 #[cfg(feature = "gpu")]
 use memfit_exec_gpu::GpuExecutor;
-use memfit_plan::{Place, Program, Step, Target};
+use memfit_plan::{CostModel, Place, Program, Step, Target};
 
 /// Clones share their threads.
 #[derive(Clone)]
@@ -39,6 +39,14 @@ impl AnyExecutor {
             ("gpu", Ok(number)) => gpu(number),
             _ => Err(unknown(device, "there is no such device")),
         }
+    }
+
+    /// What times are predicted from on the device of this name, where nothing was measured.
+    pub fn default_cost_model(device: &str) -> Result<CostModel, ExecError> {
+        if device.starts_with("cpu") {
+            return Ok(CpuExecutor::default_cost_model());
+        }
+        Ok(AnyExecutor::open(device, 1)?.target().cost_model())
     }
 
     /// The same with the memory of another device, such as a logical one.

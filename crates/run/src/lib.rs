@@ -6,13 +6,13 @@
 
 pub mod announce;
 pub mod config;
+pub mod cost_model;
 pub mod data;
 pub mod device;
 mod error;
 pub mod file;
 mod model;
 pub mod planning;
-pub mod profile;
 pub mod resident;
 mod resources;
 pub mod run_dir;

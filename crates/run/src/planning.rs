@@ -6,7 +6,7 @@ use std::time::Instant;
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::plan::save::{self, Labels, Saved};
-use memfit::plan::{MicroBatch, Survey, Target};
+use memfit::plan::{Change, MicroBatch, Survey, Target};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
 
 use crate::config::find;
@@ -38,15 +38,23 @@ pub struct Frozen {
     pub saved_bytes: u64,
 }
 
-/// Hears of each change that is tried while a plan is looked for.
-pub type OnProgress<'a> = &'a mut dyn FnMut(&str);
+/// What planning is at.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// Looks for plans of the run that is called so.
+    Survey(&'a str),
+    /// Plans what might fit where nothing else does.
+    Trying(&'a Change),
+}
+
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
 /// The fastest plan that fits, or a refusal that says what would.
 pub fn plan(run: &RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
     let start = Instant::now();
     let subject = run.subject(target);
     let survey = subject.survey()?;
-    let plan = plan_or_fixes(&subject, &survey, run.request.budget, progress);
+    let plan = plan_or_fixes(&subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
     let plan = plan.map_err(|e| explain(e, run.tight_room()))?;
     Ok(Planned::new(&subject, &survey, plan, start)?)
 }
@@ -57,15 +65,14 @@ pub(crate) fn explain(error: PlanError, room: Option<&Room>) -> RunError {
     let source = match error {
         PlanError::Refused(mut refusal) => {
             // A larger budget is none where the device is what is too small.
-            let is_budget = |change: &str| change.starts_with("--budget ");
-            for fix in refusal.fixes.iter_mut().filter(|f| is_budget(&f.change)) {
-                fix.change = room.cure(fix.arena_bytes).unwrap_or_default();
+            for fix in refusal.fixes.iter_mut().filter(|f| matches!(f.changes[..], [Change::Budget(_)])) {
+                fix.changes = room.cure(fix.arena_bytes).into_iter().collect();
             }
-            refusal.fixes.retain(|f| !f.change.is_empty());
+            refusal.fixes.retain(|f| !f.changes.is_empty());
             PlanError::Refused(refusal)
         }
         PlanError::TogetherRefused(mut refusal) => {
-            refusal.cure = room.cure(refusal.needed).unwrap_or_default();
+            refusal.cure = room.cure(refusal.needed);
             PlanError::TogetherRefused(refusal)
         }
         other => return other.into(),

@@ -5,18 +5,18 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use memfit::data::BytePool;
-use memfit::exec::{Device, Held};
+use memfit::exec::{Device, Reservation};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Labels;
-use memfit::plan::{MicroBatch, Target};
+use memfit::plan::{CostModel, MicroBatch, Target};
 use memfit::{Clip, Model, Precision, Request, Subject, Training};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
+use crate::cost_model;
 use crate::data::{self, DataSources};
 use crate::device::{Devices, Room};
 use crate::error::{Result, RunError, named};
 use crate::model;
-use crate::profile;
 
 /// The model where none is named.
 pub const DIGITS: &str = "digits";
@@ -37,13 +37,15 @@ pub struct RunResources {
     pub learning_rate: f32,
     pub threads: usize,
     pub seed: u64,
-    /// Where the cost model is from; none for the one that ships with memfit.
-    pub profile_file: Option<PathBuf>,
+    /// What times are predicted from.
+    pub cost_model: CostModel,
+    /// Where that is from; none for the device's own.
+    pub cost_model_file: Option<PathBuf>,
     pub device: Device,
     /// What the data pipeline holds is drawn from here, ...
     pub pool: BytePool,
     /// ... and all that it may hold is taken of the device, until the run is over.
-    _pool_memory: Held,
+    _pool_memory: Reservation,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// None where the run is only planned for no data in particular, or only answers.
@@ -148,7 +150,7 @@ fn check_folders(runs: &[RunResources]) -> Result<()> {
 /// What a data pipeline may hold, taken of its device.
 struct Pool {
     pool: BytePool,
-    memory: Held,
+    memory: Reservation,
 }
 
 impl Pool {
@@ -191,7 +193,9 @@ impl RunResources {
         let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default())?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
-        let (request, profile_file) = request(&config)?;
+        let (cost_model, cost_model_file) = cost_model::in_use(config.memory.cost_model.as_deref(), device.name())?;
+        let mut request = request(&config)?;
+        request.cost_model = Some(cost_model.clone());
         let labels =
             Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
         let (threads, seed) = (threads(config.memory.threads)?, config.train.seed.unwrap_or(1));
@@ -209,7 +213,8 @@ impl RunResources {
             learning_rate,
             threads,
             seed,
-            profile_file,
+            cost_model,
+            cost_model_file,
             device,
             pool,
             _pool_memory,
@@ -289,14 +294,12 @@ fn training(model: &Model, config: &RunConfig) -> Result<(String, f32, Training)
     Ok((name, learning_rate, Training { clip, frozen, precision, ..Training::new(update) }))
 }
 
-/// What the planner is asked for, and the file of the cost model.
-fn request(config: &RunConfig) -> Result<(Request, Option<PathBuf>)> {
+/// What the planner is asked for.
+fn request(config: &RunConfig) -> Result<Request> {
     let mut request = Request::new(config.train.batch.unwrap_or(32));
     request.micro_batch = config.train.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
     request.budget = config.memory.budget;
-    let (profile, file) = profile::in_use(config.memory.profile.as_deref())?;
-    request.profile = profile;
-    Ok((request, file))
+    Ok(request)
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.

@@ -9,7 +9,7 @@ use memfit::{Plan, Subject};
 
 use crate::device::Room;
 use crate::error::{Result, RunError};
-use crate::planning::{self, OnProgress, Planned};
+use crate::planning::{self, OnProgress, Planned, Progress};
 use crate::resources::RunResources;
 
 /// The runs of each device, by their numbers.
@@ -76,11 +76,11 @@ fn plan_group(
     let subjects: Vec<Subject> = runs.iter().map(|run| run.subject(target)).collect();
     let mut surveys = Vec::new();
     for (run, subject) in runs.iter().zip(&subjects) {
-        progress(&run.label);
+        progress(Progress::Survey(&run.label));
         let survey = run.named(subject.survey().map_err(RunError::from))?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(subject, &survey, run.request.budget, progress);
+            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
             run.named(alone.map_err(|e| planning::explain(e, run.tight_room())))?;
         }
         surveys.push(survey);
@@ -91,7 +91,7 @@ fn plan_group(
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
     let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
-    let together = plan_together_or_fixes(&subjects, &members, most, progress);
+    let together = plan_together_or_fixes(&subjects, &members, most, &mut |c| progress(Progress::Trying(c)));
     // The smaller of both is what did not suffice.
     let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
     let mut planned = Vec::new();

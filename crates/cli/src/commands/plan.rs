@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::args::PlanArgs;
 use crate::commands::check_writable;
 use crate::configs::{Configs, split_args};
+use crate::cure;
 use crate::failure::usage;
 use crate::progress::Progress;
 use crate::say::say;
@@ -69,14 +70,15 @@ fn one(run: &RunResources, save: Option<&Path>, json: bool) -> Result<()> {
 /// The plan, with what is tried on the terminal.
 fn search(run: &RunResources, executor: &AnyExecutor) -> Result<Planned> {
     let mut progress = Progress::new("looking for what would fit");
-    Ok(planning::plan(run, executor.target(), &mut |what| progress.show(what))?)
+    Ok(planning::plan(run, executor.target(), &mut |at| progress.show(&cure::progress(at)))?)
 }
 
 /// Plans of runs that are to share their devices.
 fn several(runs: &[RunResources], budget: Option<u64>, json: bool) -> Result<()> {
     let executor = executor(runs)?;
     let mut progress = Progress::new("planning");
-    let planned = together::plan(runs, budget, false, executor.target(), &mut |what| progress.show(what))?;
+    let on_progress = &mut |at: planning::Progress| progress.show(&cure::progress(at));
+    let planned = together::plan(runs, budget, false, executor.target(), on_progress)?;
     drop(progress);
     for (run, planned) in runs.iter().zip(&planned) {
         show::together::print_plan(run, planned, together::is_shared(runs, run), json);
@@ -133,7 +135,8 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     let start = Instant::now();
     let mut progress = Progress::new("trying");
     let subject = run.subject(executor.target());
-    let Largest { plan, tried } = largest_batch(&subject, budget, None, &mut |what| progress.show(what))?;
+    let Largest { plan, tried } =
+        largest_batch(&subject, budget, None, &mut |change| progress.show(&cure::option(change)))?;
     drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let batch = plan.map_or(1, |p| p.batch);

@@ -18,6 +18,8 @@ pub struct Key {
     /// A key of the same section that says the same in another way: whoever sets one of them besides a file means it instead
     /// of the other.
     pub instead_of: Option<&'static str>,
+    /// What it was once called. The folders of old runs may still say it; whoever does so now is told the new name.
+    pub formerly: Option<&'static str>,
     pub option: Option<KeyOption>,
 }
 
@@ -88,6 +90,11 @@ impl Key {
         self
     }
 
+    const fn formerly(mut self, name: &'static str) -> Key {
+        self.formerly = Some(name);
+        self
+    }
+
     const fn option(
         mut self,
         name: &'static str,
@@ -114,7 +121,7 @@ const fn key(
     meaning: &'static str,
     set: fn(&mut Sections, Given) -> Reading,
 ) -> Key {
-    Key { section, name, example, meaning, set, is_path: false, instead_of: None, option: None }
+    Key { section, name, example, meaning, set, is_path: false, instead_of: None, formerly: None, option: None }
 }
 
 /// The key of this name.
@@ -300,9 +307,10 @@ pub static KEYS: &[Key] = &[
     key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads)).option("threads", (Form::Whole, "N"), TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME, "Number of threads").default("all cores"),
     key(
         "memory",
-        "profile",
-        "\"profile.toml\"",
+        "cost_model",
+        "\"cost_model.toml\"",
         "constants of this machine, from `memfit devices --calibrate`",
-        |s, v| v.path().set(&mut s.memory.profile),
-    ).a_path().option("profile", (Form::Path, "FILE"), TRAIN | PLAN | SEVERAL, "Cost model of this machine, from which step times are predicted; `memfit devices` measures one"),
+        |s, v| v.path().set(&mut s.memory.cost_model),
+    ).a_path()
+    .formerly("profile").option("cost-model", (Form::Path, "FILE"), TRAIN | PLAN | SEVERAL, "Cost model of this machine, from which step times are predicted; `memfit devices` measures one"),
 ];

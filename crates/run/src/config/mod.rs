@@ -49,18 +49,28 @@ const WORDS: [&str; 2] = ["off", "memory"];
 impl RunConfig {
     /// Reads a run file.
     pub fn read(path: &Path) -> Result<RunConfig> {
+        RunConfig::read_with(path, |_| {})
+    }
+
+    /// Reads a run file, and changes what it says before it is checked.
+    fn read_with(path: &Path, change: fn(&mut Table)) -> Result<RunConfig> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| RunError::NoRunFile { path: path.into(), problem: source.to_string() })?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let config = RunConfig::parse(&text, folder)
+        let config = RunConfig::parse_with(&text, folder, change)
             .map_err(|source| RunError::InFile { path: path.into(), source: Box::new(source) })?;
         Ok(RunConfig { origin: Origin::File(path.into()), ..config })
     }
 
     /// Reads the text of a run file. Paths in it are taken from `folder`, where the file lies.
     pub fn parse(text: &str, folder: &Path) -> Result<RunConfig> {
+        RunConfig::parse_with(text, folder, |_| {})
+    }
+
+    fn parse_with(text: &str, folder: &Path, change: fn(&mut Table)) -> Result<RunConfig> {
         let mut table: Table =
             text.parse().map_err(|e: toml::de::Error| RunError::Syntax(e.to_string().trim_end().to_string()))?;
+        change(&mut table);
         for path in paths(&mut table).filter(|path| !path.is_empty()) {
             // A path that is no text cannot be: it was one.
             *path = folder.join(&*path).to_string_lossy().into_owned();
@@ -83,7 +93,8 @@ impl RunConfig {
             return Err(RunError::NotARun { folder: folder.into() });
         }
         let origin = Origin::RunDir { folder: folder.into(), checkpoint };
-        Ok(RunConfig { origin, ..RunConfig::read(&file)? })
+        // What an older version wrote down is no wish of anybody.
+        Ok(RunConfig { origin, ..RunConfig::read_with(&file, rename_former_keys)? })
     }
 
     pub fn origin(&self) -> &Origin {
@@ -153,6 +164,17 @@ impl Deref for RunConfig {
 
     fn deref(&self) -> &Sections {
         &self.sections
+    }
+}
+
+/// Takes over what a run file of an older version says under a name that is no longer one.
+fn rename_former_keys(table: &mut Table) {
+    for key in KEYS {
+        if let Some(Value::Table(keys)) = table.get_mut(key.section)
+            && let Some(value) = key.formerly.and_then(|former| keys.remove(former))
+        {
+            keys.entry(key.name).or_insert(value);
+        }
     }
 }
 

@@ -30,6 +30,9 @@ pub fn sections(table: &Table) -> Result<Sections> {
 
 fn read_key(section: &str, name: &str, value: &Value, read: &mut Sections) -> Result<()> {
     let Some(key) = find(section, name) else {
+        if let Some(key) = KEYS.iter().find(|k| k.section == section && k.formerly == Some(name)) {
+            return Err(RunError::Renamed { former: format!("{section}.{name}"), key });
+        }
         if let Some(elsewhere) = KEYS.iter().find(|k| k.name == name) {
             let (name, section) = (name.into(), section.into());
             return Err(RunError::Misplaced { name, section, belongs: elsewhere.section });
@@ -208,6 +211,7 @@ mod tests {
             ("[train]\nbacth = 3", "there is no key in [train] \"bacth\" (did you mean \"batch\"?); there are batch, "),
             ("[trian]\nbatch = 3", "there is no section \"trian\" (did you mean \"train\"?)"),
             ("[train]\nbudget = 3", "\"budget\" belongs into [memory], not into [train]"),
+            ("[memory]\nprofile = \"p.toml\"", "memory.profile is now memory.cost_model: say that"),
             ("batch = 3", "there is no section \"batch\""),
             ("train = 3", "train must be a section: write [train]"),
             ("[train]\nbatch = 0", "train.batch must be a whole number of at least 1, but is 0, such as 32"),

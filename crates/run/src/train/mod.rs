@@ -11,7 +11,7 @@ use memfit::train::{Datasets, FitOptions};
 use memfit::{AnyExecutor, Session};
 
 use crate::data::same_data::Set;
-use crate::planning::Planned;
+use crate::planning::{Planned, Progress};
 use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
@@ -33,8 +33,8 @@ pub struct Planning {
 pub enum RunEvent<'a> {
     /// The files of a set are not those that the run began with.
     DataChanged { run: &'a RunResources, set: Set },
-    /// Something is tried while a plan is looked for.
-    Trying(&'a str),
+    /// What planning is at.
+    Planning(Progress<'a>),
     /// The plan of a run, before it takes its memory; which may be shared with others.
     Planned { run: &'a RunResources, planned: &'a Planned, is_shared: bool },
     /// What runs on one device take together.

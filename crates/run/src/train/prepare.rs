@@ -49,7 +49,7 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         groups.map(|members| SharedMemory::new(&runs, members, &plans, planning.budget)).collect();
     // All or nothing, so that a limit is met before anything is begun.
     for group in &groups {
-        group.device.check(&format!("the arena of {}", group.labels.join(", ")), group.arena_bytes())?;
+        group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), group.arena_bytes())?;
     }
     let mut homes = Vec::new();
     for (run, prepared) in runs.iter().zip(prepared) {
@@ -102,8 +102,8 @@ fn plan_all(
     if runs.iter().any(|run| run.config.resumed_folder().is_some()) {
         return runs.iter().map(|run| run.named(plan_one(run, planning, executor, on_event))).collect();
     }
-    let trying = &mut |what: &str| on_event(RunEvent::Trying(what));
-    let planned = together::plan(runs, planning.budget, true, executor.target(), trying)?;
+    let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
+    let planned = together::plan(runs, planning.budget, true, executor.target(), on_progress)?;
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
@@ -131,7 +131,7 @@ fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_
     }
     let planned = match &planning.plan_file {
         Some(path) => planning::load(run, executor, path)?,
-        None => planning::plan(run, executor.target(), &mut |what| on_event(RunEvent::Trying(what)))?,
+        None => planning::plan(run, executor.target(), &mut |at| on_event(RunEvent::Planning(at)))?,
     };
     Ok(Prepared { planned, from: None })
 }

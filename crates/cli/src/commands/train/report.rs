@@ -11,6 +11,7 @@ use memfit_run::train::RunEvent;
 use memfit_run::weights::LoadedWeights;
 use serde_json::json;
 
+use crate::cure;
 use crate::progress::Progress;
 use crate::say::say;
 use crate::show::event::{self, prefix};
@@ -30,13 +31,14 @@ impl Report {
     }
 
     pub fn on_event(&mut self, event: &RunEvent) {
-        if let RunEvent::Trying(what) = event {
-            return self.progress.get_or_insert_with(|| Progress::new(self.what)).show(what);
+        if let RunEvent::Planning(at) = event {
+            let progress = self.progress.get_or_insert_with(|| Progress::new(self.what));
+            return progress.show(&cure::progress(*at));
         }
         // Makes room for a line that stays.
         self.progress = None;
         match *event {
-            RunEvent::Trying(_) => {}
+            RunEvent::Planning(_) => {}
             RunEvent::DataChanged { run, set } => self.data_changed(run, set),
             RunEvent::Planned { run, planned, is_shared } => self.plan(run, planned, is_shared),
             RunEvent::Shared(shared) => together::print(shared, self.json),
