@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::run::Run;
+use crate::cure;
 use crate::say::{self, say};
+use crate::show::event;
 use crate::signals::INTERRUPTED;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
@@ -13,19 +14,11 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::{Fix, Need, Refusal, Resident, TogetherRefusal};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
+use memfit_run::Run;
+use memfit_run::error::{BadData, Usage};
+pub use memfit_run::error::{NoRoom, bad_data, usage};
+use memfit_run::text::count;
 use serde_json::{Value, json};
-
-/// Wrong use: an unknown name, a number out of range.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 /// Somebody asked trainings to stop, and they did after saving.
 #[derive(Debug)]
@@ -60,45 +53,6 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// What the user gave cannot be read, or what was made of it cannot be written.
-#[derive(Debug)]
-struct BadData(String);
-
-impl std::fmt::Display for BadData {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadData {}
-
-pub fn bad_data(problem: impl ToString) -> anyhow::Error {
-    BadData(problem.to_string()).into()
-}
-
-/// Buffers that do not fit into a capacity, or of which no packing was found that does.
-#[derive(Debug)]
-pub struct NoRoom {
-    pub message: String,
-    /// What a machine reads of it.
-    pub certificate: serde_json::Value,
-}
-
-impl std::fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for NoRoom {}
-
-pub fn no_room(message: String, budget: u64, needed: u64) -> anyhow::Error {
-    let certificate = json!({
-        "budget_bytes": budget, "needed_bytes": needed, "exceeded_by_bytes": needed.saturating_sub(budget),
-    });
-    NoRoom { message, certificate }.into()
-}
-
 /// The error and its causes, each said once: many messages already hold their cause.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -112,6 +66,11 @@ fn message(error: &anyhow::Error) -> String {
 
 /// What the error says; sizes as people write them, and to the byte, so that they can be typed.
 fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<PlanError>() {
+        Some(PlanError::Refused(refusal)) => return cure::refusal(refusal),
+        Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
+        _ => {}
+    }
     if let Some(TrainError::Test { source, saved }) = error.downcast_ref::<TrainError>() {
         return format!("{}; {saved}", words(&**source));
     }
@@ -124,20 +83,19 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
             "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
             Bytes(*limit),
             Bytes(*needed),
-            say::count(*needed, "byte")
+            count(*needed, "byte")
         ),
         _ => error.to_string(),
     }
 }
 
-pub fn usage(problem: impl ToString) -> anyhow::Error {
-    Usage(problem.to_string()).into()
-}
-
 /// One of several runs failed; the others go on.
 pub fn tell_of_run(run: &Run, error: &anyhow::Error) {
     match run.json {
-        true => say!("{}", run.event(json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }))),
+        true => say!(
+            "{}",
+            event::of_run(run, json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }))
+        ),
         false => say::error(&format!("{}: {}", run.label.as_deref().unwrap_or(&run.name), message(error))),
     }
 }
@@ -199,7 +157,7 @@ fn certificate(r: &Refusal) -> Value {
 
 fn fix(f: &Fix) -> Value {
     json!({
-        "change": f.change, "note": f.note, "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
+        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
         "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })
 }
@@ -220,7 +178,7 @@ fn certificate_together(r: &TogetherRefusal) -> Value {
         "proved": r.is_proved(),
         "runs": r.members.iter().map(member).collect::<Vec<_>>(),
         "one_after_the_other_bytes": r.one_after_the_other(),
-        "cure": r.cure,
+        "cure": r.cure.as_ref().map_or(String::new(), cure::option),
     })
 }
 
@@ -234,7 +192,9 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     match error.downcast_ref::<PlanError>() {
         Some(PlanError::Refused(_) | PlanError::TogetherRefused(_)) => return ("refused", 3),
         Some(PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge) => return ("usage", 2),
-        Some(PlanError::Binding { .. } | PlanError::Segment { .. }) => return ("device", 5),
+        Some(PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. }) => {
+            return ("device", 5);
+        }
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
         None => {}
     }

@@ -1,29 +1,18 @@
 //! The command line: arguments → validated run → one function per command. The only crate that prints.
 
-mod announce;
 mod args;
 mod bar;
+mod buffers_csv;
 mod commands;
-mod data;
-mod device;
-mod digits;
+mod cure;
 mod failure;
-mod file;
-mod planning;
-mod profile;
 mod progress;
 mod resident;
 mod run;
-mod run_dir;
 mod runs;
-mod same_data;
 mod say;
 mod show;
 mod signals;
-mod spec;
-mod table;
-mod together;
-mod weights;
 
 use std::process::ExitCode;
 
@@ -32,7 +21,7 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    resident::keep_no_large_buffers();
+    resident::set_mmap_threshold();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::misspelt(error),

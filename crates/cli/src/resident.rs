@@ -11,7 +11,7 @@ pub fn peak() -> Option<u64> {
 }
 
 /// Hands back to the system what planning took and freed, so that it does not stand beside the arena.
-pub fn give_back() {
+pub fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         unsafe extern "C" {
@@ -26,7 +26,7 @@ pub fn give_back() {
 /// Has the allocator hand every large buffer back to the system as soon as it is freed. By itself it raises the size from
 /// which it does so to that of the largest buffer it saw, and every thread keeps a few of them: with large photos that
 /// is many times what the data pipeline holds.
-pub fn keep_no_large_buffers() {
+pub fn set_mmap_threshold() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         unsafe extern "C" {

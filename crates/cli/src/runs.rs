@@ -4,19 +4,19 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use memfit::data::BytePool;
-use memfit::exec::{Device, Held};
+use memfit::exec::Device;
 use memfit::plan::MicroBatch;
 use memfit::train::Which;
 
 use crate::args::{Overrides, PlanArgs, TrainArgs};
-use crate::data::{self, Opened};
-use crate::device::{self, Devices};
 use crate::failure::usage;
-use crate::run::{DIGITS, Facts, Run, check_writable, parse_size, said, said_besides};
-use crate::run_dir;
-use crate::spec::{Said, Spec};
-use crate::together::{Neighbour, groups};
+use crate::run::{check_writable, said, said_besides};
+use memfit_run::config::{Said, Spec};
+use memfit_run::data::{self, Opened};
+use memfit_run::device::{self, Devices};
+use memfit_run::run_dir;
+use memfit_run::together::{Neighbour, groups};
+use memfit_run::{DIGITS, Facts, Place, Run, parse_size};
 
 /// Trainings of one process, which share its devices.
 pub struct TrainRuns {
@@ -67,7 +67,7 @@ impl Resume {
 
 impl TrainRuns {
     pub fn new(args: TrainArgs, json: bool) -> Result<TrainRuns> {
-        let (each, budget) = one_by_one(args)?;
+        let (each, budget) = split_args(args)?;
         let placed = places(&each, budget.is_some(), Place::new)?;
         let mut runs = Vec::new();
         for (args, (said, place)) in each.iter().zip(placed) {
@@ -111,7 +111,7 @@ pub fn named<T>(label: &Option<String>, result: Result<T>) -> Result<T> {
 }
 
 /// The arguments of each run, and the budget of all where there are several.
-fn one_by_one(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
+fn split_args(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
     let Overrides { files, .. } = &args.overrides;
     let count = files.len().max(args.resume.len());
     if count < 2 {
@@ -121,13 +121,13 @@ fn one_by_one(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
         return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
     }
     // What is said of all, and not of one.
-    let Overrides { budget, host_budget, logical, growth, threads, profile, .. } = args.overrides.clone();
-    let of_all = Overrides { host_budget, logical, growth, threads, profile, ..Overrides::default() };
+    let Overrides { budget, host_budget, logical, growth, threads, cost_model, profile, .. } = args.overrides.clone();
+    let of_all = Overrides { host_budget, logical, growth, threads, cost_model, profile, ..Overrides::default() };
     let allowed = Overrides { files: files.clone(), budget: budget.clone(), ..of_all.clone() };
     if args.overrides != allowed || args.out.is_some() || args.weights.is_some() || args.plan.is_some() {
         return Err(usage(
-            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --profile, --epochs, \
-             --steps and --skip-bad; what is said of one belongs into its run file",
+            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --cost-model, \
+             --epochs, --steps and --skip-bad; what is said of one belongs into its run file",
         ));
     }
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--budget must be a size: {problem}")));
@@ -150,17 +150,6 @@ fn limits(said: &[SaidRun]) -> Result<Vec<u64>> {
         }
         None => Ok(first.to_vec()),
     }
-}
-
-/// Where a run computes, and under which name.
-pub struct Place {
-    /// What it is called among others.
-    pub label: String,
-    pub device: Device,
-    /// What the pipeline holds is drawn from here.
-    pub pool: BytePool,
-    /// And all that it may hold is taken of the device, until the run is over.
-    pub host: Option<Held>,
 }
 
 /// How a place is made, of a label, what is said, a device and how many runs are on it.
@@ -205,38 +194,6 @@ fn labels(each: &[TrainArgs], said: &[SaidRun]) -> Vec<String> {
         .map(of)
         .find(|labels| is_clear(labels))
         .unwrap_or_else(|| of(1).into_iter().enumerate().map(|(i, label)| format!("{label}-{}", i + 1)).collect())
-}
-
-impl Place {
-    /// For one of so many runs on the device.
-    pub fn new(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
-        let pool = data::pool(spec.memory.host_budget, &device, neighbours);
-        Place::with_pool(label, device, pool)
-    }
-
-    /// For a run that only answers, which may be on a smaller machine than it was trained on: then its pipeline has the
-    /// usual share.
-    pub fn to_answer(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
-        let said = spec.memory.host_budget.filter(|&said| said <= device.free() / 2);
-        let pool = data::pool(said, &device, neighbours);
-        Place::with_pool(label, device, pool)
-    }
-
-    /// For a run that is only planned, maybe for a larger machine; but a split says what there is.
-    fn to_plan(label: String, spec: &Spec, device: Device, neighbours: usize) -> Result<Place> {
-        let make = if spec.memory.logical.is_empty() { Place::to_answer } else { Place::new };
-        make(label, spec, device, neighbours)
-    }
-
-    fn with_pool(label: String, device: Device, pool: BytePool) -> Result<Place> {
-        let host = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
-        Ok(Place { label, device, pool, host: Some(host) })
-    }
-
-    /// The run at this place, as others see it.
-    pub fn neighbour<'a>(&'a self, run: &'a Run) -> Neighbour<'a> {
-        Neighbour { label: &self.label, run, device: &self.device }
-    }
 }
 
 /// What is said about one run.
@@ -359,7 +316,7 @@ impl PlanRun {
             path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
         }
         let train = TrainArgs { overrides: args.overrides, ..TrainArgs::default() };
-        let (each, budget) = one_by_one(train)?;
+        let (each, budget) = split_args(train)?;
         let mut runs = Vec::new();
         for (said, place) in places(&each, budget.is_some(), Place::to_plan)? {
             let label = (each.len() > 1).then(|| place.label.clone());

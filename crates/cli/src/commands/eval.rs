@@ -7,11 +7,12 @@ use serde_json::json;
 
 use super::train::{scores, task, tell_left_out, words};
 use crate::args::EvalArgs;
-use crate::data::{self, Kind};
 use crate::failure::usage;
-use crate::run_dir::{Rows, Trained};
-use crate::same_data;
-use crate::say::{count, say, some};
+use crate::say::say;
+use memfit_run::data::same_data;
+use memfit_run::data::{self, Kind};
+use memfit_run::run_dir::{Rows, Trained};
+use memfit_run::text::{count, first_few};
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
@@ -57,7 +58,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         let scores = words(&judged.scores, trained.run.model.task());
         say!("{}, weights of step {}: {scores}", count(judged_samples, "sample"), trained.step);
         if matches!(opened.kind, Kind::Csv | Kind::Images) && !trained.classes.is_empty() {
-            say!("classes: {}", some(&trained.classes));
+            say!("classes: {}", first_few(&trained.classes));
         }
     }
     Ok(())

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::args::InitArgs;
-use crate::data::{Kind, kind_of};
 use crate::failure::{bad_data, usage};
 use crate::say::say;
-use crate::spec::{Purpose, Said, commented};
+use memfit_run::config::{Purpose, Said, commented};
+use memfit_run::data::{Kind, kind_of};
 
 pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     let text_of = |value: &str| toml::Value::from(value).to_string();

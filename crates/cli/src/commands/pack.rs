@@ -7,11 +7,12 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_within, solve};
 use serde_json::json;
 
+use crate::buffers_csv::Table;
 use crate::failure::NoRoom;
-use crate::file;
 use crate::run::PackRun;
-use crate::say::{count, say};
-use crate::table::Table;
+use crate::say::say;
+use memfit_run::file;
+use memfit_run::text::count;
 
 pub fn pack(run: &PackRun) -> Result<()> {
     let table = Table::read(&run.file)?;

@@ -11,15 +11,19 @@ use memfit::search::{LIMIT, Largest, largest_batch};
 use memfit::{CpuExecutor, Plan, Request};
 use serde_json::json;
 
-use crate::file;
-use crate::planning::{self, Planned};
+use crate::cure;
 use crate::progress::Progress;
-use crate::run::Run;
-use crate::runs::{Place, PlanRun, Wanted};
-use crate::say::{count, say};
+use crate::runs::{PlanRun, Wanted};
+use crate::say::say;
+use crate::show;
 use crate::show::svg::{Picture, svg};
 use crate::show::{brief, columns, diff, event, frontier, summary};
-use crate::together::{self, Neighbour, Shared};
+use memfit_run::Place;
+use memfit_run::Run;
+use memfit_run::file;
+use memfit_run::planning::{self, Planned};
+use memfit_run::text::count;
+use memfit_run::together::{self, Neighbour, Shared};
 
 pub fn plan(run: &PlanRun) -> Result<()> {
     match run {
@@ -38,7 +42,7 @@ pub fn print(run: &Run, planned: &Planned) {
 
 fn one(run: &Run, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
-    let planned = kept(run, &executor, planning::plan(run, &executor)?, save)?;
+    let planned = kept(run, &executor, searched(run, &executor)?, save)?;
     if run.json {
         say!("{}", event::plan(run, &planned))
     } else {
@@ -47,17 +51,26 @@ fn one(run: &Run, save: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// The plan, with what is tried on the terminal.
+pub fn searched(run: &Run, executor: &CpuExecutor) -> Result<Planned> {
+    let mut progress = Progress::new("looking for what would fit");
+    planning::plan(run, executor, &mut |at| progress.show(&cure::progress(at)))
+}
+
 /// Plans of runs that are to share their devices.
 fn several(runs: &[(Run, Place)], budget: Option<u64>) -> Result<()> {
     let runs: Vec<Neighbour> = runs.iter().map(|(run, place)| place.neighbour(run)).collect();
     let executor = CpuExecutor::new(together::threads(&runs)?)?;
-    let planned = together::plan(&runs, budget, false, &executor)?;
+    let planned = {
+        let mut progress = Progress::new("planning");
+        together::plan(&runs, budget, false, &executor, &mut |at| progress.show(&cure::progress(at)))?
+    };
     for (run, planned) in runs.iter().zip(&planned) {
-        together::tell_plan(run, planned, together::is_shared(&runs, run));
+        show::together::print_plan(run, planned, together::is_shared(&runs, run));
     }
     let plans: Vec<&Plan> = planned.iter().map(|p| &p.plan).collect();
     for members in together::groups(&runs).into_iter().filter(|g| g.len() > 1) {
-        Shared::new(&runs, &members, &plans, budget).tell(runs[members[0]].run.json);
+        show::together::print(&Shared::new(&runs, &members, &plans, budget), runs[members[0]].run.json);
     }
     Ok(())
 }
@@ -101,14 +114,15 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
-    let Largest { plan, tried } =
-        largest_batch(&run.subject(executor.target()), budget, None, &mut |what| progress.show(what))?;
+    let Largest { plan, tried } = largest_batch(&run.subject(executor.target()), budget, None, &mut |change| {
+        progress.show(&cure::option(change))
+    })?;
     drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let batch = plan.map_or(1, |p| p.batch);
     let run = Run { request: Request { batch, micro_batch: MicroBatch::Off, ..run.request.clone() }, ..run.clone() };
     // Where not even one sample fits, this is the refusal that says so.
-    let planned = kept(&run, &executor, planning::plan(&run, &executor)?, save)?;
+    let planned = kept(&run, &executor, searched(&run, &executor)?, save)?;
     if run.json {
         let tried: Vec<_> =
             tried.iter().map(|t| json!({ "batch": t.batch, "needed_bytes": t.needed, "fits": t.fits })).collect();

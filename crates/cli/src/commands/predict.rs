@@ -10,10 +10,11 @@ use memfit::train::views;
 use serde_json::json;
 
 use crate::args::PredictArgs;
-use crate::data;
 use crate::failure::{bad_data, usage};
-use crate::run_dir::{Rows, Trained};
-use crate::say::{count, say};
+use crate::say::say;
+use memfit_run::data;
+use memfit_run::run_dir::{Rows, Trained};
+use memfit_run::text::count;
 
 /// At a time; more would only take more memory.
 const BATCH: usize = 8;

@@ -7,6 +7,7 @@ pub mod event;
 pub mod frontier;
 pub mod summary;
 pub mod svg;
+pub mod together;
 
 /// Columns of the terminal; what a page takes, where there is none.
 pub fn columns() -> usize {

@@ -3,7 +3,7 @@
 use memfit::plan::Point;
 use memfit::plan::bytes::Bytes;
 
-use crate::say::count;
+use memfit_run::text::count;
 
 /// What is drawn.
 pub struct Picture<'a> {

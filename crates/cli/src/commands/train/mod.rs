@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memfit::data::OnBad;
-use memfit::exec::Held;
+use memfit::exec::Reservation;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
@@ -20,17 +20,17 @@ use memfit::train::{
 };
 use memfit::{CpuExecutor, Session};
 
-use crate::announce::announce;
-use crate::data;
 use crate::failure::{Interrupted, Stopped, usage};
-use crate::run::Run;
-use crate::run_dir;
 use crate::runs::{Resume, TrainRun, TrainRuns, named};
-use crate::same_data;
-use crate::say::count;
 use crate::signals::Signals;
-use crate::together;
-use crate::weights;
+use memfit_run::Run;
+use memfit_run::announce::announce;
+use memfit_run::data;
+use memfit_run::data::same_data;
+use memfit_run::run_dir;
+use memfit_run::text::count;
+use memfit_run::together;
+use memfit_run::weights;
 use prepare::Start;
 use tell::{Best, Board, Told};
 pub use tell::{scores, tell_left_out, words};
@@ -40,13 +40,14 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
     let started = Instant::now();
     for run in &all.runs {
         if let Some(Resume { folder, .. }) = &run.resume {
-            named(&run.run.label, same_data::check(folder, &run.opened, &run.run))?;
+            let changed = named(&run.run.label, same_data::check(folder, &run.opened))?;
+            changed.into_iter().for_each(|set| tell::data_changed(&run.run, set));
         }
         named(&run.run.label, check(run))?;
     }
     let executor = CpuExecutor::new(together::threads(&all.neighbours())?)?;
     let starts = prepare::start(all, &executor)?;
-    let hosts: Vec<Option<Held>> = all.runs.iter_mut().map(|run| run.place.host.take()).collect();
+    let hosts: Vec<Option<Reservation>> = all.runs.iter_mut().map(|run| run.place.host.take()).collect();
     let mut trainings = Vec::new();
     for ((run, start), host) in all.runs.iter().zip(starts).zip(hosts) {
         trainings.push(named(&run.run.label, Training::new(run, start, host))?);
@@ -66,11 +67,11 @@ struct Training<'a> {
     /// Its memory, with others.
     is_shared: bool,
     /// What its data may take.
-    _host: Option<Held>,
+    _host: Option<Reservation>,
 }
 
 impl<'a> Training<'a> {
-    fn new(run: &'a TrainRun, start: Start, host: Option<Held>) -> Result<Training<'a>> {
+    fn new(run: &'a TrainRun, start: Start, host: Option<Reservation>) -> Result<Training<'a>> {
         let Start { session, run_dir, progress, is_shared } = start;
         let data = data::datasets(&run.opened, &run.run, &run.spec, session.plan().micro_batch)?;
         let (folder, first) = (run_dir.folder().to_path_buf(), session.steps());

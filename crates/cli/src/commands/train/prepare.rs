@@ -10,15 +10,19 @@ use memfit::{CpuExecutor, Session};
 
 use super::length;
 use super::tell;
-use crate::device::{self, Room};
+use crate::commands::plan::searched;
+use crate::cure;
 use crate::failure::usage;
-use crate::planning::{self, Planned};
+use crate::progress::Progress as Line;
 use crate::resident;
-use crate::run_dir;
 use crate::runs::{Resume, TrainRun, TrainRuns, named};
-use crate::say::count;
-use crate::together::{self, Shared};
-use crate::weights;
+use crate::show;
+use memfit_run::device::{self, Room};
+use memfit_run::planning::{self, Planned};
+use memfit_run::run_dir;
+use memfit_run::text::count;
+use memfit_run::together::{self, Shared};
+use memfit_run::weights;
 
 /// A session at its first step, or at the one where it was left.
 pub struct Start {
@@ -61,7 +65,7 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
     }
     // All or nothing, so that a limit is met before anything is begun.
     for (_, shared) in &groups {
-        shared.device.check(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?;
+        shared.device.check_room(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?;
     }
     let mut homes = Vec::new();
     for (run, Prepared { planned, from }) in all.runs.iter().zip(&mut prepared) {
@@ -96,7 +100,7 @@ fn prepare(run: &TrainRun, executor: &CpuExecutor) -> Result<Prepared> {
     }
     let planned = match &run.plan {
         Some(path) => planning::load(&run.run, executor, path)?,
-        None => planning::plan(&run.run, executor)?,
+        None => searched(&run.run, executor)?,
     };
     Ok(Prepared { planned, from: None })
 }
@@ -116,7 +120,10 @@ fn prepare_together(all: &TrainRuns, executor: &CpuExecutor) -> Result<Vec<Prepa
     if all.runs.iter().any(|r| r.resume.is_some()) {
         return all.runs.iter().map(|run| named(&run.run.label, prepare(run, executor))).collect();
     }
-    let planned = together::plan(&all.neighbours(), all.budget, true, executor)?;
+    let mut progress = Line::new("planning");
+    let planned =
+        together::plan(&all.neighbours(), all.budget, true, executor, &mut |at| progress.show(&cure::progress(at)))?;
+    drop(progress);
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
@@ -129,12 +136,12 @@ fn share(
     let mut segments: Vec<Option<Transient<HostMemory>>> = all.runs.iter().map(|_| None).collect();
     for (members, shared) in groups.iter().filter(|(members, _)| members.len() > 1) {
         let first = &all.runs[members[0]];
-        resident::give_back();
+        resident::trim_heap();
         let holder = format!("activations of {}, in turns", shared.labels.join(", "));
         let growth = device::growth(&first.spec.memory);
         let segment = Transient::new(&executor.on(shared.device.clone()), &holder, shared.transient, growth)?;
         members.iter().for_each(|&i| segments[i] = Some(segment.clone()));
-        shared.tell(first.run.json);
+        show::together::print(shared, first.run.json);
     }
     Ok(segments)
 }
@@ -168,7 +175,7 @@ fn begin(
 ) -> Result<Start> {
     let on_device = executor.on(run.place.device.clone());
     let options = Options { name: run.place.label.clone(), growth: device::growth(&run.spec.memory), poison: false };
-    resident::give_back();
+    resident::trim_heap();
     let engine = match shared {
         Some(transient) => Engine::sharing(on_device, plan, options, transient),
         None => Engine::new(on_device, plan, options),
@@ -177,7 +184,7 @@ fn begin(
         Home::New(run_dir) => {
             let mut session = Session::start(engine?, run.run.seed)?;
             if let Some(path) = &run.spec.model.weights {
-                weights::start_from(&mut session, path, &run.run)?;
+                tell::weights(&run.run, path, &weights::start_from(&mut session, path, &run.run)?);
             }
             (session, run_dir, Progress::default())
         }

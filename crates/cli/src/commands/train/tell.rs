@@ -15,16 +15,22 @@ use serde_json::{Value, json};
 use super::Training;
 use crate::bar::{Bar, Line};
 use crate::failure;
-use crate::planning::Planned;
 use crate::resident;
 use crate::runs::TrainRun;
-use crate::say::{count, say};
-use crate::together::tell_plan;
+use crate::say::say;
+use crate::show::event::{self, prefix};
+use crate::show::together::print_plan;
+use memfit_run::Run;
+use memfit_run::data::same_data::Set;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
+use memfit_run::text::first_few;
+use memfit_run::weights::Taken;
 
 /// The plan of a run, before it takes its memory.
 pub fn plan(run: &TrainRun, planned: &Planned, is_shared: bool) {
     match run.run.label {
-        Some(_) => tell_plan(&run.place.neighbour(&run.run), planned, is_shared),
+        Some(_) => print_plan(&run.place.neighbour(&run.run), planned, is_shared),
         None => crate::commands::plan::print(&run.run, planned),
     }
     if run.run.json {
@@ -41,12 +47,35 @@ pub fn plan(run: &TrainRun, planned: &Planned, is_shared: bool) {
     }
 }
 
+/// The files of a set are not those that the run began with.
+pub fn data_changed(run: &Run, set: Set) {
+    if run.json {
+        say!("{}", event::of_run(run, json!({ "event": "data_changed", "set": set.key })));
+    } else {
+        say!("  {}the files of the {} set are not the same as when the run began", prefix(run), set.name);
+    }
+}
+
+/// Weights that a run starts from.
+pub fn weights(run: &Run, path: &Path, Taken { taken, of, missing }: &Taken) {
+    if run.json {
+        let file = path.display().to_string();
+        let told = json!({ "event": "weights", "file": file, "taken": taken, "of": of, "missing": missing });
+        say!("{}", event::of_run(run, told));
+        return;
+    }
+    say!("  {}weights        {taken} of {of} from {}", prefix(run), path.display());
+    if !missing.is_empty() {
+        say!("                 not in it, or of another type or shape: {}", first_few(missing));
+    }
+}
+
 /// Where a run goes on.
 pub fn resumed(run: &TrainRun, session: &Session<CpuExecutor>, is_over: bool, from: &Checkpoint) {
     if run.run.json {
         return;
     }
-    let label = run.run.prefix();
+    let label = prefix(&run.run);
     match is_over {
         false => say!("  {label}resumed at step {}, epoch {}", session.steps(), from.progress.epoch + 1),
         true => say!("  {label}at its end, step {}: give more --epochs or --steps to go on", session.steps()),
@@ -81,7 +110,7 @@ impl<'a> Board<'a> {
             return self.show(index, event);
         }
         if let Some(told) = as_data(event, *peak) {
-            say!("{}", run.run.event(told));
+            say!("{}", event::of_run(&run.run, told));
         }
     }
 
@@ -95,7 +124,7 @@ impl<'a> Board<'a> {
             Event::Epoch { epoch, loss, scores } => {
                 self.line.clear();
                 let judged = scores.as_ref().map_or(String::new(), |s| format!("  {}", words(s, task)));
-                say!("{}epoch {:>3}  loss {loss:.4}{judged}", run.run.prefix(), epoch + 1);
+                say!("{}epoch {:>3}  loss {loss:.4}{judged}", prefix(&run.run), epoch + 1);
             }
             Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
         }
@@ -236,7 +265,7 @@ impl Told<'_> {
                         "best": best, "arena_bytes": self.plan.arena_bytes(), "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
                         "skipped_test_samples": test_left_out.count, "run_dir": run_dir });
-            say!("{}", self.run.run.event(done));
+            say!("{}", event::of_run(&self.run.run, done));
             return;
         }
         if let Some(label) = &self.run.run.label {

@@ -6,17 +6,12 @@ use anyhow::{Context, Result};
 use memfit::exec::{Device, Executor};
 use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
 use memfit::plan::Member;
-use memfit::plan::bytes::Bytes;
 use memfit::{CpuExecutor, Plan, Subject};
-use serde_json::json;
 
 use crate::device::Room;
-use crate::failure::usage;
-use crate::planning::{self, Planned};
-use crate::progress::Progress;
-use crate::run::Run;
-use crate::say::say;
-use crate::show::{brief, event};
+use crate::error::usage;
+use crate::planning::{self, Planned, Progress};
+use crate::resources::Run;
 
 /// A run among others.
 pub struct Neighbour<'a> {
@@ -60,7 +55,13 @@ pub fn threads(runs: &[Neighbour]) -> Result<usize> {
 
 /// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has
 /// left; if they are to run here, also within what the machine has.
-pub fn plan(runs: &[Neighbour], budget: Option<u64>, is_here: bool, executor: &CpuExecutor) -> Result<Vec<Planned>> {
+pub fn plan(
+    runs: &[Neighbour],
+    budget: Option<u64>,
+    is_here: bool,
+    executor: &CpuExecutor,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<Planned>> {
     let groups = groups(runs);
     if budget.is_some() && groups.len() > 1 {
         return Err(usage(
@@ -72,7 +73,7 @@ pub fn plan(runs: &[Neighbour], budget: Option<u64>, is_here: bool, executor: &C
         let group: Vec<&Neighbour> = members.iter().map(|&i| &runs[i]).collect();
         let first = group[0];
         let room = first.run.room.clone().or(is_here.then(|| Room::of_whole(first.device)));
-        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), executor)?) {
+        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), executor, progress)?) {
             planned[i] = Some(plan);
         }
     }
@@ -84,17 +85,17 @@ fn plan_group(
     budget: Option<u64>,
     room: Option<&Room>,
     executor: &CpuExecutor,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Planned>> {
     let start = Instant::now();
-    let mut progress = Progress::new("planning");
     let subjects: Vec<Subject> = runs.iter().map(|r| r.run.subject(executor.target())).collect();
     let mut surveys = Vec::new();
     for (Neighbour { label, run, .. }, subject) in runs.iter().zip(&subjects) {
-        progress.show(label);
+        progress(Progress::Survey(label));
         let survey = subject.survey().with_context(|| label.to_string())?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |what| progress.show(what));
+            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
             alone.map_err(|e| planning::explain(e, run.tight_room())).with_context(|| label.to_string())?;
         }
         surveys.push(survey);
@@ -105,8 +106,7 @@ fn plan_group(
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
     let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
-    let together = plan_together_or_fixes(&subjects, &members, most, &mut |what| progress.show(what));
-    drop(progress);
+    let together = plan_together_or_fixes(&subjects, &members, most, &mut |c| progress(Progress::Trying(c)));
     // The smaller of both is what did not suffice.
     let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
     let mut planned = Vec::new();
@@ -126,9 +126,9 @@ pub struct Shared<'a> {
     /// In turns.
     pub transient: u64,
     /// If each had its own.
-    sum: u64,
+    pub sum: u64,
     /// What all of them may take, where it was said.
-    budget: Option<u64>,
+    pub budget: Option<u64>,
 }
 
 impl<'a> Shared<'a> {
@@ -147,46 +147,5 @@ impl<'a> Shared<'a> {
 
     pub fn arena(&self) -> u64 {
         self.states + self.transient
-    }
-
-    pub fn tell(&self, as_json: bool) {
-        let Shared { labels, device, states, transient, sum, budget } = self;
-        let (name, arena) = (device.name(), self.arena());
-        if as_json {
-            say!(
-                "{}",
-                json!({ "event": "together", "runs": labels, "device": name, "budget_bytes": budget,
-                        "state_bytes": states, "transient_bytes": transient, "arena_bytes": arena,
-                        "sum_of_arenas_bytes": sum })
-            );
-            return;
-        }
-        let budget = budget.map_or(String::new(), |b| format!("; budget {}", Bytes(b)));
-        say!("together on {name}: {}{budget}", labels.join(", "));
-        say!("  state      {:>10}  side by side", Bytes(*states).to_string());
-        say!("  transient  {:>10}  in turns", Bytes(*transient).to_string());
-        say!("  arena      {:>10}  instead of {}", Bytes(arena).to_string(), Bytes(*sum));
-    }
-}
-
-/// The plan of one of several runs, and what it costs to fit in.
-pub fn tell_plan(Neighbour { label, run, .. }: &Neighbour, planned: &Planned, is_shared: bool) {
-    let (plan, alone) = (&planned.plan, planned.micro_batch_alone);
-    if run.json {
-        let mut event = run.event(event::plan(run, planned));
-        event["micro_batch_alone"] = alone.into();
-        return say!("{event}");
-    }
-    say!("{label}:");
-    brief::print(run, planned, is_shared);
-    if plan.predicted_step_seconds > plan.fastest_step_seconds {
-        let times = plan.predicted_step_seconds / plan.fastest_step_seconds;
-        say!("  cost       {times:>9.2}×  the time of its fastest plan, for fitting in");
-    }
-    if alone.is_some_and(|n| n != plan.micro_batch) {
-        say!(
-            "  rounding               in micro-batches of {}, sums round in another order than alone",
-            plan.micro_batch
-        );
     }
 }

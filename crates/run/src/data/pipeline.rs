@@ -12,10 +12,10 @@ use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
 
 use super::{Kind, Opened, channels, sequence};
-use crate::failure::usage;
-use crate::run::Run;
-use crate::say::count;
-use crate::spec::{DataSpec, Spec};
+use crate::config::{DataSpec, Spec};
+use crate::error::usage;
+use crate::resources::Run;
+use crate::text::count;
 
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> Result<Datasets> {

@@ -8,8 +8,8 @@ use anyhow::Result;
 use memfit::plan::pack::Item;
 
 use crate::failure::bad_data;
-use crate::run::parse_size;
-use crate::say::count;
+use memfit_run::parse_size;
+use memfit_run::text::count;
 
 pub struct Table {
     header: Vec<String>,

@@ -2,15 +2,15 @@
 //! writes the file that `memfit init` begins with. Nothing is opened here and no number is weighed against another: see
 //! `run.rs`.
 
-mod init;
 mod keys;
 mod read;
+mod template;
 
 use std::path::PathBuf;
 
-pub use init::{Purpose, commented};
 pub use keys::KEYS;
 pub use read::Said;
+pub use template::{Purpose, commented};
 
 /// Everything that may be said about a run; `None`, or empty, where it was not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,5 +93,5 @@ pub struct MemorySpec {
     pub logical: Vec<u64>,
     pub growth: Option<String>,
     pub threads: Option<usize>,
-    pub profile: Option<PathBuf>,
+    pub cost_model: Option<PathBuf>,
 }

@@ -34,7 +34,7 @@ pub fn commented(purpose: &Purpose) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Said, Spec};
+    use crate::config::{Said, Spec};
     use std::path::Path;
 
     fn read(text: &str, folder: &Path) -> Result<Spec, String> {

@@ -8,9 +8,9 @@ use memfit::data::{BytePool, DataError, Example, Result, Source, Tensor};
 use memfit::ir::TensorType;
 
 use crate::data::{Kind, Opened, Settled};
-use crate::run::Facts;
+use crate::resources::Facts;
 
-const FILE: &[u8] = include_bytes!("../data/digits.bin");
+const FILE: &[u8] = include_bytes!("../../data/digits.bin");
 const PIXELS: usize = 64;
 /// The largest value of a pixel.
 const WHITE: f32 = 16.0;

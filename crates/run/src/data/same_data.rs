@@ -11,40 +11,46 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::data::{Columns, Opened, Settled};
-use crate::failure::bad_data;
+use crate::error::bad_data;
 use crate::file::write;
-use crate::run::Run;
 use crate::run_dir;
-use crate::say::{self, say};
+use crate::text::count;
 
 /// How many samples there are, and what they look like from outside.
 pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
     write(&folder.join(DATA), &format!("{:#}\n", parts(opened)))
 }
 
-/// Refuses other classes or another number of samples; files that changed otherwise are told.
-pub fn check(folder: &Path, opened: &Opened, run: &Run) -> Result<()> {
+/// A set of a run, as its folder and as a sentence call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Set {
+    pub key: &'static str,
+    pub name: &'static str,
+}
+
+/// Refuses other classes or another number of samples. Says of which sets the files changed otherwise.
+pub fn check(folder: &Path, opened: &Opened) -> Result<Vec<Set>> {
     check_settled(folder, &opened.settled)?;
     let (before, now) = (written(folder)?, parts(opened));
-    for (part, name) in PARTS {
-        let count = |all: &Value| all[part]["samples"].as_u64().unwrap_or(0);
-        let (had, has) = (count(&before), count(&now));
+    let mut changed = Vec::new();
+    for set in SETS {
+        let Set { key, name } = set;
+        let samples = |all: &Value| all[key]["samples"].as_u64().unwrap_or(0);
+        let (had, has) = (samples(&before), samples(&now));
         if had != has {
             let place = folder.display();
             return Err(bad_data(format!(
                 "the {name} set has {}, but the run in {place} began with {had}; bring back the data as they \
                  were, or begin another run{}",
-                say::count(has, "sample"),
+                count(has, "sample"),
                 with_weights(folder)
             )));
         }
-        if before[part] != now[part] && run.json {
-            say!("{}", run.event(json!({ "event": "data_changed", "set": part })));
-        } else if before[part] != now[part] {
-            say!("  {}the files of the {name} set are not the same as when the run began", run.prefix());
+        if before[key] != now[key] {
+            changed.push(set);
         }
     }
-    Ok(())
+    Ok(changed)
 }
 
 /// What the data of a run settled: of one that says nothing of columns, none.
@@ -105,8 +111,7 @@ fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()>
 
 /// In the file.
 const COLUMNS: &str = "columns";
-/// In the file, and in words.
-const PARTS: [(&str, &str); 2] = [("train", "training"), ("test", "test")];
+const SETS: [Set; 2] = [Set { key: "train", name: "training" }, Set { key: "test", name: "test" }];
 
 fn parts(opened: &Opened) -> Value {
     let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });

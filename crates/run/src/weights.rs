@@ -8,11 +8,10 @@ use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
 use memfit::ir::op::StateClass;
 use memfit::nn::Mode;
 use memfit::{CpuExecutor, Session};
-use serde_json::json;
 
-use crate::failure::usage;
-use crate::run::Run;
-use crate::say::{self, say};
+use crate::error::usage;
+use crate::resources::Run;
+use crate::text::first_few;
 
 /// Finds a file that is not there, or of another model, before anything is made of the run.
 pub fn check(path: &Path, run: &Run) -> Result<()> {
@@ -23,25 +22,23 @@ pub fn check(path: &Path, run: &Run) -> Result<()> {
     }
 }
 
+/// What was taken of a file.
+pub struct Taken {
+    pub taken: usize,
+    /// Of the model.
+    pub of: usize,
+    /// Not in the file, or of another type or shape there.
+    pub missing: Vec<String>,
+}
+
 /// Takes what fits.
-pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) -> Result<()> {
+pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) -> Result<Taken> {
     let fit = Fit::new(path, run)?;
     let taken = session.load_weights(path, Match::Fitting)?;
     if taken == 0 {
         return Err(fit.none_found(path));
     }
-    let (all, missing) = (fit.found + fit.missing.len(), &fit.missing);
-    if run.json {
-        let file = path.display().to_string();
-        let told = json!({ "event": "weights", "file": file, "taken": taken, "of": all, "missing": missing });
-        say!("{}", run.event(told));
-        return Ok(());
-    }
-    say!("  {}weights        {taken} of {all} from {}", run.prefix(), path.display());
-    if !missing.is_empty() {
-        say!("                 not in it, or of another type or shape: {}", say::some(missing));
-    }
-    Ok(())
+    Ok(Taken { taken, of: fit.found + fit.missing.len(), missing: fit.missing })
 }
 
 /// The names of a model held against those of a file.
@@ -64,9 +61,10 @@ impl Fit {
         for (state, value) in
             graph.states().filter(|(s, _)| matches!(s.class, StateClass::Param | StateClass::Statistic))
         {
-            match tensors.get(&state.name).and_then(|t| type_of(t)).as_ref() == Some(graph.ty(value)) {
-                true => found += 1,
-                false => missing.push(state.name.clone()),
+            if tensors.get(&state.name).and_then(|t| type_of(t)).as_ref() == Some(graph.ty(value)) {
+                found += 1;
+            } else {
+                missing.push(state.name.clone());
             }
         }
         let mut of_file: Vec<String> = tensors.into_keys().collect();
@@ -78,8 +76,8 @@ impl Fit {
         usage(format!(
             "{} has no weight of this model, whose names are {}; in the file there are {}",
             path.display(),
-            say::some(&self.missing),
-            say::some(&self.of_file)
+            first_few(&self.missing),
+            first_few(&self.of_file)
         ))
     }
 }

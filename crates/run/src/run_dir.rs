@@ -14,16 +14,16 @@ use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
 use memfit::{CpuExecutor, Phase, Request, Session, SourceError};
 
+use crate::config::{Said, Spec};
+use crate::data::same_data;
 use crate::data::{Kind, Opened};
 use crate::device::{self, Devices};
-use crate::failure::{bad_data, usage};
+use crate::error::{bad_data, usage};
 use crate::file::write;
+use crate::place::Place;
 use crate::planning;
-use crate::run::{Facts, Run, read_file};
-use crate::runs::Place;
-use crate::same_data;
-use crate::say::count;
-use crate::spec::{Said, Spec};
+use crate::resources::{Facts, Run, read_file_with};
+use crate::text::count;
 
 /// A folder under runs/ that is not there yet.
 pub fn free(name: &str) -> Result<PathBuf> {
@@ -86,7 +86,8 @@ pub fn said(folder: &Path) -> Result<Said> {
         let problem = format!("{} is not the folder of a run: it has no {RUN_FILE}", folder.display());
         return Err(usage(problem));
     }
-    read_file(&path)
+    // It is what an older version wrote down, and no wish of anybody.
+    read_file_with(&path, Said::modernized)
 }
 
 /// A trained model that only answers: its best weights on a plan without training.

@@ -1,7 +1,9 @@
 //! From what a run says about its data to open sources, and what they say about the model. `pipeline.rs` brings each sample
 //! into the shape that the model reads.
 
+mod digits;
 mod pipeline;
+pub mod same_data;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +20,10 @@ use memfit::exec::Device;
 use memfit::nn::zoo::Task;
 use serde::{Deserialize, Serialize};
 
-use crate::digits;
-use crate::failure::usage;
-use crate::run::Facts;
-use crate::say::count;
-use crate::spec::{DataSpec, Spec};
+use crate::config::{DataSpec, Spec};
+use crate::error::usage;
+use crate::resources::Facts;
+use crate::text::count;
 
 pub use pipeline::{ROW, datasets, images_alone, test_set};
 
