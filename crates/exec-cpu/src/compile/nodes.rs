@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use memfit_exec::KernelError;
-use memfit_ir::op::{Fill, Op};
+use memfit_ir::op::{Fill, Op, Slice};
 use memfit_ir::{DType, Graph, Node, Shape};
 use memfit_plan::{Place, Program, Segment, Step};
 
@@ -25,7 +25,7 @@ impl From<BadIndex> for KernelError {
 }
 
 /// Rows and the extent of the last axis.
-pub fn rows_and_last(shape: &[usize]) -> (usize, usize) {
+pub(super) fn rows_and_last(shape: &[usize]) -> (usize, usize) {
     let last = shape.last().copied().unwrap_or(1);
     (shape.iter().product::<usize>() / last.max(1), last)
 }
@@ -44,7 +44,7 @@ fn attention_shape(qkv: &[usize]) -> AttentionShape {
 }
 
 /// Elements of scratch of a node's kernel.
-pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
+pub(super) fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
     let threads = cpu.pool.threads();
     let shape = |i: usize| graph.shape(node.inputs[i]);
     let by_rows = |f: fn(usize, usize) -> usize| {
@@ -105,7 +105,7 @@ pub fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
 }
 
 /// A node with its shapes and places.
-pub struct NodeKernel {
+pub(super) struct NodeKernel {
     op: Op,
     inputs: Vec<(Place, Shape)>,
     outputs: Vec<(Place, Shape)>,
@@ -115,7 +115,7 @@ pub struct NodeKernel {
 }
 
 impl NodeKernel {
-    pub fn new(program: &Program, step: &Step) -> NodeKernel {
+    pub(super) fn new(program: &Program, step: &Step) -> NodeKernel {
         let graph = &program.graph;
         let node = graph.node(step.group.root());
         let of = |v: &memfit_ir::ValueId| (placed(program, *v), graph.ty(*v).shape.clone());
@@ -129,39 +129,35 @@ impl NodeKernel {
         }
     }
 
-    pub fn launch(&self, cpu: &Cpu, memory: &Memory) -> Result<(), KernelError> {
+    /// Runs it in an arena that has the places of its group.
+    pub(super) fn launch(&self, cpu: &Cpu, memory: &Memory) -> Result<(), KernelError> {
         let shape = |i: usize| &self.inputs[i].1[..];
         let out_shape = |i: usize| &self.outputs[i].1[..];
-        // SAFETY: the plan keeps what a kernel reads, writes and uses as scratch apart, and each arm below
-        // looks at an output and at the scratch once. Updates never look at the states that they overwrite.
+        // SAFETY: the arena has this place, and the plan keeps what a kernel reads apart from what it writes and from its scratch.
+        // Where a result lies in the place of an input, the arm below never looks at that input.
         let x = |i: usize| unsafe { memory.read::<f32>(self.inputs[i].0) };
-        // SAFETY: as above.
+        // SAFETY: the arena has this place, the plan keeps it apart from all others of the kernel, and each arm takes it once.
         let y = |i: usize| unsafe { memory.write::<f32>(self.outputs[i].0) };
-        // SAFETY: as above.
+        // SAFETY: the arena has this place, the plan keeps it apart from all others of the kernel, and each arm takes it once.
         let scratch = || unsafe { memory.write::<f32>(self.scratch) };
-        // SAFETY: as above.
+        // SAFETY: the arena has this place, and no result lies there.
         let ids = |i: usize| unsafe { memory.read::<i32>(self.inputs[i].0) };
-        // SAFETY: as above.
+        // SAFETY: the arena has this place, and no result lies there.
         let bytes = |i: usize| unsafe { memory.read::<u8>(self.inputs[i].0) };
         let last = |i: usize| rows_and_last(shape(i)).1;
         // An update whose gate is 0 leaves its states as they lie: the new ones are in the same places.
         let held_back = |gate: usize| gate < self.inputs.len() && bytes(gate)[0] == 0;
         match &self.op {
-            Op::Fill(_)
-            | Op::Reshape(_)
-            | Op::Transpose(_)
-            | Op::Slice(_)
-            | Op::Concat(_)
-            | Op::Pad(_)
-            | Op::Broadcast(_) => match self.dtype {
-                DType::U8 => self.layout::<u8>(cpu, memory),
-                DType::F16 | DType::BF16 => self.layout::<u16>(cpu, memory),
-                DType::F32 | DType::I32 => self.layout::<u32>(cpu, memory),
-                DType::Bit => unreachable!("the type rules keep bits out of {}", self.op.name()),
-            },
+            Op::Fill(f) => self.layout(cpu, memory, Layout::Fill(f)),
+            Op::Reshape(_) => self.layout(cpu, memory, Layout::Copy),
+            Op::Transpose(perm) => self.layout(cpu, memory, Layout::Transpose(perm)),
+            Op::Slice(s) => self.layout(cpu, memory, Layout::Slice(s)),
+            Op::Concat(axis) => self.layout(cpu, memory, Layout::Concat(*axis)),
+            Op::Pad(pads) => self.layout(cpu, memory, Layout::Pad(pads)),
+            Op::Broadcast(to) => self.layout(cpu, memory, Layout::Broadcast(to)),
             Op::Reduce(r) => reduce::reduce(cpu, r.kind, shape(0), &r.axes, x(0), y(0), scratch()),
             Op::MaxPool(w) => {
-                // SAFETY: as above.
+                // SAFETY: the arena has this place, the plan keeps it apart from all others of the kernel, and it is taken once.
                 let index = unsafe { memory.write::<u8>(self.outputs[1].0) };
                 window::max_pool(cpu, w, image(shape(0)), x(0), y(0), index);
             }
@@ -260,33 +256,55 @@ impl NodeKernel {
     }
 
     /// Ops that only move elements, whatever they mean.
-    fn layout<T: Pod + Default + Send + Sync>(&self, cpu: &Cpu, memory: &Memory)
+    fn layout(&self, cpu: &Cpu, memory: &Memory, layout: Layout) {
+        match self.dtype {
+            DType::U8 => self.layout_of::<u8>(cpu, memory, layout),
+            DType::F16 | DType::BF16 => self.layout_of::<u16>(cpu, memory, layout),
+            DType::F32 | DType::I32 => self.layout_of::<u32>(cpu, memory, layout),
+            DType::Bit => unreachable!("the type rules keep bits out of {}", self.op.name()),
+        }
+    }
+
+    /// The same with elements of one size.
+    fn layout_of<T: Pod + Default + Send + Sync>(&self, cpu: &Cpu, memory: &Memory, layout: Layout)
     where
         u32: As<T>,
     {
         let shape = |i: usize| &self.inputs[i].1[..];
-        // SAFETY: the plan keeps what a kernel reads and writes apart.
+        // SAFETY: the arena has this place, and the plan keeps what a kernel reads apart from what it writes.
         let x = |i: usize| unsafe { memory.read::<T>(self.inputs[i].0) };
-        // SAFETY: as above; each arm looks at the output once, concat at one part after the other.
+        // SAFETY: the arena has this place, and the plan keeps it apart from the inputs; each arm takes it once, concat once for
+        // each part after the other.
         let y = || unsafe { memory.write::<T>(self.outputs[0].0) };
-        match &self.op {
-            Op::Fill(f) => layout::fill(cpu, bits(f).cast(), y()),
-            Op::Reshape(_) => layout::copy(cpu, x(0), y()),
-            Op::Transpose(perm) => transpose::transpose(cpu, shape(0), perm, x(0), y()),
-            Op::Slice(s) => layout::slice(cpu, shape(0), (&s.start, &s.stop), x(0), y()),
-            Op::Pad(pads) => layout::pad(cpu, shape(0), pads, x(0), y()),
-            Op::Broadcast(to) => layout::broadcast(cpu, shape(0), to, x(0), y()),
-            Op::Concat(axis) => {
-                let outer: usize = self.outputs[0].1[..*axis].iter().product();
+        match layout {
+            Layout::Fill(f) => layout::fill(cpu, bits(f).cast(), y()),
+            Layout::Copy => layout::copy(cpu, x(0), y()),
+            Layout::Transpose(perm) => transpose::transpose(cpu, shape(0), perm, x(0), y()),
+            Layout::Slice(s) => layout::slice(cpu, shape(0), (&s.start, &s.stop), x(0), y()),
+            Layout::Pad(pads) => layout::pad(cpu, shape(0), pads, x(0), y()),
+            Layout::Broadcast(to) => layout::broadcast(cpu, shape(0), to, x(0), y()),
+            Layout::Concat(axis) => {
+                let outer: usize = self.outputs[0].1[..axis].iter().product();
                 let mut offset = 0;
                 for i in 0..self.inputs.len() {
                     layout::concat_part(cpu, outer, offset, x(i), y());
                     offset += x(i).len() / outer.max(1);
                 }
             }
-            op => unreachable!("{} computes", op.name()),
         }
     }
+}
+
+/// How an op moves elements.
+#[derive(Clone, Copy)]
+enum Layout<'a> {
+    Fill(&'a Fill),
+    Copy,
+    Transpose(&'a [usize]),
+    Slice(&'a Slice),
+    Concat(usize),
+    Pad(&'a [(usize, usize)]),
+    Broadcast(&'a [usize]),
 }
 
 /// The bits of a constant, in the low end.
