@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::args::DevicesArgs;
 use crate::commands::check_writable;
 use crate::failure::{bad_data, usage};
+use crate::output::outln;
 use crate::progress::Progress;
-use crate::say::say;
 use memfit_run::announce::{Process, processes};
 use memfit_run::config::parse_size;
 use memfit_run::cost_model::{in_use, measured_file};
@@ -50,9 +50,9 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
             "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
             "visible": is_visible, "processes": processes, "profile": describe(&model, file.as_deref()),
         });
-        say!("{event}");
+        outln!("{event}");
         for (part, is_visible) in devices.all().skip(1) {
-            say!(
+            outln!(
                 "{}",
                 json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0",
                         "visible": is_visible })
@@ -63,18 +63,18 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     }
     let threads = count(cores, "thread");
     let instructions = format!("instructions: {chosen} (of {})", sets.join(", "));
-    say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
+    outln!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
     if let (Some(total), Some(available)) = (total, available) {
         let used = Bytes(total.saturating_sub(available));
-        say!("memory   {}, of which {used} are used and {} are available", Bytes(total), Bytes(available));
+        outln!("memory   {}, of which {used} are used and {} are available", Bytes(total), Bytes(available));
     }
     for (part, is_visible) in devices.all().skip(1) {
-        say!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
+        outln!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
     }
     who_holds(&processes);
     match file {
-        Some(file) => say!("cost model  \"{}\", from {}", model.name, file.display()),
-        None => say!("cost model  \"{}\", which ships with memfit; --calibrate measures this machine", model.name),
+        Some(file) => outln!("cost model  \"{}\", from {}", model.name, file.display()),
+        None => outln!("cost model  \"{}\", which ships with memfit; --calibrate measures this machine", model.name),
     }
     print_constants(&model);
     gpus(as_json);
@@ -99,9 +99,9 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
     }
     file::write(&path, &model.to_toml())?;
     if as_json {
-        say!("{}", json!({ "event": "profile", "profile": describe(&model, Some(&path)) }));
+        outln!("{}", json!({ "event": "profile", "profile": describe(&model, Some(&path)) }));
     } else {
-        say!("cost model  \"{}\", written to {}", model.name, path.display());
+        outln!("cost model  \"{}\", written to {}", model.name, path.display());
         print_constants(&model);
     }
     Ok(())
@@ -109,7 +109,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn print_constants(model: &CostModel) {
     for constant in &CONSTANTS {
-        say!("  {:<10} {:>8}  {}", constant.key, constant.of(model), constant.meaning);
+        outln!("  {:<10} {:>8}  {}", constant.key, constant.of(model), constant.meaning);
     }
 }
 
@@ -139,9 +139,9 @@ fn who_holds(processes: &[Process]) {
     for process in processes {
         for held in process.devices.iter().filter(|d| !d.holders.is_empty()) {
             let (used, limit) = (Bytes(held.used()), Bytes(held.limit_bytes));
-            say!("held     {used} of the {limit} of {} by process {}", held.device, process.pid);
+            outln!("held     {used} of the {limit} of {} by process {}", held.device, process.pid);
             for name in &held.holders {
-                say!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
+                outln!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
             }
         }
     }
@@ -155,7 +155,7 @@ fn gpus(_: bool) {}
 fn gpus(as_json: bool) {
     for found in memfit::gpu::devices() {
         match found {
-            Ok(gpu) if as_json => say!(
+            Ok(gpu) if as_json => outln!(
                 "{}",
                 json!({
                     "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
@@ -163,7 +163,7 @@ fn gpus(as_json: bool) {
                     "largest_segment_bytes": gpu.limits.buffer,
                 })
             ),
-            Ok(gpu) => say!(
+            Ok(gpu) => outln!(
                 "{}  {} ({}, {}); operands up to {}, segments up to {}",
                 gpu.id,
                 gpu.name,
@@ -172,8 +172,8 @@ fn gpus(as_json: bool) {
                 Bytes(gpu.limits.binding),
                 Bytes(gpu.limits.buffer)
             ),
-            Err(e) if as_json => say!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() })),
-            Err(e) => say!("{e}"),
+            Err(e) if as_json => outln!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() })),
+            Err(e) => outln!("{e}"),
         }
     }
 }
