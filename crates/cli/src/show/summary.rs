@@ -72,19 +72,19 @@ fn bar(bytes: u64, most: u64) -> String {
 
 fn costs(run: &RunResources, planned: &Planned) {
     let plan = &planned.plan;
-    let packing = match is_packed_best(planned) {
-        true => "optimal: the arena is what is live at the peak".into(),
-        false => {
-            let over = plan.arena_bytes() - plan.peak_bytes;
-            let share = over as f64 / plan.peak_bytes as f64 * 100.0;
-            format!("the arena is {} ({share:.2} %) more than what is live at the peak", Bytes(over))
-        }
+    let packing = if is_packed_best(planned) {
+        "optimal: the arena is what is live at the peak".into()
+    } else {
+        let over = plan.arena_bytes() - plan.peak_bytes;
+        let share = over as f64 / plan.peak_bytes as f64 * 100.0;
+        format!("the arena is {} ({share:.2} %) more than what is live at the peak", Bytes(over))
     };
     line("packing", &packing);
     let slower = plan.predicted_step_seconds / plan.fastest_step_seconds;
-    let against = match slower > 1.0005 {
-        true => format!("{slower:.2} × the {:.1} ms of the fastest plan", plan.fastest_step_seconds * 1e3),
-        false => "the fastest plan there is".into(),
+    let against = if slower > 1.0005 {
+        format!("{slower:.2} × the {:.1} ms of the fastest plan", plan.fastest_step_seconds * 1e3)
+    } else {
+        "the fastest plan there is".into()
     };
     line("step", &format!("{:.1} ms predicted, {against}", plan.predicted_step_seconds * 1e3));
     line("tools", &tools(plan));
