@@ -146,7 +146,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn print_constants(model: &CostModel) {
     for constant in &CONSTANTS {
-        outln!("  {:<10} {:>8}  {}", constant.key, constant.of(model), constant.meaning);
+        outln!("  {:<10} {:>8}  {}", constant.key, constant.value_in(model), constant.meaning);
     }
 }
 
@@ -155,7 +155,7 @@ pub fn describe(model: &CostModel, file: Option<&Path>) -> Value {
     let mut value = json!({ "name": model.name, "hash": format!("{:016x}", model.hash()) });
     value["file"] = file.map(|f| f.display().to_string()).into();
     for constant in &CONSTANTS {
-        value[constant.key] = constant.of(model).into();
+        value[constant.key] = constant.value_in(model).into();
     }
     value
 }

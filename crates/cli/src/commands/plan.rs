@@ -7,7 +7,7 @@ use anyhow::Result;
 use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
-use memfit::search::{LIMIT, Largest, largest_batch};
+use memfit::search::{LIMIT, LargestBatch, largest_batch};
 use memfit::{AnyExecutor, Plan};
 use memfit_run::planning::{self, Planned};
 use memfit_run::text::count;
@@ -135,7 +135,7 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     let start = Instant::now();
     let mut progress = Progress::new("trying");
     let subject = run.subject(executor.target());
-    let Largest { plan, tried } =
+    let LargestBatch { plan, tried } =
         largest_batch(&subject, budget, None, &mut |change| progress.show(&cure::option(change)))?;
     drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
