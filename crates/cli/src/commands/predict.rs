@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::PredictArgs;
 use crate::failure::{bad_data, usage};
-use crate::say::say;
+use crate::output::outln;
 use memfit_run::RunConfig;
 use memfit_run::data;
 use memfit_run::run_dir::{Rows, Trained};
@@ -92,12 +92,12 @@ impl Prediction {
     fn print(&self, file: &str, trained: &Trained, json: bool) {
         let (name, &Prediction { class, probability, .. }) = (trained.class(self.class), self);
         if json {
-            say!(
+            outln!(
                 "{}",
                 json!({ "event": "prediction", "file": file, "class": name, "index": class, "probability": probability })
             );
         } else {
-            say!("{file}  {name}  {:.2} %", probability * 100.0);
+            outln!("{file}  {name}  {:.2} %", probability * 100.0);
         }
     }
 }
@@ -118,10 +118,10 @@ fn predictions(trained: &mut Trained, batch: &Example, room: &mut [u8]) -> Resul
 fn print_skipped(predicted: usize, left_out: usize, first: &[Bad], json: bool) {
     if json {
         let first: Vec<_> = first.iter().map(|bad| json!({ "file": bad.place, "problem": bad.problem })).collect();
-        say!("{}", json!({ "event": "done", "predicted": predicted, "skipped_files": left_out, "skipped": first }));
+        outln!("{}", json!({ "event": "done", "predicted": predicted, "skipped_files": left_out, "skipped": first }));
     } else if left_out > 0 {
-        say!("left out {} that could not be read:", count(left_out, "file"));
-        first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
+        outln!("left out {} that could not be read:", count(left_out, "file"));
+        first.iter().for_each(|bad| outln!("  {}: {}", bad.place, bad.problem));
     }
 }
 

@@ -6,7 +6,7 @@ use memfit::train::{Metric, Scores};
 use memfit_run::text::count;
 use serde_json::Value;
 
-use crate::say::say;
+use crate::output::outln;
 
 /// The scores that matter for a task, in words.
 pub fn words(scores: &Scores, task: Task) -> String {
@@ -48,7 +48,7 @@ pub fn scores(s: &Scores) -> Value {
 
 pub fn print_skipped(left_out: &Skipped, set: &str) {
     if left_out.count > 0 {
-        say!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
-        left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
+        outln!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
+        left_out.first.iter().for_each(|bad| outln!("  {}: {}", bad.place, bad.problem));
     }
 }
