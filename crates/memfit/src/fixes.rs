@@ -1,6 +1,5 @@
 //! What would make a refused run fit. Every fix is planned before it is named, so that doing what it says works.
 
-use memfit_nn::zoo::Model;
 use memfit_plan::bytes;
 use memfit_plan::{Fix, Member, MicroBatch, Plan, PlanError, Request, Survey, Together, divisors, plan_together};
 use memfit_transform::{Half, Precision, Training};
@@ -150,16 +149,15 @@ fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut
 
 /// The largest of the smaller models of the family that fits, with the same batch, input and classes.
 fn sibling(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
-    let mut model: Model = subject.model.clone();
-    let mut name = subject.name;
-    while let Some((smaller, next)) = model.smaller(name) {
-        (name, model) = (smaller, next);
-        let change = format!("--model {name}");
+    let mut smaller = subject.model.smaller();
+    while let Some(model) = smaller {
+        let change = format!("--model {}", model.name());
         progress(&change);
-        let plan = Subject { name, model: &model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
+        let plan = Subject { model: &*model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
         if let Ok(plan) = plan {
             return Some(fix(change, "a smaller model".into(), &plan));
         }
+        smaller = model.smaller();
     }
     None
 }

@@ -21,37 +21,25 @@ pub use memfit_transform as transform;
 
 pub use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 pub use memfit_exec_cpu::CpuExecutor;
-pub use memfit_nn::zoo::Model;
+pub use memfit_nn::{Model, ZooModel};
 pub use memfit_plan::{Phase, Plan, PlanError, Request};
-pub use memfit_train::{Session, SourceError};
+pub use memfit_train::{Session, SourceError, programs};
 pub use memfit_transform::{Clip, Half, Precision, Training};
 pub use subject::{Subject, source_hash};
 
-use memfit_ir::Graph;
-
-/// The programs of a zoo model for one micro-batch: see [`train::programs`].
-pub fn programs(
-    model: &Model,
-    training: &Training,
-    batch: usize,
-    micro_batch: usize,
-) -> Result<Vec<(Phase, Graph)>, SourceError> {
-    train::programs(&|rows, mode| Ok(model.build(rows, mode)?), training, batch, micro_batch)
-}
-
-/// Looks for plans of every size and speed of a zoo model on a device.
+/// Looks for plans of every size and speed of a model on a device.
 pub fn survey_model<'a>(
-    model: &'a Model,
+    model: &'a dyn Model,
     training: &'a Training,
     target: &'a dyn plan::Target,
     request: &'a Request,
 ) -> Result<plan::Survey<'a>, PlanError> {
-    Subject { name: "", model, labels: Default::default(), training, target, request }.survey()
+    Subject { model, training, target, request }.survey()
 }
 
-/// Plans a zoo model for a device.
+/// Plans a model for a device.
 pub fn plan_model(
-    model: &Model,
+    model: &dyn Model,
     training: &Training,
     target: &dyn plan::Target,
     request: &Request,

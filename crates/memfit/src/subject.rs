@@ -1,7 +1,7 @@
-//! What is to be planned: a zoo model by its name, how it is trained, on what, and what is asked.
+//! What is to be planned: a model, how it is trained, on what, and what is asked.
 
 use memfit_ir::{Graph, philox, text};
-use memfit_nn::zoo::{Labels, Model};
+use memfit_nn::Model;
 use memfit_plan::{self as plan, Phase, PlanError, Request, Survey, Target};
 use memfit_transform::samples::mixes_samples;
 use memfit_transform::{Training, end_of_forward};
@@ -10,11 +10,7 @@ use crate::SourceError;
 
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The model's name in the zoo, by which its smaller siblings are found.
-    pub name: &'a str,
-    pub model: &'a Model,
-    /// What the labels of a training step are.
-    pub labels: Labels,
+    pub model: &'a dyn Model,
     pub training: &'a Training,
     pub target: &'a dyn Target,
     pub request: &'a Request,
@@ -32,8 +28,7 @@ impl<'a> Subject<'a> {
 
     /// The programs for any batch.
     pub fn build(&self, batch: usize, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, SourceError> {
-        let build = |rows: usize, mode| Ok(self.model.build_with(rows, mode, self.labels)?);
-        memfit_train::programs(&build, self.training, batch, micro_batch)
+        memfit_train::programs(self.model, self.training, batch, micro_batch)
     }
 
     /// What makes a sample's result depend on the rest of its batch, in words; none where nothing does.

@@ -8,12 +8,12 @@ use memfit::exec::Device;
 use memfit::ir::op::StateClass;
 use memfit::nn::Mode;
 use memfit::nn::optim::Optimizer;
-use memfit::nn::zoo::{Labels, Stem, Task};
+use memfit::nn::zoo::{Labels, Setting, Stem, Task};
 use memfit::plan::MicroBatch;
 use memfit::plan::Target;
 use memfit::plan::bytes;
 use memfit::transform::scope::matches;
-use memfit::{Clip, Model, Precision, Request, Subject, Training};
+use memfit::{Clip, Model, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{ModelSpec, Said, Spec, TrainSpec};
 use crate::device::Room;
@@ -25,9 +25,7 @@ pub struct Run {
     pub name: String,
     /// What it is called among others, where there are several.
     pub label: Option<String>,
-    pub model: Model,
-    /// What the labels of a step are.
-    pub labels: Labels,
+    pub model: ZooModel,
     pub training: Training,
     pub request: Request,
     /// What others have left of its device, where that is a limit.
@@ -91,8 +89,7 @@ impl Run {
         Ok(Run {
             name,
             label: None,
-            model,
-            labels,
+            model: model.with_labels(labels),
             training: Training { clip, frozen, precision, ..Training::new(update) },
             request,
             room: None,
@@ -124,8 +121,8 @@ fn no_idle_decay(spec: &TrainSpec) -> Result<()> {
 }
 
 /// The model with its options: what was said, else what the data says.
-fn model(name: &str, spec: &ModelSpec, facts: &Facts) -> Result<Model> {
-    let mut model = Model::from_name(name).map_err(usage)?;
+fn model(name: &str, spec: &ModelSpec, facts: &Facts) -> Result<ZooModel> {
+    let mut model = ZooModel::from_name(name).map_err(usage)?;
     if let Some(stem) = &spec.stem {
         model = model.with_stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet }).map_err(usage)?;
     }
@@ -135,23 +132,26 @@ fn model(name: &str, spec: &ModelSpec, facts: &Facts) -> Result<Model> {
     }
     let of_gpt =
         [("layers", spec.layers), ("width", spec.width), ("heads", spec.heads), ("vocabulary", spec.vocabulary)];
-    match &mut model {
-        Model::Gpt(gpt) => {
-            gpt.layers = spec.layers.unwrap_or(gpt.layers);
-            gpt.width = spec.width.unwrap_or(gpt.width);
-            gpt.heads = spec.heads.unwrap_or(gpt.heads);
-            gpt.vocabulary = spec.vocabulary.or(facts.classes).unwrap_or(gpt.vocabulary);
-            if let Some(rate) = spec.dropout {
-                return Err(usage(format!("model.dropout is {rate}, but gpt has none")));
-            }
+    if model.task() == Task::Tokens {
+        if let Some(rate) = spec.dropout {
+            return Err(usage(format!("model.dropout is {rate}, but gpt has none")));
         }
-        other => {
-            if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
-                return Err(usage(format!("model.{key} is of a gpt; {name} has none")));
-            }
-            if let Some(rate) = spec.dropout {
-                *other = other.clone().with_dropout(rate).map_err(usage)?;
-            }
+        let vocabulary = spec.vocabulary.or(facts.classes);
+        let settings = [
+            spec.layers.map(Setting::Layers),
+            spec.width.map(Setting::Width),
+            spec.heads.map(Setting::Heads),
+            vocabulary.map(Setting::Vocabulary),
+        ];
+        for setting in settings.into_iter().flatten() {
+            model = model.with(setting).map_err(usage)?;
+        }
+    } else {
+        if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
+            return Err(usage(format!("model.{key} is of a gpt; {name} has none")));
+        }
+        if let Some(rate) = spec.dropout {
+            model = model.with_dropout(rate).map_err(usage)?;
         }
     }
     match spec.classes.or(facts.classes.filter(|_| model.task() != Task::Tokens)) {
@@ -161,7 +161,7 @@ fn model(name: &str, spec: &ModelSpec, facts: &Facts) -> Result<Model> {
 }
 
 /// The names of the parameters that the patterns mean.
-fn frozen(model: &Model, spec: &ModelSpec) -> Result<HashSet<String>> {
+fn frozen(model: &ZooModel, spec: &ModelSpec) -> Result<HashSet<String>> {
     if spec.freeze.is_empty() && spec.trainable.is_empty() {
         return Ok(HashSet::new());
     }
@@ -212,14 +212,7 @@ impl Run {
 
     /// What the planner is asked about.
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
-        Subject {
-            name: &self.name,
-            model: &self.model,
-            labels: self.labels,
-            training: &self.training,
-            target,
-            request: &self.request,
-        }
+        Subject { model: &self.model, training: &self.training, target, request: &self.request }
     }
 }
 

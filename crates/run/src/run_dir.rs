@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use memfit::data::image::Channels;
 use memfit::exec::weights::{Match, WeightsError};
 use memfit::exec::{Executor, Options};
-use memfit::nn::Mode;
+use memfit::nn::zoo::Task;
+use memfit::nn::{Mode, Model};
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
@@ -48,10 +49,8 @@ pub fn text(said: &Said, run: &Run, kind: Kind) -> Result<String> {
     said.set("model", "name", run.name.as_str());
     let input: Vec<i64> = run.model.input().map_err(usage)?.into_iter().map(count).collect();
     said.set("model", "input", input);
-    match run.model {
-        memfit::Model::Gpt(ref gpt) => said.set("model", "vocabulary", count(gpt.vocabulary)),
-        _ => said.set("model", "classes", count(run.model.classes())),
-    }
+    let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };
+    said.set("model", width, count(run.model.classes()));
     said.set("memory", "threads", count(run.threads));
     if let Some(budget) = run.request.budget {
         said.set("memory", "budget", i64::try_from(budget).unwrap_or(i64::MAX));

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
 use memfit::ir::op::StateClass;
-use memfit::nn::Mode;
+use memfit::nn::{Mode, Model};
 use memfit::{CpuExecutor, Session};
 
 use crate::error::usage;

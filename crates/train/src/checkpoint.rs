@@ -43,7 +43,7 @@ pub struct Progress {
 }
 
 /// The scores of the model as it was before a step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
     pub step: u32,
@@ -117,11 +117,20 @@ fn json(result: serde_json::Result<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Task;
+    use crate::metrics::LabelKind;
 
     fn checkpoint() -> Checkpoint {
-        let scores =
-            Scores { task: Task::Classes, count: 360, loss: 0.1 + 0.2, accuracy: 0.975, top5: None, mean_iou: 0.9 };
+        let scores = Scores {
+            labels: LabelKind::Classes,
+            count: 360,
+            loss: 0.1 + 0.2,
+            accuracy: Some(0.975),
+            top5: None,
+            mean_iou: Some(0.9),
+            mean_absolute_error: None,
+            metrics: Default::default(),
+            heads: Default::default(),
+        };
         Checkpoint {
             step: 1234,
             seed: u64::MAX,

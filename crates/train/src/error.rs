@@ -6,8 +6,9 @@ use memfit_data::DataError;
 use memfit_exec::ExecError;
 use memfit_exec::weights::WeightsError;
 use memfit_ir::TensorType;
+use memfit_nn::Loss;
 
-use crate::metrics::{Metric, Task};
+use crate::metrics::{LabelKind, Monitor};
 
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
@@ -30,12 +31,17 @@ pub enum TrainError {
     Label { label: i64, classes: usize },
     #[error("there are {logits} logits where the labels need {expected}")]
     Labels { logits: usize, expected: usize },
-    #[error("{task:?} cannot be judged by logits of {logits} and the labels of this model; give the task that it has")]
-    Task { task: Task, logits: TensorType },
-    #[error("there is no {} of {task:?} like these; watch another metric", metric.name())]
-    NoMetric { metric: Metric, task: Task },
-    #[error("early stopping watches the {} on a test set, but there is none; give one or leave it out", metric.name())]
-    NothingToWatch { metric: Metric },
+    #[error(
+        "head \"{head}\" cannot be evaluated by {loss:?}: the model gives {output}, and its labels are {}",
+        label.as_ref().map_or("not among its inputs".into(), TensorType::to_string)
+    )]
+    Head { head: String, loss: Loss, output: TensorType, label: Option<TensorType> },
+    #[error("a model without heads cannot be evaluated; give each output its loss")]
+    NoHeads,
+    #[error("there is no {monitor} of {labels:?} like these; watch another metric")]
+    NoMetric { monitor: Monitor, labels: LabelKind },
+    #[error("early stopping watches the {monitor} on a test set, but there is none; give one or leave it out")]
+    NothingToWatch { monitor: Monitor },
     #[error("the test set has no elements; give one that has, or none")]
     NoTestData,
     #[error(

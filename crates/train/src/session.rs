@@ -125,16 +125,33 @@ impl<E: Executor> Session<E> {
         room: &mut [u8],
         mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let row_bytes = self.eval_bytes(output)? / self.plan().micro_batch;
+        let bytes = self.eval_bytes(output)?;
+        let row_bytes = bytes / self.plan().micro_batch;
+        self.eval_outputs(batch, &[(output, 0..bytes)], room, |rows, room| {
+            let real = rows.len() * row_bytes;
+            each(rows, &room[..real])
+        })
+    }
+
+    /// The same of several outputs, each of which has its place in the room; what lies there behind the rows that
+    /// `each` is told of only fills up the micro-batch.
+    pub(crate) fn eval_outputs(
+        &mut self,
+        batch: &[(&str, TensorView)],
+        outputs: &[(impl AsRef<str>, Range<usize>)],
+        room: &mut [u8],
+        mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let count = rows(batch)?;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
             let turn = self.seat.as_mut().map(Seat::turn);
             self.engine.eval(batch, rows.clone())?;
-            self.engine.read_output(Phase::Eval, output, room)?;
+            for (name, place) in outputs {
+                self.engine.read_output(Phase::Eval, name.as_ref(), &mut room[place.clone()])?;
+            }
             drop(turn);
-            let real = rows.len() * row_bytes;
-            each(rows, &room[..real])?;
+            each(rows, room)?;
         }
         Ok(())
     }

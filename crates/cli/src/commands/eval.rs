@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use memfit::data::{LoadOptions, OnBad};
+use memfit::nn::Model;
 use memfit::train::evaluate;
 use serde_json::json;
 
-use super::train::{scores, task, tell_left_out, words};
+use super::train::{scores, tell_left_out, words};
 use crate::args::EvalArgs;
 use crate::failure::usage;
 use crate::say::say;
@@ -42,7 +43,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let test = data::test_set(opened.kind, test, &trained.run, &spec.data, batch)?;
     let bad = if args.skip_bad || spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
-    let judged = evaluate(&mut trained.session, &test, task(&trained.run), options)?;
+    let judged = evaluate(&mut trained.session, &test, &trained.run.model.heads()?, options)?;
     let left_out = &judged.left_out;
     let judged_samples = (samples as u64).saturating_sub(left_out.count);
     if json {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use memfit::Model;
+use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
     Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
@@ -87,7 +87,7 @@ impl Kind {
 /// Refuses a model that does something else than the data are for, before anything is planned or made.
 fn check_model(kind: Kind, spec: &Spec) -> Result<()> {
     let name = spec.model.name.as_deref().unwrap_or("digits");
-    let does = Model::from_name(name).map_err(usage)?.task();
+    let does = ZooModel::from_name(name).map_err(usage)?.task();
     let what = |task: Task| match task {
         Task::Classes => "tells classes",
         Task::Masks => "draws masks",

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use memfit_data::{BytePool, Dataset, LoadOptions, OnBad, Position, Skipped};
 use memfit_exec::Executor;
+use memfit_nn::HeadInfo;
 
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::Result;
-use crate::metrics::{Metric, Scores, Task};
+use crate::metrics::{Metric, Monitor, Scores};
 use crate::run_dir::{RunDir, Which};
 use crate::schedule::{Period, Schedule};
 use crate::session::Session;
 
-/// What a run learns from and what it is judged by.
+/// What a run learns from and what it is evaluated on.
 #[derive(Clone)]
 pub struct Datasets {
     /// Its elements are batches of exactly the plan's size.
@@ -29,11 +30,12 @@ pub struct FitOptions {
     /// The whole run, what came before a resumption included.
     pub length: Period,
     pub schedule: Schedule,
-    pub task: Task,
+    /// What it is evaluated by: the model's.
+    pub heads: Vec<HeadInfo>,
     /// How often the test set is looked at, besides at the end.
     pub evaluate: Period,
     /// What the best checkpoint is best in, and what early stopping watches.
-    pub metric: Metric,
+    pub monitor: Monitor,
     pub early_stop: Option<EarlyStop>,
     /// Where checkpoints go; without it none are kept.
     pub run: Option<RunDir>,
@@ -41,6 +43,25 @@ pub struct FitOptions {
     /// Where to go on: of a checkpoint, or the beginning.
     pub progress: Progress,
     pub feed: Feed,
+}
+
+impl FitOptions {
+    /// Trains for so long at a constant rate, evaluates after every epoch, follows the loss, and keeps no checkpoints.
+    /// Everything about data comes out of the one pool, on a thread of its own.
+    pub fn new(heads: Vec<HeadInfo>, length: Period, learning_rate: f32, pool: BytePool) -> FitOptions {
+        FitOptions {
+            length,
+            schedule: Schedule::constant(learning_rate),
+            heads,
+            evaluate: Period::Epochs(1),
+            monitor: Metric::Loss.into(),
+            early_stop: None,
+            run: None,
+            save: SaveEvery::default(),
+            progress: Progress::default(),
+            feed: Feed { test_pool: pool.clone(), pool, threads: 1, bad: OnBad::Fail },
+        }
+    }
 }
 
 /// Stops when the metric has not become better by more than `min_delta` in `patience` evaluations.

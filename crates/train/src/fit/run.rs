@@ -10,7 +10,7 @@ use memfit_exec::{Executor, TensorView};
 use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{Result, TrainError};
-use crate::evaluate::Judge;
+use crate::evaluate::Evaluator;
 use crate::metrics::Scores;
 use crate::run_dir::Which;
 use crate::schedule::{Decay, Period, Span};
@@ -40,7 +40,7 @@ pub(super) struct Fit<'a, E: Executor> {
 /// The test set, opened when it is first needed.
 struct Test<'a> {
     data: &'a Dataset,
-    judge: Judge,
+    evaluator: Evaluator,
     loader: Option<Loader>,
 }
 
@@ -63,13 +63,13 @@ impl<'a, E: Executor> Fit<'a, E> {
         options.schedule.check()?;
         let span = span(options, &data.train)?;
         if data.test.is_none() && options.early_stop.is_some() {
-            return Err(TrainError::NothingToWatch { metric: options.metric });
+            return Err(TrainError::NothingToWatch { monitor: options.monitor.clone() });
         }
         let test = match &data.test {
             Some(data) => {
-                let judge = Judge::new(session, options.task, &options.feed.test_pool)?;
-                judge.check(options.metric)?;
-                Some(Test { data, judge, loader: None })
+                let evaluator = Evaluator::new(session, &options.heads, &options.feed.test_pool)?;
+                evaluator.check(&options.monitor)?;
+                Some(Test { data, evaluator, loader: None })
             }
             None => None,
         };
@@ -221,19 +221,20 @@ impl<'a, E: Executor> Fit<'a, E> {
                 return Ok(());
             }
         }
-        let here = self.progress.evaluation.filter(|e| Some(e.step) == step);
+        let here = self.progress.evaluation.as_ref().filter(|e| Some(e.step) == step);
+        let scores = here.map(|e| e.scores.clone());
         let loss = self.progress.loss_sum / f64::from(self.progress.loss_count);
         let (loss_sum, loss_count) = (0.0, 0);
         self.progress = Progress { epoch: epoch + 1, element: 0, loss_sum, loss_count, ..self.progress.clone() };
         self.saved.due |= self.options.save.epoch;
-        self.tell(Event::Epoch { epoch, loss, scores: here.map(|e| e.scores) });
+        self.tell(Event::Epoch { epoch, loss, scores });
         Ok(())
     }
 
     // ---- evaluation -------------------------------------------------------------------------------------------------
 
     fn evaluated_at(&self) -> Option<u32> {
-        self.progress.evaluation.map(|e| e.step)
+        self.progress.evaluation.as_ref().map(|e| e.step)
     }
 
     fn evaluation_is_due(&self) -> bool {
@@ -261,14 +262,14 @@ impl<'a, E: Executor> Fit<'a, E> {
             }
         };
         let (observer, stop) = (&mut self.observer, &mut self.stop);
-        let scores = test.judge.run(self.session, loader, &mut |batches| {
+        let scores = test.evaluator.run(self.session, loader, &mut |batches| {
             let flow = observer(&Event::Evaluating { batches });
             *stop |= flow == Flow::Stop;
             flow
         });
         loader.pause();
         match scores {
-            Ok(Some(scores)) => self.judged(scores),
+            Ok(Some(scores)) => self.evaluated(scores),
             Ok(None) if self.stop => Ok(()),
             Ok(None) => Err(TrainError::NoTestData),
             Err(e @ (TrainError::Data(_) | TrainError::Label { .. })) => Err(self.saved_from(e)),
@@ -296,15 +297,16 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
     }
 
-    fn judged(&mut self, scores: Scores) -> Result<()> {
-        let (metric, step) = (self.options.metric, self.session.steps());
+    fn evaluated(&mut self, scores: Scores) -> Result<()> {
+        let (monitor, step) = (&self.options.monitor, self.session.steps());
         // A metric that there is not was refused at the start.
-        let value = scores.get(metric).unwrap_or(f64::NAN);
+        let value = scores.monitored(monitor).unwrap_or(f64::NAN);
         let evaluation = Evaluation { step, scores };
-        self.progress.evaluation = Some(evaluation);
+        self.progress.evaluation = Some(evaluation.clone());
         self.progress.evaluations += 1;
-        let better =
-            |old: Option<f64>, by: f64| value.is_finite() && old.is_none_or(|old| metric.improves(value, old, by));
+        let better = |old: Option<f64>, by: f64| {
+            value.is_finite() && old.is_none_or(|old| monitor.metric.improves(value, old, by))
+        };
         if better(self.progress.to_beat, self.options.early_stop.map_or(0.0, |e| e.min_delta)) {
             (self.progress.to_beat, self.progress.stale) = (Some(value), 0);
         } else {

@@ -245,8 +245,8 @@ fn failed(path: &Path, source: std::io::Error) -> TrainError {
 mod tests {
     use memfit_exec::TensorView;
     use memfit_exec_cpu::CpuExecutor;
+    use memfit_nn::Optimizer;
     use memfit_nn::zoo::Mlp;
-    use memfit_nn::{Model, Optimizer};
     use memfit_plan::Request;
     use memfit_transform::Training;
 
@@ -254,10 +254,10 @@ mod tests {
 
     /// A model whose states take several pieces to write.
     fn session() -> Session<CpuExecutor> {
-        let model = Model::Mlp(Mlp { sizes: vec![40, 600, 5] });
+        let model = Mlp { sizes: vec![40, 600, 5] };
         let training = Training::new(Optimizer::adam().update);
         let cpu = CpuExecutor::new(1).unwrap();
-        let programs = |rows| crate::programs(&|n, mode| Ok(model.build(n, mode)?), &training, 2, rows);
+        let programs = |rows| crate::programs(&model, &training, 2, rows);
         let plan = memfit_plan::plan(&programs, cpu.target(), &Request::new(2)).unwrap();
         Session::new(cpu, plan, 1).unwrap()
     }

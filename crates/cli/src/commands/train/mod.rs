@@ -12,18 +12,18 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use memfit::data::OnBad;
 use memfit::exec::Held;
-use memfit::nn::zoo::Task as ModelTask;
+use memfit::nn::Model;
+use memfit::nn::zoo::Task;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
     Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Seat,
-    Share, Task, TrainError, Why, fit,
+    Share, TrainError, Why, fit,
 };
 use memfit::{CpuExecutor, Session};
 
 use crate::failure::{Interrupted, Stopped, usage};
 use crate::runs::{Resume, TrainRun, TrainRuns, named};
 use crate::signals::Signals;
-use memfit_run::Run;
 use memfit_run::announce::announce;
 use memfit_run::data;
 use memfit_run::data::same_data;
@@ -137,7 +137,7 @@ fn conclude(training: Training, outcome: Result<Outcome, TrainError>, board: &Mu
             return Ok(End::Stopped(Stopped { folder, saved: outcome.saved }));
         }
         let step = run_dir::export(&folder, &mut session, &folder.join(WEIGHTS))?;
-        let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
+        let best = outcome.best.map(|value| Best { metric: options.monitor.metric, value, step });
         let (folder, plan, peak_host) = (&folder, session.plan(), run.place.pool.high_water());
         locked(board).end(&Told { run, folder, outcome: &outcome, first, best, plan, peak_host, is_shared, started });
         Ok(End::Done)
@@ -177,9 +177,9 @@ fn options(run: &TrainRun, run_dir: RunDir, progress: Progress) -> Result<FitOpt
     Ok(FitOptions {
         length: length(run),
         schedule: schedule(run),
-        task: task(&run.run),
+        heads: run.run.model.heads()?,
         evaluate: Period::Epochs(1),
-        metric: metric(run)?,
+        monitor: metric(run)?.into(),
         early_stop: t.patience.map(|n| EarlyStop { patience: small(n), min_delta: 0.0 }),
         run: Some(run_dir),
         save: SaveEvery { epoch: true, steps: t.save_every.map(small), time: None },
@@ -209,7 +209,7 @@ fn check(run: &TrainRun) -> Result<()> {
         )));
     }
     if let Some(classes) =
-        opened.facts.classes.filter(|n| run.run.model.task() == ModelTask::Classes && *n > run.run.model.classes())
+        opened.facts.classes.filter(|n| run.run.model.task() == Task::Classes && *n > run.run.model.classes())
     {
         let has = run.run.model.classes();
         return Err(usage(format!(
@@ -220,7 +220,7 @@ fn check(run: &TrainRun) -> Result<()> {
     if let Some(path) = run.spec.model.weights.as_ref().filter(|_| run.resume.is_none()) {
         weights::check(path, &run.run)?;
     }
-    if run.spec.data.skip_bad != Some(true) && run.run.model.task() == ModelTask::Classes {
+    if run.spec.data.skip_bad != Some(true) && run.run.model.task() == Task::Classes {
         check_test_labels(run)?;
     }
     // It describes, and does nothing yet.
@@ -261,18 +261,11 @@ fn schedule(run: &TrainRun) -> Schedule {
     Schedule { peak, warm_up: Period::Steps(small(t.warm_up.unwrap_or(0))), decay }
 }
 
-pub fn task(run: &Run) -> Task {
-    match run.model.task() {
-        ModelTask::Classes | ModelTask::Tokens => Task::Classes,
-        ModelTask::Masks => Task::Masks,
-    }
-}
-
 fn metric(run: &TrainRun) -> Result<Metric> {
     let usual = match run.run.model.task() {
-        ModelTask::Classes => Metric::Accuracy,
-        ModelTask::Tokens => Metric::Loss,
-        ModelTask::Masks => Metric::MeanIou,
+        Task::Classes => Metric::Accuracy,
+        Task::Tokens => Metric::Loss,
+        Task::Masks => Metric::MeanIou,
     };
     let Some(said) = &run.spec.train.monitor else { return Ok(usual) };
     Metric::ALL.into_iter().find(|m| m.name() == said).ok_or_else(|| {

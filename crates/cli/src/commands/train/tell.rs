@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use memfit::data::Skipped;
-use memfit::nn::zoo::Task as ModelTask;
+use memfit::nn::zoo::Task;
 use memfit::plan::Plan;
 use memfit::plan::bytes::Bytes;
 use memfit::train::run_dir::{WEIGHTS, Which};
@@ -167,7 +167,7 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
         }
         Event::Epoch { epoch, loss, scores: judged } => {
             let judged = judged.as_ref();
-            json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "test_accuracy": judged.map(|s| s.accuracy),
+            json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "test_accuracy": judged.and_then(|s| s.accuracy),
                     "scores": judged.map(scores) })
         }
         Event::Checkpoint { which, path, step } => {
@@ -178,18 +178,18 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
 }
 
 /// The scores that matter for a task, in words.
-pub fn words(scores: &Scores, task: ModelTask) -> String {
-    let top5 = scores.top5.filter(|_| task == ModelTask::Classes);
+pub fn words(scores: &Scores, task: Task) -> String {
+    let top5 = scores.top5.filter(|_| task == Task::Classes);
     let top5 = top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
     format!("test loss {:.4}, {}{top5}", scores.loss, score(scores, task))
 }
 
 /// The one of them that is looked at first.
-fn score(scores: &Scores, task: ModelTask) -> String {
+fn score(scores: &Scores, task: Task) -> String {
     match task {
-        ModelTask::Classes => format!("accuracy {:.2} %", scores.accuracy * 100.0),
-        ModelTask::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
-        ModelTask::Masks => format!("mean IoU {:.4}", scores.mean_iou),
+        Task::Classes => format!("accuracy {:.2} %", scores.accuracy.unwrap_or(f64::NAN) * 100.0),
+        Task::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
+        Task::Masks => format!("mean IoU {:.4}", scores.mean_iou.unwrap_or(f64::NAN)),
     }
 }
 
@@ -217,7 +217,7 @@ impl Best {
         match self.metric {
             Metric::Accuracy | Metric::Top5 => format!("{name} {:.2} %", value * 100.0),
             Metric::Perplexity => format!("{name} {value:.2}"),
-            Metric::Loss | Metric::MeanIou => format!("{name} {value:.4}"),
+            Metric::Loss | Metric::MeanIou | Metric::MeanAbsoluteError => format!("{name} {value:.4}"),
         }
     }
 }
@@ -229,6 +229,7 @@ fn metric_words(metric: Metric) -> &'static str {
         Metric::Top5 => "top 5",
         Metric::MeanIou => "mean IoU",
         Metric::Perplexity => "perplexity",
+        Metric::MeanAbsoluteError => "mean absolute error",
     }
 }
 
@@ -258,10 +259,10 @@ impl Told<'_> {
         if self.run.run.json {
             let best = self.best.as_ref();
             let best = best.map(|b| json!({ "metric": b.metric.name(), "value": b.value, "step": b.step }));
-            let is_classes = self.run.run.model.task() == ModelTask::Classes;
+            let is_classes = self.run.run.model.task() == Task::Classes;
             let done = json!({ "event": "done", "steps": steps, "steps_made": made, "seconds": seconds,
                         "early_stop": *why == Why::NoBetter,
-                        "test_accuracy": judged.filter(|_| is_classes).map(|s| s.accuracy), "scores": judged.map(scores),
+                        "test_accuracy": judged.filter(|_| is_classes).and_then(|s| s.accuracy), "scores": judged.map(scores),
                         "best": best, "arena_bytes": self.plan.arena_bytes(), "host_peak_bytes": self.peak_host,
                         "measured_peak_bytes": resident::peak(), "skipped_samples": left_out.count,
                         "skipped_test_samples": test_left_out.count, "run_dir": run_dir });
