@@ -63,10 +63,10 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
 const DEVICES_EXAMPLES: &str = "Examples:
-  memfit devices                                    processor, memory, who holds it, and the profile that plans use
+  memfit devices                                    processor, memory, who holds it, and the cost model that plans use
   memfit devices --logical 4GiB,2GiB                the parts that `memfit train --logical` would make
   memfit devices --calibrate                        measure, and use it from now on
-  memfit devices --calibrate --out quiet.toml       measure into a file, for --profile
+  memfit devices --calibrate --out quiet.toml       measure into a file, for --cost-model
 
 MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit.";
 
@@ -180,6 +180,9 @@ pub struct Overrides {
     pub threads: Option<usize>,
     /// Constants of this machine, from which times are predicted; see `memfit devices --calibrate`
     #[arg(long, value_name = "FILE")]
+    pub cost_model: Option<PathBuf>,
+    /// The former name of --cost-model
+    #[arg(long, value_name = "FILE", hide = true)]
     pub profile: Option<PathBuf>,
     /// Seed of everything random
     #[arg(long)]
@@ -297,10 +300,10 @@ pub struct DevicesArgs {
         conflicts_with = "calibrate"
     )]
     pub logical: Vec<String>,
-    /// Measure this machine, and write a profile that plans use from then on
+    /// Measure this machine, and write a cost model that plans use from then on
     #[arg(long)]
     pub calibrate: bool,
-    /// Write the profile to this file instead, for --profile
+    /// Write the cost model to this file instead, for --cost-model
     #[arg(long, value_name = "FILE", requires = "calibrate")]
     pub out: Option<PathBuf>,
     /// Threads to measure with; all cores if not given

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::cure;
 use crate::say::{self, say};
 use crate::show::event;
 use crate::signals::INTERRUPTED;
@@ -65,6 +66,11 @@ fn message(error: &anyhow::Error) -> String {
 
 /// What the error says; sizes as people write them, and to the byte, so that they can be typed.
 fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<PlanError>() {
+        Some(PlanError::Refused(refusal)) => return cure::refusal(refusal),
+        Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
+        _ => {}
+    }
     if let Some(TrainError::Test { source, saved }) = error.downcast_ref::<TrainError>() {
         return format!("{}; {saved}", words(&**source));
     }
@@ -151,7 +157,7 @@ fn certificate(r: &Refusal) -> Value {
 
 fn fix(f: &Fix) -> Value {
     json!({
-        "change": f.change, "note": f.note, "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
+        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
         "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })
 }
@@ -172,7 +178,7 @@ fn certificate_together(r: &TogetherRefusal) -> Value {
         "proved": r.is_proved(),
         "runs": r.members.iter().map(member).collect::<Vec<_>>(),
         "one_after_the_other_bytes": r.one_after_the_other(),
-        "cure": r.cure,
+        "cure": r.cure.as_ref().map_or(String::new(), cure::option),
     })
 }
 
@@ -186,7 +192,9 @@ fn kind(error: &anyhow::Error) -> (&'static str, u8) {
     match error.downcast_ref::<PlanError>() {
         Some(PlanError::Refused(_) | PlanError::TogetherRefused(_)) => return ("refused", 3),
         Some(PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge) => return ("usage", 2),
-        Some(PlanError::Binding { .. } | PlanError::Segment { .. }) => return ("device", 5),
+        Some(PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. }) => {
+            return ("device", 5);
+        }
         Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
         None => {}
     }

@@ -4,6 +4,7 @@ mod args;
 mod bar;
 mod buffers_csv;
 mod commands;
+mod cure;
 mod failure;
 mod progress;
 mod resident;

@@ -67,8 +67,11 @@ pub fn said_besides(mut said: Said, o: &Overrides) -> Result<Said> {
     if let Some(threads) = o.threads {
         said.say("--threads", "memory", "threads", count(threads));
     }
-    if let Some(profile) = &o.profile {
-        said.say("--profile", "memory", "profile", path(profile));
+    if o.profile.is_some() {
+        return Err(usage("--profile is now --cost-model: say that"));
+    }
+    if let Some(cost_model) = &o.cost_model {
+        said.say("--cost-model", "memory", "cost_model", path(cost_model));
     }
     if let Some(device) = &o.device {
         said.say("--device", "memory", "device", device.as_str());

@@ -121,13 +121,13 @@ fn split_args(args: TrainArgs) -> Result<(Vec<TrainArgs>, Option<u64>)> {
         return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
     }
     // What is said of all, and not of one.
-    let Overrides { budget, host_budget, logical, growth, threads, profile, .. } = args.overrides.clone();
-    let of_all = Overrides { host_budget, logical, growth, threads, profile, ..Overrides::default() };
+    let Overrides { budget, host_budget, logical, growth, threads, cost_model, profile, .. } = args.overrides.clone();
+    let of_all = Overrides { host_budget, logical, growth, threads, cost_model, profile, ..Overrides::default() };
     let allowed = Overrides { files: files.clone(), budget: budget.clone(), ..of_all.clone() };
     if args.overrides != allowed || args.out.is_some() || args.weights.is_some() || args.plan.is_some() {
         return Err(usage(
-            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --profile, --epochs, \
-             --steps and --skip-bad; what is said of one belongs into its run file",
+            "for several runs there are --budget, --host-budget, --logical, --growth, --threads, --cost-model, \
+             --epochs, --steps and --skip-bad; what is said of one belongs into its run file",
         ));
     }
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--budget must be a size: {problem}")));

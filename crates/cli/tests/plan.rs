@@ -21,6 +21,7 @@ fn a_plan_carries_everything_that_a_machine_wants() {
         "accumulate",
         "precision",
         "device",
+        "instruction_set",
         "budget_bytes",
         "arena_bytes",
         "peak_bytes",

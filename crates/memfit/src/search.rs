@@ -1,7 +1,7 @@
 //! The largest batch that fits: a search over plans. Every answer was planned, and so was the next larger batch, which
 //! does not fit.
 
-use memfit_plan::{Plan, PlanError, Request};
+use memfit_plan::{Change, Plan, PlanError, Request};
 
 use crate::subject::Subject;
 
@@ -32,14 +32,14 @@ pub fn largest_batch(
     subject: &Subject,
     budget: u64,
     too_large: Option<(usize, u64)>,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&Change),
 ) -> Result<Largest, PlanError> {
     let mut found = Largest { plan: None, tried: Vec::new() };
     let base = state_bytes(subject)?;
     let mut bracket = Bracket { base, fits: None, too_large, turn: 0 };
     let start = subject.request.batch.clamp(1, LIMIT);
     while let Some(batch) = bracket.next(budget, start) {
-        progress(&format!("--batch {batch}"));
+        progress(&Change::Batch(batch));
         let (plan, needed) = try_batch(subject, budget, batch)?;
         found.tried.push(Tried { batch, needed, fits: plan.is_some() });
         match plan {

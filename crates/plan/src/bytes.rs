@@ -44,6 +44,20 @@ pub fn rounded_up(bytes: u64) -> String {
     }
 }
 
+/// The smallest size that [`rounded_up`] can write and that is not less, in bytes.
+pub fn round_up(bytes: u64) -> u64 {
+    parse(&rounded_up(bytes)).map_or(bytes, |rounded| rounded.0)
+}
+
+/// A size as a person types it, such that [`parse`] reads exactly this many bytes: in three digits where that can be, as it
+/// can for what [`round_up`] gives.
+pub fn typed(bytes: u64) -> String {
+    // What is typed stands for the nearest whole number of bytes, which may be the next one above.
+    let texts = [bytes, bytes.saturating_sub(1)].map(rounded_up);
+    let exact = texts.into_iter().find(|text| parse(text) == Ok(Bytes(bytes)));
+    exact.unwrap_or_else(|| bytes.to_string())
+}
+
 /// Reads `512MiB`, `2GB`, `1.5G`, `64 kB`; a bare number is bytes. `K`, `M`, `G`, `T` alone are powers of 1024.
 pub fn parse(text: &str) -> Result<Bytes, String> {
     let trimmed = text.trim();
@@ -104,6 +118,20 @@ mod tests {
                 assert!(read >= bytes && read as f64 <= bytes as f64 * 1.011 + 1.0, "{bytes}: {}", rounded_up(bytes));
             }
             n *= 2;
+        }
+    }
+
+    #[test]
+    fn a_typed_size_is_read_back_to_the_byte() {
+        for (bytes, want) in
+            [(0, "0"), (1024, "1.00KiB"), (1025, "1025"), (3 << 29, "1.50GiB"), ((3 << 29) + 1, "1610612737")]
+        {
+            assert_eq!(typed(bytes), want);
+        }
+        for bytes in (0..60).flat_map(|shift| [(1u64 << shift) + 12_345, 3 << shift, (7 << shift) / 5]) {
+            let rounded = round_up(bytes);
+            assert_eq!(typed(rounded), rounded_up(bytes), "{bytes}");
+            assert_eq!((parse(&typed(bytes)), parse(&typed(rounded))), (Ok(Bytes(bytes)), Ok(Bytes(rounded))));
         }
     }
 

@@ -1,19 +1,28 @@
 //! The planner on small graphs, with a target that is not a device.
 
 use memfit_ir::op::{Init, MatMul, ReduceKind, StateClass, Update};
-use memfit_ir::{Builder, Graph, TensorType, ValueId};
+use memfit_ir::{Builder, Graph, NodeId, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{MicroBatch, Phase, Place, Plan, PlanError, Profile, Request, Segment, Target, plan};
+use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Place, Plan, PlanError, Request, Segment, Target, plan};
 use memfit_transform::{Group, Training, split_step, step};
 
 /// Every kernel takes 100 bytes of scratch and a second.
 struct Paper;
 
 impl Target for Paper {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         100
     }
-    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &CostModel) -> f64 {
         1.0
     }
     fn alignment(&self) -> u64 {
@@ -35,11 +44,20 @@ impl Target for Paper {
 struct Apart;
 
 impl Target for Apart {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         Paper.scratch_bytes(graph, group)
     }
-    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64 {
-        Paper.seconds(graph, group, fresh, profile)
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
+        Paper.seconds(graph, group, fresh, cost_model)
     }
     fn alignment(&self) -> u64 {
         Paper.alignment()

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use memfit::exec::{Device, Growth, Holder};
-use memfit::plan::bytes::{Bytes, rounded_up};
+use memfit::plan::Change;
+use memfit::plan::bytes::Bytes;
 
 use crate::config::MemorySpec;
 use crate::error::usage;
@@ -142,14 +143,14 @@ impl Room {
         format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device)
     }
 
-    /// The option with which an arena of so many bytes fits, if there is one.
-    pub fn cure(&self, arena: u64) -> Option<String> {
+    /// The split with which an arena of so many bytes fits, if there is one.
+    pub fn cure(&self, arena: u64) -> Option<Change> {
         let (limits, part) = self.limits.as_ref()?;
         let with_share = u128::from(arena) * u128::from(self.limit) / u128::from(self.bytes.max(1)) + 1;
         let with_share = u64::try_from(with_share).unwrap_or(u64::MAX);
         let needed = if self.grows { with_share } else { (self.limit - self.bytes).saturating_add(arena) };
-        let size = |(i, &limit): (usize, &u64)| rounded_up(if i == *part { needed } else { limit });
-        Some(format!("--logical {}", limits.iter().enumerate().map(size).collect::<Vec<_>>().join(",")))
+        let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };
+        Some(Change::Split(limits.iter().enumerate().map(size).collect()))
     }
 }
 
@@ -215,10 +216,10 @@ mod tests {
         let room = Room::of_part(&parts[1], &fixed).expect("a part");
         assert_eq!(room.bytes, 1 << 20);
         assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
-        assert_eq!(room.cure(5 << 19).as_deref(), Some("--logical 8.00MiB,5.50MiB"));
+        assert_eq!(room.cure(5 << 19), Some(Change::Split(vec![8 << 20, 11 << 19])));
         // A pipeline that has three quarters by itself keeps three quarters.
         let grown = Room::of_part(&parts[1], &memory).expect("a part").cure(5 << 19);
-        assert_eq!(grown.as_deref(), Some("--logical 8.00MiB,10.1MiB"));
+        assert_eq!(grown, Some(Change::Split(vec![8 << 20, (10 << 20) + 1])));
         assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
     }
 }

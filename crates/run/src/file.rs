@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use memfit::exec::beside::{Beside, Faults};
+use memfit::exec::atomic_file::{AtomicFile, Faults};
 
 use crate::error::bad_data;
 
@@ -22,7 +22,7 @@ fn written(path: &Path, text: &str) -> std::io::Result<()> {
         _ => {}
     }
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut file = Beside::create(&place, &Faults::default())?;
+    let mut file = AtomicFile::create(&place, &Faults::default())?;
     file.write_all(text.as_bytes())?;
     file.commit(&place)
 }

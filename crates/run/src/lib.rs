@@ -5,13 +5,13 @@
 
 pub mod announce;
 pub mod config;
+pub mod cost_model;
 pub mod data;
 pub mod device;
 pub mod error;
 pub mod file;
 mod place;
 pub mod planning;
-pub mod profile;
 mod resources;
 pub mod run_dir;
 pub mod text;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use memfit::data::BytePool;
-use memfit::exec::{Device, Held};
+use memfit::exec::{Device, Reservation};
 
 use crate::config::Spec;
 use crate::data;
@@ -17,7 +17,7 @@ pub struct Place {
     /// What the pipeline holds is drawn from here.
     pub pool: BytePool,
     /// And all that it may hold is taken of the device, until the run is over.
-    pub host: Option<Held>,
+    pub host: Option<Reservation>,
 }
 
 impl Place {

@@ -8,7 +8,7 @@ use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::save::{self, Labels, Saved};
-use memfit::plan::{MicroBatch, Survey};
+use memfit::plan::{Change, MicroBatch, Survey};
 use memfit::{CpuExecutor, Phase, Plan, PlanError, Training};
 
 use crate::device::Room;
@@ -39,8 +39,17 @@ pub struct Frozen {
     pub saved_bytes: u64,
 }
 
+/// What planning is at.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// Looks for plans of the run that is called so.
+    Survey(&'a str),
+    /// Plans what might fit where nothing else does.
+    Trying(&'a Change),
+}
+
 /// The fastest plan that fits, or a refusal that says what would.
-pub fn plan(run: &Run, executor: &CpuExecutor, progress: &mut dyn FnMut(&str)) -> Result<Planned> {
+pub fn plan(run: &Run, executor: &CpuExecutor, progress: &mut dyn FnMut(Progress)) -> Result<Planned> {
     let start = Instant::now();
     let survey = run.subject(executor.target()).survey()?;
     pick(run, executor, &survey, start, progress)
@@ -52,10 +61,10 @@ pub fn pick(
     executor: &CpuExecutor,
     survey: &Survey,
     start: Instant,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned> {
     let subject = run.subject(executor.target());
-    let plan = plan_or_fixes(&subject, survey, run.request.budget, progress);
+    let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
     Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.tight_room()))?, start)?)
 }
 
@@ -65,15 +74,14 @@ pub fn explain(error: PlanError, room: Option<&Room>) -> anyhow::Error {
     match error {
         PlanError::Refused(mut refusal) => {
             // A larger budget is none where the device is what is too small.
-            let is_budget = |change: &str| change.starts_with("--budget ");
-            for fix in refusal.fixes.iter_mut().filter(|f| is_budget(&f.change)) {
-                fix.change = room.cure(fix.arena_bytes).unwrap_or_default();
+            for fix in refusal.fixes.iter_mut().filter(|f| matches!(f.changes[..], [Change::Budget(_)])) {
+                fix.changes = room.cure(fix.arena_bytes).into_iter().collect();
             }
-            refusal.fixes.retain(|f| !f.change.is_empty());
+            refusal.fixes.retain(|f| !f.changes.is_empty());
             anyhow::Error::from(PlanError::Refused(refusal)).context(room.words())
         }
         PlanError::TogetherRefused(mut refusal) => {
-            refusal.cure = room.cure(refusal.needed).unwrap_or_default();
+            refusal.cure = room.cure(refusal.needed);
             anyhow::Error::from(PlanError::TogetherRefused(refusal)).context(room.words())
         }
         other => other.into(),

@@ -9,16 +9,15 @@ use memfit::ir::op::StateClass;
 use memfit::nn::Mode;
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::{Labels, Setting, Stem, Task};
-use memfit::plan::MicroBatch;
-use memfit::plan::Target;
 use memfit::plan::bytes;
+use memfit::plan::{CostModel, MicroBatch, Target};
 use memfit::transform::scope::matches;
-use memfit::{Clip, Model, Precision, Request, Subject, Training, ZooModel};
+use memfit::{Clip, CpuExecutor, Model, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{ModelSpec, Said, Spec, TrainSpec};
+use crate::cost_model;
 use crate::device::Room;
 use crate::error::usage;
-use crate::profile;
 
 #[derive(Clone)]
 pub struct Run {
@@ -30,8 +29,8 @@ pub struct Run {
     pub request: Request,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
-    /// Where the profile is from; none for the one that ships with memfit.
-    pub profile_file: Option<PathBuf>,
+    /// Where the cost model is from; none for the device's own.
+    pub cost_model_file: Option<PathBuf>,
     pub optimizer: String,
     pub learning_rate: f32,
     pub threads: usize,
@@ -84,8 +83,8 @@ impl Run {
         let mut request = Request::new(t.batch.unwrap_or(32));
         request.micro_batch = t.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
         request.budget = spec.memory.budget;
-        let (profile, profile_file) = profile::in_use(spec.memory.profile.as_deref())?;
-        request.profile = profile;
+        let (cost_model, cost_model_file) = cost_model::in_use(spec.memory.cost_model.as_deref())?.unzip();
+        request.cost_model = cost_model;
         Ok(Run {
             name,
             label: None,
@@ -93,7 +92,7 @@ impl Run {
             training: Training { clip, frozen, precision, ..Training::new(update) },
             request,
             room: None,
-            profile_file,
+            cost_model_file,
             optimizer: optimizer_name,
             learning_rate,
             threads: threads(spec.memory.threads)?,
@@ -187,16 +186,27 @@ fn frozen(model: &ZooModel, spec: &ModelSpec) -> Result<HashSet<String>> {
 }
 
 pub fn read_file(path: &Path) -> Result<Said> {
+    read_file_with(path, |said| said)
+}
+
+/// Reads a run file and changes what it says before it is checked.
+pub(crate) fn read_file_with(path: &Path, change: fn(Said) -> Said) -> Result<Said> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| usage(format!("{}: {e}; `memfit init` writes a run file", path.display())))?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let said = Said::read(&text, folder).map_err(|problem| usage(format!("{}: {problem}", path.display())))?;
+    let said =
+        Said::read(&text, folder).map(change).map_err(|problem| usage(format!("{}: {problem}", path.display())))?;
     // What is wrong in the file is told with its name.
     said.spec().map_err(|problem| usage(format!("{}: {problem}", path.display())))?;
     Ok(said)
 }
 
 impl Run {
+    /// What times are predicted from.
+    pub fn cost_model(&self) -> CostModel {
+        self.request.cost_model.clone().unwrap_or_else(CpuExecutor::default_cost_model)
+    }
+
     /// A logical device has a limit, and so has what is planned for it: what others have left there.
     pub fn keep_to(&mut self, spec: &Spec, device: &Device) {
         self.room = Room::of_part(device, &spec.memory);

@@ -23,7 +23,7 @@ use crate::error::{bad_data, usage};
 use crate::file::write;
 use crate::place::Place;
 use crate::planning;
-use crate::resources::{Facts, Run, read_file};
+use crate::resources::{Facts, Run, read_file_with};
 use crate::text::count;
 
 /// A folder under runs/ that is not there yet.
@@ -85,7 +85,8 @@ pub fn said(folder: &Path) -> Result<Said> {
         let problem = format!("{} is not the folder of a run: it has no {RUN_FILE}", folder.display());
         return Err(usage(problem));
     }
-    read_file(&path)
+    // It is what an older version wrote down, and no wish of anybody.
+    read_file_with(&path, Said::modernized)
 }
 
 /// A trained model that only answers: its best weights on a plan without training.

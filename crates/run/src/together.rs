@@ -10,7 +10,7 @@ use memfit::{CpuExecutor, Plan, Subject};
 
 use crate::device::Room;
 use crate::error::usage;
-use crate::planning::{self, Planned};
+use crate::planning::{self, Planned, Progress};
 use crate::resources::Run;
 
 /// A run among others.
@@ -60,7 +60,7 @@ pub fn plan(
     budget: Option<u64>,
     is_here: bool,
     executor: &CpuExecutor,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Planned>> {
     let groups = groups(runs);
     if budget.is_some() && groups.len() > 1 {
@@ -85,17 +85,17 @@ fn plan_group(
     budget: Option<u64>,
     room: Option<&Room>,
     executor: &CpuExecutor,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Planned>> {
     let start = Instant::now();
     let subjects: Vec<Subject> = runs.iter().map(|r| r.run.subject(executor.target())).collect();
     let mut surveys = Vec::new();
     for (Neighbour { label, run, .. }, subject) in runs.iter().zip(&subjects) {
-        progress(label);
+        progress(Progress::Survey(label));
         let survey = subject.survey().with_context(|| label.to_string())?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(subject, &survey, run.request.budget, progress);
+            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
             alone.map_err(|e| planning::explain(e, run.tight_room())).with_context(|| label.to_string())?;
         }
         surveys.push(survey);
@@ -106,7 +106,7 @@ fn plan_group(
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
     let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
-    let together = plan_together_or_fixes(&subjects, &members, most, progress);
+    let together = plan_together_or_fixes(&subjects, &members, most, &mut |c| progress(Progress::Trying(c)));
     // The smaller of both is what did not suffice.
     let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
     let mut planned = Vec::new();

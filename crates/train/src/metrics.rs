@@ -407,7 +407,7 @@ mod tests {
         let softplus = |x: f64| x.exp().ln_1p();
         let loss = (softplus(-2.0) + softplus(2.0) + softplus(3.0) + softplus(-3.0)) / 4.0;
         // Foreground: one of three; background: one of three.
-        assert!(close(scores.loss, loss) && close(scores.accuracy, 0.5) && close(scores.mean_iou, 1.0 / 3.0));
+        assert!(close(scores.loss, loss) && has(scores.accuracy, 0.5) && has(scores.mean_iou, 1.0 / 3.0));
         assert_eq!((scores.top5, scores.perplexity(), scores.count), (None, None, 4));
         let mut right = Tally::new(Loss::BinaryCrossEntropy, 1);
         right.add_masks(&[5.0, 1.0], &[1.0, 1.0]).expect("they fit");

@@ -11,6 +11,7 @@ use memfit::search::{LIMIT, Largest, largest_batch};
 use memfit::{CpuExecutor, Plan, Request};
 use serde_json::json;
 
+use crate::cure;
 use crate::progress::Progress;
 use crate::runs::{PlanRun, Wanted};
 use crate::say::say;
@@ -53,7 +54,7 @@ fn one(run: &Run, save: Option<&Path>) -> Result<()> {
 /// The plan, with what is tried on the terminal.
 pub fn searched(run: &Run, executor: &CpuExecutor) -> Result<Planned> {
     let mut progress = Progress::new("looking for what would fit");
-    planning::plan(run, executor, &mut |what| progress.show(what))
+    planning::plan(run, executor, &mut |at| progress.show(&cure::progress(at)))
 }
 
 /// Plans of runs that are to share their devices.
@@ -62,7 +63,7 @@ fn several(runs: &[(Run, Place)], budget: Option<u64>) -> Result<()> {
     let executor = CpuExecutor::new(together::threads(&runs)?)?;
     let planned = {
         let mut progress = Progress::new("planning");
-        together::plan(&runs, budget, false, &executor, &mut |what| progress.show(what))?
+        together::plan(&runs, budget, false, &executor, &mut |at| progress.show(&cure::progress(at)))?
     };
     for (run, planned) in runs.iter().zip(&planned) {
         show::together::print_plan(run, planned, together::is_shared(&runs, run));
@@ -113,8 +114,9 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
     let executor = CpuExecutor::new(run.threads)?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
-    let Largest { plan, tried } =
-        largest_batch(&run.subject(executor.target()), budget, None, &mut |what| progress.show(what))?;
+    let Largest { plan, tried } = largest_batch(&run.subject(executor.target()), budget, None, &mut |change| {
+        progress.show(&cure::option(change))
+    })?;
     drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let batch = plan.map_or(1, |p| p.batch);

@@ -65,6 +65,8 @@ pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
         _ => format!(" in micro-batches of {}", plan.micro_batch),
     };
     let precision = run.training.precision.name();
-    let threads = count(run.threads, "thread");
-    format!("{}, batch {}{micro}, {precision}, cpu with {threads}; {budget}", run.name, plan.batch)
+    // A plan of an older version does not say it.
+    let unsaid = || format!("cpu with {}", count(run.threads, "thread"));
+    let device = plan.made_for.as_ref().map_or_else(unsaid, ToString::to_string);
+    format!("{}, batch {}{micro}, {precision}, {device}; {budget}", run.name, plan.batch)
 }

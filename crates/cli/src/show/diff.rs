@@ -67,9 +67,9 @@ pub fn markdown(names: [&str; 2], a: &Saved, b: &Saved) -> String {
     let text = |s: &Saved, key: &str| s.labels.get(key).cloned().unwrap_or("-".into());
     let mut labels: Vec<[String; 3]> =
         differs.map(|k| [k.clone(), text(a, k), text(b, k)]).filter(|r| r[1] != r[2]).collect();
-    if a.plan.profile_hash != b.plan.profile_hash {
-        let hash = |s: &Saved| format!("{:016x}", s.plan.profile_hash);
-        labels.push(["profile".into(), hash(a), hash(b)]);
+    if a.plan.cost_model_hash != b.plan.cost_model_hash {
+        let hash = |s: &Saved| format!("{:016x}", s.plan.cost_model_hash);
+        labels.push(["cost model".into(), hash(a), hash(b)]);
     }
     if !labels.is_empty() {
         out += "\nThese plans are for different runs:\n\n";

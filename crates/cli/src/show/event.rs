@@ -15,11 +15,13 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
     let classes: Map<String, Value> =
         classes_at_peak(plan).into_iter().map(|(c, bytes)| (c.name().replace(' ', "_"), bytes.into())).collect();
-    let tools: Vec<Value> = plan.savings.iter().map(|s| json!({ "tool": s.tool, "saved_bytes": s.bytes })).collect();
+    let tools: Vec<Value> =
+        plan.savings.iter().map(|s| json!({ "tool": s.tool.name(), "saved_bytes": s.bytes })).collect();
     json!({
         "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
         "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "optimizer": run.optimizer,
         "device": run.room.as_ref().map_or("cpu", |room| &room.device), "threads": run.threads,
+        "instruction_set": plan.made_for.as_ref().map(|m| &m.instruction_set),
         "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
         "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": plan.input_bytes(),
         "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
@@ -29,7 +31,7 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
         "predicted_step_ms": plan.predicted_step_seconds * 1e3, "fastest_step_ms": plan.fastest_step_seconds * 1e3,
         "planning_ms": planned.planning_ms, "kernels": kernels(plan), "recomputed_ops": plan.recomputed_ops,
         "tools": tools, "batch_dependence": planned.mixer,
-        "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+        "profile": describe(&run.cost_model(), run.cost_model_file.as_deref()),
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
         "plan_file": planned.file,

@@ -24,14 +24,14 @@ pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
         "precision": run.training.precision.name(), "device": "cpu", "budget_bytes": run.request.budget,
         "free_tools_bytes": survey.free_tools_bytes(), "lower_bound_bytes": survey.lower_bound_bytes(),
         "points": survey.frontier().iter().map(point).collect::<Vec<_>>(), "planning_ms": planning_ms,
-        "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+        "profile": describe(&run.cost_model(), run.cost_model_file.as_deref()),
     })
 }
 
 pub fn print(run: &Run, survey: &Survey, planning_ms: f64) {
     let points = survey.frontier();
     let precision = run.training.precision.name();
-    say!("{}, batch {}, {precision}, cpu with {}", run.name, run.request.batch, count(run.threads, "thread"));
+    say!("{}, batch {}, {precision}, {}", run.name, run.request.batch, survey.made_for());
     say!("");
     say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "made again");
     let fastest = points.first().map_or(1.0, |p| p.seconds);

@@ -4,6 +4,7 @@
 use memfit::Plan;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::report::classes_at_peak;
+use memfit::plan::{Effect, Saving, Tool};
 
 use crate::say::say;
 use crate::show::brief::{head, kernels};
@@ -93,18 +94,16 @@ fn costs(run: &Run, planned: &Planned) {
     }
     if plan.accumulate() > 1 {
         let samples = count(plan.micro_batch, "sample");
-        let effect = match &planned.mixer {
-            Some(m) if m.starts_with("batch_stats") => {
-                format!("batch statistics come from {samples}")
-            }
-            Some(mixer) => format!("the result may change: {mixer}"),
-            None => "only the rounding of the sum differs".into(),
+        let effect = match Effect::of_micro_batches(plan.micro_batch, planned.mixer.as_deref()) {
+            Effect::BatchStatistics { .. } => format!("batch statistics come from {samples}"),
+            Effect::MayChange(why) => format!("the result may change: {why}"),
+            other => other.to_string(),
         };
         line("micro-batches", &format!("{} of {samples}; {effect}", plan.accumulate()));
     }
-    let from = run.profile_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
+    let from = run.cost_model_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
     let made = planned.planning_ms.map_or(String::new(), |ms| format!("; planned in {ms:.0} ms"));
-    line("profile", &format!("\"{}\", {from}{made}", run.request.profile.name));
+    line("cost model", &format!("\"{}\", {from}{made}", run.cost_model().name));
 }
 
 fn line(what: &str, text: &str) {
@@ -113,16 +112,14 @@ fn line(what: &str, text: &str) {
 
 /// What each tool saved at the peak.
 fn tools(plan: &Plan) -> String {
-    let one = |s: &memfit::plan::Saving| {
+    let one = |s: &Saving| {
         let bytes = Bytes(s.bytes.unsigned_abs());
         let again = match s.tool {
-            "recompute" => format!(" ({} made again)", count(plan.recomputed_ops, "op")),
-            _ => String::new(),
+            Tool::Recompute => format!(" ({} made again)", count(plan.recomputed_ops, "op")),
+            Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order | Tool::MicroBatches => String::new(),
         };
-        match s.bytes {
-            0.. => format!("{} saved {bytes}{again}", s.tool),
-            _ => format!("{} cost {bytes}{again}", s.tool),
-        }
+        let verb = if s.bytes < 0 { "cost" } else { "saved" };
+        format!("{} {verb} {bytes}{again}", s.tool.name())
     };
     let all: Vec<String> = plan.savings.iter().map(one).collect();
     if all.is_empty() { "none was needed".into() } else { all.join(", ") }

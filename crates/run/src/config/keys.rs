@@ -201,9 +201,9 @@ pub const KEYS: [Key; 57] = [
     key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads)),
     key(
         "memory",
-        "profile",
-        "\"profile.toml\"",
+        "cost_model",
+        "\"cost_model.toml\"",
         "constants of this machine, from `memfit devices --calibrate`",
-        |s, v| v.path().set(&mut s.memory.profile),
+        |s, v| v.path().set(&mut s.memory.cost_model),
     ),
 ];

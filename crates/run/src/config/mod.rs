@@ -93,5 +93,5 @@ pub struct MemorySpec {
     pub logical: Vec<u64>,
     pub growth: Option<String>,
     pub threads: Option<usize>,
-    pub profile: Option<PathBuf>,
+    pub cost_model: Option<PathBuf>,
 }

@@ -24,8 +24,10 @@ const PATHS: [(&str, &str); 6] = [
     ("data", "test"),
     ("data", "cache"),
     ("train", "out"),
-    ("memory", "profile"),
+    ("memory", "cost_model"),
 ];
+/// Keys that once had another name: section, then, now. Only folders of runs may still say it.
+const RENAMED: [(&str, &str, &str); 1] = [("memory", "profile", "cost_model")];
 /// What is no path where a path may stand.
 const WORDS: [&str; 2] = ["off", "memory"];
 
@@ -90,6 +92,18 @@ impl Said {
         table.to_string()
     }
 
+    /// Takes over what a run file of an older version says under a name that is no longer one.
+    pub fn modernized(mut self) -> Said {
+        for (section, old, new) in RENAMED {
+            if let Some(Value::Table(keys)) = self.table.get_mut(section)
+                && let Some(value) = keys.remove(old)
+            {
+                keys.entry(new).or_insert(value);
+            }
+        }
+        self
+    }
+
     /// Every key checked, each value of its kind.
     pub fn spec(&self) -> Result<Spec, String> {
         let mut spec = Spec::default();
@@ -111,8 +125,8 @@ impl Said {
     fn read_key(&self, section: &str, name: &str, value: &Value, spec: &mut Spec) -> Result<(), String> {
         let known: Vec<&str> = KEYS.iter().filter(|k| k.section == section).map(|k| k.name).collect();
         let Some(key) = KEYS.iter().find(|k| k.section == section && k.name == name) else {
-            let elsewhere = elsewhere(section, name);
-            return Err(elsewhere.unwrap_or_else(|| unknown(&format!("key in [{section}]"), name, &known)));
+            let moved = renamed(section, name).or_else(|| elsewhere(section, name));
+            return Err(moved.unwrap_or_else(|| unknown(&format!("key in [{section}]"), name, &known)));
         };
         let option = self.typed.iter().find(|(s, k, _)| *s == section && *k == name).map(|(_, _, option)| *option);
         (key.set)(spec, Given { value }).map_err(|problem| match option {
@@ -130,6 +144,12 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     });
     found
+}
+
+/// A key that has another name now.
+fn renamed(section: &str, name: &str) -> Option<String> {
+    let (_, _, new) = RENAMED.iter().find(|(s, old, _)| (*s, *old) == (section, name))?;
+    Some(format!("{section}.{name} is now {section}.{new}: say that"))
 }
 
 /// A key that belongs to another section.
@@ -295,6 +315,7 @@ mod tests {
             ("[train]\nbacth = 3", "there is no key in [train] \"bacth\" (did you mean \"batch\"?); there are batch, "),
             ("[trian]\nbatch = 3", "there is no section \"trian\" (did you mean \"train\"?)"),
             ("[train]\nbudget = 3", "\"budget\" belongs into [memory], not into [train]"),
+            ("[memory]\nprofile = \"p.toml\"", "memory.profile is now memory.cost_model: say that"),
             ("batch = 3", "there is no section \"batch\""),
             ("train = 3", "train must be a section: write [train]"),
             ("[train]\nbatch = 0", "train.batch must be a whole number of at least 1, but is 0, such as 32"),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memfit::data::OnBad;
-use memfit::exec::Held;
+use memfit::exec::Reservation;
 use memfit::nn::Model;
 use memfit::nn::zoo::Task;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
@@ -47,7 +47,7 @@ pub fn train(all: &mut TrainRuns) -> Result<()> {
     }
     let executor = CpuExecutor::new(together::threads(&all.neighbours())?)?;
     let starts = prepare::start(all, &executor)?;
-    let hosts: Vec<Option<Held>> = all.runs.iter_mut().map(|run| run.place.host.take()).collect();
+    let hosts: Vec<Option<Reservation>> = all.runs.iter_mut().map(|run| run.place.host.take()).collect();
     let mut trainings = Vec::new();
     for ((run, start), host) in all.runs.iter().zip(starts).zip(hosts) {
         trainings.push(named(&run.run.label, Training::new(run, start, host))?);
@@ -67,11 +67,11 @@ struct Training<'a> {
     /// Its memory, with others.
     is_shared: bool,
     /// What its data may take.
-    _host: Option<Held>,
+    _host: Option<Reservation>,
 }
 
 impl<'a> Training<'a> {
-    fn new(run: &'a TrainRun, start: Start, host: Option<Held>) -> Result<Training<'a>> {
+    fn new(run: &'a TrainRun, start: Start, host: Option<Reservation>) -> Result<Training<'a>> {
         let Start { session, run_dir, progress, is_shared } = start;
         let data = data::datasets(&run.opened, &run.run, &run.spec, session.plan().micro_batch)?;
         let (folder, first) = (run_dir.folder().to_path_buf(), session.steps());

@@ -11,6 +11,7 @@ use memfit::{CpuExecutor, Session};
 use super::length;
 use super::tell;
 use crate::commands::plan::searched;
+use crate::cure;
 use crate::failure::usage;
 use crate::progress::Progress as Line;
 use crate::resident;
@@ -64,7 +65,7 @@ pub fn start(all: &mut TrainRuns, executor: &CpuExecutor) -> Result<Vec<Start>> 
     }
     // All or nothing, so that a limit is met before anything is begun.
     for (_, shared) in &groups {
-        shared.device.check(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?;
+        shared.device.check_room(&format!("the arena of {}", shared.labels.join(", ")), shared.arena())?;
     }
     let mut homes = Vec::new();
     for (run, Prepared { planned, from }) in all.runs.iter().zip(&mut prepared) {
@@ -120,7 +121,8 @@ fn prepare_together(all: &TrainRuns, executor: &CpuExecutor) -> Result<Vec<Prepa
         return all.runs.iter().map(|run| named(&run.run.label, prepare(run, executor))).collect();
     }
     let mut progress = Line::new("planning");
-    let planned = together::plan(&all.neighbours(), all.budget, true, executor, &mut |what| progress.show(what))?;
+    let planned =
+        together::plan(&all.neighbours(), all.budget, true, executor, &mut |at| progress.show(&cure::progress(at)))?;
     drop(progress);
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }

@@ -1,11 +1,11 @@
-//! The cost profile: a few rounded constants of a device. Defaults ship with memfit, so that planning is reproducible;
-//! a measured profile is a small TOML file, which this module reads and writes as text.
+//! The cost model: a few rounded constants of a device, from which times are predicted. Each target has its own, so that
+//! planning is reproducible; a measured one is a small TOML file, which this module reads and writes as text.
 
 use std::fmt::Write;
 
 /// Constants from which step times are predicted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Profile {
+pub struct CostModel {
     pub name: String,
     /// Contractions: 10⁹ floating-point operations a second.
     pub gflops: f64,
@@ -19,7 +19,7 @@ pub struct Profile {
 pub struct Constant {
     pub key: &'static str,
     pub meaning: &'static str,
-    field: fn(&mut Profile) -> &mut f64,
+    field: fn(&mut CostModel) -> &mut f64,
 }
 
 /// Every constant; reading, writing and hashing follow this table.
@@ -30,19 +30,16 @@ pub const CONSTANTS: [Constant; 3] = [
 ];
 
 impl Constant {
-    pub fn of(&self, profile: &Profile) -> f64 {
-        *(self.field)(&mut profile.clone())
+    pub fn of(&self, model: &CostModel) -> f64 {
+        *(self.field)(&mut model.clone())
     }
 }
 
-impl Default for Profile {
-    /// Two AVX-512 cores.
-    fn default() -> Self {
-        Profile { name: "default".into(), gflops: 270.0, gbytes: 28.0, launch_us: 3.0 }
+impl CostModel {
+    pub fn new(name: impl Into<String>, gflops: f64, gbytes: f64, launch_us: f64) -> CostModel {
+        CostModel { name: name.into(), gflops, gbytes, launch_us }
     }
-}
 
-impl Profile {
     /// FNV-1a of the constants; part of the plan.
     pub fn hash(&self) -> u64 {
         let mut text = self.name.clone();
@@ -53,8 +50,8 @@ impl Profile {
         memfit_ir::philox::name_key(&text)
     }
 
-    /// Constants in two digits, so that measuring again gives the same profile more often than not.
-    pub fn rounded(mut self) -> Profile {
+    /// Constants in two digits, so that measuring again gives the same model more often than not.
+    pub fn rounded(mut self) -> CostModel {
         for constant in &CONSTANTS {
             let value = (constant.field)(&mut self);
             *value = format!("{value:.1e}").parse().unwrap_or(*value);
@@ -71,15 +68,15 @@ impl Profile {
         text
     }
 
-    /// Reads what [`Profile::to_toml`] writes. A constant that is left out has its default: a file of an older version
+    /// Reads what [`CostModel::to_toml`] writes. A constant that is left out is that of `defaults`: a file of an older version
     /// stays good.
-    pub fn from_toml(text: &str) -> Result<Profile, String> {
+    pub fn from_toml(text: &str, defaults: &CostModel) -> Result<CostModel, String> {
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
-        let mut profile = Profile { name: "unnamed".into(), ..Profile::default() };
+        let mut model = CostModel { name: "unnamed".into(), ..defaults.clone() };
         for (key, value) in &table {
             if key == "name" {
                 let name = value.as_str().ok_or_else(|| format!("name must be a text, but is {value}"))?;
-                profile.name = name.to_string();
+                model.name = name.to_string();
                 continue;
             }
             let Some(constant) = CONSTANTS.iter().find(|c| c.key == key) else {
@@ -88,11 +85,11 @@ impl Profile {
             };
             let number = value.as_float().or(value.as_integer().map(|n| n as f64));
             match number.filter(|n| n.is_finite() && *n > 0.0) {
-                Some(number) => *(constant.field)(&mut profile) = number,
+                Some(number) => *(constant.field)(&mut model) = number,
                 None => return Err(format!("{key} must be a positive number, but is {value}")),
             }
         }
-        Ok(profile)
+        Ok(model)
     }
 }
 
@@ -100,28 +97,32 @@ impl Profile {
 mod tests {
     use super::*;
 
+    fn defaults() -> CostModel {
+        CostModel::new("default", 270.0, 28.0, 3.0)
+    }
+
     #[test]
-    fn a_profile_is_read_back_as_it_was_written() {
-        let odd = Profile { name: "a \"cpu\"\n# not a comment".into(), gflops: 1e-7, gbytes: 1e19, launch_us: 0.3 };
-        for profile in [Profile::default(), odd] {
-            assert_eq!(Profile::from_toml(&profile.to_toml()), Ok(profile));
+    fn a_cost_model_is_read_back_as_it_was_written() {
+        let odd = CostModel { name: "a \"cpu\"\n# not a comment".into(), gflops: 1e-7, gbytes: 1e19, launch_us: 0.3 };
+        for model in [defaults(), odd] {
+            assert_eq!(CostModel::from_toml(&model.to_toml(), &defaults()), Ok(model));
         }
     }
 
     #[test]
     fn every_constant_is_in_the_hash_and_in_the_file() {
         for constant in &CONSTANTS {
-            let mut other = Profile::default();
+            let mut other = defaults();
             *(constant.field)(&mut other) *= 2.0;
-            assert_ne!(other.hash(), Profile::default().hash(), "{}", constant.key);
-            assert_eq!(Profile::from_toml(&other.to_toml()).map(|p| p.hash()), Ok(other.hash()));
+            assert_ne!(other.hash(), defaults().hash(), "{}", constant.key);
+            assert_eq!(CostModel::from_toml(&other.to_toml(), &defaults()).map(|p| p.hash()), Ok(other.hash()));
         }
     }
 
     #[test]
     fn constants_are_rounded_to_two_digits() {
-        let profile = Profile { name: "x".into(), gflops: 147.3, gbytes: 17.96, launch_us: 0.4449 }.rounded();
-        assert_eq!((profile.gflops, profile.gbytes, profile.launch_us), (150.0, 18.0, 0.44));
+        let model = CostModel { name: "x".into(), gflops: 147.3, gbytes: 17.96, launch_us: 0.4449 }.rounded();
+        assert_eq!((model.gflops, model.gbytes, model.launch_us), (150.0, 18.0, 0.44));
     }
 
     #[test]
@@ -134,9 +135,9 @@ mod tests {
             ("name = 3", "name must be a text"),
             ("gflops =", "line 1"),
         ] {
-            let problem = Profile::from_toml(text).expect_err(text);
+            let problem = CostModel::from_toml(text, &defaults()).expect_err(text);
             assert!(problem.contains(expected), "{text}: {problem}");
         }
-        assert_eq!(Profile::from_toml("gbytes = 30").map(|p| (p.gflops, p.gbytes)), Ok((270.0, 30.0)));
+        assert_eq!(CostModel::from_toml("gbytes = 30", &defaults()).map(|p| (p.gflops, p.gbytes)), Ok((270.0, 30.0)));
     }
 }

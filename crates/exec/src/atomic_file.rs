@@ -11,24 +11,25 @@ use crate::checksum::Checksum;
 /// What the name of a file that is not finished ends with; whoever finds one that nobody writes may remove it.
 pub const UNFINISHED: &str = ".tmp";
 
-/// A file on its way to its place. Dropped before [`Beside::commit`], it is removed again.
-pub struct Beside {
+/// A file on its way to its place. Dropped before [`AtomicFile::commit`], it is removed again.
+pub struct AtomicFile {
     file: File,
-    beside: PathBuf,
+    /// Where it lies until then.
+    temporary: PathBuf,
     sum: Checksum,
     faults: Faults,
     done: bool,
 }
 
-impl Beside {
+impl AtomicFile {
     /// In the folder of `path`, which is not touched.
-    pub fn create(path: &Path, faults: &Faults) -> io::Result<Beside> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}{UNFINISHED}", std::process::id()));
-        let beside = PathBuf::from(beside);
+    pub fn create(path: &Path, faults: &Faults) -> io::Result<AtomicFile> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}{UNFINISHED}", std::process::id()));
+        let temporary = PathBuf::from(temporary);
         faults.pass()?;
-        let file = File::create(&beside)?;
-        Ok(Beside { file, beside, sum: Checksum::default(), faults: faults.clone(), done: false })
+        let file = File::create(&temporary)?;
+        Ok(AtomicFile { file, temporary, sum: Checksum::default(), faults: faults.clone(), done: false })
     }
 
     /// Of what was written so far, with its length.
@@ -41,14 +42,14 @@ impl Beside {
         self.faults.pass()?;
         self.file.sync_all()?;
         self.faults.pass()?;
-        std::fs::rename(&self.beside, path)?;
+        std::fs::rename(&self.temporary, path)?;
         self.done = true;
         self.faults.pass()?;
         sync_folder(path)
     }
 }
 
-impl Write for Beside {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.faults.pass()?;
         let written = self.file.write(bytes)?;
@@ -61,11 +62,11 @@ impl Write for Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.done && self.faults.pass().is_ok() {
             // What went wrong before is the error that counts.
-            let _ = std::fs::remove_file(&self.beside);
+            let _ = std::fs::remove_file(&self.temporary);
         }
     }
 }
