@@ -71,8 +71,11 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
         Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
         _ => {}
     }
-    if let Some(TrainError::Test { source, saved }) = error.downcast_ref::<TrainError>() {
-        return format!("{}; {saved}", words(&**source));
+    if let Some(TrainError::Test { source, folder, step }) = error.downcast_ref::<TrainError>() {
+        return format!("{}; {}", words(&**source), cure::test_set(folder, *step));
+    }
+    if let Some(words) = error.downcast_ref::<TrainError>().and_then(cure::training) {
+        return words;
     }
     let of_training = || match error.downcast_ref::<TrainError>() {
         Some(TrainError::Data(e)) => Some(e),

@@ -97,7 +97,7 @@ fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> O
 /// The largest micro-batch that fits, where the planner was not free to take one.
 fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     let batch = subject.request.batch;
-    let mixer = subject.mixer().ok()?;
+    let mixer = subject.batch_dependence().ok()?;
     let below = match subject.request.micro_batch {
         MicroBatch::Allow => return None,
         MicroBatch::Auto if mixer.is_none() => return None,

@@ -8,15 +8,21 @@ use memfit_transform::{Training, end_of_forward};
 
 use crate::SourceError;
 
+/// What is to be planned.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
+    /// The model.
     pub model: &'a dyn Model,
+    /// Optimizer, precision, what is frozen.
     pub training: &'a Training,
+    /// The device.
     pub target: &'a dyn Target,
+    /// Batch, micro-batch, budget.
     pub request: &'a Request,
 }
 
 impl<'a> Subject<'a> {
+    /// Looks for plans of every size and speed.
     pub fn survey(&self) -> Result<Survey<'a>, PlanError> {
         plan::survey(&|micro_batch| self.build(self.request.batch, micro_batch), self.target, self.request)
     }
@@ -32,7 +38,7 @@ impl<'a> Subject<'a> {
     }
 
     /// What makes a sample's result depend on the rest of its batch, in words; none where nothing does.
-    pub fn mixer(&self) -> Result<Option<String>, PlanError> {
+    pub fn batch_dependence(&self) -> Result<Option<String>, PlanError> {
         // Two samples, for one has no others.
         let graphs = self.build(2, 2).map_err(PlanError::Source)?;
         Ok(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?, 2)))

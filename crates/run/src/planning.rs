@@ -100,7 +100,7 @@ pub fn told(
         plan,
         planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
         free_tools_bytes: Some(survey.free_tools_bytes()),
-        mixer: run.subject(executor.target()).mixer()?,
+        mixer: run.subject(executor.target()).batch_dependence()?,
         frozen: frozen(run, executor, survey)?,
         micro_batch_alone: None,
         file: None,
@@ -218,7 +218,7 @@ pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
         let held = run.tight_room().map_or(String::new(), |room| format!("{}: ", room.words()));
         return Err(no_room(held + &message, budget, plan.arena_bytes()));
     }
-    let mixer = run.subject(executor.target()).mixer()?;
+    let mixer = run.subject(executor.target()).batch_dependence()?;
     Ok(Planned { mixer, ..Planned::of_file(plan, name) })
 }
 

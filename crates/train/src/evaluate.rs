@@ -28,6 +28,32 @@ pub struct EvaluationResult {
 ///
 /// Rows that only fill up the last micro-batch never count: the losses are computed from the rows that are there, in f64.
 /// A loss that only the graph knows ([`Loss::Custom`]) is the mean of what the graph gives for those rows.
+///
+/// ```
+/// # use memfit_exec::{Executor, TensorView};
+/// # use memfit_exec_cpu::CpuExecutor;
+/// # use memfit_nn::{Model, Optimizer, zoo::Mlp};
+/// # use memfit_plan::{Request, plan};
+/// # use memfit_train::{Session, programs};
+/// # use memfit_transform::Training;
+/// #
+/// # let cpu = CpuExecutor::new(1)?;
+/// # let model = Mlp { sizes: vec![4, 8, 3] };
+/// # let training = Training::new(Optimizer::adam().update);
+/// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
+/// # let mut session = Session::new(cpu, plan, 1)?;
+/// use memfit_data::{BytePool, Dataset, LoadOptions, Remainder, Tensors};
+/// use memfit_ir::TensorType;
+/// use memfit_train::evaluate;
+///
+/// let (x, y) = (vec![0.5f32; 21 * 4], vec![1i32; 21]);
+/// let test = Tensors::new().with("x", TensorType::f32([21, 4]), x)?.with("y", TensorType::i32([21]), y)?;
+/// let test = Dataset::from_tensors(test)?.batch(10, Remainder::Keep);
+/// let scores = evaluate(&mut session, &test, &model.heads()?, LoadOptions::new(BytePool::new(1 << 20)))?.scores;
+/// assert_eq!(scores.count, 21);
+/// assert!(scores.loss.is_finite() && scores.accuracy.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn evaluate<E: Executor>(
     session: &mut Session<E>,
     data: &Dataset,

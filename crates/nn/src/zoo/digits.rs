@@ -12,11 +12,14 @@ use crate::layers::{
 };
 use crate::model::{Mode, Model};
 
+/// Three convolutions with batch norm, one pooling, dropout, a dense layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digits {
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 

@@ -23,11 +23,14 @@ const STAGES: [(usize, usize, usize, usize, usize); 7] = [
     (6, 3, 1, 320, 1),
 ];
 
+/// EfficientNet-B0: `keras.applications.EfficientNetB0`, without its preprocessing layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EfficientNetB0 {
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 

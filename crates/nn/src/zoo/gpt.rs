@@ -17,13 +17,18 @@ const EPS: f32 = 1e-5;
 /// GPT-2's spread of initial weights.
 const STD: f32 = 0.02;
 
+/// A decoder-only transformer in the manner of GPT-2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpt {
+    /// Transformer blocks.
     pub layers: usize,
+    /// Channels of a token.
     pub width: usize,
+    /// Attention heads, which divide the width.
     pub heads: usize,
     /// Tokens in a sample.
     pub sequence: usize,
+    /// Tokens that it knows.
     pub vocabulary: usize,
 }
 

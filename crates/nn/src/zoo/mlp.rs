@@ -10,6 +10,15 @@ use crate::forward::Forward;
 use crate::layers::{Dense, dense, elements};
 use crate::model::{Mode, Model};
 
+/// Dense layers with ReLU between them.
+///
+/// ```
+/// use memfit_nn::{Mode, Model, zoo::Mlp};
+///
+/// let mlp = Mlp { sizes: vec![784, 256, 10] };
+/// assert_eq!(mlp.build(32, Mode::Train)?.graph.param_count(), 785 * 256 + 257 * 10);
+/// # Ok::<(), memfit_nn::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mlp {
     /// Features in, hidden widths, classes.

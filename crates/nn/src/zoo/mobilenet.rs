@@ -13,18 +13,25 @@ use crate::model::{Mode, Model};
 
 const NORM: BatchNorm = BatchNorm { eps: 1e-3, momentum: 0.99 };
 
+/// MobileNetV3: depthwise convolutions in inverted residual blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MobileNetV3 {
+    /// Small or large.
     pub size: Size,
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 
+/// The two sizes that the paper has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
+    /// 2.5 million parameters.
     Small,
+    /// 5.5 million parameters.
     Large,
 }
 
@@ -66,6 +73,7 @@ const LARGE: [Row; 15] = [
 ];
 
 impl MobileNetV3 {
+    /// For ImageNet: 224×224×3 in 1000 classes.
     pub fn new(size: Size) -> Self {
         MobileNetV3 { size, input: [224, 224, 3], classes: 1000, dropout: 0.2 }
     }

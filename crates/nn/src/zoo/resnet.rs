@@ -10,17 +10,31 @@ use crate::forward::Forward;
 use crate::layers::{BatchNorm, Conv2d, Dense, Padding, Pool, batch_norm, conv2d, dense, max_pool};
 use crate::model::{Mode, Model};
 
+/// A ResNet of any depth.
+///
+/// ```
+/// use memfit_nn::{Mode, Model, zoo::Resnet};
+///
+/// let resnet = Resnet { classes: 100, ..Resnet::resnet18().cifar() };
+/// let forward = resnet.build(8, Mode::Eval)?;
+/// assert_eq!(forward.graph.shape(forward.output("logits").unwrap()), [8, 100]);
+/// # Ok::<(), memfit_nn::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resnet {
+    /// What a stage is made of.
     pub block: Block,
     /// Blocks in each of the four stages.
     pub depths: [usize; 4],
+    /// What stands before the first stage.
     pub stem: Stem,
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
 }
 
+/// What a stage is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
     /// Two 3×3 convolutions.
@@ -39,18 +53,22 @@ pub enum Stem {
 }
 
 impl Resnet {
+    /// Basic blocks, 11.7 million parameters.
     pub fn resnet18() -> Self {
         Resnet::new(Block::Basic, [2, 2, 2, 2])
     }
 
+    /// Basic blocks, 21.8 million parameters.
     pub fn resnet34() -> Self {
         Resnet::new(Block::Basic, [3, 4, 6, 3])
     }
 
+    /// Bottlenecks, 25.6 million parameters.
     pub fn resnet50() -> Self {
         Resnet::new(Block::Bottleneck, [3, 4, 6, 3])
     }
 
+    /// Bottlenecks, 44.5 million parameters.
     pub fn resnet101() -> Self {
         Resnet::new(Block::Bottleneck, [3, 4, 23, 3])
     }

@@ -13,6 +13,7 @@ use crate::layers::{
 };
 use crate::model::{Mode, Model};
 
+/// A U-Net: down through convolutions and poolings, up through transposed convolutions, with the way down beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unet {
     /// Channels of each level from the top; between two levels height and width are halved.

@@ -14,11 +14,14 @@ use crate::model::{Mode, Model};
 /// Filters and number of the 3×3 convolutions before each pooling.
 const STAGES: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
 
+/// VGG-16: 13 convolutions and three dense layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vgg16 {
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 

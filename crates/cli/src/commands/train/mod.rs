@@ -16,8 +16,8 @@ use memfit::nn::Model;
 use memfit::nn::zoo::Task;
 use memfit::train::run_dir::{RunDir, WEIGHTS};
 use memfit::train::{
-    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Seat,
-    Share, TrainError, Why, fit,
+    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Share,
+    Ticket, TrainError, Why, fit,
 };
 use memfit::{CpuExecutor, Session};
 
@@ -99,18 +99,18 @@ fn run(all: &TrainRuns, trainings: Vec<Training>, signals: &Signals, started: In
         weight: t.run.spec.train.share.map_or(1.0, f64::from),
         priority: t.run.spec.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
     };
-    let seats = Seat::table(&trainings.iter().map(share).collect::<Vec<_>>());
+    let tickets = Ticket::issue(&trainings.iter().map(share).collect::<Vec<_>>());
     let board = Mutex::new(Board::new(&trainings));
     let groups = together::groups(&all.neighbours());
     let devices = || groups.iter().map(|g| &all.runs[g[0]].place.device);
     let announced = Mutex::new(announce(devices()));
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (i, (mut training, seat)) in trainings.into_iter().zip(seats).enumerate() {
+        for (i, (mut training, ticket)) in trainings.into_iter().zip(tickets).enumerate() {
             let (board, announced, devices) = (&board, &announced, &devices);
             threads.push(scope.spawn(move || {
                 let Training { session, data, options, .. } = &mut training;
-                session.take_turns(seat);
+                session.take_turns(ticket);
                 let outcome = fit(session, data, options, &mut |event| {
                     locked(board).hear(i, event);
                     if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
