@@ -8,7 +8,7 @@ use anyhow::Result;
 use memfit::plan::pack::Item;
 
 use crate::failure::bad_data;
-use memfit_run::parse_size;
+use memfit_run::config::parse_size;
 use memfit_run::text::count;
 
 pub struct Table {

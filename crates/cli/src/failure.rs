@@ -3,22 +3,68 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use memfit::calibrate::CalibrateError;
+use memfit::data::DataError;
+use memfit::exec::weights::WeightsError;
+use memfit::plan::{Fix, Need, Refusal, Resident, TogetherRefusal};
+use memfit::train::TrainError;
+use memfit::{ExecError, PlanError};
+use memfit_run::{RunError, RunResources};
+use serde_json::{Value, json};
+
 use crate::cure;
 use crate::say::{self, say};
 use crate::show::event;
 use crate::signals::INTERRUPTED;
-use memfit::calibrate::CalibrateError;
-use memfit::data::DataError;
-use memfit::exec::weights::WeightsError;
-use memfit::plan::bytes::Bytes;
-use memfit::plan::{Fix, Need, Refusal, Resident, TogetherRefusal};
-use memfit::train::TrainError;
-use memfit::{ExecError, PlanError};
-use memfit_run::Run;
-use memfit_run::error::{BadData, Usage};
-pub use memfit_run::error::{NoRoom, bad_data, usage};
-use memfit_run::text::count;
-use serde_json::{Value, json};
+use crate::wording::message;
+
+/// Wrong use: an unknown name, a number out of range.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+pub fn usage(problem: impl ToString) -> anyhow::Error {
+    Usage(problem.to_string()).into()
+}
+
+/// What the user gave cannot be read, or what was made of it cannot be written.
+#[derive(Debug)]
+struct BadData(String);
+
+impl std::fmt::Display for BadData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadData {}
+
+pub fn bad_data(problem: impl ToString) -> anyhow::Error {
+    BadData(problem.to_string()).into()
+}
+
+/// Buffers that do not fit into a capacity, or of which no packing was found that does.
+#[derive(Debug)]
+pub struct NoRoom {
+    pub message: String,
+    /// What a machine reads of it.
+    pub certificate: Value,
+}
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NoRoom {}
 
 /// Somebody asked trainings to stop, and they did after saving.
 #[derive(Debug)]
@@ -39,87 +85,39 @@ impl std::fmt::Display for Interrupted {
         let saved: Vec<(&PathBuf, u32)> = self.runs.iter().filter_map(|r| Some((&r.folder, r.saved?))).collect();
         let options: Vec<String> = saved.iter().map(|(folder, _)| format!("--resume {}", folder.display())).collect();
         let steps: Vec<String> = saved.iter().map(|(_, step)| step.to_string()).collect();
-        match saved.is_empty() {
-            true => f.write_str("interrupted before anything was saved"),
-            false => write!(
-                f,
-                "interrupted and saved at step {}; `memfit train {}` goes on",
-                steps.join(" and "),
-                options.join(" ")
-            ),
+        if saved.is_empty() {
+            return f.write_str("interrupted before anything was saved");
         }
+        let (steps, options) = (steps.join(" and "), options.join(" "));
+        write!(f, "interrupted and saved at step {steps}; `memfit train {options}` goes on")
     }
 }
 
 impl std::error::Error for Interrupted {}
 
-/// The error and its causes, each said once: many messages already hold their cause.
-fn message(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(words) {
-        if !text.contains(&cause) {
-            text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
-        }
-    }
-    text
-}
-
-/// What the error says; sizes as people write them, and to the byte, so that they can be typed.
-fn words(error: &(dyn std::error::Error + 'static)) -> String {
-    match error.downcast_ref::<PlanError>() {
-        Some(PlanError::Refused(refusal)) => return cure::refusal(refusal),
-        Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
-        _ => {}
-    }
-    if let Some(TrainError::Test { source, folder, step }) = error.downcast_ref::<TrainError>() {
-        return format!("{}; {}", words(&**source), cure::test_set(folder, *step));
-    }
-    if let Some(words) = error.downcast_ref::<TrainError>().and_then(cure::training) {
-        return words;
-    }
-    let of_training = || match error.downcast_ref::<TrainError>() {
-        Some(TrainError::Data(e)) => Some(e),
-        _ => None,
-    };
-    match error.downcast_ref::<DataError>().or_else(of_training) {
-        Some(DataError::Budget { limit, needed, what }) => format!(
-            "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
-            Bytes(*limit),
-            Bytes(*needed),
-            count(*needed, "byte")
-        ),
-        _ => error.to_string(),
-    }
-}
-
 /// One of several runs failed; the others go on.
-pub fn tell_of_run(run: &Run, error: &anyhow::Error) {
-    match run.json {
-        true => say!(
-            "{}",
-            event::of_run(run, json!({ "event": "failed", "kind": kind(error).0, "message": message(error) }))
-        ),
-        false => say::error(&format!("{}: {}", run.label.as_deref().unwrap_or(&run.name), message(error))),
+pub fn print_of_run(run: &RunResources, error: &RunError, json: bool) {
+    let message = message(error);
+    if json {
+        let kind = of_run(error).0;
+        say!("{}", event::of_run(run, json!({ "event": "failed", "kind": kind, "message": message })));
+    } else {
+        say::error(&format!("{}: {message}", run.label));
     }
 }
 
 /// Prints the error and gives its exit code.
 pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     let (kind, code) = kind(error);
+    let message = message(error.as_ref());
     if json {
-        let mut event = json!({ "event": "error", "kind": kind, "message": message(error) });
-        if let Some(PlanError::Refused(refusal)) = error.downcast_ref::<PlanError>() {
-            event["certificate"] = certificate(refusal);
-        }
-        if let Some(PlanError::TogetherRefused(refusal)) = error.downcast_ref::<PlanError>() {
-            event["certificate"] = certificate_together(refusal);
-        }
-        if let Some(no_room) = error.downcast_ref::<NoRoom>() {
-            event["certificate"] = no_room.certificate.clone();
+        let mut event = json!({ "event": "error", "kind": kind, "message": message });
+        if let Some(certificate) = certificate(error) {
+            event["certificate"] = certificate;
         }
         say!("{event}");
     } else {
-        say::error(&message(error));
+        say::error(&message);
     }
     ExitCode::from(code)
 }
@@ -136,8 +134,24 @@ pub fn misspelt(error: clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }
 
+/// Why something does not fit, as data.
+fn certificate(error: &anyhow::Error) -> Option<Value> {
+    let of_run = error.downcast_ref::<RunError>().map(RunError::innermost);
+    if let Some(RunError::PlanTooLarge { needed, budget, .. }) = of_run {
+        return Some(json!({
+            "budget_bytes": budget, "needed_bytes": needed, "exceeded_by_bytes": needed.saturating_sub(*budget),
+        }));
+    }
+    let of_run = of_run.and_then(|e| if let RunError::Plan { source, .. } = e { Some(source) } else { None });
+    match of_run.or(error.downcast_ref::<PlanError>()) {
+        Some(PlanError::Refused(refusal)) => Some(certificate_alone(refusal)),
+        Some(PlanError::TogetherRefused(refusal)) => Some(certificate_together(refusal)),
+        _ => error.downcast_ref::<NoRoom>().map(|no_room| no_room.certificate.clone()),
+    }
+}
+
 /// A refusal as data.
-fn certificate(r: &Refusal) -> Value {
+fn certificate_alone(r: &Refusal) -> Value {
     let largest = |t: &Resident| {
         json!({
             "layer": t.layer, "op": t.op, "type": t.ty.to_string(), "shape": t.ty.shape.to_vec(),
@@ -160,8 +174,8 @@ fn certificate(r: &Refusal) -> Value {
 
 fn fix(f: &Fix) -> Value {
     json!({
-        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes, "predicted_step_ms": f.seconds * 1e3,
-        "predicted_sample_ms": f.seconds_per_sample * 1e3,
+        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes,
+        "predicted_step_ms": f.seconds * 1e3, "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })
 }
 
@@ -185,47 +199,67 @@ fn certificate_together(r: &TogetherRefusal) -> Value {
     })
 }
 
-fn kind(error: &anyhow::Error) -> (&'static str, u8) {
-    if error.is::<CalibrateError>() {
-        return ("device", 5);
-    }
-    if error.chain().any(|e| e.is::<Usage>()) {
-        return ("usage", 2);
-    }
-    match error.downcast_ref::<PlanError>() {
-        Some(PlanError::Refused(_) | PlanError::TogetherRefused(_)) => return ("refused", 3),
-        Some(PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge) => return ("usage", 2),
-        Some(PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. }) => {
-            return ("device", 5);
-        }
-        Some(PlanError::Graph { .. } | PlanError::Invalid { .. }) => return ("internal", 1),
-        None => {}
-    }
-    if error.is::<NoRoom>() {
-        return ("refused", 3);
-    }
-    if let Some(WeightsError::Device { .. }) = error.downcast_ref::<WeightsError>() {
-        return ("device", 5);
-    }
-    if error.is::<Interrupted>() {
-        return ("interrupted", INTERRUPTED as u8);
-    }
-    if error.is::<WeightsError>() || error.is::<BadData>() {
-        return ("data", 4);
-    }
-    if let Some(kind) = error.downcast_ref::<DataError>().map(of_data) {
-        return kind;
-    }
-    if let Some(kind) = error.downcast_ref::<TrainError>().map(of_training) {
-        return kind;
-    }
-    match error.downcast_ref::<ExecError>() {
-        Some(e) => of_device(e),
-        None => ("internal", 1),
+/// Of what kind an error is, and the exit code of the kind.
+type Kind = (&'static str, u8);
+
+const INTERNAL: Kind = ("internal", 1);
+const USAGE: Kind = ("usage", 2);
+const REFUSED: Kind = ("refused", 3);
+const DATA: Kind = ("data", 4);
+const DEVICE: Kind = ("device", 5);
+
+fn kind(error: &anyhow::Error) -> Kind {
+    let known = [
+        error.downcast_ref::<CalibrateError>().map(|_| DEVICE),
+        error.chain().any(|e| e.is::<Usage>()).then_some(USAGE),
+        error.downcast_ref::<RunError>().map(of_run),
+        error.downcast_ref::<PlanError>().map(of_plan),
+        error.is::<NoRoom>().then_some(REFUSED),
+        error.downcast_ref::<WeightsError>().map(of_weights),
+        error.is::<Interrupted>().then_some(("interrupted", INTERRUPTED as u8)),
+        error.is::<BadData>().then_some(DATA),
+        error.downcast_ref::<DataError>().map(of_data),
+        error.downcast_ref::<TrainError>().map(of_training),
+        error.downcast_ref::<ExecError>().map(of_device),
+    ];
+    known.into_iter().flatten().next().unwrap_or(INTERNAL)
+}
+
+fn of_run(error: &RunError) -> Kind {
+    match error {
+        RunError::OfRun { source, .. } => of_run(source),
+        RunError::Plan { source, .. } => of_plan(source),
+        RunError::Data(e) => of_data(e),
+        RunError::Exec(e) => of_device(e),
+        RunError::Train(e) => of_training(e),
+        RunError::Weights(e) => of_weights(e),
+        RunError::PlanTooLarge { .. } => REFUSED,
+        RunError::SamplesChanged { .. }
+        | RunError::DataChanged(_)
+        | RunError::CostModel { .. }
+        | RunError::CannotMake { .. }
+        | RunError::Write { .. }
+        | RunError::BadFile { .. }
+        | RunError::MissingWeights { .. } => DATA,
+        // What was asked for cannot be.
+        _ => USAGE,
     }
 }
 
-fn of_training(error: &TrainError) -> (&'static str, u8) {
+fn of_plan(error: &PlanError) -> Kind {
+    match error {
+        PlanError::Refused(_) | PlanError::TogetherRefused(_) => REFUSED,
+        PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge => USAGE,
+        PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. } => DEVICE,
+        PlanError::Graph { .. } | PlanError::Invalid { .. } => INTERNAL,
+    }
+}
+
+fn of_weights(error: &WeightsError) -> Kind {
+    if matches!(error, WeightsError::Device { .. }) { DEVICE } else { DATA }
+}
+
+fn of_training(error: &TrainError) -> Kind {
     match error {
         TrainError::Data(e) => of_data(e),
         TrainError::Exec(e) => of_device(e),
@@ -238,26 +272,26 @@ fn of_training(error: &TrainError) -> (&'static str, u8) {
         | TrainError::NoMetric { .. }
         | TrainError::NothingToWatch { .. }
         | TrainError::TooManySteps
-        | TrainError::EmptyEpoch { .. } => ("usage", 2),
-        _ => ("data", 4),
+        | TrainError::EmptyEpoch { .. } => USAGE,
+        _ => DATA,
     }
 }
 
-fn of_data(error: &DataError) -> (&'static str, u8) {
+fn of_data(error: &DataError) -> Kind {
     match error {
-        DataError::Pipeline(_) => ("usage", 2),
-        DataError::Budget { .. } => ("refused", 3),
-        _ => ("data", 4),
+        DataError::Pipeline(_) => USAGE,
+        DataError::Budget { .. } => REFUSED,
+        _ => DATA,
     }
 }
 
-fn of_device(error: &ExecError) -> (&'static str, u8) {
+fn of_device(error: &ExecError) -> Kind {
     match error {
-        ExecError::DeviceFull(_) => ("refused", 3),
+        ExecError::DeviceFull(_) => REFUSED,
         ExecError::OutOfMemory { .. }
         | ExecError::Threads { .. }
         | ExecError::Unsupported { .. }
-        | ExecError::Device { .. } => ("device", 5),
-        _ => ("data", 4),
+        | ExecError::Device { .. } => DEVICE,
+        _ => DATA,
     }
 }

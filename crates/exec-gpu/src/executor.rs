@@ -17,6 +17,8 @@ use crate::launch::{Kernel, compile, launch_fill};
 use crate::layout::{Layout, home};
 use crate::support;
 
+/// Clones are the same GPU.
+#[derive(Clone)]
 pub struct GpuExecutor {
     gpu: Arc<Gpu>,
     device: Device,

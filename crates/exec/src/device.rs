@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use memfit_plan::bytes::Bytes;
+use memfit_ir::bytes::Bytes;
 
 use crate::error::ExecError;
 

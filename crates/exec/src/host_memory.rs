@@ -1,7 +1,7 @@
 //! Host memory for a plan: anonymous mappings, taken once and given back whole.
 
+use memfit_ir::bytes::Bytes;
 use memfit_plan::Place;
-use memfit_plan::bytes::Bytes;
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::device::{Device, Reservation};

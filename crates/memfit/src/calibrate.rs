@@ -114,7 +114,7 @@ mod tests {
     fn a_machine_is_measured_in_positive_numbers_of_two_digits() {
         let model = calibrate("this".into(), || CpuExecutor::new(1), &mut |_| {}).expect("it runs");
         for constant in &CONSTANTS {
-            let value = constant.of(&model);
+            let value = constant.value_in(&model);
             assert!(value.is_finite() && value > 0.0, "{} = {value}", constant.key);
         }
         assert_eq!(model.clone().rounded(), model);

@@ -83,6 +83,7 @@
 
 #![warn(missing_docs)]
 
+mod any_executor;
 pub mod calibrate;
 pub mod fixes;
 pub mod search;
@@ -99,6 +100,7 @@ pub use memfit_plan as plan;
 pub use memfit_train as train;
 pub use memfit_transform as transform;
 
+pub use any_executor::{AnyExecutor, AnyKernel, AnyMemory};
 pub use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::{Model, ZooModel};

@@ -30,7 +30,7 @@ pub const CONSTANTS: [Constant; 3] = [
 ];
 
 impl Constant {
-    pub fn of(&self, model: &CostModel) -> f64 {
+    pub fn value_in(&self, model: &CostModel) -> f64 {
         *(self.field)(&mut model.clone())
     }
 }
@@ -45,7 +45,7 @@ impl CostModel {
         let mut text = self.name.clone();
         for constant in &CONSTANTS {
             // Writing to a string cannot fail.
-            let _ = write!(text, " {}", constant.of(self));
+            let _ = write!(text, " {}", constant.value_in(self));
         }
         memfit_ir::philox::name_key(&text)
     }
@@ -63,7 +63,7 @@ impl CostModel {
         let mut text = String::from("# Constants of a device, from which memfit predicts how long a step takes.\n");
         text += &format!("name = {}\n", toml::Value::from(self.name.as_str()));
         for constant in &CONSTANTS {
-            text += &format!("{} = {:?}  # {}\n", constant.key, constant.of(self), constant.meaning);
+            text += &format!("{} = {:?}  # {}\n", constant.key, constant.value_in(self), constant.meaning);
         }
         text
     }

@@ -22,7 +22,7 @@ pub enum PlanError {
     #[error("the {} graph is malformed: {problem}", phase.name())]
     Graph { phase: Phase, problem: String },
     /// A plan did not pass its own validator: a bug of the planner, never the user's.
-    #[error("the {} plan does not hold: {problem} (this is a bug in memfit)", phase.name())]
+    #[error("the {} plan does not hold, which is a bug in memfit: {problem}", phase.name())]
     Invalid { phase: Phase, problem: String },
     /// One value that no kernel of the device can be given, whatever the budget.
     #[error(
@@ -45,7 +45,7 @@ pub enum PlanError {
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]
     MicroBatch { micro_batch: usize, batch: usize },
     /// Ops that the device has no kernel for, each kind once.
-    #[error("{}", Unsupported::list(device, ops))]
+    #[error("{}", list_unsupported(device, ops))]
     Unsupported { device: String, ops: Vec<Unsupported> },
 }
 
@@ -60,14 +60,12 @@ pub struct Unsupported {
     pub count: usize,
 }
 
-impl Unsupported {
-    fn list(device: &str, ops: &[Unsupported]) -> String {
-        let line = |u: &Unsupported| {
-            let others = if u.count > 1 { format!(" and {} more", u.count - 1) } else { String::new() };
-            format!("\n    {} in layer \"{}\"{others}: {}", u.op, u.layer, u.reason)
-        };
-        format!("{device} cannot run this model:{}", ops.iter().map(line).collect::<String>())
-    }
+fn list_unsupported(device: &str, ops: &[Unsupported]) -> String {
+    let line = |u: &Unsupported| {
+        let others = if u.count > 1 { format!(" and {} more", u.count - 1) } else { String::new() };
+        format!("\n    {} in layer \"{}\"{others}: {}", u.op, u.layer, u.reason)
+    };
+    format!("{device} cannot run this model:{}", ops.iter().map(line).collect::<String>())
 }
 
 /// A tensor that is live at the peak.

@@ -7,7 +7,6 @@
 //! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 pub mod bound;
-pub mod bytes;
 mod change;
 pub mod compare;
 mod cost_model;
@@ -35,6 +34,7 @@ mod yardstick;
 pub use change::{Change, Effect, Fix};
 pub use cost_model::{CONSTANTS, Constant, CostModel};
 pub use error::{PlanError, Refusal, Resident, Unsupported};
+pub use memfit_ir::bytes;
 pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
 pub use sizes::divisors;
 pub use target::Target;

@@ -2,25 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use memfit::CpuExecutor;
+use memfit::AnyExecutor;
 use memfit::plan::CostModel;
 
-use crate::error::bad_data;
+use crate::error::{Result, RunError};
 
-/// The cost model that is named or was measured, and the file it is from; none for the device's own.
-pub fn in_use(named: Option<&Path>) -> Result<Option<(CostModel, PathBuf)>> {
+/// The cost model of a device, and the file it is from; none for the device's own.
+pub fn in_use(named: Option<&Path>, device: &str) -> Result<(CostModel, Option<PathBuf>)> {
+    let usual = AnyExecutor::default_cost_model(device)?;
     if let Some(path) = named {
-        let cure = "name a file that `memfit devices --calibrate --out FILE` wrote";
-        return Ok(Some((read(path, cure)?, path.to_path_buf())));
+        return Ok((read(path, &usual, false)?, Some(path.to_path_buf())));
     }
     let measured = [measured_file(), settings("profile.toml")];
     match measured.into_iter().flatten().find(|path| path.exists()) {
-        Some(path) => {
-            let cure = "remove it, or measure again with `memfit devices --calibrate`";
-            Ok(Some((read(&path, cure)?, path)))
-        }
-        None => Ok(None),
+        Some(path) => Ok((read(&path, &usual, true)?, Some(path))),
+        None => Ok((usual, None)),
     }
 }
 
@@ -36,8 +32,9 @@ fn settings(file: &str) -> Option<PathBuf> {
     Some(folder.join("memfit").join(file))
 }
 
-fn read(path: &Path, cure: &str) -> Result<CostModel> {
-    let problem = |problem: &str| bad_data(format!("cost model {}: {problem}; {cure}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| problem(&e.to_string()))?;
-    CostModel::from_toml(&text, &CpuExecutor::default_cost_model()).map_err(|e| problem(e.trim_end()))
+/// What the file does not say is as `usual`.
+fn read(path: &Path, usual: &CostModel, is_measured: bool) -> Result<CostModel> {
+    let wrong = |problem: &str| RunError::CostModel { path: path.into(), problem: problem.into(), is_measured };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))?;
+    CostModel::from_toml(&text, usual).map_err(|e| wrong(e.trim_end()))
 }

@@ -1,12 +1,11 @@
 //! Which device a run computes on, and what of it a run may take.
 
-use anyhow::Result;
 use memfit::exec::{Device, Growth, Holder};
 use memfit::plan::Change;
 use memfit::plan::bytes::Bytes;
 
-use crate::config::MemorySpec;
-use crate::error::usage;
+use crate::config::MemoryConfig;
+use crate::error::{Result, RunError};
 
 /// The devices that this process may use, by name; all if it is not set.
 pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
@@ -25,7 +24,9 @@ impl Devices {
         let whole = Device::host();
         if let Some(i) = limits.iter().position(|&limit| limit == 0) {
             let name = whole.name();
-            return Err(usage(format!("memory.logical: device {name}/{i} would have no memory; give each a size")));
+            return Err(RunError::Conflict(format!(
+                "memory.logical: device {name}/{i} would have no memory; give each a size"
+            )));
         }
         let parts = whole.split(limits)?;
         Ok(Devices { whole, parts, visible: visible()? })
@@ -33,7 +34,7 @@ impl Devices {
 
     /// The device of a run that is alone, and may be on a smaller machine than it was trained on: of its split, its own part
     /// and no more than there is.
-    pub fn of_one(memory: &MemorySpec) -> Result<Device> {
+    pub fn of_one(memory: &MemoryConfig) -> Result<Device> {
         let whole = Device::host();
         let own = memory.device.as_deref().and_then(part).unwrap_or(0);
         let limit = |(i, &limit): (usize, &u64)| if i == own { limit.min(whole.free()) } else { 0 };
@@ -54,42 +55,50 @@ impl Devices {
 
     /// The device of the `index`-th run, by the name that it says; without one, the logical device of its number.
     pub fn of_run(&self, said: Option<&str>, index: usize) -> Result<Device> {
-        let seen: Vec<&Device> = self.all().filter(|(_, is_visible)| *is_visible).map(|(d, _)| d).collect();
-        let names = |of: &[&Device]| of.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ");
-        let hidden = || usage(format!("{VISIBLE} hides {}, which is what trains; add it", self.whole.name()));
-        let Some(name) = said else {
-            let parts: Vec<&Device> = seen.iter().filter(|d| d.name() != self.whole.name()).copied().collect();
-            return match (parts.get(index), self.parts.is_empty()) {
-                (Some(part), _) => Ok((*part).clone()),
-                (None, true) => seen.first().map(|d| (*d).clone()).ok_or_else(hidden),
-                (None, false) if parts.is_empty() => Err(hidden()),
-                (None, false) => Err(usage(format!(
-                    "run {} has no logical device: there are {}; give more --logical sizes, or say memory.device in each \
-                     run file",
-                    index + 1,
-                    names(&parts)
-                ))),
-            };
-        };
+        let visible: Vec<&Device> = self.all().filter(|(_, is_visible)| *is_visible).map(|(d, _)| d).collect();
+        match said {
+            Some(name) => self.by_name(name, &visible),
+            None => self.by_number(index, &visible),
+        }
+    }
+
+    fn by_number(&self, index: usize, visible: &[&Device]) -> Result<Device> {
+        let parts: Vec<&Device> = visible.iter().filter(|d| d.name() != self.whole.name()).copied().collect();
+        let hidden =
+            || RunError::Device(format!("{VISIBLE} hides {}, which is what trains; add it", self.whole.name()));
+        match (parts.get(index), self.parts.is_empty()) {
+            (Some(part), _) => Ok((*part).clone()),
+            (None, true) => visible.first().map(|d| (*d).clone()).ok_or_else(hidden),
+            (None, false) if parts.is_empty() => Err(hidden()),
+            (None, false) => Err(RunError::NoLogicalDevice { number: index + 1, devices: list(&parts) }),
+        }
+    }
+
+    fn by_name(&self, name: &str, visible: &[&Device]) -> Result<Device> {
         let wanted = if name == "cpu" { self.whole.name() } else { name };
-        if let Some(found) = seen.iter().find(|d| d.name() == wanted) {
+        if let Some(found) = visible.iter().find(|d| d.name() == wanted) {
             return Ok((*found).clone());
         }
-        Err(match wanted {
-            _ if self.all().any(|(d, _)| d.name() == wanted) => usage(format!("{VISIBLE} hides {wanted}; add it")),
-            _ if wanted.starts_with("gpu") => usage(format!("{wanted} cannot train yet; there are {}", names(&seen))),
-            _ if self.parts.is_empty() && wanted.contains('/') => {
-                usage(format!("there is no device \"{name}\": say with --logical how the device is split"))
-            }
-            _ => usage(format!("there is no device \"{name}\" to train on; there are {}", names(&seen))),
+        Err(if self.all().any(|(d, _)| d.name() == wanted) {
+            RunError::Device(format!("{VISIBLE} hides {wanted}; add it"))
+        } else if wanted.starts_with("gpu") {
+            RunError::Device(format!("{wanted} cannot train yet; there are {}", list(visible)))
+        } else if self.parts.is_empty() && wanted.contains('/') {
+            RunError::NotSplit { name: name.into() }
+        } else {
+            RunError::Device(format!("there is no device \"{name}\" to train on; there are {}", list(visible)))
         })
     }
+}
+
+fn list(devices: &[&Device]) -> String {
+    devices.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// What is not named is not there, as with the variables that people know from GPUs.
 fn visible() -> Result<Option<Vec<String>>> {
     let Some(list) = std::env::var_os(VISIBLE) else { return Ok(None) };
-    let list = list.to_str().ok_or_else(|| usage(format!("{VISIBLE} is no text")))?;
+    let list = list.to_str().ok_or_else(|| RunError::Device(format!("{VISIBLE} is no text")))?;
     names(list).map(Some)
 }
 
@@ -97,7 +106,7 @@ fn names(list: &str) -> Result<Vec<String>> {
     let names: Vec<String> = list.split(',').map(|n| n.trim().to_string()).filter(|n| !n.is_empty()).collect();
     let is_known = |n: &&String| matches!(n.split(':').next(), Some("cpu" | "gpu"));
     match names.iter().find(|n| !is_known(n)) {
-        Some(unknown) => Err(usage(format!(
+        Some(unknown) => Err(RunError::Device(format!(
             "{VISIBLE} names \"{unknown}\", which is no device; such names are cpu:0, cpu:0/1, gpu:1"
         ))),
         None => Ok(names),
@@ -124,7 +133,7 @@ pub struct Room {
 
 impl Room {
     /// Of a logical device.
-    pub fn of_part(device: &Device, memory: &MemorySpec) -> Option<Room> {
+    pub fn of_part(device: &Device, memory: &MemoryConfig) -> Option<Room> {
         let part = part(device.name()).filter(|&part| part < memory.logical.len())?;
         let grows = memory.host_budget.is_none();
         Some(Room { limits: Some((memory.logical.clone(), part)), grows, ..Room::of_whole(device) })
@@ -154,7 +163,7 @@ impl Room {
     }
 }
 
-pub fn growth(memory: &MemorySpec) -> Growth {
+pub fn growth(memory: &MemoryConfig) -> Growth {
     match memory.growth.as_deref() {
         Some("lazy") => Growth::Lazy,
         _ => Growth::Commit,
@@ -183,7 +192,7 @@ mod tests {
     fn runs_find_their_devices() {
         let whole = devices(&[], None);
         check(&whole, None, 3, Ok("cpu:0"));
-        check(&whole, Some("cpu:0/0"), 0, Err("say with --logical"));
+        check(&whole, Some("cpu:0/0"), 0, Err("memory.logical does not split"));
         let split = devices(&[40, 50], None);
         check(&split, None, 1, Ok("cpu:0/1"));
         check(&split, Some("cpu"), 1, Ok("cpu:0"));
@@ -211,8 +220,8 @@ mod tests {
         let whole = Device::new("cpu:0", 100 << 20);
         let parts = whole.split(&[8 << 20, 4 << 20]).expect("they fit");
         let _held = parts[1].take("the data pipeline of a", 3 << 20).expect("it fits");
-        let memory = MemorySpec { logical: vec![8 << 20, 4 << 20], ..MemorySpec::default() };
-        let fixed = MemorySpec { host_budget: Some(3 << 20), ..memory.clone() };
+        let memory = MemoryConfig { logical: vec![8 << 20, 4 << 20], ..MemoryConfig::default() };
+        let fixed = MemoryConfig { host_budget: Some(3 << 20), ..memory.clone() };
         let room = Room::of_part(&parts[1], &fixed).expect("a part");
         assert_eq!(room.bytes, 1 << 20);
         assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");

@@ -4,13 +4,12 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Result;
 use memfit::exec::atomic_file::{AtomicFile, Faults};
 
-use crate::error::bad_data;
+use crate::error::{Result, RunError};
 
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    written(path, text).map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))
+    written(path, text).map_err(|source| RunError::Write { path: path.into(), source })
 }
 
 fn written(path: &Path, text: &str) -> std::io::Result<()> {

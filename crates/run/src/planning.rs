@@ -1,22 +1,21 @@
-//! From a run to its plan: what `plan` and `train` share. A plan is made, or read from a file.
+//! From a run to its plan: made for a device, or read from a file.
 
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
-use memfit::plan::bytes::Bytes;
 use memfit::plan::save::{self, Labels, Saved};
-use memfit::plan::{Change, MicroBatch, Survey};
-use memfit::{CpuExecutor, Phase, Plan, PlanError, Training};
+use memfit::plan::{Change, MicroBatch, Survey, Target};
+use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
 
+use crate::config::find;
 use crate::device::Room;
-use crate::error::{bad_data, no_room, usage};
+use crate::error::{Difference, Result, RunError};
 use crate::file;
-use crate::resources::Run;
+use crate::resources::RunResources;
 
-/// A plan, and what is told with it.
+/// A plan, and what is known with it.
 pub struct Planned {
     pub plan: Plan,
     /// The rest is known only of a plan that was made just now.
@@ -48,80 +47,55 @@ pub enum Progress<'a> {
     Trying(&'a Change),
 }
 
-/// The fastest plan that fits, or a refusal that says what would.
-pub fn plan(run: &Run, executor: &CpuExecutor, progress: &mut dyn FnMut(Progress)) -> Result<Planned> {
-    let start = Instant::now();
-    let survey = run.subject(executor.target()).survey()?;
-    pick(run, executor, &survey, start, progress)
-}
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
-/// The same of a survey that was made since `start`.
-pub fn pick(
-    run: &Run,
-    executor: &CpuExecutor,
-    survey: &Survey,
-    start: Instant,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Planned> {
-    let subject = run.subject(executor.target());
-    let plan = plan_or_fixes(&subject, survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
-    Ok(told(run, executor, survey, plan.map_err(|e| explain(e, run.tight_room()))?, start)?)
+/// The fastest plan that fits, or a refusal that says what would.
+pub fn plan(run: &RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
+    let start = Instant::now();
+    let subject = run.subject(target);
+    let survey = subject.survey()?;
+    let plan = plan_or_fixes(&subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
+    let plan = plan.map_err(|e| explain(e, run.tight_room()))?;
+    Ok(Planned::new(&subject, &survey, plan, start)?)
 }
 
 /// A refusal says who has the rest of the device, and how it would leave more.
-pub fn explain(error: PlanError, room: Option<&Room>) -> anyhow::Error {
+pub(crate) fn explain(error: PlanError, room: Option<&Room>) -> RunError {
     let Some(room) = room else { return error.into() };
-    match error {
+    let source = match error {
         PlanError::Refused(mut refusal) => {
             // A larger budget is none where the device is what is too small.
             for fix in refusal.fixes.iter_mut().filter(|f| matches!(f.changes[..], [Change::Budget(_)])) {
                 fix.changes = room.cure(fix.arena_bytes).into_iter().collect();
             }
             refusal.fixes.retain(|f| !f.changes.is_empty());
-            anyhow::Error::from(PlanError::Refused(refusal)).context(room.words())
+            PlanError::Refused(refusal)
         }
         PlanError::TogetherRefused(mut refusal) => {
             refusal.cure = room.cure(refusal.needed);
-            anyhow::Error::from(PlanError::TogetherRefused(refusal)).context(room.words())
+            PlanError::TogetherRefused(refusal)
         }
-        other => other.into(),
-    }
-}
-
-/// A plan of a survey that was made since `start`, with what is told with it.
-pub fn told(
-    run: &Run,
-    executor: &CpuExecutor,
-    survey: &Survey,
-    plan: Plan,
-    start: Instant,
-) -> Result<Planned, PlanError> {
-    Ok(Planned {
-        plan,
-        planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
-        free_tools_bytes: Some(survey.free_tools_bytes()),
-        mixer: run.subject(executor.target()).batch_dependence()?,
-        frozen: frozen(run, executor, survey)?,
-        micro_batch_alone: None,
-        file: None,
-    })
-}
-
-/// Against the same run with everything trained.
-fn frozen(run: &Run, executor: &CpuExecutor, survey: &Survey) -> Result<Option<Frozen>, PlanError> {
-    let parameters = run.training.frozen.len();
-    if parameters == 0 {
-        return Ok(None);
-    }
-    let training = Training { frozen: Default::default(), ..run.training.clone() };
-    let all = Run { training, ..run.clone() };
-    let needed = all.subject(executor.target()).survey()?.free_tools_bytes();
-    Ok(Some(Frozen { parameters, saved_bytes: needed.saturating_sub(survey.free_tools_bytes()) }))
+        other => return other.into(),
+    };
+    RunError::Plan { source, room: Some(Box::new(room.clone())) }
 }
 
 impl Planned {
+    /// A plan of a survey that was made since `start`.
+    pub(crate) fn new(subject: &Subject, survey: &Survey, plan: Plan, start: Instant) -> Result<Planned, PlanError> {
+        Ok(Planned {
+            plan,
+            planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
+            free_tools_bytes: Some(survey.free_tools_bytes()),
+            mixer: subject.batch_dependence()?,
+            frozen: Frozen::new(subject, survey)?,
+            micro_batch_alone: None,
+            file: None,
+        })
+    }
+
     /// A plan that was made before.
-    pub fn of_file(plan: Plan, file: String) -> Planned {
+    pub(crate) fn from_file(plan: Plan, file: String) -> Planned {
         Planned {
             plan,
             planning_ms: None,
@@ -134,10 +108,23 @@ impl Planned {
     }
 }
 
-/// The next round figure above the smallest plan, as long as that is less than what is taken where nothing is made again: so
+impl Frozen {
+    /// Against the same run with everything trained.
+    fn new(subject: &Subject, survey: &Survey) -> Result<Option<Frozen>, PlanError> {
+        let parameters = subject.training.frozen.len();
+        if parameters == 0 {
+            return Ok(None);
+        }
+        let training = Training { frozen: Default::default(), ..subject.training.clone() };
+        let needed = Subject { training: &training, ..*subject }.survey()?.free_tools_bytes();
+        Ok(Some(Frozen { parameters, saved_bytes: needed.saturating_sub(survey.free_tools_bytes()) }))
+    }
+}
+
+/// The next round figure above the smallest plan, as long as that is less than what is taken where nothing is recomputed: so
 /// the planner has something to do.
-pub fn budget_to_plan_for(run: &Run, executor: &CpuExecutor) -> Result<u64, PlanError> {
-    let survey = run.subject(executor.target()).survey()?;
+pub(crate) fn budget_to_plan_for(run: &RunResources, target: &dyn Target) -> Result<u64, PlanError> {
+    let survey = run.subject(target).survey()?;
     let frontier = survey.frontier();
     let free = survey.free_tools_bytes();
     let smallest = frontier.last().map_or(free, |p| p.arena_bytes);
@@ -154,107 +141,102 @@ fn round_up(bytes: u64) -> u64 {
     }
 }
 
-/// What a plan is made for, each with the option that sets it.
-const OPTIONS: [(&str, &str); 8] = [
-    ("model", "--model "),
-    ("input", "--input "),
-    ("classes", "--classes "),
-    ("batch", "--batch "),
-    ("precision", "--precision "),
-    ("optimizer", "--optimizer "),
-    ("threads", "--threads "),
-    ("instructions", ""),
+/// What a plan is made for, each with the key that sets it; what has none is of the device.
+const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
+    ("model", Some(("model", "name"))),
+    ("input", Some(("model", "input"))),
+    ("classes", Some(("model", "classes"))),
+    ("batch", Some(("train", "batch"))),
+    ("precision", Some(("train", "precision"))),
+    ("optimizer", Some(("train", "optimizer"))),
+    ("threads", Some(("memory", "threads"))),
+    ("instructions", None),
 ];
 
 /// What a plan with this micro-batch is made for.
-pub fn labels(run: &Run, executor: &CpuExecutor, micro_batch: usize) -> Result<Labels> {
-    let subject = run.subject(executor.target());
-    let programs = subject.programs(micro_batch)?;
+pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
+    let programs = run.subject(executor.target()).programs(micro_batch)?;
     let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, graph)| graph);
     let shape = |v| eval.map(|g| g.shape(v).to_vec()).unwrap_or_default();
     let input = eval.and_then(|g| g.input("x")).map(shape).unwrap_or_default();
     let classes = eval.and_then(|g| g.output("logits")).map(shape).unwrap_or_default();
     let sizes: Vec<String> = input.iter().skip(1).map(usize::to_string).collect();
-    let values = [
-        run.name.clone(),
-        sizes.join("x"),
-        classes.last().map_or(String::new(), usize::to_string),
-        run.request.batch.to_string(),
-        run.training.precision.name().to_string(),
-        run.optimizer.clone(),
-        run.threads.to_string(),
-        executor.isa().name().to_string(),
+    let own = [
+        ("model", run.name.clone()),
+        ("input", sizes.join("x")),
+        ("classes", classes.last().map_or(String::new(), usize::to_string)),
+        ("batch", run.request.batch.to_string()),
+        ("precision", run.training.precision.name().to_string()),
+        ("optimizer", run.optimizer.clone()),
+        ("source", format!("{:016x}", memfit::source_hash(&programs))),
     ];
-    let mut labels: Labels = OPTIONS.iter().map(|(key, _)| key.to_string()).zip(values).collect();
-    labels.insert("source".into(), format!("{:016x}", memfit::source_hash(&programs)));
-    Ok(labels)
+    Ok(own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-pub fn write(run: &Run, executor: &CpuExecutor, plan: &Plan, path: &Path) -> Result<()> {
+/// Writes a plan of this run.
+pub fn write(run: &RunResources, executor: &AnyExecutor, plan: &Plan, path: &Path) -> Result<()> {
     file::write(path, &save::save(plan, &labels(run, executor, plan.micro_batch)?))
 }
 
 /// A saved plan, sound but not yet known to be of any use here.
 pub fn read(path: &Path) -> Result<Saved> {
-    let name = || path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(bad_data).with_context(name)?;
-    save::load(&text).map_err(bad_data).with_context(name)
+    let bad = |problem: String| RunError::BadFile { path: path.into(), problem };
+    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    save::load(&text).map_err(|e| bad(e.to_string()))
 }
 
 /// Exactly the plan of a file, if it is one of this run on this device.
-pub fn load(run: &Run, executor: &CpuExecutor, path: &Path) -> Result<Planned> {
+pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<Planned> {
     let saved = read(path)?;
-    let name = path.display().to_string();
+    let file = path.display().to_string();
     let (theirs, ours) = (saved.plan.batch, run.request.batch);
     if theirs != ours {
-        let differs = format!("its batch is {theirs}, here it is {ours} (use --batch {theirs})");
-        return Err(usage(format!("the plan {name} is of another run: {differs}")));
+        let (theirs, ours) = (theirs.to_string(), ours.to_string());
+        let differences = vec![Difference { what: "batch", theirs, ours, key: find("train", "batch") }];
+        return Err(RunError::OtherPlan { file, differences });
     }
-    check_labels(run, &saved, &labels(run, executor, saved.plan.micro_batch)?, &name)?;
-    let plan = saved.for_target(executor.target()).map_err(bad_data).with_context(|| name.clone())?;
+    check_labels(run, &saved, &labels(run, executor, saved.plan.micro_batch)?, &file)?;
+    let plan = saved
+        .for_target(executor.target())
+        .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
     if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
-        let message =
-            format!("the plan {name} takes {}, more than the budget of {}", Bytes(plan.arena_bytes()), Bytes(budget));
-        let held = run.tight_room().map_or(String::new(), |room| format!("{}: ", room.words()));
-        return Err(no_room(held + &message, budget, plan.arena_bytes()));
+        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
+        return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
     let mixer = run.subject(executor.target()).batch_dependence()?;
-    Ok(Planned { mixer, ..Planned::of_file(plan, name) })
+    Ok(Planned { mixer, ..Planned::from_file(plan, file) })
 }
 
 /// Whether a saved plan is one of this run.
-pub fn check_labels(run: &Run, saved: &Saved, own: &Labels, name: &str) -> Result<()> {
-    let differs = differences(run, saved, own);
-    if !differs.is_empty() {
-        return Err(usage(format!("the plan {name} is of another run: {}", differs.join("; "))));
+pub(crate) fn check_labels(run: &RunResources, saved: &Saved, own: &Labels, file: &str) -> Result<()> {
+    let differences = differences(run, saved, own);
+    if !differences.is_empty() {
+        return Err(RunError::OtherPlan { file: file.into(), differences });
     }
     if saved.labels.get("source") != own.get("source") {
-        return Err(usage(format!(
-            "the plan {name} is of another version of the model (it was made by memfit {}); plan anew",
-            saved.version
-        )));
+        return Err(RunError::OtherVersion { file: file.into(), version: saved.version.clone() });
     }
     Ok(())
 }
 
-/// In what the plan is not that of the run, each with its cure.
-fn differences(run: &Run, saved: &Saved, own: &Labels) -> Vec<String> {
+/// In what the plan is not that of the run.
+fn differences(run: &RunResources, saved: &Saved, own: &Labels) -> Vec<Difference> {
     let mut found = Vec::new();
-    for (key, option) in OPTIONS {
-        let (theirs, ours) = (saved.labels.get(key).map_or("", |v| v), own.get(key).map_or("", |v| v));
+    for (what, key) in MADE_FOR {
+        let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());
         if theirs != ours {
-            let cure = if option.is_empty() { "plan for this device".into() } else { format!("use {option}{theirs}") };
-            found.push(format!("its {key} is {theirs}, here it is {ours} ({cure})"));
+            found.push(Difference { what, theirs, ours, key: key.and_then(|(section, name)| find(section, name)) });
         }
     }
-    let micro = saved.plan.micro_batch;
+    let micro_batch = saved.plan.micro_batch;
     let wanted = match run.request.micro_batch {
         MicroBatch::Exactly(n) => n,
         MicroBatch::Off => run.request.batch,
-        MicroBatch::Auto | MicroBatch::Allow => micro,
+        MicroBatch::Auto | MicroBatch::Allow => micro_batch,
     };
-    if found.is_empty() && wanted != micro {
-        found.push(format!("its micro-batch is {micro}, here it is {wanted} (use --micro-batch {micro})"));
+    if found.is_empty() && wanted != micro_batch {
+        let (theirs, ours) = (micro_batch.to_string(), wanted.to_string());
+        found.push(Difference { what: "micro-batch", theirs, ours, key: find("train", "micro_batch") });
     }
     found
 }

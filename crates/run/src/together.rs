@@ -2,26 +2,18 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
-use memfit::exec::{Device, Executor};
+use memfit::exec::Device;
 use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
-use memfit::plan::Member;
-use memfit::{CpuExecutor, Plan, Subject};
+use memfit::plan::{Member, Target};
+use memfit::{Plan, Subject};
 
 use crate::device::Room;
-use crate::error::usage;
-use crate::planning::{self, Planned, Progress};
-use crate::resources::Run;
-
-/// A run among others.
-pub struct Neighbour<'a> {
-    pub label: &'a str,
-    pub run: &'a Run,
-    pub device: &'a Device,
-}
+use crate::error::{Result, RunError};
+use crate::planning::{self, OnProgress, Planned, Progress};
+use crate::resources::RunResources;
 
 /// The runs of each device, by their numbers.
-pub fn groups(runs: &[Neighbour]) -> Vec<Vec<usize>> {
+pub fn groups(runs: &[RunResources]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (i, run) in runs.iter().enumerate() {
         match groups.iter_mut().find(|g| runs[g[0]].device.name() == run.device.name()) {
@@ -33,47 +25,40 @@ pub fn groups(runs: &[Neighbour]) -> Vec<Vec<usize>> {
 }
 
 /// Whether another run computes on the device of this one.
-pub fn is_shared(runs: &[Neighbour], run: &Neighbour) -> bool {
+pub fn is_shared(runs: &[RunResources], run: &RunResources) -> bool {
     runs.iter().filter(|r| r.device.name() == run.device.name()).count() > 1
 }
 
 /// Runs of one process share its threads.
-pub fn threads(runs: &[Neighbour]) -> Result<usize> {
-    let said = |r: &Neighbour| r.run.threads;
-    let first = runs.first().map_or(1, said);
-    match runs.iter().find(|r| said(r) != first) {
-        None => Ok(first),
-        Some(other) => Err(usage(format!(
-            "runs of one process share its threads, but {} says {first} and {} says {}; say --threads, or go on with each by \
-             itself",
-            runs[0].label,
-            other.label,
-            said(other)
-        ))),
+pub fn threads(runs: &[RunResources]) -> Result<usize> {
+    let Some(first) = runs.first() else { return Ok(1) };
+    match runs.iter().find(|r| r.threads != first.threads) {
+        None => Ok(first.threads),
+        Some(other) => Err(RunError::ThreadsDiffer {
+            first: (first.label.clone(), first.threads),
+            other: (other.label.clone(), other.threads),
+        }),
     }
 }
 
 /// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has
 /// left; if they are to run here, also within what the machine has.
 pub fn plan(
-    runs: &[Neighbour],
+    runs: &[RunResources],
     budget: Option<u64>,
     is_here: bool,
-    executor: &CpuExecutor,
-    progress: &mut dyn FnMut(Progress),
+    target: &dyn Target,
+    progress: OnProgress,
 ) -> Result<Vec<Planned>> {
     let groups = groups(runs);
     if budget.is_some() && groups.len() > 1 {
-        return Err(usage(
-            "--budget is for runs that share a device, and these have devices of their own, each with its limit; leave it out",
-        ));
+        return Err(RunError::BudgetForNone);
     }
     let mut planned: Vec<Option<Planned>> = runs.iter().map(|_| None).collect();
     for members in groups {
-        let group: Vec<&Neighbour> = members.iter().map(|&i| &runs[i]).collect();
-        let first = group[0];
-        let room = first.run.room.clone().or(is_here.then(|| Room::of_whole(first.device)));
-        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), executor, progress)?) {
+        let group: Vec<&RunResources> = members.iter().map(|&i| &runs[i]).collect();
+        let room = group[0].room.clone().or(is_here.then(|| Room::of_whole(&group[0].device)));
+        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), target, progress)?) {
             planned[i] = Some(plan);
         }
     }
@@ -81,28 +66,28 @@ pub fn plan(
 }
 
 fn plan_group(
-    runs: &[&Neighbour],
+    runs: &[&RunResources],
     budget: Option<u64>,
     room: Option<&Room>,
-    executor: &CpuExecutor,
-    progress: &mut dyn FnMut(Progress),
+    target: &dyn Target,
+    progress: OnProgress,
 ) -> Result<Vec<Planned>> {
     let start = Instant::now();
-    let subjects: Vec<Subject> = runs.iter().map(|r| r.run.subject(executor.target())).collect();
+    let subjects: Vec<Subject> = runs.iter().map(|run| run.subject(target)).collect();
     let mut surveys = Vec::new();
-    for (Neighbour { label, run, .. }, subject) in runs.iter().zip(&subjects) {
-        progress(Progress::Survey(label));
-        let survey = subject.survey().with_context(|| label.to_string())?;
+    for (run, subject) in runs.iter().zip(&subjects) {
+        progress(Progress::Survey(&run.label));
+        let survey = run.named(subject.survey().map_err(RunError::from))?;
         if run.request.budget.is_some() {
             // What does not even fit alone is refused with what would.
             let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
-            alone.map_err(|e| planning::explain(e, run.tight_room())).with_context(|| label.to_string())?;
+            run.named(alone.map_err(|e| planning::explain(e, run.tight_room())))?;
         }
         surveys.push(survey);
     }
-    let member = |(r, survey)| {
-        let r: &&Neighbour = r;
-        Member { name: r.label, survey, budget: r.run.request.budget }
+    let member = |(run, survey)| {
+        let run: &&RunResources = run;
+        Member { name: &run.label, survey, budget: run.request.budget }
     };
     let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
     let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
@@ -111,41 +96,49 @@ fn plan_group(
     let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
     let mut planned = Vec::new();
     for (i, plan) in together.plans.into_iter().enumerate() {
-        let made = planning::told(runs[i].run, executor, &surveys[i], plan, start)?;
+        let made = Planned::new(&subjects[i], &surveys[i], plan, start)?;
         planned.push(Planned { micro_batch_alone: Some(together.micro_batches_alone[i]), ..made });
     }
     Ok(planned)
 }
 
 /// What the runs of one device take there.
-pub struct Shared<'a> {
-    pub labels: Vec<&'a str>,
-    pub device: &'a Device,
+pub struct SharedMemory {
+    /// Which runs they are.
+    pub members: Vec<usize>,
+    pub labels: Vec<String>,
+    pub device: Device,
     /// Side by side.
-    pub states: u64,
+    pub state_bytes: u64,
     /// In turns.
-    pub transient: u64,
+    pub transient_bytes: u64,
     /// If each had its own.
-    pub sum: u64,
+    pub sum_of_arenas: u64,
     /// What all of them may take, where it was said.
     pub budget: Option<u64>,
 }
 
-impl<'a> Shared<'a> {
+impl SharedMemory {
     /// Of some of the runs, and the plans of all.
-    pub fn new(runs: &[Neighbour<'a>], members: &[usize], plans: &[&Plan], budget: Option<u64>) -> Shared<'a> {
+    pub fn new(runs: &[RunResources], members: Vec<usize>, plans: &[&Plan], budget: Option<u64>) -> SharedMemory {
         let own = || members.iter().map(|&i| plans[i]);
-        Shared {
-            labels: members.iter().map(|&i| runs[i].label).collect(),
-            device: runs[members[0]].device,
-            states: own().map(|p| p.state_bytes).sum(),
-            transient: own().map(|p| p.transient_bytes).max().unwrap_or(0),
-            sum: own().map(Plan::arena_bytes).sum(),
+        SharedMemory {
+            labels: members.iter().map(|&i| runs[i].label.clone()).collect(),
+            device: runs[members[0]].device.clone(),
+            state_bytes: own().map(|p| p.state_bytes).sum(),
+            transient_bytes: own().map(|p| p.transient_bytes).max().unwrap_or(0),
+            sum_of_arenas: own().map(Plan::arena_bytes).sum(),
             budget,
+            members,
         }
     }
 
-    pub fn arena(&self) -> u64 {
-        self.states + self.transient
+    pub fn arena_bytes(&self) -> u64 {
+        self.state_bytes + self.transient_bytes
+    }
+
+    /// Whether there is more than one run to share it.
+    pub fn is_shared(&self) -> bool {
+        self.members.len() > 1
     }
 }

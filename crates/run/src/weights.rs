@@ -3,27 +3,22 @@
 use std::fs::File;
 use std::path::Path;
 
-use anyhow::Result;
 use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
 use memfit::ir::op::StateClass;
 use memfit::nn::{Mode, Model};
-use memfit::{CpuExecutor, Session};
+use memfit::{AnyExecutor, Session};
 
-use crate::error::usage;
-use crate::resources::Run;
-use crate::text::first_few;
+use crate::error::{Result, RunError};
+use crate::resources::RunResources;
 
 /// Finds a file that is not there, or of another model, before anything is made of the run.
-pub fn check(path: &Path, run: &Run) -> Result<()> {
+pub fn check(path: &Path, run: &RunResources) -> Result<()> {
     let fit = Fit::new(path, run)?;
-    match fit.found {
-        0 => Err(fit.none_found(path)),
-        _ => Ok(()),
-    }
+    if fit.found == 0 { Err(fit.none_found(path)) } else { Ok(()) }
 }
 
 /// What was taken of a file.
-pub struct Taken {
+pub struct LoadedWeights {
     pub taken: usize,
     /// Of the model.
     pub of: usize,
@@ -32,13 +27,13 @@ pub struct Taken {
 }
 
 /// Takes what fits.
-pub fn start_from(session: &mut Session<CpuExecutor>, path: &Path, run: &Run) -> Result<Taken> {
+pub fn load_into(session: &mut Session<AnyExecutor>, path: &Path, run: &RunResources) -> Result<LoadedWeights> {
     let fit = Fit::new(path, run)?;
     let taken = session.load_weights(path, Match::Fitting)?;
     if taken == 0 {
         return Err(fit.none_found(path));
     }
-    Ok(Taken { taken, of: fit.found + fit.missing.len(), missing: fit.missing })
+    Ok(LoadedWeights { taken, of: fit.found + fit.missing.len(), missing: fit.missing })
 }
 
 /// The names of a model held against those of a file.
@@ -50,13 +45,13 @@ struct Fit {
 }
 
 impl Fit {
-    fn new(path: &Path, run: &Run) -> Result<Fit> {
+    fn new(path: &Path, run: &RunResources) -> Result<Fit> {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let mut file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         let (_, header) = read_header(&mut file, length, path)?;
         let tensors = header.tensors();
-        let graph = run.model.build(1, Mode::Train).map_err(usage)?.graph;
+        let graph = run.model.build(1, Mode::Train)?.graph;
         let (mut found, mut missing) = (0, Vec::new());
         for (state, value) in
             graph.states().filter(|(s, _)| matches!(s.class, StateClass::Param | StateClass::Statistic))
@@ -72,12 +67,7 @@ impl Fit {
         Ok(Fit { found, missing, of_file })
     }
 
-    fn none_found(&self, path: &Path) -> anyhow::Error {
-        usage(format!(
-            "{} has no weight of this model, whose names are {}; in the file there are {}",
-            path.display(),
-            first_few(&self.missing),
-            first_few(&self.of_file)
-        ))
+    fn none_found(self, path: &Path) -> RunError {
+        RunError::NoWeights { path: path.into(), model: self.missing, file: self.of_file }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use memfit::CpuExecutor;
+use memfit::AnyExecutor;
 use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
 use memfit::exec::machine;
@@ -12,24 +12,27 @@ use memfit::plan::{CONSTANTS, CostModel};
 use serde_json::{Value, json};
 
 use crate::args::DevicesArgs;
+use crate::commands::check_writable;
 use crate::failure::{bad_data, usage};
 use crate::progress::Progress;
-use crate::run::check_writable;
 use crate::say::say;
 use memfit_run::announce::{Process, processes};
+use memfit_run::config::parse_size;
 use memfit_run::cost_model::{in_use, measured_file};
 use memfit_run::device::{Devices, VISIBLE};
 use memfit_run::file;
 use memfit_run::text::count;
-use memfit_run::{parse_size, threads};
+use memfit_run::threads;
+
+/// The device that is measured.
+const CPU: &str = "cpu:0";
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
     if args.calibrate { measure(args, as_json) } else { show(args, as_json) }
 }
 
 fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
-    let (model, file) = in_use(None)?.unzip();
-    let model = model.unwrap_or_else(CpuExecutor::default_cost_model);
+    let (model, file) = in_use(None, CPU)?;
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
     let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
     let cores = threads(None)?;
@@ -89,7 +92,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let threads = threads(args.threads)?;
     let name = format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread"));
     let mut progress = Progress::new("measuring");
-    let model = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
+    let model = calibrate(name, || AnyExecutor::open(CPU, threads), &mut |what| progress.show(what))?;
     drop(progress);
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|e| bad_data(format!("{} cannot be made: {e}", folder.display())))?;
@@ -106,7 +109,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn print_constants(model: &CostModel) {
     for constant in &CONSTANTS {
-        say!("  {:<10} {:>8}  {}", constant.key, constant.of(model), constant.meaning);
+        say!("  {:<10} {:>8}  {}", constant.key, constant.value_in(model), constant.meaning);
     }
 }
 
@@ -115,7 +118,7 @@ pub fn describe(model: &CostModel, file: Option<&Path>) -> Value {
     let mut value = json!({ "name": model.name, "hash": format!("{:016x}", model.hash()) });
     value["file"] = file.map(|f| f.display().to_string()).into();
     for constant in &CONSTANTS {
-        value[constant.key] = constant.of(model).into();
+        value[constant.key] = constant.value_in(model).into();
     }
     value
 }

@@ -5,11 +5,11 @@ use memfit::plan::bytes::Bytes;
 use memfit::{Phase, Plan};
 
 use crate::say::say;
-use memfit_run::Run;
+use memfit_run::RunResources;
 use memfit_run::planning::Planned;
 use memfit_run::text::count;
 
-pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
+pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
     let plan = &planned.plan;
     say!("{}", head(run, plan, is_shared));
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
@@ -38,13 +38,13 @@ pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
         Some(ms) => format!("planned in {ms:.0} ms"),
         None => "planned before".into(),
     };
-    let again = if plan.recomputed_ops > 0 {
-        format!(", {} made again", count(plan.recomputed_ops, "op"))
+    let recomputed = if plan.recomputed_ops > 0 {
+        format!(", {} recomputed", count(plan.recomputed_ops, "op"))
     } else {
         String::new()
     };
     say!(
-        "  predicted  {:>7.1} ms  a step of {}{again}; {made}",
+        "  predicted  {:>7.1} ms  a step of {}{recomputed}; {made}",
         plan.predicted_step_seconds * 1e3,
         count(kernels(plan), "kernel")
     );
@@ -57,7 +57,7 @@ pub fn kernels(plan: &Plan) -> usize {
 }
 
 /// What was planned, in one line.
-pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
+pub fn head(run: &RunResources, plan: &Plan, is_shared: bool) -> String {
     let untold = if is_shared { "no budget of its own" } else { "no budget given" };
     let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {

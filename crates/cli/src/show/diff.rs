@@ -34,7 +34,7 @@ fn rows(a: &Saved, b: &Saved) -> Vec<Row> {
         row("lower bound", "lower_bound_bytes", size, &|s| s.plan.lower_bound_bytes as f64),
         row("step, predicted", "predicted_step_ms", time, &|s| s.plan.predicted_step_seconds * 1e3),
         row("kernels", "kernels", count, &|s| kernels(&s.plan) as f64),
-        row("ops made again", "recomputed_ops", count, &|s| s.plan.recomputed_ops as f64),
+        row("recomputed ops", "recomputed_ops", count, &|s| s.plan.recomputed_ops as f64),
         row("micro-batch", "micro_batch", count, &|s| s.plan.micro_batch as f64),
     ]
 }
@@ -101,14 +101,14 @@ fn moved(comparison: &Comparison) -> String {
     let count = |kept: bool| comparison.moved.iter().filter(|m| m.kept_now == kept).count();
     let bytes = |kept| Bytes(comparison.moved.iter().filter(|m| m.kept_now == kept).map(|m| m.bytes).sum());
     let mut out = format!(
-        "\nValues that are kept now and were made again: {} ({}); the other way round: {} ({}):\n\n",
+        "\nValues that are saved now and were recomputed: {} ({}); the other way round: {} ({}):\n\n",
         count(true),
         bytes(true),
         count(false),
         bytes(false)
     );
     let line = |m: &Moved| {
-        let now = if m.kept_now { "kept" } else { "made again" };
+        let now = if m.kept_now { "saved" } else { "recomputed" };
         [layer(&m.layer), m.op.to_string(), m.ty.clone(), Bytes(m.bytes).to_string(), now.to_string()]
     };
     let rows: Vec<_> = comparison.moved.iter().take(LINES).map(line).collect();
@@ -127,7 +127,7 @@ fn recomputed(comparison: &Comparison) -> String {
         .map(|p| [layer(&p.what), p.before.to_string(), p.after.to_string()])
         .collect();
     let table = table(["layer", "before", "after"], &rows);
-    format!("\nOps made again, by layer:\n\n{table}{}", more(comparison.recomputed.len()))
+    format!("\nRecomputed ops, by layer:\n\n{table}{}", more(comparison.recomputed.len()))
 }
 
 fn layer(name: &str) -> String {

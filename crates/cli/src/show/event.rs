@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::devices::describe;
 use crate::show::brief::kernels;
-use memfit_run::Run;
+use memfit_run::RunResources;
 use memfit_run::planning::Planned;
 
-pub fn plan(run: &Run, planned: &Planned) -> Value {
+pub fn plan(run: &RunResources, planned: &Planned) -> Value {
     let plan = &planned.plan;
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
@@ -31,7 +31,7 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
         "predicted_step_ms": plan.predicted_step_seconds * 1e3, "fastest_step_ms": plan.fastest_step_seconds * 1e3,
         "planning_ms": planned.planning_ms, "kernels": kernels(plan), "recomputed_ops": plan.recomputed_ops,
         "tools": tools, "batch_dependence": planned.mixer,
-        "profile": describe(&run.cost_model(), run.cost_model_file.as_deref()),
+        "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
         "plan_file": planned.file,
@@ -44,14 +44,14 @@ pub fn is_packed_best(planned: &Planned) -> bool {
 }
 
 /// An event of one of several runs says of which.
-pub fn of_run(run: &Run, mut event: Value) -> Value {
-    if let Some(label) = &run.label {
-        event["run"] = label.as_str().into();
+pub fn of_run(run: &RunResources, mut event: Value) -> Value {
+    if run.is_one_of_several {
+        event["run"] = run.label.as_str().into();
     }
     event
 }
 
 /// With which a line of a run begins.
-pub fn prefix(run: &Run) -> String {
-    run.label.as_ref().map_or(String::new(), |label| format!("{label}  "))
+pub fn prefix(run: &RunResources) -> String {
+    if run.is_one_of_several { format!("{}  ", run.label) } else { String::new() }
 }

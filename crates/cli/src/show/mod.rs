@@ -5,6 +5,7 @@ pub mod chart;
 pub mod diff;
 pub mod event;
 pub mod frontier;
+pub mod scores;
 pub mod summary;
 pub mod svg;
 pub mod together;

@@ -40,10 +40,10 @@ pub enum SaveError {
     Format { found: u64 },
     #[error("this plan was changed since it was written; plan anew")]
     Changed,
-    #[error("this plan does not hold: {0}; plan anew")]
+    #[error("this plan does not hold, plan anew: {0}")]
     Broken(String),
     /// It may hold elsewhere.
-    #[error("this plan does not hold here: {difference}: {problem}; plan for this device")]
+    #[error("this plan does not hold here, plan for this device: {difference}: {problem}")]
     Elsewhere { difference: String, problem: String },
 }
 

@@ -1,139 +1,46 @@
 //! Reading a run file: every section and key must be known, and every value of its kind. What is wrong is named with what
 //! would be right.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memfit::nn::error::nearest;
+use memfit::plan::bytes;
 use toml::{Table, Value};
 
-use super::{KEYS, Spec};
-use crate::resources::parse_size;
+use super::{KEYS, Sections, find};
+use crate::error::{Result, RunError};
 
-/// What was said about a run: the tables of a run file, with what was typed besides it on top.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
-    table: Table,
-    /// Section, key and option of what was typed: an error names the option.
-    typed: Vec<(&'static str, &'static str, &'static str)>,
+/// Every key checked, each value of its kind.
+pub fn sections(table: &Table) -> Result<Sections> {
+    let mut read = Sections::default();
+    for (section, keys) in table {
+        let known = distinct(KEYS.iter().map(|k| k.section));
+        if !known.contains(&section.as_str()) {
+            return Err(RunError::unknown("section", section, &known));
+        }
+        let Value::Table(keys) = keys else {
+            return Err(RunError::NoSection { section: section.clone() });
+        };
+        for (name, value) in keys {
+            read_key(section, name, value, &mut read)?;
+        }
+    }
+    Ok(read)
 }
 
-/// Keys whose texts are paths, and those that may be one.
-const PATHS: [(&str, &str); 6] = [
-    ("model", "weights"),
-    ("data", "train"),
-    ("data", "test"),
-    ("data", "cache"),
-    ("train", "out"),
-    ("memory", "cost_model"),
-];
-/// Keys that once had another name: section, then, now. Only folders of runs may still say it.
-const RENAMED: [(&str, &str, &str); 1] = [("memory", "profile", "cost_model")];
-/// What is no path where a path may stand.
-const WORDS: [&str; 2] = ["off", "memory"];
-
-impl Said {
-    /// Reads the text of a run file. Paths in it are taken from `folder`, where the file lies.
-    pub fn read(text: &str, folder: &Path) -> Result<Said, String> {
-        let mut table: Table = text.parse().map_err(|e: toml::de::Error| e.to_string().trim_end().to_string())?;
-        for (section, key) in PATHS {
-            let value = table.get_mut(section).and_then(|s| s.get_mut(key));
-            if let Some(Value::String(path)) = value
-                && !path.is_empty()
-                && !WORDS.contains(&path.as_str())
-            {
-                // A path that is no text cannot be: it was one.
-                *path = folder.join(&*path).to_string_lossy().into_owned();
-            }
+fn read_key(section: &str, name: &str, value: &Value, read: &mut Sections) -> Result<()> {
+    let Some(key) = find(section, name) else {
+        if let Some(key) = KEYS.iter().find(|k| k.section == section && k.formerly == Some(name)) {
+            return Err(RunError::Renamed { former: format!("{section}.{name}"), key });
         }
-        Ok(Said { table, typed: Vec::new() })
-    }
-
-    /// Says something besides the file, or instead of it.
-    pub fn say(&mut self, option: &'static str, section: &'static str, key: &'static str, value: impl Into<Value>) {
-        self.typed.push((section, key, option));
-        self.set(section, key, value);
-    }
-
-    /// Says what became known.
-    pub fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
-        let entry = self.table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        if let Value::Table(keys) = entry {
-            keys.insert(key.to_string(), value.into());
+        if let Some(elsewhere) = KEYS.iter().find(|k| k.name == name) {
+            let (name, section) = (name.into(), section.into());
+            return Err(RunError::Misplaced { name, section, belongs: elsewhere.section });
         }
-    }
-
-    /// Takes back what the file said.
-    pub fn forget(&mut self, section: &str, key: &str) {
-        if let Some(Value::Table(keys)) = self.table.get_mut(section) {
-            keys.remove(key);
-        }
-    }
-
-    /// Takes back what the file said, if it is this.
-    pub fn unsay(&mut self, section: &str, key: &str, text: &str) {
-        let said = self.table.get(section).and_then(|keys| keys.get(key)).and_then(Value::as_str);
-        if said == Some(text) {
-            self.forget(section, key);
-        }
-    }
-
-    /// As a run file that says the same from anywhere.
-    pub fn to_toml(&self) -> String {
-        let mut table = self.table.clone();
-        for (section, key) in PATHS {
-            let value = table.get_mut(section).and_then(|s| s.get_mut(key));
-            if let Some(Value::String(path)) = value
-                && !WORDS.contains(&path.as_str())
-                && let Ok(absolute) = std::path::absolute(&*path)
-            {
-                *path = absolute.to_string_lossy().into_owned();
-            }
-        }
-        table.to_string()
-    }
-
-    /// Takes over what a run file of an older version says under a name that is no longer one.
-    pub fn modernized(mut self) -> Said {
-        for (section, old, new) in RENAMED {
-            if let Some(Value::Table(keys)) = self.table.get_mut(section)
-                && let Some(value) = keys.remove(old)
-            {
-                keys.entry(new).or_insert(value);
-            }
-        }
-        self
-    }
-
-    /// Every key checked, each value of its kind.
-    pub fn spec(&self) -> Result<Spec, String> {
-        let mut spec = Spec::default();
-        for (section, keys) in &self.table {
-            let sections = distinct(KEYS.iter().map(|k| k.section));
-            if !sections.contains(&section.as_str()) {
-                return Err(unknown("section", section, &sections));
-            }
-            let Value::Table(keys) = keys else {
-                return Err(format!("{section} must be a section: write [{section}] on a line of its own"));
-            };
-            for (name, value) in keys {
-                self.read_key(section, name, value, &mut spec)?;
-            }
-        }
-        Ok(spec)
-    }
-
-    fn read_key(&self, section: &str, name: &str, value: &Value, spec: &mut Spec) -> Result<(), String> {
         let known: Vec<&str> = KEYS.iter().filter(|k| k.section == section).map(|k| k.name).collect();
-        let Some(key) = KEYS.iter().find(|k| k.section == section && k.name == name) else {
-            let moved = renamed(section, name).or_else(|| elsewhere(section, name));
-            return Err(moved.unwrap_or_else(|| unknown(&format!("key in [{section}]"), name, &known)));
-        };
-        let option = self.typed.iter().find(|(s, k, _)| *s == section && *k == name).map(|(_, _, option)| *option);
-        (key.set)(spec, Given { value }).map_err(|problem| match option {
-            Some(option) => format!("{option} {problem}"),
-            None => format!("{section}.{name} {problem}, such as {}", key.example),
-        })
-    }
+        return Err(RunError::unknown(&format!("key in [{section}]"), name, &known));
+    };
+    (key.set)(read, Given { value }).map_err(|problem| RunError::Value { key, problem })
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -146,25 +53,8 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     found
 }
 
-/// A key that has another name now.
-fn renamed(section: &str, name: &str) -> Option<String> {
-    let (_, _, new) = RENAMED.iter().find(|(s, old, _)| (*s, *old) == (section, name))?;
-    Some(format!("{section}.{name} is now {section}.{new}: say that"))
-}
-
-/// A key that belongs to another section.
-fn elsewhere(section: &str, name: &str) -> Option<String> {
-    let key = KEYS.iter().find(|k| k.name == name)?;
-    Some(format!("\"{name}\" belongs into [{}], not into [{section}]", key.section))
-}
-
-fn unknown(what: &str, given: &str, known: &[&'static str]) -> String {
-    let meant = nearest(known, given).map_or(String::new(), |n| format!(" (did you mean \"{n}\"?)"));
-    format!("there is no {what} \"{given}\"{meant}; there are {}", known.join(", "))
-}
-
 /// Whether a value was of its kind, and what kind that is.
-pub type Reading = Result<(), String>;
+pub type Reading = std::result::Result<(), String>;
 
 /// A value as it stands in the file.
 #[derive(Clone, Copy)]
@@ -173,7 +63,7 @@ pub struct Given<'a> {
 }
 
 /// A value that was read, or what it must be.
-pub struct Read<T>(Result<T, String>);
+pub struct Read<T>(std::result::Result<T, String>);
 
 impl<T> Read<T> {
     pub fn set(self, place: &mut Option<T>) -> Reading {
@@ -277,6 +167,11 @@ impl Given<'_> {
     }
 }
 
+/// Bytes as people write them; whole numbers exactly.
+pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    text.trim().parse().or_else(|_| bytes::parse(text).map(|b| b.0))
+}
+
 fn as_count(value: &Value) -> Option<usize> {
     value.as_integer().and_then(|n| usize::try_from(n).ok())
 }
@@ -289,19 +184,20 @@ fn as_number(value: &Value) -> Option<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Purpose, commented};
+    use crate::config::{Purpose, RunConfig, commented};
     use proptest::prelude::*;
+    use std::path::Path;
 
-    fn read(text: &str, folder: &Path) -> Result<Spec, String> {
-        Said::read(text, folder)?.spec()
+    fn read(text: &str, folder: &Path) -> std::result::Result<Sections, String> {
+        RunConfig::parse(text, folder).map(|config| (*config).clone()).map_err(|e| e.to_string())
     }
 
     #[test]
     fn every_key_reads_its_own_example_and_changes_what_was_said() {
-        for key in &KEYS {
+        for key in KEYS {
             let text = format!("[{}]\n{} = {}\n", key.section, key.name, key.example);
             let spec = read(&text, Path::new("")).unwrap_or_else(|e| panic!("{e}"));
-            let spoken = spec != Spec::default();
+            let spoken = spec != Sections::default();
             assert!(spoken, "{}.{}", key.section, key.name);
             let wrong = format!("[{}]\n{} = {{}}\n", key.section, key.name);
             let problem = read(&wrong, Path::new("")).expect_err(key.name);
@@ -347,21 +243,31 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_goes_over_the_file_and_is_named_by_its_option() {
-        let mut said = Said::read("[train]\nbatch = 3\nlr = 0.5", Path::new("a")).expect("it is right");
-        said.say("--batch", "train", "batch", 7);
-        let spec = said.spec().expect("it is right");
-        assert_eq!((spec.train.batch, spec.train.lr), (Some(7), Some(0.5)));
-        said.say("--batch", "train", "batch", 0);
-        assert_eq!(said.spec().expect_err("0"), "--batch must be a whole number of at least 1, but is 0");
+    fn what_is_set_goes_over_the_file_and_a_wrong_value_changes_nothing() {
+        let mut config = RunConfig::parse("[train]\nbatch = 3\nlr = 0.5", Path::new("a")).expect("it is right");
+        config.set("train", "batch", 7).expect("it is right");
+        assert_eq!((config.train.batch, config.train.lr), (Some(7), Some(0.5)));
+        let problem = config.set("train", "batch", 0).expect_err("0").to_string();
+        assert_eq!(problem, "train.batch must be a whole number of at least 1, but is 0, such as 32");
+        assert_eq!(config.train.batch, Some(7));
+        config.unset("train", "lr");
+        assert_eq!((config.train.batch, config.train.lr), (Some(7), None));
     }
 
     #[test]
-    fn what_was_said_can_be_written_down_and_read_from_elsewhere() {
-        let mut said =
-            Said::read("[data]\ntrain = \"photos\"\ncache = \"memory\"", Path::new("a")).expect("it is right");
-        said.say("--batch", "train", "batch", 7);
-        let again = Said::read(&said.to_toml(), Path::new("elsewhere")).and_then(|s| s.spec()).expect("it is right");
+    fn of_two_keys_that_say_how_long_the_one_that_is_set_holds() {
+        let mut config = RunConfig::parse("[train]\nepochs = 3", Path::new("")).expect("it is right");
+        let steps = find("train", "steps").expect("a key");
+        config.override_with(steps, 7).expect("it is right");
+        assert_eq!((config.train.epochs, config.train.steps), (None, Some(7)));
+    }
+
+    #[test]
+    fn what_is_set_can_be_written_down_and_read_from_elsewhere() {
+        let text = "[data]\ntrain = \"photos\"\ncache = \"memory\"";
+        let mut config = RunConfig::parse(text, Path::new("a")).expect("it is right");
+        config.set("train", "batch", 7).expect("it is right");
+        let again = read(&config.to_toml(), Path::new("elsewhere")).expect("it is right");
         assert_eq!(again.data.train, std::path::absolute("a/photos").ok());
         assert_eq!((again.data.cache.as_deref(), again.train.batch), (Some("memory"), Some(7)));
     }
@@ -397,9 +303,8 @@ mod tests {
         /// Whatever stands in a run file, it is read or refused; and what was read means the same when it is written down.
         #[test]
         fn any_text_is_read_or_refused(text in prop_oneof![3 => mangled(), 1 => any::<String>()]) {
-            if let Ok(said) = Said::read(&text, Path::new("/a")) && let Ok(spec) = said.spec() {
-                let again = Said::read(&said.to_toml(), Path::new("/b")).and_then(|s| s.spec());
-                prop_assert_eq!(again, Ok(spec));
+            if let Ok(config) = RunConfig::parse(&text, Path::new("/a")) {
+                prop_assert_eq!(read(&config.to_toml(), Path::new("/b")), Ok((*config).clone()));
             }
         }
     }

@@ -15,7 +15,7 @@ pub fn commented(purpose: &Purpose) -> String {
          # A key that is commented out shows an example; its default is in what it means, or depends on the data.\n",
     );
     let mut section = "";
-    for key in &KEYS {
+    for key in KEYS {
         if key.section != section {
             section = key.section;
             text += &format!("\n[{section}]\n");
@@ -34,11 +34,11 @@ pub fn commented(purpose: &Purpose) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Said, Spec};
+    use crate::config::RunConfig;
     use std::path::Path;
 
-    fn read(text: &str, folder: &Path) -> Result<Spec, String> {
-        Said::read(text, folder)?.spec()
+    fn read(text: &str, folder: &Path) -> crate::error::Result<RunConfig> {
+        RunConfig::parse(text, folder)
     }
 
     #[test]
@@ -46,7 +46,7 @@ mod tests {
         let purpose = Purpose { set: vec![("train.batch", "7".into()), ("data.train", "\"a\"".into())] };
         let text = commented(&purpose);
         let spec = read(&text, Path::new("")).expect("it is right");
-        assert_eq!((spec.train.batch, spec.data.train), (Some(7), Some("a".into())));
+        assert_eq!((spec.train.batch, spec.data.train.clone()), (Some(7), Some("a".into())));
         assert_eq!(spec.train.lr, None);
         let uncommented: Vec<&str> =
             text.lines().map(|l| l.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(l)).collect();

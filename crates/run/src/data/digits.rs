@@ -7,8 +7,7 @@ use memfit::data::sources::hold_out;
 use memfit::data::{BytePool, DataError, Example, Result, Source, Tensor};
 use memfit::ir::TensorType;
 
-use crate::data::{Kind, Opened, Settled};
-use crate::resources::Facts;
+use crate::data::{DataFacts, DataSources, Kind, Schema};
 
 const FILE: &[u8] = include_bytes!("../../data/digits.bin");
 const PIXELS: usize = 64;
@@ -18,14 +17,14 @@ const WHITE: f32 = 16.0;
 const HELD_OUT: f64 = 0.2;
 
 /// Training and test set.
-pub fn open() -> anyhow::Result<Opened> {
+pub fn open() -> Result<DataSources> {
     let (train, test) = hold_out(Arc::new(Digits), HELD_OUT)?;
-    Ok(Opened {
+    Ok(DataSources {
         kind: Kind::Digits,
         train: Arc::new(train),
         test: Some(Arc::new(test)),
-        facts: Facts { sample: Some(vec![8, 8, 1]), classes: Some(10) },
-        settled: Settled { classes: (0..10).map(|n| n.to_string()).collect(), columns: None },
+        facts: DataFacts { sample: Some(vec![8, 8, 1]), classes: Some(10) },
+        schema: Schema { classes: (0..10).map(|n| n.to_string()).collect(), columns: None },
     })
 }
 

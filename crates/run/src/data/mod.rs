@@ -8,7 +8,6 @@ pub mod same_data;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
@@ -20,9 +19,9 @@ use memfit::exec::Device;
 use memfit::nn::zoo::Task;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{DataSpec, Spec};
-use crate::error::usage;
-use crate::resources::Facts;
+use crate::config::{DataConfig, RunConfig};
+use crate::error::{Result, RunError};
+use crate::resources::DIGITS;
 use crate::text::count;
 
 pub use pipeline::{ROW, datasets, images_alone, test_set};
@@ -85,42 +84,39 @@ impl Kind {
 }
 
 /// Refuses a model that does something else than the data are for, before anything is planned or made.
-fn check_model(kind: Kind, spec: &Spec) -> Result<()> {
-    let name = spec.model.name.as_deref().unwrap_or("digits");
-    let does = ZooModel::from_name(name).map_err(usage)?.task();
-    let what = |task: Task| match task {
-        Task::Classes => "tells classes",
-        Task::Masks => "draws masks",
-        Task::Tokens => "goes on with a text",
-    };
-    let (data, usual) = (kind.name(), kind.usual_model());
+fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
+    let model = config.model.name.as_deref().unwrap_or(DIGITS);
+    let does = ZooModel::from_name(model)?.task();
     match kind.task() {
-        Some(task) if task != does => Err(usage(format!(
-            "{name} {}, but these data are {data}, for a model that {}; give --model {usual}, for one, or other data",
-            what(does),
-            what(task)
-        ))),
-        Some(Task::Masks) if spec.model.classes.is_some_and(|classes| classes != 1) => {
-            let said = spec.model.classes.unwrap_or(1);
-            Err(usage(format!("grey masks are of 1 class, but the model is to have {said}; leave out --classes")))
-        }
+        Some(wanted) if wanted != does => Err(RunError::WrongModel { model: model.into(), does, kind, wanted }),
+        Some(Task::Masks) => match config.model.classes {
+            Some(classes) if classes != 1 => Err(RunError::MaskClasses { classes }),
+            _ => Ok(()),
+        },
         Some(_) | None => Ok(()),
     }
 }
 
+/// What the data says about the model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataFacts {
+    /// The shape of a sample, where all have one.
+    pub sample: Option<Vec<usize>>,
+    pub classes: Option<usize>,
+}
+
 /// Sources that are open, and what is known of them.
-pub struct Opened {
+pub struct DataSources {
     pub kind: Kind,
     pub train: Arc<dyn Source>,
     pub test: Option<Arc<dyn Source>>,
-    pub facts: Facts,
-    /// What holds for its test set too, and for what the model is judged by later.
-    pub settled: Settled,
+    pub facts: DataFacts,
+    pub schema: Schema,
 }
 
-/// What the training set settles for all other data of a run.
+/// What the training set fixes for all other data of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settled {
+pub struct Schema {
     /// What the classes are called, where they have names.
     pub classes: Vec<String>,
     /// Of a table that names them.
@@ -135,11 +131,11 @@ pub struct Columns {
 }
 
 /// What the data says about the model; nothing where no data was named.
-pub fn facts(spec: &Spec, pool: &BytePool) -> Result<Facts> {
-    if spec.data.train.is_none() {
-        return Ok(Facts::default());
+pub fn facts(config: &RunConfig, pool: &BytePool) -> Result<DataFacts> {
+    if config.data.train.is_none() {
+        return Ok(DataFacts::default());
     }
-    Ok(open(spec, pool)?.facts)
+    Ok(open(config, pool)?.facts)
 }
 
 /// For everything that the pipeline of a run holds. By themselves all of one device take no more than a quarter of it.
@@ -148,30 +144,35 @@ pub fn pool(said: Option<u64>, device: &Device, neighbours: usize) -> BytePool {
     BytePool::new(said.unwrap_or(HOST_BUDGET.min(share)))
 }
 
-pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
-    let kind = kind(spec)?;
-    check_model(kind, spec)?;
+pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
+    let kind = kind(config)?;
+    check_model(kind, config)?;
     if kind == Kind::Digits {
-        let DataSpec { train, test, hold_out, .. } = &spec.data;
+        let DataConfig { train, test, hold_out, .. } = &config.data;
         let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
         return match said.iter().find(|(_, said)| *said) {
-            Some((key, _)) => Err(usage(format!("the digits are built in; leave out data.{key}, or data.kind"))),
-            None => no_idle_keys(kind, &spec.data).and_then(|()| digits::open()),
+            Some((key, _)) => {
+                Err(RunError::conflict(format!("the digits are built in; leave out data.{key}, or data.kind")))
+            }
+            None => {
+                reject_unused_keys(kind, &config.data)?;
+                Ok(digits::open()?)
+            }
         };
     }
-    no_idle_keys(kind, &spec.data)?;
-    let Some(path) = &spec.data.train else {
+    reject_unused_keys(kind, &config.data)?;
+    let Some(path) = &config.data.train else {
         let kind = kind.name();
-        return Err(usage(format!("data.kind is {kind}, but data.train does not say where it is")));
+        return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
     };
-    let (source, facts, settled) = source(kind, path, spec, None, pool)?;
-    let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &spec.data.test {
+    let (source, facts, schema) = source(kind, path, config, None, pool)?;
+    let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &config.data.test {
         Some(path) => {
-            let (test, of_test, _) = self::source(kind, path, spec, Some(&settled), pool)?;
+            let (test, of_test, _) = self::source(kind, path, config, Some(&schema), pool)?;
             same_facts(&facts, &of_test, path)?;
             (source, Some(test))
         }
-        None => match spec.data.hold_out.unwrap_or(HELD_OUT) {
+        None => match config.data.hold_out.unwrap_or(HELD_OUT) {
             0.0 => (source, None),
             share => {
                 let rows = source.len();
@@ -180,56 +181,52 @@ pub fn open(spec: &Spec, pool: &BytePool) -> Result<Opened> {
             }
         },
     };
-    Ok(Opened { kind, train, test, facts, settled })
+    Ok(DataSources { kind, train, test, facts, schema })
 }
 
 /// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
-pub fn open_alone(spec: &Spec, path: &Path, settled: Settled, pool: &BytePool) -> Result<Opened> {
-    let kind = kind(spec)?;
+pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePool) -> Result<DataSources> {
+    let kind = kind(config)?;
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
-    let spec = Spec { data: DataSpec { skip_bad: Some(true), ..spec.data.clone() }, ..spec.clone() };
-    let (source, facts, _) = source(kind, path, &spec, Some(&settled), pool)?;
-    Ok(Opened { kind, train: Arc::clone(&source), test: Some(source), facts, settled })
+    let mut config = config.clone();
+    config.set("data", "skip_bad", true)?;
+    let (source, facts, _) = source(kind, path, &config, Some(&schema), pool)?;
+    Ok(DataSources { kind, train: Arc::clone(&source), test: Some(source), facts, schema })
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.
-fn no_idle_keys(kind: Kind, spec: &DataSpec) -> Result<()> {
+fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
     let images = [Kind::Images, Kind::Masks, Kind::TfRecord];
     let arrays = [Kind::Npz, Kind::TfRecord];
     let labelled = [Kind::Csv, Kind::Npz, Kind::TfRecord];
     let keys = [
-        ("mean", spec.mean.is_some(), &images[..], "images"),
-        ("std", spec.std.is_some(), &images, "images"),
-        ("augment", !spec.augment.is_empty(), &images, "images"),
-        ("label", spec.label.is_some(), &labelled, "csv, npz and tfrecord"),
-        ("features", spec.features.is_some(), &arrays, "npz and tfrecord"),
-        ("header", spec.header.is_some(), &[Kind::Csv], "csv"),
-        ("token", spec.token.is_some(), &[Kind::Tokens], "tokens"),
+        ("mean", config.mean.is_some(), &images[..], "images"),
+        ("std", config.std.is_some(), &images, "images"),
+        ("augment", !config.augment.is_empty(), &images, "images"),
+        ("label", config.label.is_some(), &labelled, "csv, npz and tfrecord"),
+        ("features", config.features.is_some(), &arrays, "npz and tfrecord"),
+        ("header", config.header.is_some(), &[Kind::Csv], "csv"),
+        ("token", config.token.is_some(), &[Kind::Tokens], "tokens"),
     ];
     if let Some((key, _, _, of)) = keys.iter().find(|(_, said, kinds, _)| *said && !kinds.contains(&kind)) {
         let kind = kind.name();
-        return Err(usage(format!("data.{key} is for {of}, and these data are {kind}; leave it out")));
+        return Err(RunError::conflict(format!("data.{key} is for {of}, and these data are {kind}; leave it out")));
     }
-    if spec.test.is_some() && spec.hold_out.is_some_and(|share| share > 0.0) {
-        return Err(usage("data.hold_out is for runs without data.test; leave out one of them"));
+    if config.test.is_some() && config.hold_out.is_some_and(|share| share > 0.0) {
+        return Err(RunError::conflict("data.hold_out is for runs without data.test; leave out one of them"));
     }
     Ok(())
 }
 
 /// As it was said, or as the path looks.
-fn kind(spec: &Spec) -> Result<Kind> {
-    if let Some(said) = &spec.data.kind {
+fn kind(config: &RunConfig) -> Result<Kind> {
+    if let Some(said) = &config.data.kind {
         let known = Kind::ALL.into_iter().find(|kind| kind.name() == said);
-        return known.ok_or_else(|| usage(format!("there is no kind of data \"{said}\"")));
+        return known.ok_or_else(|| RunError::conflict(format!("there is no kind of data \"{said}\"")));
     }
-    let Some(path) = &spec.data.train else {
-        let model = spec.model.name.as_deref().unwrap_or("digits");
-        return match model {
-            "digits" => Ok(Kind::Digits),
-            other => Err(usage(format!(
-                "{other} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
-            ))),
-        };
+    let Some(path) = &config.data.train else {
+        let model = config.model.name.as_deref().unwrap_or(DIGITS);
+        return if model == DIGITS { Ok(Kind::Digits) } else { Err(RunError::NoData { model: model.into() }) };
     };
     kind_of(path)
 }
@@ -251,28 +248,28 @@ pub fn kind_of(path: &Path) -> Result<Kind> {
     })
 }
 
-fn too_few(path: &Path, share: f32, rows: usize) -> anyhow::Error {
+fn too_few(path: &Path, share: f32, rows: usize) -> RunError {
     let (held, rows) = (f64::from(share) * rows as f64 >= 1.0, count(rows, "sample"));
     let left = if held { "nothing is left to train on" } else { "not one would be held out" };
     let cure = "give more data, a test set (data.test), or data.hold_out = 0";
     bad_path(path, &format!("of its {rows} a share of {share} is to be held out, and {left}; {cure}"))
 }
 
-fn bad_path(path: &Path, problem: &str) -> anyhow::Error {
+fn bad_path(path: &Path, problem: &str) -> RunError {
     DataError::source(path.display(), problem).into()
 }
 
-type Known = (Arc<dyn Source>, Facts, Settled);
+type Known = (Arc<dyn Source>, DataFacts, Schema);
 
-/// Opens a source, and asks it what it knows. If others have settled which classes, characters or columns there are,
+/// Opens a source, and asks it what it knows. If others have schema which classes, characters or columns there are,
 /// those are its own.
-fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&Settled>, pool: &BytePool) -> Result<Known> {
-    let mut facts = Facts::default();
+fn source(kind: Kind, path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<Known> {
+    let mut facts = DataFacts::default();
     let mut columns = None;
     let mut classes = Vec::new();
-    let known: &[String] = settled.map_or(&[], |settled| &settled.classes);
+    let known: &[String] = schema.map_or(&[], |schema| &schema.classes);
     let source: Arc<dyn Source> = match kind {
-        Kind::Digits => return Err(usage("the digits are built in; leave out data.train")),
+        Kind::Digits => return Err(RunError::conflict("the digits are built in; leave out data.train")),
         Kind::Images => {
             let folder = match known {
                 [] => ImageFolder::open(path, pool)?,
@@ -285,42 +282,42 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&Settled>, pool:
         }
         Kind::Masks => {
             facts.classes = Some(1);
-            Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(spec)))
+            Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(config)))
         }
         Kind::Csv => {
-            let csv = table(path, spec, settled, &mut facts, pool)?;
+            let csv = table(path, config, schema, &mut facts, pool)?;
             classes = csv.classes().to_vec();
-            columns = spec.data.header.unwrap_or(true).then(|| Columns {
+            columns = config.data.header.unwrap_or(true).then(|| Columns {
                 label: csv.label_column().unwrap_or_default().to_string(),
                 features: csv.feature_columns().map(str::to_string).collect(),
             });
             Arc::new(csv)
         }
         Kind::Npz => {
-            let (x, y) = (spec.data.features.as_deref().unwrap_or("x"), spec.data.label.as_deref().unwrap_or("y"));
+            let (x, y) = (config.data.features.as_deref().unwrap_or("x"), config.data.label.as_deref().unwrap_or("y"));
             let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
-            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, spec.model.name.as_deref()));
+            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
             Arc::new(arrays)
         }
-        Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(spec), pool)?),
+        Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(config), pool)?),
         Kind::Tokens => {
-            let width = match spec.data.token.as_deref() {
+            let width = match config.data.token.as_deref() {
                 Some("u8") => TokenWidth::U8,
                 Some("u32") => TokenWidth::U32,
                 _ => TokenWidth::U16,
             };
-            let vocabulary = spec.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
-            Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(spec)))?)
+            let vocabulary = config.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
+            Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(config)))?)
         }
         Kind::Text => {
-            let windows = Windows::of(sequence(spec));
+            let windows = Windows::of(sequence(config));
             let alphabet: Vec<char> = known.iter().filter_map(|name| name.chars().next()).collect();
             let text = match &alphabet[..] {
                 [] => Tokens::characters(path, windows, pool)?,
                 alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
             };
             // Told now rather than when the first epoch is over.
-            if spec.data.skip_bad != Some(true) {
+            if config.data.skip_bad != Some(true) {
                 text.check_known()?;
             }
             classes = text.alphabet().iter().map(char::to_string).collect();
@@ -328,24 +325,30 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&Settled>, pool:
             Arc::new(text)
         }
     };
-    Ok((source, facts, Settled { classes, columns }))
+    Ok((source, facts, Schema { classes, columns }))
 }
 
 /// A table, with the classes and columns of the training set where those are known.
-fn table(path: &Path, spec: &Spec, settled: Option<&Settled>, facts: &mut Facts, pool: &BytePool) -> Result<Csv> {
-    let columns = settled.and_then(|settled| settled.columns.as_ref());
-    let mut csv = Csv::open(path, layout(path, &spec.data, columns), pool)?;
+fn table(
+    path: &Path,
+    config: &RunConfig,
+    schema: Option<&Schema>,
+    facts: &mut DataFacts,
+    pool: &BytePool,
+) -> Result<Csv> {
+    let columns = schema.and_then(|schema| schema.columns.as_ref());
+    let mut csv = Csv::open(path, layout(path, &config.data, columns), pool)?;
     facts.sample = Some(vec![csv.columns().len() - 1]);
     if let Some(columns) = columns {
         csv.arrange(&columns.features, pool)?;
     }
-    match settled {
-        Some(settled) => csv.set_classes(&settled.classes, pool)?,
+    match schema {
+        Some(schema) => csv.set_classes(&schema.classes, pool)?,
         None => {
-            let bad = if spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
+            let bad = if config.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
             let count = csv.find_classes(bad, pool)?;
             // Numbers may well be fewer than the classes that were said.
-            let said = spec.model.classes.is_some() && csv.classes().is_empty();
+            let said = config.model.classes.is_some() && csv.classes().is_empty();
             facts.classes = (!said).then_some(count);
         }
     }
@@ -363,29 +366,29 @@ fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
     }
 }
 
-fn same_facts(train: &Facts, test: &Facts, path: &Path) -> Result<()> {
-    match train.sample == test.sample {
-        true => Ok(()),
-        false => Err(bad_path(path, "its samples have another size than those of the training set")),
+fn same_facts(train: &DataFacts, test: &DataFacts, path: &Path) -> Result<()> {
+    if train.sample == test.sample {
+        return Ok(());
     }
+    Err(bad_path(path, "its samples have another size than those of the training set"))
 }
 
-fn sequence(spec: &Spec) -> usize {
-    let input = spec.model.input.as_ref().and_then(|i| i.first().copied());
-    spec.model.sequence.or(input).unwrap_or(memfit::nn::zoo::Gpt::default().sequence)
+fn sequence(config: &RunConfig) -> usize {
+    let input = config.model.input.as_ref().and_then(|i| i.first().copied());
+    config.model.sequence.or(input).unwrap_or(memfit::nn::zoo::Gpt::default().sequence)
 }
 
 /// Grey for models of one channel.
-fn channels(spec: &Spec) -> Channels {
-    let one = spec.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
+fn channels(config: &RunConfig) -> Channels {
+    let one = config.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
     if one { Channels::Grey } else { Channels::Rgb }
 }
 
 /// The label is where it was said to be; of other tables of the run, in the column of the same name.
-fn layout(path: &Path, spec: &DataSpec, columns: Option<&Columns>) -> CsvLayout {
+fn layout(path: &Path, config: &DataConfig, columns: Option<&Columns>) -> CsvLayout {
     let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
-    let header = spec.header.unwrap_or(true);
-    let column = match columns.map(|columns| &columns.label).or(spec.label.as_ref()) {
+    let header = config.header.unwrap_or(true);
+    let column = match columns.map(|columns| &columns.label).or(config.label.as_ref()) {
         Some(name) => Column::Name(name.clone()),
         None if header => Column::Name("label".to_string()),
         None => Column::Number(0),
@@ -394,10 +397,10 @@ fn layout(path: &Path, spec: &DataSpec, columns: Option<&Columns>) -> CsvLayout 
 }
 
 /// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.
-fn features(spec: &Spec) -> Vec<Feature> {
-    let input = spec.data.features.as_deref().unwrap_or("image/encoded");
-    let label = spec.data.label.as_deref().unwrap_or("image/class/label");
-    let kind = match (spec.model.name.as_deref(), &spec.model.input) {
+fn features(config: &RunConfig) -> Vec<Feature> {
+    let input = config.data.features.as_deref().unwrap_or("image/encoded");
+    let label = config.data.label.as_deref().unwrap_or("image/class/label");
+    let kind = match (config.model.name.as_deref(), &config.model.input) {
         (Some("mlp"), Some(sizes)) => FeatureKind::Floats(sizes.clone()),
         (_, _) => FeatureKind::Encoded,
     };

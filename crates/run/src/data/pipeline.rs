@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use memfit::data::augment::{self, Crop, Normalise, Prepare};
 use memfit::data::image::Channels;
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
@@ -11,34 +10,35 @@ use memfit::ir::{DType, TensorType};
 use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
 
-use super::{Kind, Opened, channels, sequence};
-use crate::config::{DataSpec, Spec};
-use crate::error::usage;
-use crate::resources::Run;
+use super::{DataSources, Kind, channels, sequence};
+use crate::config::{DataConfig, RunConfig};
+use crate::error::{Result, RunError};
+use crate::resources::RunResources;
 use crate::text::count;
 
 /// Batches for training, and for evaluation in the plan's micro-batches.
-pub fn datasets(opened: &Opened, run: &Run, spec: &Spec, micro_batch: usize) -> Result<Datasets> {
-    let steps = Steps::new(opened.kind, run, &spec.data)?;
-    let train = Dataset::from_source(Shared { source: Arc::clone(&opened.train), key: source_key(opened.kind, spec) });
-    let train = match spec.data.cache.as_deref() {
+pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -> Result<Datasets> {
+    let steps = Steps::new(sources.kind, run)?;
+    let train =
+        Dataset::from_source(Shared { source: Arc::clone(&sources.train), key: source_key(sources.kind, &run.config) });
+    let train = match run.config.data.cache.as_deref() {
         None | Some("off") => steps.fixed(train),
         Some("memory") => steps.fixed(train).cache(Cache::memory()),
         Some(path) => steps.fixed(train).cache(Cache::disk(path)),
     };
-    let rows = opened.train.len();
-    let train = train.shuffle(spec.data.shuffle.unwrap_or(rows).min(rows).max(1));
+    let rows = sources.train.len();
+    let train = train.shuffle(run.config.data.shuffle.unwrap_or(rows).min(rows).max(1));
     let mut train = steps.batch(steps.random(train), run.request.batch, Remainder::Drop);
-    if let Some(alpha) = spec.data.mixup {
+    if let Some(alpha) = run.config.data.mixup {
         train = train.map(augment::mixup(alpha, run.model.classes()));
     }
-    let test = opened.test.as_ref().map(|source| test_set(opened.kind, source, run, &spec.data, micro_batch));
+    let test = sources.test.as_ref().map(|source| test_set(sources.kind, source, run, micro_batch));
     Ok(Datasets { train: train.prefetch(Prefetch::Auto), test: test.transpose()? })
 }
 
 /// Batches for evaluation.
-pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &Run, spec: &DataSpec, batch: usize) -> Result<Dataset> {
-    let steps = Steps::new(kind, run, spec)?;
+pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &RunResources, batch: usize) -> Result<Dataset> {
+    let steps = Steps::new(kind, run)?;
     let samples = Dataset::from_source(Shared { source: Arc::clone(source), key: 0 });
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
@@ -47,25 +47,25 @@ pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &Run, spec: &DataSpec
 pub const ROW: &str = "row";
 
 /// Batches of images without labels, as evaluation sees them. The model reads a label that means nothing.
-pub fn images_alone(source: impl Source + 'static, run: &Run, spec: &DataSpec, batch: usize) -> Result<Dataset> {
+pub fn images_alone(source: impl Source + 'static, run: &RunResources, batch: usize) -> Result<Dataset> {
     let samples = Dataset::from_source(source).map(|example, context| {
         let label = Tensor::zeros(TensorType::i32([]), context.pool)?;
         let row = (context.element() as i32).to_le_bytes();
         let row = Tensor::from_bytes(TensorType::i32([]), &row, context.pool)?;
         Ok(example.with("y", label).with(ROW, row))
     });
-    let steps = Steps::new(Kind::Images, run, spec)?;
+    let steps = Steps::new(Kind::Images, run)?;
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
 
 /// What a run says about how files are read: a cache that was made of them otherwise is made anew.
-fn source_key(kind: Kind, spec: &Spec) -> u64 {
-    let DataSpec { label, features, header, token, .. } = &spec.data;
+fn source_key(kind: Kind, config: &RunConfig) -> u64 {
+    let DataConfig { label, features, header, token, .. } = &config.data;
     let of_model = match kind {
-        Kind::Tokens | Kind::Text => format!("{}", sequence(spec)),
-        Kind::Masks => format!("{:?}", channels(spec)),
+        Kind::Tokens | Kind::Text => format!("{}", sequence(config)),
+        Kind::Masks => format!("{:?}", channels(config)),
         // What a record is read as depends on what reads it.
-        Kind::TfRecord => format!("{:?}", super::features(spec)),
+        Kind::TfRecord => format!("{:?}", super::features(config)),
         Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
     };
     name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
@@ -112,19 +112,19 @@ struct Steps {
 }
 
 impl Steps {
-    fn new(kind: Kind, run: &Run, spec: &DataSpec) -> Result<Steps> {
-        let input = run.model.input().map_err(usage)?;
+    fn new(kind: Kind, run: &RunResources) -> Result<Steps> {
+        let input = run.model.input()?;
         let (fixed, random, last, test) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut steps = Steps { fixed, fixed_key: 0, random, last, test, normalise: None };
         match (kind, &input[..]) {
             (Kind::Images | Kind::Masks | Kind::TfRecord, &[height, width, channels]) => {
-                steps.images([height, width], channels, spec)?;
+                steps.images([height, width], channels, &run.config.data)?;
             }
-            (_, _) if !spec.augment.is_empty() => {
-                return Err(usage("data.augment is for images, which these data are not"));
+            (_, _) if !run.config.data.augment.is_empty() => {
+                return Err(RunError::conflict("data.augment is for images, which these data are not"));
             }
             (Kind::Images | Kind::Masks, _) => {
-                return Err(usage(format!("{} does not read images; its input is {input:?}", run.name)));
+                return Err(RunError::conflict(format!("{} does not read images; its input is {input:?}", run.name)));
             }
             (_, _) => {}
         }
@@ -140,24 +140,25 @@ impl Steps {
         Ok(steps)
     }
 
-    fn images(&mut self, size: [usize; 2], channels: usize, spec: &DataSpec) -> Result<()> {
+    fn images(&mut self, size: [usize; 2], channels: usize, config: &DataConfig) -> Result<()> {
         let channels = match channels {
             1 => Channels::Grey,
             3 => Channels::Rgb,
-            n => return Err(usage(format!("images have 1 or 3 channels, but the model's input has {n}"))),
+            n => return Err(RunError::conflict(format!("images have 1 or 3 channels, but the model's input has {n}"))),
         };
-        let crops = spec.augment.iter().any(|a| a == "crop");
+        let crops = config.augment.iter().any(|a| a == "crop");
         let prepare = |crop| -> Step {
             let prepare = Prepare { channels, crop, ..Prepare::to(size) };
             Arc::new(move |example, context| prepare.run(example, context))
         };
-        match crops {
-            true => self.random.push(prepare(Crop::RANDOM)),
-            false => self.fixed.push(prepare(Crop::Whole)),
+        if crops {
+            self.random.push(prepare(Crop::RANDOM));
+        } else {
+            self.fixed.push(prepare(Crop::Whole));
         }
         self.fixed_key = name_key(&format!("{size:?} {channels:?} {crops}"));
         self.test.push(prepare(if crops { Crop::Centre { part: 0.875 } } else { Crop::Whole }));
-        for said in spec.augment.iter().filter(|a| *a != "crop") {
+        for said in config.augment.iter().filter(|a| *a != "crop") {
             self.random.push(augmentation(said, size)?);
         }
         let all = |given: &Option<Vec<f32>>, usual: f32| match given {
@@ -165,9 +166,9 @@ impl Steps {
             Some(numbers) => numbers.clone(),
             None => vec![usual; channels.count()],
         };
-        let (mean, std) = (all(&spec.mean, 0.0), all(&spec.std, 1.0));
+        let (mean, std) = (all(&config.mean, 0.0), all(&config.std, 1.0));
         if mean.len() != channels.count() || std.len() != channels.count() {
-            return Err(usage(format!(
+            return Err(RunError::conflict(format!(
                 "data.mean and data.std need {}, one for each channel",
                 count(channels.count(), "number")
             )));
@@ -215,19 +216,21 @@ fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
     let amount = |usual: f32| match parsed {
         None => Ok(usual),
         Some(Some(number)) => Ok(number),
-        Some(None) => Err(usage(format!("data.augment \"{said}\": what stands behind the colon must be a number"))),
+        Some(None) => {
+            Err(RunError::conflict(format!("data.augment \"{said}\": what stands behind the colon must be a number")))
+        }
     };
     // Of pixels: a part of the image, or all of it.
     let most = size[0].max(size[1]);
     let pixels = |usual: usize| match number.map(|n| n.trim().parse::<usize>().ok().filter(|n| *n <= most)) {
         None => Ok(usual),
         Some(Some(number)) => Ok(number),
-        Some(None) => Err(usage(format!(
+        Some(None) => Err(RunError::conflict(format!(
             "data.augment \"{said}\": what stands behind the colon must be a whole number of pixels, at most {most}"
         ))),
     };
     if number.is_some() && matches!(name, "crop" | "flip" | "flip-vertical") {
-        return Err(usage(format!("data.augment \"{said}\": {name} takes no number; write \"{name}\"")));
+        return Err(RunError::conflict(format!("data.augment \"{said}\": {name} takes no number; write \"{name}\"")));
     }
     Ok(match name {
         "flip" => Arc::new(augment::flip_horizontal()),
@@ -237,12 +240,7 @@ fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
         "brightness" => Arc::new(augment::brightness(amount(0.2)?)),
         "contrast" => Arc::new(augment::contrast(amount(0.2)?)),
         "cutout" => Arc::new(augment::cutout(pixels(16)?)),
-        _ => {
-            let meant = memfit::nn::error::nearest(&AUGMENTATIONS, name);
-            let meant = meant.map_or(String::new(), |n| format!(" (did you mean \"{n}\"?)"));
-            let known = AUGMENTATIONS.join(", ");
-            return Err(usage(format!("there is no augmentation \"{name}\"{meant}; there are {known}")));
-        }
+        _ => return Err(RunError::unknown("augmentation", name, &AUGMENTATIONS)),
     })
 }
 
@@ -255,9 +253,10 @@ fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfi
     }
     if !same_numbers(&x.ty().shape, &wanted.shape) {
         let given = x.ty();
-        let cure = match given.elements() == wanted.elements() {
-            true => "write the data with its axes in that order (height, width, channels), or give model.input",
-            false => "give model.input, or other data",
+        let cure = if given.elements() == wanted.elements() {
+            "write the data with its axes in that order (height, width, channels), or give model.input"
+        } else {
+            "give model.input, or other data"
         };
         return Err(DataError::bad(
             context.place(),
@@ -331,9 +330,13 @@ mod tests {
     #[test]
     fn records_that_are_read_as_something_else_are_other_data() {
         let of = |name: &str, input: Option<Vec<usize>>| {
-            let mut spec = Spec::default();
-            (spec.model.name, spec.model.input) = (Some(name.into()), input);
-            source_key(Kind::TfRecord, &spec)
+            let mut config = RunConfig::default();
+            config.set("model", "name", name).expect("a text");
+            if let Some(sizes) = input {
+                let sizes: Vec<i64> = sizes.into_iter().map(|n| n as i64).collect();
+                config.set("model", "input", sizes).expect("sizes");
+            }
+            source_key(Kind::TfRecord, &config)
         };
         assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
         assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));

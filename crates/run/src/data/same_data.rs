@@ -2,23 +2,21 @@
 //! never looks at samples.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
 use memfit::data::Source;
 use memfit::train::run_dir::{DATA, WEIGHTS, read_best};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::data::{Columns, Opened, Settled};
-use crate::error::bad_data;
+use crate::data::{Columns, DataSources, Schema};
+use crate::error::{Result, RunError};
 use crate::file::write;
 use crate::run_dir;
-use crate::text::count;
 
 /// How many samples there are, and what they look like from outside.
-pub fn write_down(folder: &Path, opened: &Opened) -> Result<()> {
-    write(&folder.join(DATA), &format!("{:#}\n", parts(opened)))
+pub fn write_down(folder: &Path, sources: &DataSources) -> Result<()> {
+    write(&folder.join(DATA), &format!("{:#}\n", parts(sources)))
 }
 
 /// A set of a run, as its folder and as a sentence call it.
@@ -29,22 +27,17 @@ pub struct Set {
 }
 
 /// Refuses other classes or another number of samples. Says of which sets the files changed otherwise.
-pub fn check(folder: &Path, opened: &Opened) -> Result<Vec<Set>> {
-    check_settled(folder, &opened.settled)?;
-    let (before, now) = (written(folder)?, parts(opened));
+pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
+    check_schema(folder, &sources.schema)?;
+    let (before, now) = (written(folder)?, parts(sources));
     let mut changed = Vec::new();
     for set in SETS {
-        let Set { key, name } = set;
+        let key = set.key;
         let samples = |all: &Value| all[key]["samples"].as_u64().unwrap_or(0);
         let (had, has) = (samples(&before), samples(&now));
         if had != has {
-            let place = folder.display();
-            return Err(bad_data(format!(
-                "the {name} set has {}, but the run in {place} began with {had}; bring back the data as they \
-                 were, or begin another run{}",
-                count(has, "sample"),
-                with_weights(folder)
-            )));
+            let weights = weights(folder);
+            return Err(RunError::SamplesChanged { folder: folder.into(), set, had, has, weights });
         }
         if before[key] != now[key] {
             changed.push(set);
@@ -53,10 +46,10 @@ pub fn check(folder: &Path, opened: &Opened) -> Result<Vec<Set>> {
     Ok(changed)
 }
 
-/// What the data of a run settled: of one that says nothing of columns, none.
-pub fn settled(folder: &Path) -> Result<Settled> {
+/// What the data of a run schema: of one that says nothing of columns, none.
+pub fn schema(folder: &Path) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
-    Ok(Settled { classes: run_dir::classes(folder), columns })
+    Ok(Schema { classes: run_dir::classes(folder), columns })
 }
 
 /// What was written down.
@@ -65,26 +58,25 @@ fn written(folder: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|e| damaged(folder, e))
 }
 
-fn damaged(folder: &Path, problem: impl Display) -> anyhow::Error {
-    bad_data(format!("{}: {problem}; start anew in another folder", folder.join(DATA).display()))
+fn damaged(folder: &Path, problem: impl Display) -> RunError {
+    RunError::BadFile { path: folder.join(DATA), problem: format!("{problem}; start anew in another folder") }
 }
 
-/// Which file of the run another one can start from.
-fn with_weights(folder: &Path) -> String {
-    let alone = Some(folder.join(WEIGHTS)).filter(|path| path.is_file());
-    let weights = alone.or_else(|| read_best(folder).ok().map(|saved| saved.tensors().to_path_buf()));
-    weights.map_or(String::new(), |path| format!(" with --weights {}", path.display()))
+/// The weights of a run, from which another can start.
+fn weights(folder: &Path) -> Option<PathBuf> {
+    let exported = Some(folder.join(WEIGHTS)).filter(|path| path.is_file());
+    exported.or_else(|| read_best(folder).ok().map(|saved| saved.tensors().to_path_buf()))
 }
 
 /// Refuses data whose classes or columns are not those of the run.
-pub fn check_settled(folder: &Path, now: &Settled) -> Result<()> {
-    let before = settled(folder)?;
+pub fn check_schema(folder: &Path, now: &Schema) -> Result<()> {
+    let before = schema(folder)?;
     check_classes(folder, &before.classes, &now.classes)?;
     // A feature is a number to the model.
     if before.columns.is_none() || before.columns == now.columns {
         return Ok(());
     }
-    Err(bad_data(format!(
+    Err(RunError::DataChanged(format!(
         "the columns of the training set are not those that the run in {} began with, or stand in another order; bring \
          back the data as they were, or begin another run",
         folder.display()
@@ -103,7 +95,7 @@ fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()>
         (None, Some(new)) => format!("\"{new}\" is new"),
         (None, None) => "they stand in another order".into(),
     };
-    Err(bad_data(format!(
+    Err(RunError::DataChanged(format!(
         "the classes of the data are not those of the run in {run}: {differs}; bring back the data as they were, or \
          begin another run"
     )))
@@ -113,7 +105,7 @@ fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()>
 const COLUMNS: &str = "columns";
 const SETS: [Set; 2] = [Set { key: "train", name: "training" }, Set { key: "test", name: "test" }];
 
-fn parts(opened: &Opened) -> Value {
+fn parts(sources: &DataSources) -> Value {
     let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });
-    json!({ "train": part(&*opened.train), "test": opened.test.as_deref().map(part), COLUMNS: opened.settled.columns })
+    json!({ "train": part(&*sources.train), "test": sources.test.as_deref().map(part), COLUMNS: sources.schema.columns })
 }
