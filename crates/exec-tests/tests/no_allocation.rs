@@ -1,6 +1,7 @@
 //! A step allocates nothing: a counting allocator sees steps 2 to 200 of a convnet, of the same in micro-batches, and of a
 //! GPT. One test in a binary of its own, so that no other test's allocations are counted.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::fs::File;
