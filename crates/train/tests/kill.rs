@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{contents, cpu, folder, images, options, plan, training};
 use memfit_data::{BytePool, Dataset, Remainder};
 use memfit_ir::philox;
-use memfit_nn::{Model, zoo::Mlp};
+use memfit_nn::zoo::Mlp;
 use memfit_train::{
     Datasets, Event, Feed, Flow, Period, Progress, Result, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir,
 };
@@ -47,8 +47,8 @@ fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
     let (run, mut session, progress) = match RunDir::resume(folder, Which::Last) {
         Ok((run, saved)) => (run, Session::resume(cpu(), &saved)?, saved.checkpoint.progress),
         Err(TrainError::NoRun { .. }) => {
-            let model = Model::Mlp(Mlp { sizes: vec![64, 96, 10] });
-            let plan = plan(&|rows, mode| Ok(model.build(rows, mode)?), &training(), 8, None);
+            let model = Mlp { sizes: vec![64, 96, 10] };
+            let plan = plan(&model, &training(), 8, None);
             (RunDir::create(folder, &plan, &Default::default())?, Session::new(cpu(), plan, 7)?, Progress::default())
         }
         Err(e) => return Err(e),

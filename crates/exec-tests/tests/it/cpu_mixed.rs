@@ -10,7 +10,7 @@ use memfit_exec_tests::{Result, Tensor};
 use memfit_ir::op::{Init, StateClass, Update};
 use memfit_ir::{Builder, TensorType, philox};
 use memfit_nn::zoo::{Digits, Gpt};
-use memfit_nn::{Mode, Model};
+use memfit_nn::{Mode, Model, ZooModel};
 use memfit_plan::{MicroBatch, Phase, Request, plan};
 use memfit_transform::{Half, Precision, Training, forward_in, step};
 
@@ -21,12 +21,12 @@ const GOOD: &str = "optimizer/good_steps";
 const SKIPPED: &str = "optimizer/skipped_steps";
 const BATCH: usize = 8;
 
-fn digits() -> Model {
-    Model::Digits(Digits { dropout: 0.0, ..Digits::default() })
+fn digits() -> ZooModel {
+    ZooModel::from(Digits { dropout: 0.0, ..Digits::default() })
 }
 
-fn gpt() -> Model {
-    Model::Gpt(Gpt { layers: 2, width: 48, heads: 3, sequence: 33, vocabulary: 60 })
+fn gpt() -> ZooModel {
+    ZooModel::from(Gpt { layers: 2, width: 48, heads: 3, sequence: 33, vocabulary: 60 })
 }
 
 fn adam(precision: Precision) -> Training {
@@ -34,7 +34,7 @@ fn adam(precision: Precision) -> Training {
     Training { precision, ..Training::new(update) }
 }
 
-fn trainer(model: &Model, training: &Training, micro_batch: usize) -> Engine<CpuExecutor> {
+fn trainer(model: &ZooModel, training: &Training, micro_batch: usize) -> Engine<CpuExecutor> {
     let forward = |batch: usize| {
         let forward = model.build(batch, Mode::Train).unwrap();
         Ok((forward.graph, forward.loss))
@@ -81,7 +81,7 @@ fn kept(engine: &Engine<CpuExecutor>) -> Vec<(String, Vec<u8>)> {
 // ---- learning --------------------------------------------------------------------------------------------------------
 
 /// Losses of a training on three batches in turn.
-fn losses(model: &Model, training: &Training, steps: u32) -> Vec<f32> {
+fn losses(model: &ZooModel, training: &Training, steps: u32) -> Vec<f32> {
     let mut engine = trainer(model, training, BATCH);
     let batches = [0, 1, 2].map(|seed| batch_for(&engine, seed));
     (0..steps).map(|i| go(&mut engine, &batches[i as usize % 3], i, 1e-3).unwrap()).collect()
@@ -130,9 +130,10 @@ fn evaluation_rounds_as_training_does() {
 
 #[test]
 fn mixed_precision_takes_less_memory() {
-    for model in
-        [Model::from_name("resnet18").unwrap().with_input(&[32, 32, 3]).unwrap(), Model::from_name("gpt").unwrap()]
-    {
+    for model in [
+        ZooModel::from_name("resnet18").unwrap().with_input(&[32, 32, 3]).unwrap(),
+        ZooModel::from_name("gpt").unwrap(),
+    ] {
         let plan = |precision| trainer(&model, &Training { precision, ..sgd(0.9) }, BATCH).plan().clone();
         let [exact, mixed, mixed_f16] = Precision::ALL.map(plan);
         assert!(mixed.transient_bytes < exact.transient_bytes);

@@ -8,7 +8,7 @@ use memfit_exec::{Clock, Growth, Options};
 use memfit_exec_tests::generate::{Recipe, Samples};
 use memfit_exec_tests::{Result, check_same};
 use memfit_nn::zoo::{Digits, Gpt};
-use memfit_nn::{Mode, Model};
+use memfit_nn::{Mode, Model, ZooModel};
 use memfit_plan::{Phase, Request};
 use memfit_transform::{Grouping, Half, Precision, Training};
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ const WAYS: [(usize, Grouping, bool, Growth); 5] = [
 #[test]
 fn nothing_that_a_plan_chooses_changes_a_bit_of_the_weights() {
     let gpt = Gpt { layers: 2, width: 48, heads: 3, sequence: 33, vocabulary: 60 };
-    let models = [Model::Digits(Digits::default()), Model::Gpt(gpt)];
+    let models = [ZooModel::from(Digits::default()), ZooModel::from(gpt)];
     for (model, precision) in models.iter().flat_map(|m| Precision::ALL.map(|p| (m, p))) {
         let forward = |batch: usize| {
             let forward = model.build(batch, Mode::Train).unwrap();

@@ -7,19 +7,19 @@ use common::{engine, sgd, zoo_batch};
 use memfit_exec::{Clock, Engine, Executor, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_nn::zoo::Gpt;
-use memfit_nn::{Mode, Model};
+use memfit_nn::{Mode, Model, ZooModel};
 use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Request, survey};
 use memfit_transform::{Half, Precision, Training, step};
 
 const BATCH: usize = 2;
 
 /// The model with an input small enough for a test.
-fn small(name: &str) -> Model {
-    let model = Model::from_name(name).unwrap();
-    let classes = |m: Model| m.with_classes(10).unwrap();
+fn small(name: &str) -> ZooModel {
+    let model = ZooModel::from_name(name).unwrap();
+    let classes = |m: ZooModel| m.with_classes(10).unwrap();
     match name {
         "mlp" | "digits" => model,
-        "gpt" => Model::Gpt(Gpt { layers: 2, sequence: 24, vocabulary: 500, ..Gpt::default() }),
+        "gpt" => ZooModel::from(Gpt { layers: 2, sequence: 24, vocabulary: 500, ..Gpt::default() }),
         "unet" => model.with_input(&[32, 32, 3]).unwrap(),
         "vit_b16" | "vgg16" => classes(model.with_input(&[32, 32, 3]).unwrap()),
         "mobilenet_v3_small" | "mobilenet_v3_large" | "efficientnet_b0" => {
@@ -114,7 +114,7 @@ macro_rules! zoo {
 
         #[test]
         fn no_model_is_forgotten() {
-            assert_eq!(Model::names().collect::<Vec<_>>(), [$(stringify!($name)),*]);
+            assert_eq!(ZooModel::names().collect::<Vec<_>>(), [$(stringify!($name)),*]);
         }
     };
 }

@@ -10,7 +10,7 @@ use memfit_ir::op::StateClass;
 use memfit_ir::{Builder, Graph, TensorType, ValueId, philox};
 use memfit_nn::layers::{Dense, dense};
 use memfit_nn::zoo::Digits;
-use memfit_nn::{Mode, Model, loss};
+use memfit_nn::{Mode, Model, ZooModel, loss};
 use memfit_plan::{MicroBatch, Request};
 use memfit_transform::{Objective, Training};
 
@@ -112,7 +112,7 @@ fn an_objective_that_is_not_there_or_trains_nothing_is_named() {
 /// Frozen layers are what they are in evaluation: their statistics neither move nor come from the batch.
 #[test]
 fn a_frozen_batch_norm_uses_its_running_statistics_and_keeps_them() -> Result<()> {
-    let model = Model::Digits(Digits { dropout: 0.0, ..Digits::default() });
+    let model = ZooModel::from(Digits { dropout: 0.0, ..Digits::default() });
     let build = |mode| {
         let model = model.clone();
         move |n| model.build(n, mode).map(|f| (f.graph, f.loss)).expect("the model can be built")

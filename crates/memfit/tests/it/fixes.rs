@@ -6,7 +6,7 @@ use memfit::fixes::plan_or_fixes;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::{Change, Fix, MicroBatch};
 use memfit::search::{LIMIT, largest_batch};
-use memfit::{CpuExecutor, Model, PlanError, Request, Subject, Training};
+use memfit::{CpuExecutor, PlanError, Request, Subject, Training, ZooModel};
 
 fn cpu() -> CpuExecutor {
     CpuExecutor::new(1).expect("one thread")
@@ -30,9 +30,8 @@ fn changed(request: &Request, training: &Training, changes: &[Change]) -> (Reque
 /// Refuses a budget somewhat below the smallest plan; the fixes, each of which was done.
 fn checked_fixes(name: &str, request: &Request) -> Vec<Fix> {
     let (cpu, training) = (cpu(), Training::new(Optimizer::adam().update));
-    let model = Model::from_name(name).expect("a name of the zoo");
-    let subject =
-        Subject { name, model: &model, labels: Default::default(), training: &training, target: cpu.target(), request };
+    let model = ZooModel::from_name(name).expect("a name of the zoo");
+    let subject = Subject { model: &model, training: &training, target: cpu.target(), request };
     let survey = subject.survey().expect("a survey");
     let smallest = survey.frontier().pop().expect("a plan");
     let budget = smallest.arena_bytes - smallest.transient_bytes / 10;
@@ -62,16 +61,10 @@ fn a_smaller_batch_is_offered_so_that_it_can_be_done() {
 #[test]
 fn a_batch_that_cannot_be_built_does_not_fit() {
     let (cpu, training) = (cpu(), Training::new(Optimizer::adam().update));
-    let model = Model::from_name("digits").expect("a name of the zoo").with_input(&[4096, 4096, 1]).expect("an input");
+    let model =
+        ZooModel::from_name("digits").expect("a name of the zoo").with_input(&[4096, 4096, 1]).expect("an input");
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(1) };
-    let subject = Subject {
-        name: "digits",
-        model: &model,
-        labels: Default::default(),
-        training: &training,
-        target: cpu.target(),
-        request: &request,
-    };
+    let subject = Subject { model: &model, training: &training, target: cpu.target(), request: &request };
     let most = Request { batch: LIMIT, ..request.clone() };
     let most = Subject { request: &most, ..subject }.survey().map(|s| s.frontier());
     assert!(matches!(most, Err(PlanError::Source(_))), "the largest batch can be built after all");

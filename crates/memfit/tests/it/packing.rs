@@ -4,10 +4,10 @@ use memfit::exec::Executor;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::{MicroBatch, survey};
-use memfit::{CpuExecutor, Model, Plan, Request, Training, programs};
+use memfit::{CpuExecutor, Plan, Request, Training, ZooModel, programs};
 
 /// The fastest plan and the smallest.
-fn plans(model: &Model, batch: usize, micro_batch: usize) -> [Plan; 2] {
+fn plans(model: &ZooModel, batch: usize, micro_batch: usize) -> [Plan; 2] {
     let cpu = CpuExecutor::new(1).expect("one thread");
     let training = Training::new(Optimizer::adam().update);
     let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
@@ -19,8 +19,8 @@ fn plans(model: &Model, batch: usize, micro_batch: usize) -> [Plan; 2] {
 
 #[test]
 fn every_training_step_of_the_zoo_is_packed_into_its_peak_and_a_hundredth() {
-    for name in Model::names() {
-        let model = Model::from_name(name).expect("a name of the zoo");
+    for name in ZooModel::names() {
+        let model = ZooModel::from_name(name).expect("a name of the zoo");
         // Small batches are the hard ones: weights and activations are of like size then.
         for (batch, micro_batch) in [(2, 2), (8, 2)] {
             for plan in plans(&model, batch, micro_batch) {

@@ -3,13 +3,13 @@
 use memfit::ir::Op;
 use memfit::nn::Mode;
 use memfit::transform::samples::mixes_samples;
-use memfit::{Model, Precision};
+use memfit::{Model, Precision, ZooModel};
 
 #[test]
 fn models_without_batch_statistics_may_be_cut() {
-    for name in Model::names() {
+    for name in ZooModel::names() {
         for precision in Precision::ALL {
-            let forward = Model::from_name(name).unwrap().build(4, Mode::Train).unwrap();
+            let forward = ZooModel::from_name(name).unwrap().build(4, Mode::Train).unwrap();
             let graph = memfit::transform::forward_in(&forward.graph, precision).unwrap();
             let loss = graph.output("loss").expect("a model gives its loss");
             let statistics = graph.nodes().iter().any(|n| n.op == Op::BatchStats);

@@ -7,7 +7,7 @@ use memfit::nn::optim::Optimizer;
 use memfit::plan::save::{Labels, SaveError, load, save};
 use memfit::plan::{MicroBatch, Place, Segment};
 use memfit::{
-    Clock, CpuExecutor, Engine, Model, Options, Plan, Precision, Request, TensorView, Training, survey_model,
+    Clock, CpuExecutor, Engine, Options, Plan, Precision, Request, TensorView, Training, ZooModel, survey_model,
 };
 
 fn training(precision: Precision) -> Training {
@@ -19,22 +19,22 @@ fn labels() -> Labels {
 }
 
 /// The fastest and the smallest plan.
-fn plans(model: &Model, training: &Training, request: &Request, cpu: &CpuExecutor) -> Vec<Plan> {
+fn plans(model: &ZooModel, training: &Training, request: &Request, cpu: &CpuExecutor) -> Vec<Plan> {
     let survey = survey_model(model, training, cpu.target(), request).expect("a survey");
     let smallest = survey.frontier().last().expect("a point").arena_bytes;
     [None, Some(smallest)].map(|budget| survey.plan(budget).expect("a plan")).into()
 }
 
 fn digits(request: &Request) -> Vec<Plan> {
-    let model = Model::from_name("digits").expect("in the zoo");
+    let model = ZooModel::from_name("digits").expect("in the zoo");
     plans(&model, &training(Precision::F32), request, &CpuExecutor::new(2).expect("threads"))
 }
 
 #[test]
 fn every_model_of_the_zoo_comes_back_as_it_was_saved() {
     let cpu = CpuExecutor::new(2).expect("threads");
-    for name in Model::names() {
-        let model = Model::from_name(name).expect("in the zoo");
+    for name in ZooModel::names() {
+        let model = ZooModel::from_name(name).expect("in the zoo");
         for precision in [Precision::F32, Precision::ALL[1]] {
             let request = Request { micro_batch: MicroBatch::Allow, ..Request::new(4) };
             for plan in plans(&model, &training(precision), &request, &cpu) {
@@ -160,7 +160,7 @@ fn run(text: &str) -> bool {
 
 #[test]
 fn a_forged_number_never_panics() {
-    let model = Model::from_name("digits").expect("in the zoo");
+    let model = ZooModel::from_name("digits").expect("in the zoo");
     let cpu = CpuExecutor::new(1).expect("a thread");
     let request = Request { micro_batch: MicroBatch::Exactly(2), ..Request::new(4) };
     let text = save(&plans(&model, &training(Precision::F32), &request, &cpu)[0], &labels());

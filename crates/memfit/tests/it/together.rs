@@ -7,13 +7,13 @@ use memfit::exec::{Device, ExecError, Executor, Growth, Transient};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::{Member, MicroBatch, PlanError, Survey, Together, plan_together};
 use memfit::train::Session;
-use memfit::{CpuExecutor, Engine, Model, Options, Plan, Request, Training, plan_model, survey_model};
+use memfit::{CpuExecutor, Engine, Options, Plan, Request, Training, ZooModel, plan_model, survey_model};
 
 const MIB: u64 = 1 << 20;
 
 struct Job {
     name: &'static str,
-    model: Model,
+    model: ZooModel,
     training: Training,
     request: Request,
     seed: u64,
@@ -21,7 +21,7 @@ struct Job {
 
 fn job(name: &'static str, batch: usize, optimizer: &str, seed: u64) -> Job {
     let stem = name.strip_suffix("_cifar");
-    let mut model = Model::from_name(stem.unwrap_or(name)).expect("in the zoo");
+    let mut model = ZooModel::from_name(stem.unwrap_or(name)).expect("in the zoo");
     if stem.is_some() {
         model = model.with_stem(memfit::nn::zoo::Stem::Cifar).expect("a stem");
         model = model.with_input(&[32, 32, 3]).and_then(|m| m.with_classes(10)).expect("a size");
@@ -188,7 +188,7 @@ fn what_a_step_left_in_memory_is_gone_when_another_has_run() {
 #[test]
 fn no_model_passes_the_limit_of_its_device() {
     let cpu = CpuExecutor::new(2).expect("threads");
-    for name in Model::names() {
+    for name in ZooModel::names() {
         let Job { model, training, request, .. } = job(name, 2, "momentum", 1);
         let plan = plan_model(&model, &training, cpu.target(), &request).expect("a plan");
         let parts = Device::host().split(&[plan.arena_bytes() - 4096, plan.arena_bytes()]).expect("there is room");

@@ -7,10 +7,10 @@ use memfit::exec::weights::{Match, WeightsError};
 use memfit::ir::op::StateClass;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::StateSlot;
-use memfit::{CpuExecutor, Engine, Model, Options, Request, Training, plan_model};
+use memfit::{CpuExecutor, Engine, Options, Request, Training, ZooModel, plan_model};
 
 fn engine(classes: usize, seed: u64) -> Engine<CpuExecutor> {
-    let model = Model::from_name("digits").unwrap().with_classes(classes).unwrap();
+    let model = ZooModel::from_name("digits").unwrap().with_classes(classes).unwrap();
     let training = Training::new(Optimizer::adam().update);
     let cpu = CpuExecutor::new(1).unwrap();
     let plan = plan_model(&model, &training, cpu.target(), &Request::new(2)).unwrap();

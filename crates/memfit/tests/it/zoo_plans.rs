@@ -5,13 +5,13 @@ use memfit::ir::Op;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::report::{Class, Classes, classes_at_peak};
 use memfit::plan::{MicroBatch, Survey, Tool};
-use memfit::{CpuExecutor, Half, Model, Phase, Precision, Request, Training, survey_model};
+use memfit::{CpuExecutor, Half, Phase, Precision, Request, Training, ZooModel, survey_model};
 
 /// Every model in every precision, whole and in micro-batches.
 fn for_each_survey(check: impl Fn(&str, &Survey)) {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    for name in Model::names() {
-        let model = Model::from_name(name).expect("a name of the zoo");
+    for name in ZooModel::names() {
+        let model = ZooModel::from_name(name).expect("a name of the zoo");
         for precision in [Precision::F32, Precision::Mixed(Half::Bf16)] {
             let training = Training { precision, ..Training::new(Optimizer::adam().update) };
             for micro_batch in [1, 2] {
@@ -44,7 +44,7 @@ fn no_plan_lies_below_its_bound_and_classes_add_up_to_the_peak() {
 #[test]
 fn batch_statistics_are_no_gradients() {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    let model = Model::from_name("resnet18").expect("a name of the zoo");
+    let model = ZooModel::from_name("resnet18").expect("a name of the zoo");
     let training = Training::new(Optimizer::adam().update);
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(2) };
     let plan = survey_model(&model, &training, cpu.target(), &request).and_then(|s| s.plan(None)).expect("a plan");
@@ -63,7 +63,7 @@ fn batch_statistics_are_no_gradients() {
 #[test]
 fn the_yardstick_is_that_of_the_whole_batch() {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    let model = Model::from_name("resnet50").expect("a name of the zoo");
+    let model = ZooModel::from_name("resnet50").expect("a name of the zoo");
     let training = Training::new(Optimizer::adam().update);
     let keep_all = |micro_batch| {
         let request = Request { micro_batch, ..Request::new(4) };
@@ -77,7 +77,7 @@ fn the_yardstick_is_that_of_the_whole_batch() {
 #[test]
 fn a_typed_micro_batch_takes_no_less_than_a_chosen_one() {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    let model = Model::from_name("gpt").expect("a name of the zoo");
+    let model = ZooModel::from_name("gpt").expect("a name of the zoo");
     let training = Training::new(Optimizer::adam().update);
     let smallest = |micro_batch| {
         let request = Request { micro_batch, ..Request::new(240) };
@@ -94,7 +94,7 @@ fn a_typed_micro_batch_takes_no_less_than_a_chosen_one() {
 #[test]
 fn reading_from_other_places_alone_is_no_reason_to_take_more_memory() {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    let model = Model::from_name("vit_b16").expect("a name of the zoo");
+    let model = ZooModel::from_name("vit_b16").expect("a name of the zoo");
     let precision = Precision::Mixed(Half::Bf16);
     let training = Training { precision, ..Training::new(Optimizer::adam().update) };
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(4) };
@@ -108,7 +108,7 @@ fn reading_from_other_places_alone_is_no_reason_to_take_more_memory() {
 #[test]
 fn nothing_is_moved_for_attention() {
     let cpu = CpuExecutor::new(1).expect("one thread");
-    let model = Model::from_name("gpt").expect("a name of the zoo");
+    let model = ZooModel::from_name("gpt").expect("a name of the zoo");
     let training = Training::new(Optimizer::adam().update);
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(2) };
     let plan = survey_model(&model, &training, cpu.target(), &request).and_then(|s| s.plan(None)).expect("a plan");

@@ -11,7 +11,6 @@ use common::{cpu, folder, plan, training};
 use memfit_exec::Executor;
 use memfit_exec::weights::read_header;
 use memfit_ir::philox::name_key;
-use memfit_nn::Model;
 use memfit_nn::zoo::Mlp;
 use memfit_plan::save;
 use memfit_test_effort::cases;
@@ -105,8 +104,8 @@ fn check(base: Vec<u8>, times: usize, read: impl Fn(&[u8])) {
 /// The files of a small run: checkpoint, tensors, plan.
 fn files(name: &str) -> [Vec<u8>; 3] {
     let folder = folder(name);
-    let model = Model::Mlp(Mlp { sizes: vec![3, 2] });
-    let plan = plan(&|rows, mode| Ok(model.build(rows, mode)?), &training(), 2, None);
+    let model = Mlp { sizes: vec![3, 2] };
+    let plan = plan(&model, &training(), 2, None);
     let run = RunDir::create(&folder, &plan, &Default::default()).unwrap();
     let session = Session::new(cpu(), plan, 1).unwrap();
     run.save(&session, &Progress::default(), &[Which::Last]).unwrap();

@@ -5,7 +5,6 @@ use crate::common;
 use crate::counting::{allocations_of, peak_of};
 use common::{cpu, digits, folder, plan, training};
 use memfit_exec::TensorView;
-use memfit_nn::Model;
 use memfit_nn::zoo::Mlp;
 use memfit_train::{Progress, RunDir, Session, Which, run_dir};
 use memfit_transform::{Half, Precision, Training};
@@ -33,8 +32,8 @@ fn steps_and_evaluation_allocate_nothing_after_the_first() {
 #[test]
 fn a_checkpoint_is_written_and_read_in_small_pieces() {
     let folder = folder("pieces");
-    let model = Model::Mlp(Mlp { sizes: vec![64, 4096, 10] });
-    let plan = plan(&|rows, mode| Ok(model.build(rows, mode)?), &training(), 2, None);
+    let model = Mlp { sizes: vec![64, 4096, 10] };
+    let plan = plan(&model, &training(), 2, None);
     let state_bytes = plan.state_bytes as i64;
     let run = RunDir::create(&folder, &plan, &Default::default()).unwrap();
     let session = Session::new(cpu(), plan, 1).unwrap();

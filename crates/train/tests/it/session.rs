@@ -10,8 +10,8 @@ use memfit_exec::weights::Match;
 use memfit_ir::{Builder, TensorType};
 use memfit_nn::layers::{Dense, dense};
 use memfit_nn::loss::binary_cross_entropy;
-use memfit_nn::{Forward, Mode};
-use memfit_train::{Session, SourceError, TrainError};
+use memfit_nn::{Forward, Mode, Result, from_fn};
+use memfit_train::{Session, TrainError};
 use memfit_transform::{Half, Objective, Precision};
 
 /// Rows of pixels and their labels, made from their numbers.
@@ -125,7 +125,7 @@ fn weights_go_to_a_file_and_back() {
 }
 
 /// A teacher and a student in one program; the loss, a number besides, and logits of both.
-fn distillation(batch: usize, _: Mode) -> Result<Forward, SourceError> {
+fn distillation(batch: usize, _: Mode) -> Result<Forward> {
     let mut b = Builder::new();
     let x = b.input("x", TensorType::f32([batch, 6]))?;
     let tall = b.scope("teacher", |b| dense(b, "fc1", x, Dense::new(32)))?;
@@ -137,14 +137,15 @@ fn distillation(batch: usize, _: Mode) -> Result<Forward, SourceError> {
     b.output("loss", loss);
     b.output("logits", logits);
     b.output("mean_of_teacher", size);
-    Ok(Forward { graph: b.finish(), logits, loss })
+    Ok(Forward { graph: b.finish(), loss, heads: vec![] })
 }
 
 #[test]
 fn a_student_learns_from_a_teacher_in_the_same_program() {
     let frozen = ["fc1", "fc2"].iter().flat_map(|l| ["weight", "bias"].map(|p| format!("teacher/{l}/{p}"))).collect();
     let training = memfit_transform::Training { frozen, ..training() };
-    let mut session = Session::new(common::cpu(), plan(&distillation, &training, 8, None), 3).unwrap();
+    let mut session =
+        Session::new(common::cpu(), plan(&from_fn("distillation", distillation), &training, 8, None), 3).unwrap();
     let x: Vec<f32> = (0..48).map(|i| ((i * 31) % 13) as f32 / 13.0).collect();
     let batch = [("x", TensorView::f32(&[8, 6], &x))];
     let before = bits(&session);
@@ -162,7 +163,7 @@ fn a_student_learns_from_a_teacher_in_the_same_program() {
 }
 
 /// A generator that makes pairs of numbers out of noise, and a judge who tells them from true ones.
-fn adversaries(batch: usize, _: Mode) -> Result<Forward, SourceError> {
+fn adversaries(batch: usize, _: Mode) -> Result<Forward> {
     let mut b = Builder::new();
     let (noise, real) = (b.input("noise", TensorType::f32([batch, 3]))?, b.input("real", TensorType::f32([batch, 2]))?);
     let made = b.scope("generator", |b| dense(b, "fc", noise, Dense::new(2)))?;
@@ -179,7 +180,7 @@ fn adversaries(batch: usize, _: Mode) -> Result<Forward, SourceError> {
     b.output("loss", loss);
     b.output("g_loss", fooled);
     b.output("made", made);
-    Ok(Forward { graph: b.finish(), logits: made, loss })
+    Ok(Forward { graph: b.finish(), loss, heads: vec![] })
 }
 
 #[test]
@@ -190,7 +191,9 @@ fn adversaries_follow_their_own_losses_and_both_can_be_read() {
     let real: Vec<f32> = (0..8).map(|i| 3.0 + (i % 3) as f32).collect();
     let batch = [("noise", TensorView::f32(&[4, 3], &noise)), ("real", TensorView::f32(&[4, 2], &real))];
     let losses = [None, Some(2)].map(|micro_batch| {
-        let mut session = Session::new(common::cpu(), plan(&adversaries, &training, 4, micro_batch), 3).unwrap();
+        let mut session =
+            Session::new(common::cpu(), plan(&from_fn("adversaries", adversaries), &training, 4, micro_batch), 3)
+                .unwrap();
         let before = bits(&session);
         let loss = session.step(&batch, 1e-2).unwrap();
         let changed = before.into_iter().zip(bits(&session)).filter(|(a, b)| a != b).map(|(a, _)| a.0);

@@ -4,13 +4,13 @@
 
 use memfit::ir::op::{CLOCK, LEARNING_RATE};
 use memfit::ir::{DType, Graph, TensorType, philox};
-use memfit::{Model, Plan, TensorView};
+use memfit::{Plan, TensorView, ZooModel};
 
 /// What a step reads, by name.
 pub struct Batch(Vec<(String, TensorType, Vec<u8>)>);
 
 impl Batch {
-    pub fn of(plan: &Plan, model: &Model, seed: u64) -> Batch {
+    pub fn of(plan: &Plan, model: &ZooModel, seed: u64) -> Batch {
         let graph = &plan.programs[0].graph;
         let data = graph.inputs().filter(|(n, _)| *n != CLOCK && *n != LEARNING_RATE);
         Batch(data.map(|(n, v)| (n.to_string(), graph.ty(v).clone(), numbers(graph, n, v, model, seed))).collect())
@@ -21,7 +21,7 @@ impl Batch {
     }
 }
 
-fn numbers(graph: &Graph, name: &str, v: memfit::ir::ValueId, model: &Model, seed: u64) -> Vec<u8> {
+fn numbers(graph: &Graph, name: &str, v: memfit::ir::ValueId, model: &ZooModel, seed: u64) -> Vec<u8> {
     let ty = graph.ty(v);
     let n = ty.elements();
     match (ty.dtype, name) {

@@ -9,16 +9,14 @@ use memfit_data::{BytePool, Dataset, OnBad, Remainder, Tensors};
 use memfit_exec::Executor;
 use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::{TensorType, philox};
+use memfit_nn::Model;
 use memfit_nn::optim::Optimizer;
-use memfit_nn::{Forward, Mode, Model};
+use memfit_nn::zoo::Digits;
 use memfit_plan::{MicroBatch, Plan, Request};
 use memfit_train::{
-    Datasets, Decay, Feed, FitOptions, Metric, Period, Progress, RunDir, SaveEvery, Schedule, Session, SourceError,
-    Task, programs,
+    Datasets, Decay, Feed, FitOptions, Metric, Period, Progress, RunDir, SaveEvery, Schedule, Session, programs,
 };
 use memfit_transform::Training;
-
-pub type Build<'a> = &'a dyn Fn(usize, Mode) -> Result<Forward, SourceError>;
 
 pub fn cpu() -> CpuExecutor {
     CpuExecutor::new(1).unwrap()
@@ -29,19 +27,20 @@ pub fn training() -> Training {
 }
 
 /// The convnet of the zoo for images of 8×8: dropout, batch norm.
-pub fn digits() -> Build<'static> {
-    &|batch, mode| Ok(Model::from_name("digits")?.build(batch, mode)?)
+pub fn digits() -> &'static dyn Model {
+    static MODEL: Digits = Digits { input: [8, 8, 1], classes: 10, dropout: 0.25 };
+    &MODEL
 }
 
-pub fn plan(build: Build, training: &Training, batch: usize, micro_batch: Option<usize>) -> Plan {
+pub fn plan(model: &dyn Model, training: &Training, batch: usize, micro_batch: Option<usize>) -> Plan {
     let micro_batch = micro_batch.map_or(MicroBatch::Exactly(batch), MicroBatch::Exactly);
     let request = Request { micro_batch, ..Request::new(batch) };
-    let source = |rows: usize| programs(build, training, batch, rows);
+    let source = |rows: usize| programs(model, training, batch, rows);
     memfit_plan::plan(&source, cpu().target(), &request).unwrap()
 }
 
-pub fn session(build: Build, batch: usize, micro_batch: Option<usize>, seed: u64) -> Session<CpuExecutor> {
-    Session::new(cpu(), plan(build, &training(), batch, micro_batch), seed).unwrap()
+pub fn session(model: &dyn Model, batch: usize, micro_batch: Option<usize>, seed: u64) -> Session<CpuExecutor> {
+    Session::new(cpu(), plan(model, &training(), batch, micro_batch), seed).unwrap()
 }
 
 /// Every state that outlives a step.
@@ -87,9 +86,9 @@ pub fn options(run: Option<RunDir>, progress: Progress) -> FitOptions {
     FitOptions {
         length: Period::Epochs(2),
         schedule: Schedule { peak: 1e-2, warm_up: Period::Steps(3), decay: Decay::Cosine { floor: 1e-4 } },
-        task: Task::Classes,
+        heads: digits().heads().unwrap(),
         evaluate: Period::Epochs(1),
-        metric: Metric::Loss,
+        monitor: Metric::Loss.into(),
         early_stop: None,
         run,
         save: SaveEvery { steps: Some(2), ..SaveEvery::default() },
