@@ -1,17 +1,19 @@
 //! The executor itself: what the planner may ask of the CPU, and how plans run on it.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::sync::Arc;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
 use memfit_transform::group::{Prologues, is_contraction};
 use memfit_transform::{Fusion, Group};
 
 use crate::Cpu;
+use crate::compile::contract::Contraction;
+use crate::compile::{self, CpuKernel};
 use crate::isa::Isa;
-use crate::launch::{self, Launch};
-use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::subnormal::Flushed;
 
@@ -39,7 +41,7 @@ const FUSION: Fusion = Fusion {
     max_reductions: 2,
 };
 
-/// Clones share their threads.
+/// Runs plans on the CPU. Clones share their threads.
 #[derive(Clone)]
 pub struct CpuExecutor {
     cpu: Arc<Cpu>,
@@ -47,9 +49,9 @@ pub struct CpuExecutor {
 }
 
 impl CpuExecutor {
-    /// On this many threads, with the best instructions and all the memory that the machine has.
+    /// On this many threads, with the instruction set that is [chosen](Isa::chosen) and all the memory that the machine has.
     pub fn new(threads: usize) -> Result<CpuExecutor, ExecError> {
-        CpuExecutor::with_isa(threads, Isa::detect())
+        CpuExecutor::with_isa(threads, Isa::chosen()?)
     }
 
     /// The same threads with the memory of another device, such as a logical one.
@@ -67,8 +69,16 @@ impl CpuExecutor {
         Ok(CpuExecutor { cpu, device: Device::host() })
     }
 
+    /// The threads that run kernels, the caller's included.
     pub fn threads(&self) -> usize {
         self.cpu.pool.threads()
+    }
+
+    /// Hands out no work to all threads, and waits for them: what a benchmark of that times.
+    pub fn fork(&self) {
+        self.cpu.pool.run(&|thread| {
+            std::hint::black_box(thread);
+        });
     }
 
     /// How often its threads were handed out work: what a benchmark of that counts.
@@ -76,8 +86,14 @@ impl CpuExecutor {
         self.cpu.pool.forks()
     }
 
+    /// The instructions that kernels use.
     pub fn isa(&self) -> Isa {
         self.cpu.isa
+    }
+
+    /// Two AVX-512 cores, whatever this machine has: plans for the same request are the same everywhere.
+    pub fn default_cost_model() -> CostModel {
+        CostModel::new("default", 270.0, 28.0, 3.0)
     }
 }
 
@@ -86,11 +102,25 @@ impl Target for CpuExecutor {
         FUSION
     }
 
-    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        4 * launch::scratch_len(&self.cpu, graph, group) as u64
+    fn describe(&self) -> MadeFor {
+        let threads = Some(self.threads());
+        MadeFor { threads, ..MadeFor::new("cpu", self.isa().name()) }
     }
 
-    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64 {
+    fn cost_model(&self) -> CostModel {
+        CpuExecutor::default_cost_model()
+    }
+
+    /// There is a kernel for every op, in every type that the type rules let it have.
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
+        4 * compile::scratch_len(&self.cpu, graph, group) as u64
+    }
+
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
         let root = graph.node(group.root());
         let written: u64 = group.writes.iter().map(|&v| graph.ty(v).bytes()).sum();
         // A part of a tensor is all that is read of it.
@@ -101,7 +131,7 @@ impl Target for CpuExecutor {
         // packing.
         for &operand in &root.inputs {
             if !group.prologue_of(graph, operand).is_empty() {
-                let times = launch::contract::times_read(&self.cpu, graph, root) as u64;
+                let times = Contraction::new(graph, root).map_or(1, |c| c.times_read(&self.cpu)) as u64;
                 bytes += 2 * times * graph.ty(operand).bytes();
             }
         }
@@ -111,7 +141,7 @@ impl Target for CpuExecutor {
         }
         let work = group.nodes.iter().filter(|&&n| is_heavy(&graph.node(n).op));
         let flops: f64 = work.map(|&n| cost(graph, n).flops as f64 / pace(graph, n)).sum();
-        profile.launch_us * 1e-6 + flops / (profile.gflops * 1e9) + bytes as f64 / (profile.gbytes * 1e9)
+        cost_model.launch_us * 1e-6 + flops / (cost_model.gflops * 1e9) + bytes as f64 / (cost_model.gbytes * 1e9)
     }
 
     fn alignment(&self) -> u64 {
@@ -133,8 +163,8 @@ impl Target for CpuExecutor {
         if root.op.is_elementwise() {
             return same_size;
         }
-        // The chain behind a contraction reads and writes element by element; the product itself does not, nor do the
-        // chains before it, nor the sums that close the group.
+        // The epilogue of a contraction reads and writes element by element; the product itself does not, nor do its prologues
+        // and reductions.
         if is_contraction(&root.op) {
             let mut others = group.nodes[..=group.prologue_len].iter().chain(group.reductions());
             let read = others.any(|&n| graph.node(n).inputs.contains(&input));
@@ -163,16 +193,15 @@ fn is_heavy(op: &Op) -> bool {
 /// How fast an op's arithmetic is, measured against a large product's: depthwise convolutions have few operations for each
 /// byte, attention spends as long on its softmax, and a convolution of 3×3 taps makes fewer multiplications than it counts.
 fn pace(graph: &Graph, node: NodeId) -> f64 {
-    let node = graph.node(node);
-    if !is_contraction(&node.op) {
-        return 0.6;
+    match Contraction::new(graph, graph.node(node)) {
+        Some(contraction) if !contraction.is_depthwise() => contraction.gain(),
+        Some(_) | None => 0.6,
     }
-    if launch::contract::is_depthwise(graph, node) { 0.6 } else { launch::contract::gain(graph, node) }
 }
 
 impl Executor for CpuExecutor {
     type Memory = HostMemory;
-    type Kernel = Launch;
+    type Kernel = CpuKernel;
 
     fn target(&self) -> &dyn Target {
         self
@@ -186,7 +215,7 @@ impl Executor for CpuExecutor {
         HostMemory::new(&self.device, holder, bytes, growth)
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<Launch, ExecError> {
+    fn compile(&self, program: &Program, step: &Step) -> Result<CpuKernel, ExecError> {
         let needed = self.scratch_bytes(&program.graph, &step.group);
         let given = step.scratch.map_or(0, |p| p.size);
         if given != needed {
@@ -202,13 +231,13 @@ impl Executor for CpuExecutor {
                 ),
             });
         }
-        Ok(launch::compile(&self.cpu, program, step))
+        Ok(compile::compile(&self.cpu, program, step))
     }
 
-    fn launch(&self, kernel: &Launch, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
+    fn launch(&self, kernel: &CpuKernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         // The pool's threads are always in this mode.
         let _flushed = Flushed::new();
-        kernel(&self.cpu, &Memory::new(arena))
+        kernel.launch(&self.cpu, arena)
     }
 
     fn write(&self, memory: &mut HostMemory, place: Place, offset: u64, bytes: &[u8]) {

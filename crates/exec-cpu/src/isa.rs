@@ -1,5 +1,13 @@
-//! Which instruction set the kernels use, found once at run time. Results are bit-identical for one instruction set,
-//! whatever the plan and the number of threads; between instruction sets they may differ in rounding.
+//! Which instruction set the kernels use, found at run time: the best that the machine has, or what `MEMFIT_ISA` names of them.
+//! Results are bit-identical for one instruction set, whatever the plan and the number of threads; between instruction sets
+//! they may differ in rounding.
+
+use std::ffi::OsStr;
+
+use memfit_exec::ExecError;
+
+/// Names the instruction set to use instead of the best one, such as `MEMFIT_ISA=avx2`. Empty is as good as not set.
+pub const ISA_VARIABLE: &str = "MEMFIT_ISA";
 
 /// The instruction sets that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +23,7 @@ pub enum Isa {
 }
 
 impl Isa {
+    /// Its name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -24,8 +33,27 @@ impl Isa {
         }
     }
 
+    /// The one that [`ISA_VARIABLE`] names, and without it the best.
+    pub fn chosen() -> Result<Isa, ExecError> {
+        match std::env::var_os(ISA_VARIABLE) {
+            Some(name) if !name.is_empty() => Isa::from_name(&name),
+            _ => Ok(Isa::best()),
+        }
+    }
+
+    fn from_name(name: &OsStr) -> Result<Isa, ExecError> {
+        let available = Isa::available();
+        let named = available.iter().find(|isa| name == isa.name());
+        named.copied().ok_or_else(|| {
+            let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
+            let asked = format!("{ISA_VARIABLE} asks for the instruction set {name:?}");
+            let problem = format!("{asked}, but this machine has {}", names.join(", "));
+            ExecError::Device { device: "cpu:0".into(), problem }
+        })
+    }
+
     /// The best one that this machine has.
-    pub fn detect() -> Isa {
+    pub fn best() -> Isa {
         Isa::available()[0]
     }
 
@@ -58,7 +86,7 @@ impl Isa {
 /// a·b + c: one rounding where the instruction set has it, two where not. The only FMA in the kernels is where this is
 /// written.
 #[inline(always)]
-pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
@@ -67,15 +95,18 @@ pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// ```text
 /// simd! {
 ///     /// y ← a·x + y
-///     pub fn axpy<FMA>(isa, a: f32, x: &[f32], y: &mut [f32]) {
+///     fn axpy<FMA>(isa, a: f32, x: &[f32], y: &mut [f32]) {
 ///         for (y, &x) in y.iter_mut().zip(x) { *y = fma::<FMA>(a, x, *y); }
 ///     }
 /// }
-/// axpy(Isa::detect(), 2.0, &x, &mut y);
+/// axpy(Isa::best(), 2.0, &x, &mut y);
 /// ```
 ///
 /// The body is inlined into each version, so that the compiler vectorises it with that version's registers. Helpers that
-/// it calls must be `#[inline(always)]`. `FMA` is a const generic of the body.
+/// it calls must be `#[inline(always)]`. `FMA` is a const generic of the body; with `<V>` in its place, the body is generic
+/// over a [`Vector`](crate::vector::Vector), the register of its instruction set, whose availability it may rely on.
+///
+/// A body that dereferences pointers of the caller is an `unsafe fn`, with a `# Safety` section as any other.
 macro_rules! simd {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<FMA>(isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
@@ -84,24 +115,133 @@ macro_rules! simd {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             fn body<const FMA: bool>($($arg: $ty),*) $(-> $ret)? $body
+            /// # Safety
+            /// AVX-512 is available.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
+            /// # Safety
+            /// AVX2, FMA and F16C are available.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx2($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
             match isa {
-                // SAFETY: an `Isa` is one of those that `Isa::available` found on this machine.
+                // SAFETY: kernels get an `Isa` that `Isa::available` found on this machine, as `Cpu::new` asserts.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
+                // SAFETY: `Isa::available` found AVX2, FMA and F16C on this machine.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
                 _ => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
             }
         }
     };
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<FMA>(isa $(, $arg:ident: $ty:ty)* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis unsafe fn $name(isa: $crate::isa::Isa $(, $arg: $ty)*) {
+            /// # Safety
+            /// As for the function that is dispatched to it.
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn body<const FMA: bool>($($arg: $ty),*) $body
+            /// # Safety
+            /// As for the body; AVX-512 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx512($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<true>($($arg),*) }
+            }
+            /// # Safety
+            /// As for the body; AVX2 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx2($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<true>($($arg),*) }
+            }
+            // SAFETY: the arguments are those that the caller made his promise about; kernels get an `Isa` that
+            // `Isa::available` found on this machine, as `Cpu::new` asserts.
+            unsafe {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx512 => avx512($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx2 => avx2($($arg),*),
+                    _ => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+                }
+            }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<V>(isa $(, $arg:ident: $ty:ty)* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis unsafe fn $name(isa: $crate::isa::Isa $(, $arg: $ty)*) {
+            /// # Safety
+            /// As for the function that is dispatched to it; the instruction set of `V` is available.
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn body<V: $crate::vector::Vector>($($arg: $ty),*) $body
+            /// # Safety
+            /// As for the body; AVX-512 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx512($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<$crate::vector::V512>($($arg),*) }
+            }
+            /// # Safety
+            /// As for the body; AVX2 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx2($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<$crate::vector::V256>($($arg),*) }
+            }
+            // SAFETY: the arguments are those that the caller made his promise about; kernels get an `Isa` that
+            // `Isa::available` found on this machine, as `Cpu::new` asserts.
+            unsafe {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx512 => avx512($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx2 => avx2($($arg),*),
+                    #[cfg(target_arch = "aarch64")]
+                    $crate::isa::Isa::Neon => body::<$crate::vector::V128>($($arg),*),
+                    _ => body::<$crate::vector::Plain<4>>($($arg),*),
+                }
+            }
+        }
+    };
 }
 pub(crate) use simd;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_has_can_be_asked_for_by_name() {
+        for isa in Isa::available() {
+            assert_eq!(Isa::from_name(isa.name().as_ref()).unwrap(), isa);
+        }
+    }
+
+    #[test]
+    fn what_it_lacks_is_an_error_that_says_what_there_is() {
+        let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+        for asked in [foreign, "AVX2", "sse9"] {
+            let message = Isa::from_name(asked.as_ref()).unwrap_err().to_string();
+            for part in ["MEMFIT_ISA", asked, Isa::best().name(), "portable"] {
+                assert!(message.contains(part), "{part}: {message}");
+            }
+        }
+    }
+}

@@ -4,46 +4,51 @@ use memfit::ir::op::StateClass;
 use memfit::plan::bytes::Bytes;
 use memfit::{Phase, Plan};
 
-use crate::planning::Planned;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::output::outln;
+use memfit_run::RunResources;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
 
-pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
+pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
     let plan = &planned.plan;
-    say!("{}", head(run, plan, is_shared));
+    outln!("{}", head(run, plan, is_shared));
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
     let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));
     if statistics > 0 {
         state += &format!(", statistics {}", Bytes(statistics));
     }
-    say!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
+    outln!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
     let mut transient = format!("of it input {}", Bytes(plan.input_bytes()));
     if accumulators > 0 {
         transient += &format!(", sums of gradients {}", Bytes(accumulators));
     }
-    say!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
+    outln!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
     let when = if is_shared { "if it were alone" } else { "taken before the first step" };
-    say!(
+    outln!(
         "  arena      {:>10}  {when}; at most {} are live at once",
         Bytes(plan.arena_bytes()).to_string(),
         Bytes(plan.peak_bytes)
     );
     if let Some(frozen) = planned.frozen {
         let saved = Bytes(frozen.saved_bytes);
-        say!("  frozen     {:>10}  saved by not training {}", saved.to_string(), count(frozen.parameters, "parameter"));
+        outln!(
+            "  frozen     {:>10}  saved by not training {}",
+            saved.to_string(),
+            count(frozen.parameters, "parameter")
+        );
     }
     let made = match planned.planning_ms {
         Some(ms) => format!("planned in {ms:.0} ms"),
         None => "planned before".into(),
     };
-    let again = if plan.recomputed_ops > 0 {
-        format!(", {} made again", count(plan.recomputed_ops, "op"))
+    let recomputed = if plan.recomputed_ops > 0 {
+        format!(", {} recomputed", count(plan.recomputed_ops, "op"))
     } else {
         String::new()
     };
-    say!(
-        "  predicted  {:>7.1} ms  a step of {}{again}; {made}",
+    outln!(
+        "  predicted  {:>7.1} ms  a step of {}{recomputed}; {made}",
         plan.predicted_step_seconds * 1e3,
         count(kernels(plan), "kernel")
     );
@@ -56,7 +61,7 @@ pub fn kernels(plan: &Plan) -> usize {
 }
 
 /// What was planned, in one line.
-pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
+pub fn head(run: &RunResources, plan: &Plan, is_shared: bool) -> String {
     let untold = if is_shared { "no budget of its own" } else { "no budget given" };
     let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {
@@ -64,6 +69,8 @@ pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
         _ => format!(" in micro-batches of {}", plan.micro_batch),
     };
     let precision = run.training.precision.name();
-    let threads = count(run.threads, "thread");
-    format!("{}, batch {}{micro}, {precision}, cpu with {threads}; {budget}", run.name, plan.batch)
+    // A plan of an older version does not say it.
+    let unsaid = || format!("cpu with {}", count(run.threads, "thread"));
+    let device = plan.made_for.as_ref().map_or_else(unsaid, ToString::to_string);
+    format!("{}, batch {}{micro}, {precision}, {device}; {budget}", run.name, plan.batch)
 }

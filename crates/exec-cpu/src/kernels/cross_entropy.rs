@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// What is true of each row.
 #[derive(Clone, Copy)]
-pub enum Labels<'a> {
+pub(crate) enum Labels<'a> {
     /// A class.
     Classes(&'a [i32]),
     /// A weight for each class.
@@ -37,7 +37,7 @@ impl<'a> Labels<'a> {
 
 /// loss ← −Σ q·log softmax(logits) of each row, where q is the label with `smoothing` of it spread over all classes; lse ←
 /// the row's log-sum-exp.
-pub fn cross_entropy(
+pub(crate) fn cross_entropy(
     cpu: &Cpu,
     smoothing: f32,
     logits: &[f32],
@@ -59,7 +59,7 @@ pub fn cross_entropy(
 }
 
 /// dlogits ← dloss·(softmax·Σq − q) of each row. Without `logits`, they are what lies in `dlogits`.
-pub fn cross_entropy_grad(
+pub(crate) fn cross_entropy_grad(
     cpu: &Cpu,
     smoothing: f32,
     logits: Option<&[f32]>,
@@ -204,7 +204,7 @@ mod tests {
         for (label, labels) in [(-1, [0, -1]), (3, [1, 3])] {
             let (mut loss, mut lse) = ([7.0; 2], [7.0; 2]);
             let labels = Labels::Classes(&labels);
-            let result = cross_entropy(&cpu(Isa::detect(), 2), 0.0, &[0.0; 6], labels, &mut loss, &mut lse);
+            let result = cross_entropy(&cpu(Isa::best(), 2), 0.0, &[0.0; 6], labels, &mut loss, &mut lse);
             assert_eq!(result, Err(BadIndex { index: label, limit: 3, position: 1 }));
             assert_eq!((loss, lse), ([7.0; 2], [7.0; 2]));
         }

@@ -10,7 +10,13 @@ use crate::pool::Parts;
 const TILE: usize = 16;
 
 /// y ← x with its axes in another order: axis i of y is axis `perm[i]` of x.
-pub fn transpose<T: Copy + Default + Send + Sync>(cpu: &Cpu, shape: &[usize], perm: &[usize], x: &[T], y: &mut [T]) {
+pub(crate) fn transpose<T: Copy + Default + Send + Sync>(
+    cpu: &Cpu,
+    shape: &[usize],
+    perm: &[usize],
+    x: &[T],
+    y: &mut [T],
+) {
     let stride = |axis: usize| shape[axis + 1..].iter().product::<usize>();
     let mut view = Strided::default();
     for &axis in perm.iter().rev() {
@@ -112,7 +118,7 @@ mod tests {
         let want = naive(shape, perm, &x);
         for threads in [1, 2, 3] {
             let mut y = vec![0; x.len()];
-            transpose(&cpu(Isa::detect(), threads), shape, perm, &x, &mut y);
+            transpose(&cpu(Isa::best(), threads), shape, perm, &x, &mut y);
             assert!(y == want, "{shape:?} by {perm:?} on {threads} threads");
         }
     }
