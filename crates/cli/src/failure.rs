@@ -7,7 +7,7 @@ use crate::run::Run;
 use crate::say::{self, say};
 use crate::signals::INTERRUPTED;
 use memfit::calibrate::CalibrateError;
-use memfit::data::DataError;
+use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::weights::WeightsError;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::{Fix, Need, Refusal, Resident, TogetherRefusal};
@@ -120,13 +120,68 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
         _ => None,
     };
     match error.downcast_ref::<DataError>().or_else(of_training) {
-        Some(DataError::Budget { limit, needed, what }) => format!(
+        Some(e) => data_words(e),
+        None => error.to_string(),
+    }
+}
+
+/// What is wrong with data, with the cure in options and keys of a run file.
+fn data_words(error: &DataError) -> String {
+    let sample = |bad: &BadSample| format!("{}: {}", bad.location, problem_words(&bad.problem));
+    match error {
+        DataError::PoolTooSmall { limit, needed, what } => format!(
             "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
             Bytes(*limit),
             Bytes(*needed),
             say::count(*needed, "byte")
         ),
-        _ => error.to_string(),
+        DataError::Bad(bad) => format!("{}; or leave it out: --skip-bad", sample(bad)),
+        DataError::NothingGood { epoch, first } => {
+            format!("epoch {epoch}: nothing in it is good; the first that is bad: {}", sample(first))
+        }
+        DataError::TooManyBad { last, before } => {
+            format!("{}; and so are the {before} elements before it: none is good", sample(last))
+        }
+        DataError::Csv { path, problem } => format!("{}: {}", path.display(), csv_words(problem)),
+        DataError::NoRoom(_) | DataError::Io { .. } | DataError::Source { .. } | DataError::Pipeline(_) => {
+            error.to_string()
+        }
+    }
+}
+
+/// What is wrong with a sample, in the same words.
+pub fn problem_words(problem: &SampleProblem) -> String {
+    match problem {
+        SampleProblem::FileTooLarge { bytes, limit } => {
+            format!("it has {bytes} bytes, more than the host budget of {limit}; raise --host-budget")
+        }
+        SampleProblem::ImageTooLarge { size: [height, width], needed, limit } => format!(
+            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {limit}; raise \
+             --host-budget"
+        ),
+        SampleProblem::UnknownClass { field, label, classes } => {
+            format!("{field} is {label}, outside of 0..{classes}; give model.classes, or mend the data")
+        }
+        SampleProblem::Other(problem) => problem.clone(),
+    }
+}
+
+fn csv_words(problem: &CsvProblem) -> String {
+    let or = |is: bool, cure: &str| if is { format!(", or {cure}") } else { String::new() };
+    match problem {
+        CsvProblem::DuplicateColumn { name, numbers_as_names } => {
+            format!("two columns are called \"{name}\"; rename one{}", or(*numbers_as_names, "say data.header = false"))
+        }
+        CsvProblem::NoLabelColumn { column, known, numbers_as_names, other_separator } => format!(
+            "there is no column {column} for the label; there are {known}; name the one that is the label with \
+             data.label{}{}",
+            or(*numbers_as_names, "say data.header = false if the first line has no names"),
+            or(*other_separator, "separate the cells by commas (in a .tsv by tabs)")
+        ),
+        CsvProblem::NotClasses { column, words, rows, example } => format!(
+            "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
+             no classes; name the column that has them with data.label"
+        ),
     }
 }
 
@@ -283,7 +338,7 @@ fn of_training(error: &TrainError) -> (&'static str, u8) {
 fn of_data(error: &DataError) -> (&'static str, u8) {
     match error {
         DataError::Pipeline(_) => ("usage", 2),
-        DataError::Budget { .. } => ("refused", 3),
+        DataError::PoolTooSmall { .. } => ("refused", 3),
         _ => ("data", 4),
     }
 }

@@ -55,9 +55,9 @@ mod tensor;
 
 pub use context::{Context, Random};
 pub use dataset::{Cache, Dataset, Prefetch, Remainder};
-pub use error::{DataError, Result};
+pub use error::{BadSample, CsvProblem, DataError, Result, SampleProblem};
 pub use loader::{LoadOptions, Loader, Position, Skipped};
-pub use make::{Bad, OnBad};
+pub use make::OnBad;
 pub use memory::{Buffer, BytePool, Lease, NoRoom};
 pub use plain::{Data, Tensors};
 pub use source::Source;

@@ -2,7 +2,7 @@
 //! room returns, and is called again.
 
 use crate::context::{At, Context};
-use crate::error::{DataError, Result};
+use crate::error::{BadSample, DataError, Result};
 use crate::guard::guarded;
 use crate::memory::BytePool;
 use crate::program::{Node, Program};
@@ -20,20 +20,13 @@ pub enum OnBad {
     Skip,
 }
 
-/// A sample that was left out: where, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bad {
-    pub place: String,
-    pub problem: String,
-}
-
 pub(crate) struct Maker<'a> {
     pub program: &'a Program,
     /// Where elements are drawn from.
     pub pool: &'a BytePool,
     pub bad: OnBad,
     /// What was left out of batches on the way.
-    pub skipped: Vec<Bad>,
+    pub skipped: Vec<BadSample>,
     /// Batches that were made before, in the order in which the recipe meets them.
     pub ready: std::vec::IntoIter<Example>,
 }
@@ -48,7 +41,7 @@ impl Maker<'_> {
             }
             Recipe::Held(held) => match &held.item {
                 Ok(tensors) => tensors.to_example(self.pool),
-                Err(e) => Err(e.again()),
+                Err(e) => Err(e.duplicate()),
             },
             Recipe::Map(map) => self.map(map),
             Recipe::Batch(batch) => match self.ready.next() {
@@ -77,8 +70,8 @@ impl Maker<'_> {
         let skipped = self.skipped.len();
         for (row, item) in batch.items.iter().enumerate() {
             let sample = match self.make(item) {
-                Err(DataError::Bad { place, problem }) if self.bad == OnBad::Skip => {
-                    self.skipped.push(Bad { place, problem });
+                Err(DataError::Bad(bad)) if self.bad == OnBad::Skip => {
+                    self.skipped.push(bad);
                     continue;
                 }
                 sample => sample?,
@@ -130,9 +123,9 @@ impl Maker<'_> {
 
 /// A batch without a good sample is bad as its first one is, under the same name: so it is left out like a sample, and
 /// each of its samples is counted once.
-fn none_good(first: Option<&Bad>) -> DataError {
-    let Some(Bad { place, problem }) = first else { unreachable!("a batch has samples, and what is missing is bad") };
-    DataError::bad(place, problem)
+fn none_good(first: Option<&BadSample>) -> DataError {
+    let Some(first) = first else { unreachable!("a batch has samples, and what is missing is bad") };
+    DataError::Bad(first.clone())
 }
 
 /// A file that is gone, or may not be read, spoils the samples in it and no others.

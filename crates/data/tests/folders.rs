@@ -46,11 +46,11 @@ fn what_is_wrong_with_a_folder_is_said_with_its_name() {
     std::fs::create_dir(folder.0.join("dog")).expect("a folder can be made");
     says(ImageFolder::open(&folder.0, &roomy()), &["dog", "empty", "or remove the folder"]);
     std::fs::remove_dir(folder.0.join("dog")).expect("it is empty");
-    says(ImageFolder::open(&folder.0, &BytePool::new(20)), &["host budget of 20 bytes", "the list of files in"]);
+    says(ImageFolder::open(&folder.0, &BytePool::new(20)), &["pool of 20 bytes", "the list of files in"]);
     let bad = folder.file("cat/0.jpg", &fixture("grey.jpg")[..500]);
     let source = ImageFolder::open(&folder.0, &roomy()).expect("there are images");
     says(source.read(0, &roomy()), &[&bad.display().to_string(), "cut off"]);
-    says(source.read(1, &BytePool::new(100)), &["more than the host budget of 100", "raise --host-budget"]);
+    says(source.read(1, &BytePool::new(100)), &["more than the whole pool of 100", "raise the pool's limit"]);
     says(ImageFiles::list(&[folder.0.join("none.png")], &roomy()), &["none.png", "no such file"]);
     says(ImageFiles::list::<&str>(&[], &roomy()), &["empty"]);
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Folder, fixture, roomy, says};
 use memfit_data::image::{Channels, Region, Resample, View, decode, decode_classes, decode_region, resize, size};
 use memfit_data::sources::ImageFiles;
-use memfit_data::{BytePool, DataError, Dataset, LoadOptions, Loader, OnBad, Remainder, Tensor};
+use memfit_data::{BadSample, BytePool, DataError, Dataset, LoadOptions, Loader, OnBad, Remainder, Tensor};
 
 /// The largest and the mean difference.
 fn difference(a: &[u8], b: &[u8]) -> (u8, f64) {
@@ -86,7 +86,7 @@ fn a_file_that_is_cut_off_is_refused_wherever_it_is_cut() {
         let file = fixture(name);
         for length in 0..file.len() {
             match decode(&file[..length], Channels::Rgb, &name, &roomy()) {
-                Err(DataError::Bad { place, .. }) => assert_eq!(place, name),
+                Err(DataError::Bad(BadSample { location, .. })) => assert_eq!(location, name),
                 other => panic!("{name} of {length} bytes: {other:?}"),
             }
         }
@@ -107,13 +107,13 @@ fn pixels_are_taken_from_the_pool_before_they_exist() {
     jpeg[frame + 5..frame + 9].fill(0xff);
     // So many bytes could hold it.
     jpeg.resize(4 << 20, 0);
-    let huge = ["huge", "65535×65535 pixels", "raise --host-budget"];
+    let huge = ["huge", "65535×65535 pixels", "raise the pool's limit"];
     says(decode(&jpeg, Channels::Rgb, &"huge", &roomy()), &huge);
     let mut png = fixture("rgb.png");
     png[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
     png.resize(16 << 20, 0);
     let refused = decode(&png, Channels::Rgb, &"huge", &roomy());
-    assert!(matches!(refused, Err(DataError::Bad { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(DataError::Bad(_))), "{refused:?}");
     let small = BytePool::new(1000);
     says(decode(&fixture("grey.jpg"), Channels::Rgb, &"x", &small), &["x: its 38×45 pixels", "1000"]);
     assert_eq!(small.used(), 0);
@@ -204,7 +204,7 @@ fn a_size_that_the_bytes_cannot_hold_is_refused_whatever_the_room() {
     let mut png = fixture("rgb.png");
     png[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
     for (name, bytes) in [("a.jpg", jpeg), ("b.png", png)] {
-        let expected = [name, "65535×65535", "cannot hold", "damaged", "--skip-bad"];
+        let expected = [name, "65535×65535", "cannot hold", "damaged", "OnBad::Skip"];
         says(size(&bytes, &name), &expected);
         says(decode(&bytes, Channels::Rgb, &name, &pool), &expected);
     }
@@ -224,9 +224,9 @@ fn an_image_that_no_pool_of_this_size_can_decode_is_bad_and_others_go_on() {
     let mut loader = Loader::new(&data(), options(OnBad::Skip)).expect("a loader");
     assert!(loader.next().expect("the first is good").is_some());
     assert!(loader.next().expect("the second is left out").is_none());
-    assert_eq!((loader.skipped().count, loader.skipped().first[0].place.ends_with("2.jpg")), (1, true));
+    assert_eq!((loader.skipped().count, loader.skipped().first[0].location.ends_with("2.jpg")), (1, true));
     drop(loader);
     let mut loader = Loader::new(&data(), options(OnBad::Fail)).expect("a loader");
     drop(loader.next().expect("the first is good"));
-    says(loader.next(), &["2.jpg", "38×45 pixels", "102400", "raise --host-budget", "--skip-bad"]);
+    says(loader.next(), &["2.jpg", "38×45 pixels", "102400", "raise the pool's limit", "OnBad::Skip"]);
 }

@@ -340,8 +340,8 @@ fn out(given: Result<Option<Example>>) -> Result<Option<Out>> {
     };
     match given {
         Ok(example) => Ok(example.map(|e| Out::Good(e.fields.iter().map(field).collect()))),
-        Err(DataError::Budget { limit, needed, what }) => Err(DataError::Budget { limit, needed, what }),
-        Err(DataError::Bad { .. }) => Ok(Some(Out::Bad)),
+        Err(DataError::PoolTooSmall { limit, needed, what }) => Err(DataError::PoolTooSmall { limit, needed, what }),
+        Err(DataError::Bad(_)) => Ok(Some(Out::Bad)),
         Err(DataError::NoRoom(e)) => panic!("{e}"),
         Err(_) => Ok(Some(Out::Fatal)),
     }
@@ -372,7 +372,7 @@ fn check(verbs: &Verbs, oracle: Oracle, threads: usize, start: Position) {
     // The smallest pool is found by what the errors ask for: it grows with each of them, and then it is enough.
     let mut bytes = 0;
     while let Err(error) = compare(&dataset, options(bytes), &expected) {
-        let DataError::Budget { limit, needed, .. } = error else { panic!("{error}") };
+        let DataError::PoolTooSmall { limit, needed, .. } = error else { panic!("{error}") };
         assert!(limit == bytes && needed > limit, "{needed} bytes were asked for in a pool of {bytes}");
         bytes = needed;
     }

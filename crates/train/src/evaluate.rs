@@ -49,7 +49,7 @@ impl Judge {
             return Err(TrainError::Task { task, logits: ty.clone() });
         }
         let (classes, bytes) = (ty.shape.last().copied().unwrap_or(1), session.eval_bytes(LOGITS)?);
-        let room = pool.buffer(bytes).map_err(|_| DataError::Budget {
+        let room = pool.buffer(bytes).map_err(|_| DataError::PoolTooSmall {
             limit: pool.limit(),
             needed: bytes as u64,
             what: "evaluation, for the logits of one micro-batch,".into(),

@@ -12,7 +12,7 @@ use std::fmt::Display;
 
 use memfit_ir::{DType, TensorType};
 
-use crate::error::{DataError, Result};
+use crate::error::{BadSample, DataError, Result, SampleProblem};
 use crate::memory::{BytePool, NoRoom};
 use crate::tensor::Tensor;
 
@@ -114,15 +114,12 @@ impl<'a> Alone<'a> {
         let Fault::NoRoom(e) = fault else { return fault.at(place) };
         let working = e.own.saturating_sub(self.before).saturating_add(e.wanted);
         let needed = working.saturating_add(self.bytes.len() as u64);
-        let Some([height, width]) = size(self.bytes, place).ok().filter(|_| needed > self.pool.limit()) else {
+        let limit = self.pool.limit();
+        let Some(size) = size(self.bytes, place).ok().filter(|_| needed > limit) else {
             return fault.at(place);
         };
-        let problem = format!(
-            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {}; raise \
-             --host-budget",
-            self.pool.limit()
-        );
-        DataError::bad(place, problem)
+        let problem = SampleProblem::ImageTooLarge { size, needed, limit };
+        DataError::Bad(BadSample { location: place.to_string(), problem })
     }
 }
 

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::feed::Position;
-use crate::error::{DataError, Result};
-use crate::make::Bad;
+use crate::error::{BadSample, DataError, Result};
 use crate::program::{Node, Program};
 use crate::recipe::{Batch, Recipe};
 use crate::stack::Stack;
@@ -128,15 +127,15 @@ pub(super) struct Work {
     /// Something is wrong with a sample: all is made one after the other, so that the first fault is the one that is
     /// told.
     in_sequence: bool,
-    bad: Vec<(usize, Bad)>,
-    pub made: Option<(Result<Example>, Vec<Bad>)>,
+    bad: Vec<(usize, BadSample)>,
+    pub made: Option<(Result<Example>, Vec<BadSample>)>,
 }
 
 /// A part of the work on an element.
 pub(super) enum Part {
     Samples(Vec<usize>),
     /// What stands around its batches, or all of an element without batches. With the bad samples of the batches.
-    Rest(Vec<Bad>),
+    Rest(Vec<BadSample>),
     /// All of it, one after the other.
     Whole,
 }
@@ -183,7 +182,7 @@ impl Work {
         self.job.samples - self.next
     }
 
-    pub(super) fn samples_done(&mut self, done: usize, bad: Vec<(usize, Bad)>, again: Vec<usize>) {
+    pub(super) fn samples_done(&mut self, done: usize, bad: Vec<(usize, BadSample)>, again: Vec<usize>) {
         self.left -= done;
         self.bad.extend(bad);
         self.again.extend(again);

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 pub use feed::Position;
 
 use crate::dataset::Dataset;
-use crate::error::{DataError, Result};
-use crate::make::{Bad, OnBad};
+use crate::error::{BadSample, DataError, Result};
+use crate::make::OnBad;
 use crate::memory::{BytePool, Lease, Lender, NoRoom};
 use crate::program::Program;
 use crate::tensor::Example;
@@ -52,7 +52,7 @@ impl LoadOptions {
 pub struct Skipped {
     pub count: u64,
     /// The first few.
-    pub first: Vec<Bad>,
+    pub first: Vec<BadSample>,
 }
 
 /// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for
@@ -85,7 +85,7 @@ impl Loader {
             return Err(DataError::Pipeline("a loader with 0 threads makes nothing: give it at least 1".into()));
         }
         let program = Program::new(dataset, options.seed, &options.pool)?;
-        let buffers = options.pool.take(program.buffers).map_err(|e| DataError::Budget {
+        let buffers = options.pool.take(program.buffers).map_err(|e| DataError::PoolTooSmall {
             limit: options.pool.limit(),
             needed: e.used.saturating_add(e.wanted),
             what: format!("a pipeline whose shuffle buffers hold {} bytes of recipes", program.buffers),
@@ -115,7 +115,7 @@ impl Loader {
     }
 
     /// The next element; None at the end of an epoch, after which the next one begins. After an error the next call
-    /// goes on behind it, but for [`DataError::Budget`]: the element is tried again, for bytes may have come back.
+    /// goes on behind it, but for [`DataError::PoolTooSmall`]: the element is tried again, for bytes may have come back.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with the first epoch")]
     pub fn next(&mut self) -> Result<Option<Example>> {
         loop {
@@ -136,9 +136,7 @@ impl Loader {
             };
             bad.into_iter().for_each(|bad| self.note(bad));
             match made {
-                Err(DataError::Bad { place, problem }) if self.shared.bad == OnBad::Skip => {
-                    self.left_out(Bad { place, problem })?;
-                }
+                Err(DataError::Bad(bad)) if self.shared.bad == OnBad::Skip => self.left_out(bad)?,
                 made => {
                     self.epoch = self.epoch.map(|(given, _)| (given + 1, 0));
                     return made.map(Some);
@@ -243,16 +241,16 @@ impl Loader {
             0 => String::new(),
             held => format!(", beside {held} bytes that others hold (elements given out before, for one),"),
         };
-        DataError::Budget {
+        DataError::PoolTooSmall {
             limit: pool.limit(),
             needed: no_room.used.saturating_add(no_room.wanted),
             what: format!("element {} of epoch {}{beside}", element + 1, epoch + 1),
         }
     }
 
-    fn note(&mut self, bad: Bad) {
+    fn note(&mut self, bad: BadSample) {
         let mut hasher = DefaultHasher::new();
-        (&bad.place, &bad.problem).hash(&mut hasher);
+        bad.hash(&mut hasher);
         if self.known.insert(hasher.finish()) {
             self.skipped.count += 1;
             if self.skipped.first.len() < LISTED {
@@ -261,27 +259,21 @@ impl Loader {
         }
     }
 
-    fn left_out(&mut self, bad: Bad) -> Result<()> {
-        let Bad { place, problem } = bad.clone();
-        self.note(bad);
+    fn left_out(&mut self, bad: BadSample) -> Result<()> {
+        self.note(bad.clone());
         let (given, missed) = self.epoch.unwrap_or((1, 0));
         self.epoch = Some((given, missed + 1));
         if missed + 1 < BAD_IN_A_ROW {
             return Ok(());
         }
-        Err(DataError::source(place, format!("{problem}; and so are the {missed} elements before it: none is good")))
+        Err(DataError::TooManyBad { last: bad, before: missed })
     }
 
     /// An epoch of which every element was left out is an error, not a short epoch.
     fn end_epoch(&mut self, end: Position) -> Result<()> {
-        match self.epoch.replace((0, 0)) {
-            Some((0, 1..)) => {
-                let first =
-                    self.skipped.first.first().map_or(String::new(), |bad| format!("{}: {}", bad.place, bad.problem));
-                let problem = format!("nothing in it is good; the first that is bad: {first}");
-                Err(DataError::source(format!("epoch {}", end.epoch + 1), problem))
-            }
-            Some(_) | None => Ok(()),
+        match (self.epoch.replace((0, 0)), self.skipped.first.first()) {
+            (Some((0, 1..)), Some(first)) => Err(DataError::NothingGood { epoch: end.epoch + 1, first: first.clone() }),
+            _ => Ok(()),
         }
     }
 }

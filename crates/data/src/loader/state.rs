@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering;
 use super::feed::{Feed, Position};
 use super::job::{Job, Part, Slot, Work};
 use super::needs::{Depth, Needs};
-use crate::error::{DataError, Result};
-use crate::make::Bad;
+use crate::error::{BadSample, DataError, Result};
 use crate::memory::{BytePool, Meter, NoRoom};
 use crate::program::Program;
 use crate::recipe::Recipe;
@@ -81,7 +80,7 @@ pub(super) enum Outcome {
     /// The feed comes back with its next recipe, if it has one here.
     Pulled(Feed, Position, Result<Option<Recipe>>),
     Samples(Arc<Job>, Samples),
-    Made(Arc<Job>, Result<Example>, Vec<Bad>),
+    Made(Arc<Job>, Result<Example>, Vec<BadSample>),
 }
 
 /// How it went with a few samples.
@@ -89,7 +88,7 @@ pub(super) enum Outcome {
 pub(super) struct Samples {
     /// How many are there or bad.
     pub done: usize,
-    pub bad: Vec<(usize, Bad)>,
+    pub bad: Vec<(usize, BadSample)>,
     /// Those that are still to be made.
     pub again: Vec<usize>,
     pub no_room: Option<NoRoom>,
@@ -306,7 +305,7 @@ impl State {
         samples.no_room.filter(|_| oldest)
     }
 
-    fn made(&mut self, job: &Arc<Job>, made: Result<Example>, bad: Vec<Bad>, peak: u64) -> Option<NoRoom> {
+    fn made(&mut self, job: &Arc<Job>, made: Result<Example>, bad: Vec<BadSample>, peak: u64) -> Option<NoRoom> {
         self.needs.rest = self.needs.rest.max(peak);
         let (work, oldest) = self.work_on(job)?;
         work.running -= 1;

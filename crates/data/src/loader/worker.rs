@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::job::{Job, Part};
 use super::state::{Found, Outcome, Samples, State, What};
-use crate::error::{DataError, Result};
+use crate::error::{BadSample, DataError, Result};
 use crate::guard::guarded;
-use crate::make::{Bad, Maker, OnBad};
+use crate::make::{Maker, OnBad};
 use crate::memory::{BytePool, Lender, NoRoom};
 use crate::program::Program;
 use crate::recipe::{Batch, Recipe};
@@ -119,8 +119,8 @@ impl Shared {
         let made = match made {
             Ok(example) => Some(example),
             Err(DataError::NoRoom(e)) => return Err(End::NoRoom(e)),
-            Err(DataError::Bad { place, problem }) if self.bad == OnBad::Skip => {
-                bad.push(Bad { place, problem });
+            Err(DataError::Bad(sample)) if self.bad == OnBad::Skip => {
+                bad.push(sample);
                 None
             }
             Err(_) => return Err(End::Wrong),
@@ -153,7 +153,7 @@ impl Shared {
     }
 
     /// The samples are there: the batches, and what stands around them.
-    fn rest(&self, job: Arc<Job>, bad: Vec<Bad>, pool: &BytePool) -> Outcome {
+    fn rest(&self, job: Arc<Job>, bad: Vec<BadSample>, pool: &BytePool) -> Outcome {
         let finish = |(stack, batch): (Stack, &Batch)| stack.finish(self.program.remainder(batch));
         let ready: Option<Vec<Example>> = job.take_stacks().into_iter().zip(job.batches()).map(finish).collect();
         match ready {
@@ -163,7 +163,7 @@ impl Shared {
         }
     }
 
-    fn whole(&self, job: Arc<Job>, ready: Vec<Example>, mut bad: Vec<Bad>, pool: &BytePool) -> Outcome {
+    fn whole(&self, job: Arc<Job>, ready: Vec<Example>, mut bad: Vec<BadSample>, pool: &BytePool) -> Outcome {
         let mut maker = self.maker(pool, ready);
         let made = guarded(|| self.program.place(&job.recipe), || maker.make(&job.recipe));
         bad.append(&mut maker.skipped);

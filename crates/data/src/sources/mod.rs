@@ -28,7 +28,7 @@ use std::time::UNIX_EPOCH;
 
 use memfit_ir::{DType, TensorType, philox};
 
-use crate::error::{DataError, Result};
+use crate::error::{BadSample, DataError, Result, SampleProblem};
 use crate::memory::{Buffer, BytePool};
 use crate::tensor::Tensor;
 
@@ -37,9 +37,8 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
     let mut file = File::open(path).map_err(|e| io(path, e))?;
     let bytes = file.metadata().map_err(|e| io(path, e))?.len();
     if bytes > pool.limit() {
-        let problem =
-            format!("it has {bytes} bytes, more than the host budget of {}; raise --host-budget", pool.limit());
-        return Err(DataError::bad(path.display(), problem));
+        let problem = SampleProblem::FileTooLarge { bytes, limit: pool.limit() };
+        return Err(DataError::Bad(BadSample { location: path.display().to_string(), problem }));
     }
     let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes as usize]), pool)?;
     file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
@@ -93,7 +92,7 @@ fn print_in(folder: &str, print: u64) -> u64 {
 fn while_opening<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
     result.map_err(|error| match error {
         DataError::NoRoom(e) => {
-            DataError::Budget { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }
+            DataError::PoolTooSmall { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }
         }
         other => other,
     })

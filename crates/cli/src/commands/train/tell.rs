@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::Training;
 use crate::bar::{Bar, Line};
-use crate::failure;
+use crate::failure::{self, problem_words};
 use crate::planning::Planned;
 use crate::resident;
 use crate::runs::TrainRun;
@@ -273,6 +273,6 @@ impl Told<'_> {
 pub fn tell_left_out(left_out: &Skipped, set: &str) {
     if left_out.count > 0 {
         say!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
-        left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.place, bad.problem));
+        left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.location, problem_words(&bad.problem)));
     }
 }

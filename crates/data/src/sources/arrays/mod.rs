@@ -13,7 +13,7 @@ use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
 use super::{check_row, claimed, file_print, read_at, while_opening};
-use crate::error::{DataError, Result, counted};
+use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
@@ -227,17 +227,21 @@ impl Array {
             let stored = &mut piece.bytes_mut()[..PIECE.min(self.rows - first) * size];
             self.bytes.read(self.start + (first * size) as u64, stored)?;
             for (row, stored) in (first..).zip(stored.chunks_exact(size)) {
-                let bad = |problem: String| DataError::bad(format!("{}, row {row}", self.place), problem);
+                let location = || format!("{}, row {row}", self.place);
                 let mut number = [0; 4];
-                self.element.convert(stored, &mut number[..dtype.bits() / 8]).map_err(bad)?;
+                let converted = self.element.convert(stored, &mut number[..dtype.bits() / 8]);
+                converted.map_err(|problem| DataError::bad(location(), problem))?;
                 let label = i32::from_le_bytes(number);
                 if dtype != DType::F32 && usize::try_from(label).is_ok_and(|label| label < classes) {
                     continue;
                 }
-                return Err(bad(match dtype {
-                    DType::F32 => "the label is no whole number; write the labels as integers".into(),
-                    _ => format!("the label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
-                }));
+                if dtype == DType::F32 {
+                    let problem = "the label is no whole number; write the labels as integers";
+                    return Err(DataError::bad(location(), problem));
+                }
+                let problem =
+                    SampleProblem::UnknownClass { field: "the label".to_string(), label: label.into(), classes };
+                return Err(DataError::Bad(BadSample { location: location(), problem }));
             }
         }
         Ok(())

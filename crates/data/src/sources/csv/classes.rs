@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 
 use super::{BUFFER, Csv, EMPTY, number, shown, trimmed, unquoted};
-use crate::error::{DataError, Result};
+use crate::error::{CsvProblem, DataError, Result, SampleProblem};
 use crate::make::OnBad;
 use crate::memory::{BytePool, Lease, NoRoom};
 use crate::sources::{claimed, io, while_opening};
@@ -57,10 +57,13 @@ impl Csv {
         let checked = self.each_label(pool, |row, cell| {
             let problem = match self.class(cell) {
                 Ok(class) if (class as usize) < classes => return Ok(()),
-                Ok(class) => format!("is {class}, outside of 0..{classes}; give model.classes, or mend the data"),
-                Err(problem) => problem,
+                Ok(class) => {
+                    let field = format!("column \"{}\"", self.label_name());
+                    SampleProblem::UnknownClass { field, label: class as i64, classes }
+                }
+                Err(problem) => SampleProblem::Other(self.in_column(&problem)),
             };
-            Err(self.bad(row, self.in_column(&problem)))
+            Err(self.bad(row, problem))
         });
         while_opening(format!("a row of {}", self.path.display()), pool, checked)
     }
@@ -107,7 +110,7 @@ impl Csv {
                 }
                 // Told when it is read.
                 Err(_) if cell.trim_ascii().len() <= LONGEST || mixed == OnBad::Skip => Ok(()),
-                Err(problem) => Err(self.bad(row, self.in_column(&problem))),
+                Err(problem) => Err(self.bad(row, SampleProblem::Other(self.in_column(&problem)))),
             }
         })?;
         Ok(found)
@@ -146,13 +149,9 @@ impl Csv {
     }
 
     fn no_classes(&self, count: usize, rows: usize, cell: &[u8]) -> DataError {
-        let problem = format!(
-            "column \"{}\" has {count} different words and more in {rows} rows, such as \"{}\", which are no classes; \
-             name the column that has them with data.label",
-            self.label_name(),
-            shown(cell)
-        );
-        DataError::source(self.path.display(), problem)
+        let (column, example) = (self.label_name().to_string(), shown(cell));
+        let problem = CsvProblem::NotClasses { column, words: count, rows, example };
+        DataError::Csv { path: self.path.clone(), problem }
     }
 }
 

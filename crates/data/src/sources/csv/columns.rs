@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Column, Csv, Label, text};
-use crate::error::{DataError, Result, counted};
+use crate::error::{CsvProblem, DataError, Result, counted};
 use crate::memory::BytePool;
 use crate::sources::while_opening;
 
@@ -66,9 +66,9 @@ impl Csv {
         })?;
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
-            let cure = if looks_like_a_row(&columns) { ", or say data.header = false" } else { "" };
-            let problem = format!("two columns are called \"{twice}\"; rename one{cure}");
-            return Err(DataError::source(self.path.display(), problem));
+            let problem =
+                CsvProblem::DuplicateColumn { name: twice.clone(), numbers_as_names: looks_like_a_row(&columns) };
+            return Err(DataError::Csv { path: self.path.clone(), problem });
         }
         (self.columns, self.names) = (columns, names);
         Ok(())
@@ -85,23 +85,14 @@ impl Csv {
             Column::Number(number) => Some(*number).filter(by_number),
         };
         found.ok_or_else(|| {
-            let known = listed(&self.columns);
-            let cure = self.cure();
-            let problem = format!("there is no column {column} for the label; there are {known}; {cure}");
-            DataError::source(self.path.display(), problem)
+            let problem = CsvProblem::NoLabelColumn {
+                column: column.clone(),
+                known: listed(&self.columns),
+                numbers_as_names: self.layout.header && looks_like_a_row(&self.columns),
+                other_separator: self.columns.iter().any(|name| name.contains([';', '\t', '|'])),
+            };
+            DataError::Csv { path: self.path.clone(), problem }
         })
-    }
-
-    /// What helps where the label is not found.
-    fn cure(&self) -> String {
-        let mut cures = vec!["name the one that is the label with data.label"];
-        if self.layout.header && looks_like_a_row(&self.columns) {
-            cures.push("or say data.header = false if the first line has no names");
-        }
-        if self.columns.iter().any(|name| name.contains([';', '\t', '|'])) {
-            cures.push("or separate the cells by commas (in a .tsv by tabs)");
-        }
-        cures.join(", ")
     }
 }
 

@@ -12,7 +12,7 @@ use memfit_ir::TensorType;
 
 use super::list::List;
 use super::{check_row, claimed, file_print, io, read_at, scalar, while_opening};
-use crate::error::{DataError, Result, counted};
+use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
@@ -147,9 +147,11 @@ impl Csv {
         }
     }
 
-    fn bad(&self, row: usize, problem: String) -> DataError {
+    fn bad(&self, row: usize, problem: SampleProblem) -> DataError {
         match self.line(row) {
-            Ok(line) => DataError::bad(format!("{}, line {line}", self.path.display()), problem),
+            Ok(line) => {
+                DataError::Bad(BadSample { location: format!("{}, line {line}", self.path.display()), problem })
+            }
             Err(e) => e,
         }
     }
@@ -187,8 +189,9 @@ impl Source for Csv {
         check_row(index, self.len())?;
         let row = index + self.layout.header as usize;
         let mut x = Tensor::zeros(TensorType::f32([self.features()]), pool)?;
-        let label =
-            self.row(row, pool, |bytes| self.parse(bytes, x.f32s_mut()))?.map_err(|problem| self.bad(row, problem))?;
+        let label = self
+            .row(row, pool, |bytes| self.parse(bytes, x.f32s_mut()))?
+            .map_err(|problem| self.bad(row, SampleProblem::Other(problem)))?;
         let example = Example::default().with("x", x);
         Ok(match self.layout.label {
             None => example,
