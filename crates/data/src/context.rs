@@ -12,25 +12,31 @@ pub struct Context<'a> {
     pub pool: &'a BytePool,
     key: [u32; 2],
     element: u64,
-    place: &'a dyn Fn() -> String,
+    location: &'a dyn Fn() -> String,
     /// Whether a random number was asked for, which a cache on disk wants to know.
-    drew: Option<&'a AtomicBool>,
+    drew_random: Option<&'a AtomicBool>,
 }
 
 impl<'a> Context<'a> {
     /// For calling a map function by hand; in a pipeline the loader makes it.
     pub fn new(pool: &'a BytePool, seed: u64, epoch: u64, element: u64) -> Context<'a> {
-        Context { pool, key: key(seed, MAP, 0, epoch), element, place: &|| "an example".to_string(), drew: None }
+        Context {
+            pool,
+            key: key(seed, MAP, 0, epoch),
+            element,
+            location: &|| "an example".to_string(),
+            drew_random: None,
+        }
     }
 
-    pub(crate) fn of_verb(pool: &'a BytePool, at: At<'a>) -> Context<'a> {
+    pub(crate) fn for_map(pool: &'a BytePool, at: MapCall<'a>) -> Context<'a> {
         let key = key(at.seed, MAP, at.verb, at.epoch);
-        Context { pool, key, element: at.element, place: at.place, drew: Some(at.drew) }
+        Context { pool, key, element: at.element, location: at.location, drew_random: Some(at.drew_random) }
     }
 
     /// What a person calls this example in an error: its file, its row.
-    pub fn place(&self) -> String {
-        (self.place)()
+    pub fn location(&self) -> String {
+        (self.location)()
     }
 
     /// The number of the example among those that the verb got in this epoch.
@@ -41,21 +47,21 @@ impl<'a> Context<'a> {
     /// Random numbers of this example, of their own for each stream: functions that are put together into one map take
     /// different streams.
     pub fn random(&self, stream: u32) -> Random {
-        if let Some(drew) = self.drew {
-            drew.store(true, Ordering::Relaxed);
+        if let Some(drew_random) = self.drew_random {
+            drew_random.store(true, Ordering::Relaxed);
         }
         Random::new(self.key, stream, self.element)
     }
 }
 
 /// Which call of which map function.
-pub(crate) struct At<'a> {
+pub(crate) struct MapCall<'a> {
     pub seed: u64,
     pub verb: u32,
     pub epoch: u64,
     pub element: u64,
-    pub place: &'a dyn Fn() -> String,
-    pub drew: &'a AtomicBool,
+    pub location: &'a dyn Fn() -> String,
+    pub drew_random: &'a AtomicBool,
 }
 
 /// A sequence of random numbers: Philox under a key and a counter, four words at a time.
@@ -107,14 +113,14 @@ impl Random {
 
 /// The draws of one shuffle in one epoch.
 #[derive(Clone, Debug)]
-pub(crate) struct Draws {
+pub(crate) struct ShuffleDraws {
     key: [u32; 2],
     next: u64,
 }
 
-impl Draws {
-    pub(crate) fn new(seed: u64, verb: u32, epoch: u64) -> Draws {
-        Draws { key: key(seed, SHUFFLE, verb, epoch), next: 0 }
+impl ShuffleDraws {
+    pub(crate) fn new(seed: u64, verb: u32, epoch: u64) -> ShuffleDraws {
+        ShuffleDraws { key: key(seed, SHUFFLE, verb, epoch), next: 0 }
     }
 
     /// The next one in 0..n: 64 random bits × n ÷ 2⁶⁴, so that no place is likelier than another by more than n ÷ 2⁶⁴.

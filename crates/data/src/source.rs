@@ -14,10 +14,10 @@ pub trait Source: Send + Sync {
 
     /// Row `index`, with everything that it holds drawn from the pool, working memory included. It is the same at every
     /// call.
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example>;
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example>;
 
     /// What a person calls the row in an error: a file, a line.
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         format!("row {index}")
     }
 

@@ -83,7 +83,7 @@ impl Example {
     }
 
     /// What it takes from its pool.
-    pub fn held(&self) -> u64 {
+    pub fn held_bytes(&self) -> u64 {
         self.fields.iter().map(|(_, tensor)| rounded(tensor.bytes().len())).sum()
     }
 

@@ -14,7 +14,7 @@ use memfit_ir::TensorType;
 /// Elements x = [i, i, …] of `width` numbers, which take `work` bytes more while they are made.
 fn rows(len: usize, width: usize, work: u64) -> Dataset {
     Dataset::from_fn(len, move |i, pool| {
-        let _work = pool.take(work)?;
+        let _work = pool.reserve(work)?;
         let mut x = Tensor::zeros(TensorType::f32([width]), pool)?;
         x.f32s_mut().fill(i as f32);
         Ok(Example::default().with("x", x))
@@ -119,7 +119,7 @@ fn items_of_a_generator_that_stand_in_the_way_are_let_go_and_made_again() {
             std::thread::yield_now();
         }
         tries.fetch_add((context.element() == 2) as usize, Ordering::SeqCst);
-        let _work = context.pool.take(if context.element() == 2 { 920 } else { 0 })?;
+        let _work = context.pool.reserve(if context.element() == 2 { 920 } else { 0 })?;
         Ok(e)
     })
     .prefetch(Prefetch::Depth(4));
@@ -428,7 +428,7 @@ fn a_number_that_is_not_finite_is_found_again_by_its_place() {
     let mut found = Vec::new();
     for element in 0.. {
         let Some(batch) = loader.next().expect("it is sound") else { break };
-        let told = loader.not_finite(Position { epoch: 0, element });
+        let told = loader.find_non_finite(Position { epoch: 0, element });
         assert_eq!(told.is_none(), batch.fields.iter().all(|(_, tensor)| tensor.is_finite()));
         found.extend(told);
     }

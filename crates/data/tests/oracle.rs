@@ -97,7 +97,7 @@ fn dataset(verbs: &Verbs) -> Dataset {
         }
         Verbs::Noise(v) => dataset(v).map(|e, context| {
             // Into a new tensor, with some working memory beside.
-            let work = context.pool.take(24)?;
+            let work = context.pool.reserve(24)?;
             let mut copy = Tensor::from_bytes(e.fields[0].1.ty().clone(), e.fields[0].1.bytes(), context.pool)?;
             let noise = context.random(3).below(1 << 20) as i32;
             for x in bytemuck::cast_slice_mut::<u8, i32>(copy.bytes_mut()) {
@@ -111,7 +111,7 @@ fn dataset(verbs: &Verbs) -> Dataset {
         Verbs::Fail(v, k) => {
             let k = *k;
             dataset(v).map(move |mut e, context| match numbers(&mut e)?.first() {
-                Some(x) if x % k == 0 => Err(DataError::bad(context.place(), "a multiple")),
+                Some(x) if x % k == 0 => Err(DataError::bad(context.location(), "a multiple")),
                 _ => Ok(e),
             })
         }

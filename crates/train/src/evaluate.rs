@@ -1,6 +1,6 @@
 //! Judging a model by a data set: one pass, a micro-batch at a time.
 
-use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, Skipped};
+use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, SkippedSamples};
 use memfit_exec::Executor;
 use memfit_ir::DType;
 use memfit_plan::Phase;
@@ -15,7 +15,7 @@ use crate::session::{Session, views};
 pub struct Judged {
     pub scores: Scores,
     /// Bad samples that were left out, where that was asked for.
-    pub left_out: Skipped,
+    pub left_out: SkippedSamples,
 }
 
 /// The scores of a model on a data set, whose batches may have any size. Everything but the model comes out of the

@@ -10,8 +10,8 @@ use anyhow::Result;
 use memfit::Model;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
-    TfRecord, TokenWidth, Tokens, Windows, hold_out,
+    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, SegmentationPairs, TfRecord,
+    TokenWidth, Tokens, Windows, hold_out,
 };
 use memfit::data::{BytePool, DataError, OnBad, Source};
 use memfit::exec::Device;
@@ -309,10 +309,10 @@ fn source(kind: Kind, path: &Path, spec: &Spec, settled: Option<&Settled>, pool:
                 _ => TokenWidth::U16,
             };
             let vocabulary = spec.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
-            Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(spec)))?)
+            Arc::new(Tokens::binary(path, width, vocabulary, Windows::non_overlapping(sequence(spec)))?)
         }
         Kind::Text => {
-            let windows = Windows::of(sequence(spec));
+            let windows = Windows::non_overlapping(sequence(spec));
             let alphabet: Vec<char> = known.iter().filter_map(|name| name.chars().next()).collect();
             let text = match &alphabet[..] {
                 [] => Tokens::characters(path, windows, pool)?,

@@ -7,7 +7,7 @@ use super::{Map, stream};
 use crate::context::Context;
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
-use crate::simd::wide;
+use crate::simd::multiversion;
 use crate::tensor::{Example, Tensor};
 
 /// (value ÷ 255 − mean) ÷ deviation for each channel.
@@ -74,9 +74,9 @@ pub fn normalise(how: Normalise) -> impl Map {
 /// Multiplies all values by a factor in 1 − `by` to 1 + `by`.
 pub fn brightness(by: f32) -> impl Map {
     move |mut example: Example, context: &Context| {
-        let x = bytes_of(&mut example, "brightness")?;
+        let x = u8_pixels(&mut example, "brightness")?;
         let factor = factor(by, context, stream::BRIGHTNESS);
-        look_up(x, &brightness_table(factor));
+        apply_table(x, &brightness_table(factor));
         Ok(example)
     }
 }
@@ -85,10 +85,10 @@ pub fn brightness(by: f32) -> impl Map {
 pub fn contrast(by: f32) -> impl Map {
     move |mut example: Example, context: &Context| {
         let (_, channels) = image_shape(example.get("x")?)?;
-        let x = bytes_of(&mut example, "contrast")?;
+        let x = u8_pixels(&mut example, "contrast")?;
         let factor = factor(by, context, stream::CONTRAST);
         let table = contrast_table(factor, mean_grey(x, channels));
-        look_up(x, &table);
+        apply_table(x, &table);
         Ok(example)
     }
 }
@@ -102,13 +102,19 @@ pub fn cutout(side: usize) -> impl Map {
         let mut random = context.random(stream::CUTOUT);
         let middle = [random.below(height as u32) as usize, random.below(width as u32) as usize];
         let pixel = x.ty().dtype.bytes(channels);
-        cut(x.bytes_mut(), [height, width], pixel, middle, side);
+        zero_square(x.bytes_mut(), [height, width], pixel, middle, side);
         Ok(example)
     }
 }
 
 /// Zeroes in the square of `side` about `middle`, as far as it lies inside. A pixel has `pixel_bytes`.
-pub fn cut(image: &mut [u8], [height, width]: [usize; 2], pixel_bytes: usize, middle: [usize; 2], side: usize) {
+pub(super) fn zero_square(
+    image: &mut [u8],
+    [height, width]: [usize; 2],
+    pixel_bytes: usize,
+    middle: [usize; 2],
+    side: usize,
+) {
     let from = |at: usize| at.saturating_sub(side / 2);
     let to = |at: usize, most: usize| (at + side).saturating_sub(side / 2).min(most);
     for y in from(middle[0])..to(middle[0], height) {
@@ -118,17 +124,17 @@ pub fn cut(image: &mut [u8], [height, width]: [usize; 2], pixel_bytes: usize, mi
 }
 
 /// What becomes of each value.
-pub fn brightness_table(factor: f32) -> [u8; 256] {
+pub(super) fn brightness_table(factor: f32) -> [u8; 256] {
     std::array::from_fn(|v| (v as f32 * factor + 0.5) as u8)
 }
 
 /// What becomes of each value.
-pub fn contrast_table(factor: f32, mean: f32) -> [u8; 256] {
+pub(super) fn contrast_table(factor: f32, mean: f32) -> [u8; 256] {
     std::array::from_fn(|v| (mean + (v as f32 - mean) * factor + 0.5) as u8)
 }
 
 /// 0.299 R + 0.587 G + 0.114 B on average, or the mean of other numbers of channels.
-pub fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
+pub(super) fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
     let mut sums = vec![0u64; channels];
     for pixel in pixels.chunks_exact(channels) {
         sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += *value as u64);
@@ -140,7 +146,7 @@ pub fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
     }
 }
 
-fn look_up(pixels: &mut [u8], table: &[u8; 256]) {
+fn apply_table(pixels: &mut [u8], table: &[u8; 256]) {
     pixels.iter_mut().for_each(|value| *value = table[*value as usize]);
 }
 
@@ -148,7 +154,7 @@ fn factor(by: f32, context: &Context, stream: u32) -> f32 {
     context.random(stream).range((1.0 - by).max(0.0), 1.0 + by)
 }
 
-fn bytes_of<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
+fn u8_pixels<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
     let x = example.get_mut("x")?;
     if x.ty().dtype != DType::U8 {
         return Err(DataError::Pipeline(format!(
@@ -159,7 +165,7 @@ fn bytes_of<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
     Ok(x.bytes_mut())
 }
 
-wide! {
+multiversion! {
     fn scale_and_shift(pixels: &[u8], scale: &[f32], shift: &[f32], out: &mut [f32]) {
         for (pixels, out) in pixels.chunks(scale.len()).zip(out.chunks_mut(scale.len())) {
             for (((out, pixel), scale), shift) in out.iter_mut().zip(pixels).zip(scale).zip(shift) {

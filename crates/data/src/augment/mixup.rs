@@ -15,7 +15,7 @@ pub fn mixup(alpha: f32, classes: usize) -> impl Map {
             return Err(DataError::Pipeline(format!("mixup needs an alpha above zero, and it is {alpha}")));
         }
         let share = beta(alpha, &mut context.random(stream::MIXUP));
-        let labels = distributions(example.get("y")?, classes, share, context)?;
+        let labels = mixed_labels(example.get("y")?, classes, share, context)?;
         let x = example.get_mut("x")?;
         let rows = labels.ty().shape[0];
         if x.ty().dtype != DType::F32 || x.ty().shape.first() != Some(&rows) {
@@ -31,7 +31,7 @@ pub fn mixup(alpha: f32, classes: usize) -> impl Map {
 }
 
 /// Row i and row n − 1 − i become share · own + (1 − share) · other, in place.
-pub fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
+pub(super) fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
     let row = rows.len() / count.max(1);
     let (first, second) = rows.split_at_mut(count / 2 * row);
     if row > 0 {
@@ -43,10 +43,10 @@ pub fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
     }
 }
 
-fn distributions(y: &Tensor, classes: usize, share: f32, context: &Context) -> Result<Tensor> {
-    let [rows] = y.ty().shape[..] else { return Err(no_classes(y)) };
+fn mixed_labels(y: &Tensor, classes: usize, share: f32, context: &Context) -> Result<Tensor> {
+    let [rows] = y.ty().shape[..] else { return Err(not_labels(y)) };
     if y.ty().dtype != DType::I32 {
-        return Err(no_classes(y));
+        return Err(not_labels(y));
     }
     let mut out = Tensor::zeros(TensorType::f32([rows, classes]), context.pool)?;
     let labels = bytemuck::cast_slice::<u8, i32>(y.bytes());
@@ -61,12 +61,12 @@ fn distributions(y: &Tensor, classes: usize, share: f32, context: &Context) -> R
     Ok(out)
 }
 
-fn no_classes(y: &Tensor) -> DataError {
+fn not_labels(y: &Tensor) -> DataError {
     DataError::Pipeline(format!("mixup needs field \"y\" to be i32 [samples], and it is {}; batch before", y.ty()))
 }
 
 /// A share in 0..1 of the distribution Beta(alpha, alpha).
-pub fn beta(alpha: f32, random: &mut Random) -> f32 {
+pub(super) fn beta(alpha: f32, random: &mut Random) -> f32 {
     let (a, b) = (gamma(alpha, random), gamma(alpha, random));
     if a + b > 0.0 { a / (a + b) } else { 0.5 }
 }

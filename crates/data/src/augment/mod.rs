@@ -10,15 +10,15 @@ mod flip;
 mod mixup;
 mod prepare;
 mod rotate;
+#[cfg(test)]
+mod tests;
 
-pub use colour::{
-    Normalise, brightness, brightness_table, contrast, contrast_table, cut, cutout, mean_grey, normalise,
-};
-pub use crop::{centre_region, crop_padded, random_crop_padded, random_region};
-pub use flip::{flip_horizontal, flip_vertical, mirror_columns, mirror_rows};
-pub use mixup::{beta, mix_pairs, mixup};
+pub use colour::{Normalise, brightness, contrast, cutout, normalise};
+pub use crop::random_crop_padded;
+pub use flip::{flip_horizontal, flip_vertical};
+pub use mixup::mixup;
 pub use prepare::{Crop, Prepare, centre_crop_resize, random_crop_resize, resize};
-pub use rotate::{rotate, turn};
+pub use rotate::rotate;
 
 use crate::context::Context;
 use crate::error::Result;

@@ -2,12 +2,12 @@
 //! decoded image and the result are held.
 
 use super::colour::Normalise;
-use super::crop::{centre_region, check_size, random_region};
-use super::field::{OnSamples, channels, moved, sized, with_samples};
+use super::crop::{centre_region, check_not_empty, random_region};
+use super::field::{PixelOp, channels, dispatch, geometric_fields, with_size};
 use super::{Map, stream};
 use crate::context::Context;
 use crate::error::{DataError, Result};
-use crate::image::{self, Channels, Region, Sample, View};
+use crate::image::{self, Channels, ImageView, PixelValue, Region};
 use crate::memory::{BytePool, NoRoom};
 use crate::tensor::{Example, Tensor};
 
@@ -17,7 +17,7 @@ pub enum Crop {
     Whole,
     /// The largest in the middle that has the ratio of the size wanted, shrunk to a part of its sides (7/8 is usual).
     Centre {
-        part: f32,
+        fraction: f32,
     },
     /// A share of the area, and a ratio of width to height.
     Random {
@@ -33,7 +33,7 @@ impl Crop {
     fn region(self, from: [usize; 2], to: [usize; 2], context: &Context) -> Region {
         match self {
             Crop::Whole => Region::whole(from),
-            Crop::Centre { part } => centre_region(from, to[1] as f32 / to[0] as f32, part),
+            Crop::Centre { fraction } => centre_region(from, to[1] as f32 / to[0] as f32, fraction),
             Crop::Random { area, ratio } => random_region(from, area, ratio, &mut context.random(stream::CROP)),
         }
     }
@@ -58,8 +58,8 @@ pub fn random_crop_resize(size: [usize; 2]) -> impl Map {
 }
 
 /// The middle of the image, scaled to `size`.
-pub fn centre_crop_resize(size: [usize; 2], part: f32) -> impl Map {
-    Prepare { crop: Crop::Centre { part }, ..Prepare::to(size) }.map()
+pub fn centre_crop_resize(size: [usize; 2], fraction: f32) -> impl Map {
+    Prepare { crop: Crop::Centre { fraction }, ..Prepare::to(size) }.map()
 }
 
 /// The whole image, scaled to `size`, whatever becomes of its ratio.
@@ -78,14 +78,14 @@ impl Prepare {
     }
 
     pub fn run(&self, mut example: Example, context: &Context) -> Result<Example> {
-        check_size(self.size)?;
+        check_not_empty(self.size)?;
         let encoded = example.get("x")?.ty().shape.rank() == 1;
         let (names, region) =
-            if encoded { self.decode(&mut example, context)? } else { self.choose(&example, context)? };
+            if encoded { self.decode(&mut example, context)? } else { self.choose_region(&example, context)? };
         let mirror = self.flip && context.random(stream::FLIP_HORIZONTAL).below(2) == 1;
         for name in names {
             let image = example.get_mut(name)?;
-            *image = scaled(image, region, mirror, self.size, context.pool)?;
+            *image = crop_and_resize(image, region, mirror, self.size, context.pool)?;
         }
         if let Some(normalise) = &self.normalise {
             let x = example.get_mut("x")?;
@@ -94,46 +94,55 @@ impl Prepare {
         Ok(example)
     }
 
-    fn choose(&self, example: &Example, context: &Context) -> Result<(&'static [&'static str], Region)> {
-        let (size, names) = moved(example)?;
+    fn choose_region(&self, example: &Example, context: &Context) -> Result<(&'static [&'static str], Region)> {
+        let (size, names) = geometric_fields(example)?;
         Ok((names, self.crop.region(size, self.size, context)))
     }
 
     /// Decodes no more than the region, where the format allows. A mask has no encoded image beside it.
     fn decode(&self, example: &mut Example, context: &Context) -> Result<(&'static [&'static str], Region)> {
-        let (x, place) = (example.get_mut("x")?, context.place());
-        let size = image::size(x.bytes(), &place)?;
+        let (x, location) = (example.get_mut("x")?, context.location());
+        let size = image::dimensions(x.bytes(), &location)?;
         if size.contains(&0) {
-            return Err(DataError::bad(place, format!("the image has {} rows and {} columns", size[0], size[1])));
+            return Err(DataError::bad(location, format!("the image has {} rows and {} columns", size[0], size[1])));
         }
         let region = self.crop.region(size, self.size, context);
-        let (image, region) = image::decode_region(x.bytes(), region, self.channels, &place, context.pool)?;
+        let (image, region) = image::decode_region(x.bytes(), region, self.channels, &location, context.pool)?;
         *x = image;
         Ok((&["x"], region))
     }
 }
 
-fn scaled(image: &Tensor, region: Region, mirror: bool, size: [usize; 2], pool: &BytePool) -> Result<Tensor> {
-    let mut out = Tensor::zeros(sized(image.ty(), size), pool)?;
-    with_samples(image, &mut out, Scale { region, mirror, size, pool })??;
+fn crop_and_resize(image: &Tensor, region: Region, mirror: bool, size: [usize; 2], pool: &BytePool) -> Result<Tensor> {
+    let mut out = Tensor::zeros(with_size(image.ty(), size), pool)?;
+    dispatch(image, &mut out, CropAndResize { region, mirror, size, pool })??;
     Ok(out)
 }
 
-struct Scale<'a> {
+struct CropAndResize<'a> {
     region: Region,
     mirror: bool,
     size: [usize; 2],
     pool: &'a BytePool,
 }
 
-impl OnSamples for Scale<'_> {
+impl PixelOp for CropAndResize<'_> {
     type Output = Result<(), NoRoom>;
 
-    fn run<S: Sample + bytemuck::Pod>(self, from: &Tensor, to: &mut Tensor) -> Result<(), NoRoom> {
+    fn run<S: PixelValue + bytemuck::Pod>(self, from: &Tensor, to: &mut Tensor) -> Result<(), NoRoom> {
         let shape = &from.ty().shape;
         let size = [shape[0], shape[1]];
-        let view = View { pixels: bytemuck::cast_slice::<u8, S>(from.bytes()), size, channels: channels(from.ty()) };
+        let view =
+            ImageView { pixels: bytemuck::cast_slice::<u8, S>(from.bytes()), size, channels: channels(from.ty()) };
         let out = bytemuck::cast_slice_mut(to.bytes_mut());
-        image::resize(view, self.region, image::how(from.ty().dtype), self.mirror, out, self.size, self.pool)
+        image::resize(
+            view,
+            self.region,
+            image::interpolation_for(from.ty().dtype),
+            self.mirror,
+            out,
+            self.size,
+            self.pool,
+        )
     }
 }

@@ -1,6 +1,6 @@
 //! The loader: elements in order, made ahead on worker threads, out of one pool.
 
-mod feed;
+mod epochs;
 mod job;
 mod needs;
 mod state;
@@ -13,17 +13,17 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use feed::Position;
+pub use epochs::Position;
 
 use crate::dataset::Dataset;
 use crate::error::{BadSample, DataError, Result};
-use crate::make::OnBad;
-use crate::memory::{BytePool, Lease, Lender, NoRoom};
-use crate::program::Program;
+use crate::memory::{BytePool, Evictable, Lease, NoRoom};
+use crate::pipeline::Pipeline;
+use crate::produce::OnBad;
 use crate::tensor::Example;
-use feed::Feed;
+use epochs::Epochs;
 use job::{Job, Slot};
-use needs::Depth;
+use needs::PrefetchDepth;
 use state::State;
 use worker::Shared;
 
@@ -49,7 +49,7 @@ impl LoadOptions {
 
 /// The samples that were left out, each counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedSamples {
     pub count: u64,
     /// The first few.
     pub first: Vec<BadSample>,
@@ -68,14 +68,14 @@ pub struct Loader {
     /// Elements given and left out since the epoch began; None if it began before this loader.
     epoch: Option<(u64, u64)>,
     waited: Duration,
-    skipped: Skipped,
+    skipped: SkippedSamples,
     /// Which bad samples were counted.
-    known: HashSet<u64>,
-    buffers: Lease,
+    seen_bad: HashSet<u64>,
+    shuffle_lease: Lease,
 }
 
 /// So many bad samples are listed by name.
-const LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 /// So many bad elements in a row are taken for the whole dataset being bad.
 const BAD_IN_A_ROW: u64 = 10_000;
 
@@ -84,26 +84,26 @@ impl Loader {
         if options.threads == 0 {
             return Err(DataError::Pipeline("a loader with 0 threads makes nothing: give it at least 1".into()));
         }
-        let program = Program::new(dataset, options.seed, &options.pool)?;
-        let buffers = options.pool.take(program.buffers).map_err(|e| DataError::PoolTooSmall {
+        let pipeline = Pipeline::new(dataset, options.seed, &options.pool)?;
+        let shuffle_lease = options.pool.reserve(pipeline.shuffle_bytes).map_err(|e| DataError::PoolTooSmall {
             limit: options.pool.limit(),
             needed: e.used.saturating_add(e.wanted),
-            what: format!("a pipeline whose shuffle buffers hold {} bytes of recipes", program.buffers),
+            what: format!("a pipeline whose shuffle buffers hold {} bytes of recipes", pipeline.shuffle_bytes),
         })?;
-        let feed = Feed::new(&program, options.start)?;
-        let state = State::new(feed, Depth::new(program.depth), options.threads);
+        let epochs = Epochs::new(&pipeline, options.start)?;
+        let state = State::new(epochs, PrefetchDepth::new(pipeline.prefetch), options.threads);
         let mut loader = Loader {
-            shared: Arc::new(Shared::new(program, options.bad, state)),
+            shared: Arc::new(Shared::new(pipeline, options.bad, state)),
             workers: Vec::new(),
             position: options.start,
             epoch: (options.start.element == 0).then_some((0, 0)),
             waited: Duration::ZERO,
-            skipped: Skipped::default(),
-            known: HashSet::new(),
-            buffers,
+            skipped: SkippedSamples::default(),
+            seen_bad: HashSet::new(),
+            shuffle_lease,
         };
-        let shared: Arc<dyn Lender> = loader.shared.clone();
-        options.pool.add_lender(Arc::downgrade(&shared));
+        let shared: Arc<dyn Evictable> = loader.shared.clone();
+        options.pool.add_evictable(Arc::downgrade(&shared));
         for index in 0..options.threads {
             let (shared, name) = (loader.shared.clone(), format!("memfit-data-{index}"));
             let worker = std::thread::Builder::new().name(name).spawn(move || shared.work());
@@ -134,9 +134,9 @@ impl Loader {
                     return error.map_or(Ok(None), Err);
                 }
             };
-            bad.into_iter().for_each(|bad| self.note(bad));
+            bad.into_iter().for_each(|bad| self.record_skipped(bad));
             match made {
-                Err(DataError::Bad(bad)) if self.shared.bad == OnBad::Skip => self.left_out(bad)?,
+                Err(DataError::Bad(bad)) if self.shared.on_bad == OnBad::Skip => self.skip_element(bad)?,
                 made => {
                     self.epoch = self.epoch.map(|(given, _)| (given + 1, 0));
                     return made.map(Some);
@@ -149,7 +149,7 @@ impl Loader {
     /// others need the pool. Nothing is lost but work. Its caches keep what they have until another loader of the pool
     /// finds no room, as at any time.
     pub fn pause(&mut self) {
-        let pool = &self.shared.program.pool;
+        let pool = &self.shared.pipeline.pool;
         loop {
             let seen = pool.events();
             let mut state = self.shared.state();
@@ -169,24 +169,24 @@ impl Loader {
 
     /// Where the first sample of an element comes from that has a number which is not finite, and in which field.
     /// The samples are made again for it. None where that cannot be told: of a generator, or for want of room.
-    pub fn not_finite(&mut self, element: Position) -> Option<(String, String)> {
+    pub fn find_non_finite(&mut self, element: Position) -> Option<(String, String)> {
         self.pause();
-        let (shared, program) = (&self.shared, &self.shared.program);
-        if program.holds {
+        let (shared, pipeline) = (&self.shared, &self.shared.pipeline);
+        if pipeline.has_generator {
             return None;
         }
-        let recipe = Feed::new(program, element).ok()?.pull(program).ok()??;
-        let job = Job::new(element, recipe, program);
+        let recipe = Epochs::new(pipeline, element).ok()?.next_recipe(pipeline).ok()??;
+        let job = Job::new(element, recipe, pipeline);
         let mut items = job.batches().into_iter().flat_map(|batch| &batch.items);
         items.find_map(|item| {
-            let example = shared.make(item)?;
+            let example = shared.produce(item)?;
             let field = example.fields.into_iter().find(|(_, tensor)| !tensor.is_finite());
-            field.map(|(name, _)| (program.place(item), name))
+            field.map(|(name, _)| (pipeline.location(item), name))
         })
     }
 
     pub fn pool(&self) -> &BytePool {
-        &self.shared.program.pool
+        &self.shared.pipeline.pool
     }
 
     /// How long calls of [`Loader::next`] waited so far.
@@ -195,13 +195,13 @@ impl Loader {
     }
 
     /// What was left out of the elements given so far.
-    pub fn skipped(&self) -> &Skipped {
+    pub fn skipped(&self) -> &SkippedSamples {
         &self.skipped
     }
 
     /// The oldest element, when it is there.
     fn wait(&mut self) -> Result<Slot> {
-        let (shared, pool) = (&*self.shared, &self.shared.program.pool);
+        let (shared, pool) = (&*self.shared, &self.shared.pipeline.pool);
         let mut since = None;
         loop {
             let seen = pool.events();
@@ -209,34 +209,34 @@ impl Loader {
             if since.is_none() {
                 let ready = state.queue.iter().take_while(|slot| slot.is_done()).count();
                 let room = state.has_room(pool);
-                state.depth.asked(ready, room);
+                state.depth.on_request(ready, room);
             }
             let done = state.queue.front().is_some_and(Slot::is_done).then(|| state.queue.pop_front()).flatten();
-            let blocked = state.blocked(&shared.program);
+            let blocked = state.blocked(&shared.pipeline);
             let news = done.is_some() || !state.asked || state.paused;
             state.asked = done.is_none() && blocked.is_none();
-            state.hopeful = state.asked;
+            state.expects_progress = state.asked;
             state.paused = false;
             drop(state);
             if news {
-                pool.ring();
+                pool.notify();
             }
             if let Some(slot) = done {
                 self.waited += since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
                 return Ok(slot);
             }
             if let Some(no_room) = blocked {
-                return Err(self.too_small(no_room));
+                return Err(self.pool_too_small(no_room));
             }
             since.get_or_insert_with(Instant::now);
             pool.wait(seen, false);
         }
     }
 
-    fn too_small(&self, no_room: NoRoom) -> DataError {
+    fn pool_too_small(&self, no_room: NoRoom) -> DataError {
         let (Position { epoch, element }, pool) = (self.position, self.pool());
-        let ours = self.shared.state().others(&self.shared.program);
-        let held = ours.saturating_sub(self.buffers.bytes()).saturating_sub(self.shared.program.cached());
+        let ours = self.shared.state().others(&self.shared.pipeline);
+        let held = ours.saturating_sub(self.shuffle_lease.bytes()).saturating_sub(self.shared.pipeline.cache_bytes());
         let beside = match held {
             0 => String::new(),
             held => format!(", beside {held} bytes that others hold (elements given out before, for one),"),
@@ -248,19 +248,19 @@ impl Loader {
         }
     }
 
-    fn note(&mut self, bad: BadSample) {
+    fn record_skipped(&mut self, bad: BadSample) {
         let mut hasher = DefaultHasher::new();
         bad.hash(&mut hasher);
-        if self.known.insert(hasher.finish()) {
+        if self.seen_bad.insert(hasher.finish()) {
             self.skipped.count += 1;
-            if self.skipped.first.len() < LISTED {
+            if self.skipped.first.len() < MAX_LISTED {
                 self.skipped.first.push(bad);
             }
         }
     }
 
-    fn left_out(&mut self, bad: BadSample) -> Result<()> {
-        self.note(bad.clone());
+    fn skip_element(&mut self, bad: BadSample) -> Result<()> {
+        self.record_skipped(bad.clone());
         let (given, missed) = self.epoch.unwrap_or((1, 0));
         self.epoch = Some((given, missed + 1));
         if missed + 1 < BAD_IN_A_ROW {
@@ -281,7 +281,7 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.program.pool.ring();
+        self.shared.pipeline.pool.notify();
         for worker in self.workers.drain(..) {
             // What a worker runs of others' code is guarded, so that joining cannot fail.
             let _ = worker.join();

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::list::{List, Names};
+use super::pool_vec::{PoolVec, StringList};
 use super::walk::{self, Images};
-use super::{check_row, file_print, print_in, read_file, scalar, while_opening};
+use super::{check_row, file_fingerprint, fingerprint_in, no_room_is_final, read_file, scalar};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
@@ -18,7 +18,7 @@ pub struct ImageFolder {
     files: ImageFiles,
     classes: Vec<String>,
     /// For each folder, the number of the file after its last, and its class.
-    ends: List<u64>,
+    ends: PoolVec<u64>,
     labels: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ impl ImageFolder {
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFolder> {
         let folders = class_folders(root.as_ref())?;
         let labels = (0..folders.len()).collect();
-        ImageFolder::of(root.as_ref(), &folders, folders.clone(), labels, pool)
+        ImageFolder::from_files(root.as_ref(), &folders, folders.clone(), labels, pool)
     }
 
     /// With the classes of another folder, by their names: a test set may lack some of them, and has no others.
@@ -41,10 +41,10 @@ impl ImageFolder {
             })
         };
         let labels = folders.iter().map(label).collect::<Result<_>>()?;
-        ImageFolder::of(root, &folders, classes.to_vec(), labels, pool)
+        ImageFolder::from_files(root, &folders, classes.to_vec(), labels, pool)
     }
 
-    fn of(
+    fn from_files(
         root: &Path,
         folders: &[String],
         classes: Vec<String>,
@@ -52,18 +52,18 @@ impl ImageFolder {
         pool: &BytePool,
     ) -> Result<ImageFolder> {
         let what = || format!("the list of files in {}", root.display());
-        let mut names = while_opening(what(), pool, Names::new(pool).map_err(DataError::from))?;
-        let mut ends = while_opening(what(), pool, List::new(pool).map_err(DataError::from))?;
-        let (mut others, mut fingerprint) = (0, 0u64);
+        let mut names = no_room_is_final(what(), pool, StringList::new(pool).map_err(DataError::from))?;
+        let mut ends = no_room_is_final(what(), pool, PoolVec::new(pool).map_err(DataError::from))?;
+        let (mut other_files, mut fingerprint) = (0, 0u64);
         for folder in folders {
             let images = some_images(&root.join(folder), pool)?;
-            others += images.others;
-            fingerprint = fingerprint.wrapping_add(print_in(folder, images.fingerprint));
+            other_files += images.other_files;
+            fingerprint = fingerprint.wrapping_add(fingerprint_in(folder, images.fingerprint));
             let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{folder}/{name}")));
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
-            while_opening(what(), pool, pushed.map_err(DataError::from))?;
+            no_room_is_final(what(), pool, pushed.map_err(DataError::from))?;
         }
-        Ok(ImageFolder { files: ImageFiles::of(root, names, others, fingerprint), classes, ends, labels })
+        Ok(ImageFolder { files: ImageFiles::from_names(root, names, other_files, fingerprint), classes, ends, labels })
     }
 
     /// What `x` has; RGB unless said.
@@ -84,8 +84,8 @@ impl ImageFolder {
     }
 
     /// Files that were passed over, since their names are not those of JPEGs or PNGs.
-    pub fn others(&self) -> usize {
-        self.files.others
+    pub fn other_files(&self) -> usize {
+        self.files.other_files
     }
 
     pub fn label(&self, index: usize) -> usize {
@@ -99,13 +99,13 @@ impl Source for ImageFolder {
         self.files.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
-        let example = self.files.read(index, pool)?;
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        let example = self.files.read_row(index, pool)?;
         Ok(example.with("y", scalar(self.label(index) as i32, pool)?))
     }
 
-    fn place(&self, index: usize) -> String {
-        self.files.place(index)
+    fn location(&self, index: usize) -> String {
+        self.files.location(index)
     }
 
     fn fingerprint(&self) -> u64 {
@@ -117,10 +117,10 @@ impl Source for ImageFolder {
 #[derive(Debug)]
 pub struct ImageFiles {
     root: PathBuf,
-    names: Names,
+    names: StringList,
     channels: Channels,
     encoded: bool,
-    others: usize,
+    other_files: usize,
     fingerprint: u64,
 }
 
@@ -128,12 +128,12 @@ impl ImageFiles {
     /// All images in a folder and below, sorted by path.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFiles> {
         let images = some_images(root.as_ref(), pool)?;
-        Ok(ImageFiles::of(root.as_ref(), images.names, images.others, images.fingerprint))
+        Ok(ImageFiles::from_names(root.as_ref(), images.names, images.other_files, images.fingerprint))
     }
 
     /// These, in this order, whatever their names.
     pub fn list<P: AsRef<Path>>(paths: &[P], pool: &BytePool) -> Result<ImageFiles> {
-        let (mut names, mut fingerprint) = (Names::new(pool)?, 0u64);
+        let (mut names, mut fingerprint) = (StringList::new(pool)?, 0u64);
         for path in paths {
             let path = path.as_ref();
             if !path.is_file() {
@@ -141,14 +141,14 @@ impl ImageFiles {
             }
             let name =
                 path.to_str().ok_or_else(|| DataError::source(path.display(), "its name is not UTF-8; rename it"))?;
-            fingerprint = fingerprint.wrapping_add(file_print(path)?);
+            fingerprint = fingerprint.wrapping_add(file_fingerprint(path)?);
             let pushed = names.push(name).map_err(DataError::from);
-            while_opening("the list of image files".to_string(), pool, pushed)?;
+            no_room_is_final("the list of image files".to_string(), pool, pushed)?;
         }
         if names.len() == 0 {
             return Err(DataError::source("the list of image files", "it is empty; name at least one file"));
         }
-        Ok(ImageFiles::of(Path::new(""), names, 0, fingerprint))
+        Ok(ImageFiles::from_names(Path::new(""), names, 0, fingerprint))
     }
 
     /// What `x` has; RGB unless said.
@@ -168,13 +168,13 @@ impl ImageFiles {
     }
 
     /// Files that were passed over, since their names are not those of JPEGs or PNGs.
-    pub fn others(&self) -> usize {
-        self.others
+    pub fn other_files(&self) -> usize {
+        self.other_files
     }
 
-    fn of(root: &Path, names: Names, others: usize, fingerprint: u64) -> ImageFiles {
+    fn from_names(root: &Path, names: StringList, other_files: usize, fingerprint: u64) -> ImageFiles {
         let channels = Channels::default();
-        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, others, fingerprint }
+        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, other_files, fingerprint }
     }
 }
 
@@ -183,7 +183,7 @@ impl Source for ImageFiles {
         self.names.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.len())?;
         let path = self.path(index).unwrap_or_default();
         let bytes = read_file(&path, pool)?;
@@ -194,7 +194,7 @@ impl Source for ImageFiles {
         Ok(Example::default().with("x", x))
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         self.path(index).unwrap_or_default().display().to_string()
     }
 
@@ -217,8 +217,8 @@ fn some_images(folder: &Path, pool: &BytePool) -> Result<Images> {
     if images.names.len() > 0 {
         return Ok(images);
     }
-    let found = match &images.another {
-        Some(other) => format!("there are {} other files, such as {}", images.others, other.display()),
+    let found = match &images.other_file {
+        Some(other) => format!("there are {} other files, such as {}", images.other_files, other.display()),
         None => "it is empty".to_string(),
     };
     let problem =

@@ -6,9 +6,9 @@ mod crc;
 mod csv;
 mod folder;
 mod glob;
-mod list;
 mod pairs;
-mod part;
+mod pool_vec;
+mod subset;
 mod tfrecord;
 mod tokens;
 mod walk;
@@ -17,8 +17,8 @@ pub use arrays::Arrays;
 pub use csv::{Column, Csv, CsvLayout, Label};
 pub use folder::{ImageFiles, ImageFolder};
 pub use pairs::{Masks, SegmentationPairs};
-pub use part::{Part, hold_out};
-pub use tfrecord::{Feature, Kind, TfRecord};
+pub use subset::{Subset, hold_out};
+pub use tfrecord::{Feature, FeatureKind, TfRecord};
 pub use tokens::{TokenWidth, Tokens, Windows};
 
 use std::fs::{File, Metadata};
@@ -46,7 +46,7 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
 }
 
 /// As many bytes as a file claims to have of something.
-fn claimed(bytes: u64, pool: &BytePool) -> Result<Buffer> {
+fn claimed_buffer(bytes: u64, pool: &BytePool) -> Result<Buffer> {
     match usize::try_from(bytes) {
         Ok(fits) if fits <= isize::MAX as usize => Ok(pool.buffer(fits)?),
         _ => Err(pool.no_room(bytes).into()),
@@ -72,24 +72,24 @@ fn io(path: &Path, source: std::io::Error) -> DataError {
 }
 
 /// A number for a file's own name, size and time of change, wherever it lies and however its path is spelt.
-fn file_print(path: &Path) -> Result<u64> {
+fn file_fingerprint(path: &Path) -> Result<u64> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Ok(print(&name, &std::fs::metadata(path).map_err(|e| io(path, e))?))
+    Ok(fingerprint_of(&name, &std::fs::metadata(path).map_err(|e| io(path, e))?))
 }
 
 /// `name` is the path from the root of the source: a folder that was moved has the same data.
-fn print(name: &str, metadata: &Metadata) -> u64 {
+fn fingerprint_of(name: &str, metadata: &Metadata) -> u64 {
     let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     philox::name_key(&format!("{name} {} {changed:?}", metadata.len()))
 }
 
 /// The number of what lies in a folder, for this folder: what moves from one to another changes it.
-fn print_in(folder: &str, print: u64) -> u64 {
+fn fingerprint_in(folder: &str, print: u64) -> u64 {
     philox::name_key(&format!("{folder} {print:016x}"))
 }
 
 /// While a source is opened nobody gives bytes back: there, no room is too small a budget.
-fn while_opening<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
+fn no_room_is_final<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
     result.map_err(|error| match error {
         DataError::NoRoom(e) => {
             DataError::PoolTooSmall { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
-use super::list::Names;
-use super::{check_row, print_in, read_file, walk};
+use super::pool_vec::StringList;
+use super::{check_row, fingerprint_in, read_file, walk};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
@@ -26,8 +26,8 @@ pub enum Masks {
 #[derive(Debug)]
 pub struct SegmentationPairs {
     root: PathBuf,
-    images: Names,
-    masks: Names,
+    images: StringList,
+    masks: StringList,
     kind: Masks,
     channels: Channels,
     fingerprint: u64,
@@ -55,8 +55,11 @@ impl SegmentationPairs {
         for (folder, names) in [("images", &self.images), ("masks", &self.masks)] {
             let twice = names.iter().zip(names.iter().skip(1)).find(|(a, b)| stem(a) == stem(b));
             if let Some((a, b)) = twice {
-                let place = self.root.join(folder).join(a);
-                return Err(DataError::source(place.display(), format!("{b} has the same name; remove one of them")));
+                let location = self.root.join(folder).join(a);
+                return Err(DataError::source(
+                    location.display(),
+                    format!("{b} has the same name; remove one of them"),
+                ));
             }
         }
         let (mut images, mut masks) = (self.images.iter(), self.masks.iter());
@@ -90,13 +93,13 @@ impl SegmentationPairs {
                 let classes = image::decode_classes(file.bytes(), &path.display(), pool)?;
                 let width = classes.ty().shape[1];
                 if let Some(at) = classes.bytes().iter().position(|class| *class as usize >= count) {
-                    let place = format!("{}, row {}, column {}", path.display(), at / width, at % width);
+                    let location = format!("{}, row {}, column {}", path.display(), at / width, at % width);
                     let problem = format!(
                         "class {} is not one of 0 to {}; give more classes",
                         classes.bytes()[at],
                         count as i64 - 1
                     );
-                    return Err(DataError::bad(place, problem));
+                    return Err(DataError::bad(location, problem));
                 }
                 let mut y = Tensor::zeros(TensorType::i32([classes.ty().shape[0], width]), pool)?;
                 let wide = bytemuck::cast_slice_mut::<u8, i32>(y.bytes_mut());
@@ -112,9 +115,9 @@ impl Source for SegmentationPairs {
         self.images.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.len())?;
-        let path = |folder, names: &Names| self.root.join(folder).join(names.get(index).unwrap_or_default());
+        let path = |folder, names: &StringList| self.root.join(folder).join(names.get(index).unwrap_or_default());
         let (image, mask) = (path("images", &self.images), path("masks", &self.masks));
         let file = read_file(&image, pool)?;
         let x = image::decode(file.bytes(), self.channels, &image.display(), pool)?;
@@ -135,7 +138,7 @@ impl Source for SegmentationPairs {
         Ok(Example::default().with("x", x).with("y", y))
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         self.root.join("images").join(self.images.get(index).unwrap_or_default()).display().to_string()
     }
 
@@ -144,7 +147,7 @@ impl Source for SegmentationPairs {
     }
 }
 
-fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(Names, u64)> {
+fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(StringList, u64)> {
     let images = walk::images(&root.join(folder), pool)?;
     if images.names.len() == 0 {
         let problem = format!(
@@ -154,7 +157,7 @@ fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(Names, u64)>
     }
     let mut names = images.names;
     names.sort_by(stem);
-    Ok((names, print_in(folder, images.fingerprint)))
+    Ok((names, fingerprint_in(folder, images.fingerprint)))
 }
 
 /// A relative path without its extension.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use memfit::data::Skipped;
+use memfit::data::SkippedSamples;
 use memfit::nn::zoo::Task as ModelTask;
 use memfit::plan::Plan;
 use memfit::plan::bytes::Bytes;
@@ -270,7 +270,7 @@ impl Told<'_> {
     }
 }
 
-pub fn tell_left_out(left_out: &Skipped, set: &str) {
+pub fn tell_left_out(left_out: &SkippedSamples, set: &str) {
     if left_out.count > 0 {
         say!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
         left_out.first.iter().for_each(|bad| say!("  {}: {}", bad.location, problem_words(&bad.problem)));

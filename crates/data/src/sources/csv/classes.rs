@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-use super::{BUFFER, Csv, EMPTY, number, shown, trimmed, unquoted};
+use super::{BUFFER, Csv, EMPTY, excerpt, number, trimmed, unquoted};
 use crate::error::{CsvProblem, DataError, Result, SampleProblem};
-use crate::make::OnBad;
 use crate::memory::{BytePool, Lease, NoRoom};
-use crate::sources::{claimed, io, while_opening};
+use crate::produce::OnBad;
+use crate::sources::{claimed_buffer, io, no_room_is_final};
 
 /// So many different words may be classes of any table; more of them must stand in two rows each, on average.
 const FEW: usize = 1000;
@@ -24,21 +24,21 @@ impl Csv {
     /// is an error, or else the fewer of them are bad. What is otherwise wrong with a row is told when it is read.
     pub fn find_classes(&mut self, mixed: OnBad, pool: &BytePool) -> Result<usize> {
         let what = format!("the classes in {}", self.path.display());
-        let found = while_opening(what.clone(), pool, self.look_at_labels(mixed, pool))?;
-        let are_words = match (&found.number, &found.word) {
+        let survey = no_room_is_final(what.clone(), pool, self.survey_labels(mixed, pool))?;
+        let are_words = match (&survey.number, &survey.word) {
             (None, None) => {
                 let problem = format!("no row has a label in column \"{}\"; name another column", self.label_name());
                 return Err(DataError::source(self.path.display(), problem));
             }
             (Some(number), Some(word)) if mixed == OnBad::Fail => return Err(self.mixed(number, word)),
-            (_, _) => found.words > found.numbers,
+            (_, _) => survey.words > survey.numbers,
         };
         if !are_words {
             self.words = None;
-            return Ok(found.most);
+            return Ok(survey.most);
         }
-        let names = found.distinct.into_iter().collect();
-        let words = while_opening(what, pool, Words::new(names, pool).map_err(DataError::from))?;
+        let names = survey.distinct.into_iter().collect();
+        let words = no_room_is_final(what, pool, ClassNames::new(names, pool).map_err(DataError::from))?;
         Ok(self.words.insert(words).names.len())
     }
 
@@ -47,7 +47,9 @@ impl Csv {
         let what = || format!("the classes in {}", self.path.display());
         self.words = match classes {
             [] => None,
-            classes => Some(while_opening(what(), pool, Words::new(classes.to_vec(), pool).map_err(DataError::from))?),
+            classes => {
+                Some(no_room_is_final(what(), pool, ClassNames::new(classes.to_vec(), pool).map_err(DataError::from))?)
+            }
         };
         Ok(())
     }
@@ -65,7 +67,7 @@ impl Csv {
             };
             Err(self.bad(row, problem))
         });
-        while_opening(format!("a row of {}", self.path.display()), pool, checked)
+        no_room_is_final(format!("a row of {}", self.path.display()), pool, checked)
     }
 
     /// The words that are classes, in the order of their numbers; none where classes are numbers.
@@ -92,20 +94,20 @@ impl Csv {
         format!("column \"{}\" {problem}", self.label_name())
     }
 
-    fn look_at_labels(&self, mixed: OnBad, pool: &BytePool) -> Result<Found> {
-        let mut found = Found::new(pool)?;
+    fn survey_labels(&self, mixed: OnBad, pool: &BytePool) -> Result<LabelSurvey> {
+        let mut survey = LabelSurvey::new(pool)?;
         let rows = self.starts.len() - 1 - self.layout.header as usize;
         self.each_label(pool, |row, cell| {
             if number(cell, false).is_ok() {
-                found.numbers += 1;
-                found.most = found.most.max(number(cell, true).map_or(0, |class| class as usize + 1));
-                found.number.get_or_insert_with(|| (row, shown(cell)));
+                survey.numbers += 1;
+                survey.most = survey.most.max(number(cell, true).map_or(0, |class| class as usize + 1));
+                survey.number.get_or_insert_with(|| (row, excerpt(cell)));
                 return Ok(());
             }
             match word(cell) {
                 Ok(word) => {
-                    found.add(row, word)?;
-                    let count = found.distinct.len();
+                    survey.add(row, word)?;
+                    let count = survey.distinct.len();
                     if count > FEW && count > rows / 2 { Err(self.no_classes(count, rows, cell)) } else { Ok(()) }
                 }
                 // Told when it is read.
@@ -113,18 +115,18 @@ impl Csv {
                 Err(problem) => Err(self.bad(row, SampleProblem::Other(self.in_column(&problem)))),
             }
         })?;
-        Ok(found)
+        Ok(survey)
     }
 
     /// Rows without a cell for the label are passed over.
     fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(()) };
         let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
-        let _buffer = pool.take(BUFFER as u64)?;
+        let _buffer = pool.reserve(BUFFER as u64)?;
         let mut reader = BufReader::with_capacity(BUFFER, file);
         reader.seek_relative(self.starts[first] as i64).map_err(|e| io(&self.path, e))?;
         let lengths = self.starts[first..].windows(2).map(|row| row[1] - row[0]);
-        let mut room = claimed(lengths.clone().max().unwrap_or(0), pool)?;
+        let mut room = claimed_buffer(lengths.clone().max().unwrap_or(0), pool)?;
         for (row, length) in lengths.enumerate() {
             let bytes = &mut room.bytes_mut()[..length as usize];
             reader.read_exact(bytes).map_err(|e| io(&self.path, e))?;
@@ -136,7 +138,7 @@ impl Csv {
     }
 
     fn mixed(&self, (row, number): &(usize, String), (other, word): &(usize, String)) -> DataError {
-        let (line, other) = match (self.line(*row), self.line(*other)) {
+        let (line, other) = match (self.line_number(*row), self.line_number(*other)) {
             (Ok(line), Ok(other)) => (line, other),
             (Err(e), _) | (_, Err(e)) => return e,
         };
@@ -149,14 +151,14 @@ impl Csv {
     }
 
     fn no_classes(&self, count: usize, rows: usize, cell: &[u8]) -> DataError {
-        let (column, example) = (self.label_name().to_string(), shown(cell));
+        let (column, example) = (self.label_name().to_string(), excerpt(cell));
         let problem = CsvProblem::NotClasses { column, words: count, rows, example };
         DataError::Csv { path: self.path.clone(), problem }
     }
 }
 
 /// What one pass saw.
-struct Found {
+struct LabelSurvey {
     numbers: usize,
     /// One more than the largest class.
     most: usize,
@@ -168,10 +170,10 @@ struct Found {
     lease: Lease,
 }
 
-impl Found {
-    fn new(pool: &BytePool) -> Result<Found, NoRoom> {
-        let (lease, distinct) = (pool.take(0)?, BTreeSet::new());
-        Ok(Found { numbers: 0, most: 0, words: 0, distinct, number: None, word: None, lease })
+impl LabelSurvey {
+    fn new(pool: &BytePool) -> Result<LabelSurvey, NoRoom> {
+        let (lease, distinct) = (pool.reserve(0)?, BTreeSet::new());
+        Ok(LabelSurvey { numbers: 0, most: 0, words: 0, distinct, number: None, word: None, lease })
     }
 
     fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {
@@ -188,7 +190,7 @@ impl Found {
 
 /// Words that are classes.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct ClassNames {
     /// In the order of their numbers.
     names: Vec<String>,
     /// The numbers, in the order of their words.
@@ -196,13 +198,13 @@ pub(super) struct Words {
     _lease: Lease,
 }
 
-impl Words {
-    fn new(names: Vec<String>, pool: &BytePool) -> Result<Words, NoRoom> {
+impl ClassNames {
+    fn new(names: Vec<String>, pool: &BytePool) -> Result<ClassNames, NoRoom> {
         let each = 2 * size_of::<String>() + size_of::<u32>();
-        let lease = pool.take(names.iter().map(|name| (name.len() + each) as u64).sum())?;
+        let lease = pool.reserve(names.iter().map(|name| (name.len() + each) as u64).sum())?;
         let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
         sorted.sort_unstable_by_key(|n| &names[*n as usize]);
-        Ok(Words { names, sorted, _lease: lease })
+        Ok(ClassNames { names, sorted, _lease: lease })
     }
 
     fn number(&self, word: &str) -> Option<u32> {

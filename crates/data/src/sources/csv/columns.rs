@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::{Column, Csv, Label, text};
 use crate::error::{CsvProblem, DataError, Result, counted};
 use crate::memory::BytePool;
-use crate::sources::while_opening;
+use crate::sources::no_room_is_final;
 
 /// Of columns that an error lists.
 const LISTED: usize = 10;
@@ -32,8 +32,8 @@ impl Csv {
         if self.feature_columns().eq(features.iter().map(String::as_str)) {
             return Ok(());
         }
-        let lease = pool.take((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
-        let lease = while_opening(format!("the columns of {}", self.path.display()), pool, lease)?;
+        let lease = pool.reserve((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
+        let lease = no_room_is_final(format!("the columns of {}", self.path.display()), pool, lease)?;
         let known: HashMap<&str, u32> = features.iter().map(String::as_str).zip(0..).collect();
         let other = |problem: String| DataError::source(self.path.display(), problem);
         let mut order = Vec::with_capacity(self.columns.len());
@@ -58,11 +58,14 @@ impl Csv {
     }
 
     pub(super) fn read_columns(&mut self, pool: &BytePool) -> Result<()> {
-        let (count, bytes) = self.row(0, pool, |row| (self.cells(row).count(), row.len()))?;
-        let names = pool.take((count * 2 * size_of::<String>() + bytes) as u64)?;
-        let columns: Vec<String> = self.row(0, pool, |row| match self.layout.header {
-            true => self.cells(row).map(text).collect(),
-            false => (0..count).map(|i| i.to_string()).collect(),
+        let (count, bytes) = self.with_row(0, pool, |row| (self.cells(row).count(), row.len()))?;
+        let names = pool.reserve((count * 2 * size_of::<String>() + bytes) as u64)?;
+        let columns: Vec<String> = self.with_row(0, pool, |row| {
+            if self.layout.header {
+                self.cells(row).map(text).collect()
+            } else {
+                (0..count).map(|i| i.to_string()).collect()
+            }
         })?;
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
@@ -74,7 +77,7 @@ impl Csv {
         Ok(())
     }
 
-    pub(super) fn find(&self, label: &Label) -> Result<usize> {
+    pub(super) fn find_label(&self, label: &Label) -> Result<usize> {
         let (Label::Class(column) | Label::Value(column)) = label;
         let by_number = |n: &usize| *n < self.columns.len();
         let found = match column {

@@ -19,50 +19,50 @@ pub struct Tensors {
 struct Field {
     name: String,
     ty: TensorType,
-    data: Data,
+    data: TensorData,
 }
 
 /// Numbers as they stand in memory, without a copy.
 #[derive(Clone, Debug)]
-pub enum Data {
+pub enum TensorData {
     Static(&'static [u8]),
     Bytes(Vec<u8>),
     F32(Vec<f32>),
     I32(Vec<i32>),
 }
 
-impl Data {
+impl TensorData {
     fn bytes(&self) -> &[u8] {
         match self {
-            Data::Static(bytes) => bytes,
-            Data::Bytes(bytes) => bytes,
-            Data::F32(numbers) => bytemuck::cast_slice(numbers),
-            Data::I32(numbers) => bytemuck::cast_slice(numbers),
+            TensorData::Static(bytes) => bytes,
+            TensorData::Bytes(bytes) => bytes,
+            TensorData::F32(numbers) => bytemuck::cast_slice(numbers),
+            TensorData::I32(numbers) => bytemuck::cast_slice(numbers),
         }
     }
 }
 
-impl From<&'static [u8]> for Data {
-    fn from(bytes: &'static [u8]) -> Data {
-        Data::Static(bytes)
+impl From<&'static [u8]> for TensorData {
+    fn from(bytes: &'static [u8]) -> TensorData {
+        TensorData::Static(bytes)
     }
 }
 
-impl From<Vec<u8>> for Data {
-    fn from(bytes: Vec<u8>) -> Data {
-        Data::Bytes(bytes)
+impl From<Vec<u8>> for TensorData {
+    fn from(bytes: Vec<u8>) -> TensorData {
+        TensorData::Bytes(bytes)
     }
 }
 
-impl From<Vec<f32>> for Data {
-    fn from(numbers: Vec<f32>) -> Data {
-        Data::F32(numbers)
+impl From<Vec<f32>> for TensorData {
+    fn from(numbers: Vec<f32>) -> TensorData {
+        TensorData::F32(numbers)
     }
 }
 
-impl From<Vec<i32>> for Data {
-    fn from(numbers: Vec<i32>) -> Data {
-        Data::I32(numbers)
+impl From<Vec<i32>> for TensorData {
+    fn from(numbers: Vec<i32>) -> TensorData {
+        TensorData::I32(numbers)
     }
 }
 
@@ -72,7 +72,7 @@ impl Tensors {
     }
 
     /// Adds a tensor. The data must have as many bytes as the type, and the name must be new.
-    pub fn with(mut self, name: &str, ty: TensorType, data: impl Into<Data>) -> Result<Tensors> {
+    pub fn with(mut self, name: &str, ty: TensorType, data: impl Into<TensorData>) -> Result<Tensors> {
         let data = data.into();
         let (has, needs) = (data.bytes().len() as u64, ty.bytes());
         if has != needs {
@@ -134,7 +134,7 @@ impl Source for Rows {
         self.len
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         let mut example = Example::default();
         for field in &self.fields {
             let bytes = field.data.bytes();
@@ -169,7 +169,7 @@ where
         self.len
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         (self.f)(index, pool)
     }
 }
@@ -186,7 +186,7 @@ mod tests {
             .expect("they fit");
         assert_eq!(tensors.bytes(), 36);
         let (rows, pool) = (tensors.rows().expect("they are rows"), BytePool::new(64));
-        let row = rows.read(1, &pool).expect("there is room");
+        let row = rows.read_row(1, &pool).expect("there is room");
         assert_eq!(row.get("x").expect("it is there").f32s(), [2., 3.]);
         assert_eq!(row.get("y").expect("it is there").bytes(), 8i32.to_le_bytes());
         assert_eq!((rows.len(), row.fields[1].1.ty().to_string()), (3, "i32[]".to_string()));

@@ -1,11 +1,11 @@
 //! The recipes of a pipeline, epoch after epoch, from any position.
 
-use crate::count::Count;
+use crate::cardinality::Cardinality;
 use crate::error::{DataError, Result};
-use crate::guard::guarded;
-use crate::program::Program;
+use crate::panics::catch_panic;
+use crate::pipeline::Pipeline;
 use crate::recipe::Recipe;
-use crate::stream::{Stream, open};
+use crate::stream::{Stream, open_stream};
 
 /// A place in the endless row of epochs: what a checkpoint keeps of a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,20 +25,20 @@ impl Position {
     }
 }
 
-pub(crate) struct Feed {
+pub(crate) struct Epochs {
     /// Of what comes next.
     pub position: Position,
     /// None where it has to be opened at the position.
     stream: Option<Box<dyn Stream>>,
 }
 
-impl Feed {
-    pub(crate) fn new(program: &Program, start: Position) -> Result<Feed> {
-        match program.count {
-            Count::Exact(n) if start.element > n => return Err(beyond(start, n)),
-            Count::Exact(_) | Count::Unknown | Count::Endless => {}
+impl Epochs {
+    pub(crate) fn new(pipeline: &Pipeline, start: Position) -> Result<Epochs> {
+        match pipeline.cardinality {
+            Cardinality::Exact(n) if start.element > n => return Err(position_beyond_end(start, n)),
+            Cardinality::Exact(_) | Cardinality::Unknown | Cardinality::Infinite => {}
         }
-        Ok(Feed { position: start, stream: None })
+        Ok(Epochs { position: start, stream: None })
     }
 
     /// Begins anew at a position, and lets go of everything.
@@ -48,8 +48,8 @@ impl Feed {
 
     /// The next recipe, or None at the end of an epoch. The position is then behind it. After an error for want of room
     /// the same call may be made again; after another one the epoch is over.
-    pub(crate) fn pull(&mut self, program: &Program) -> Result<Option<Recipe>> {
-        let pulled = guarded(|| "the pipeline".to_string(), || self.next(program));
+    pub(crate) fn next_recipe(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
+        let pulled = catch_panic(|| "the pipeline".to_string(), || self.next_in_epoch(pipeline));
         match &pulled {
             Ok(Some(_)) => self.position = self.position.next(),
             Err(DataError::NoRoom(_)) => {}
@@ -58,22 +58,22 @@ impl Feed {
         pulled
     }
 
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next_in_epoch(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
-            None => self.open(program)?,
+            None => self.open_epoch(pipeline)?,
         };
-        self.stream.insert(stream).next(program)
+        self.stream.insert(stream).next(pipeline)
     }
 
-    fn open(&self, program: &Program) -> Result<Box<dyn Stream>> {
-        let mut stream = open(program, program.root(), self.position.epoch)?;
-        let skipped = stream.skip(program, self.position.element)?;
-        if skipped < self.position.element { Err(beyond(self.position, skipped)) } else { Ok(stream) }
+    fn open_epoch(&self, pipeline: &Pipeline) -> Result<Box<dyn Stream>> {
+        let mut stream = open_stream(pipeline, pipeline.root(), self.position.epoch)?;
+        let skipped = stream.skip(pipeline, self.position.element)?;
+        if skipped < self.position.element { Err(position_beyond_end(self.position, skipped)) } else { Ok(stream) }
     }
 }
 
-fn beyond(start: Position, len: u64) -> DataError {
+fn position_beyond_end(start: Position, len: u64) -> DataError {
     let Position { epoch, element } = start;
     DataError::Pipeline(format!(
         "cannot go on with element {} of epoch {}: the epoch has {len}; the position is from another dataset or \

@@ -8,7 +8,7 @@ use crate::source::Source;
 use crate::tensor::Example;
 
 /// Some rows of another source, in its order.
-pub struct Part {
+pub struct Subset {
     source: Arc<dyn Source>,
     share: f64,
     held_out: bool,
@@ -16,8 +16,8 @@ pub struct Part {
 
 /// The rows that are kept and those that are held out: always the same, and evenly spread, so that a source sorted by
 /// class gives up as much of each. Both must have rows.
-pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Part, Part)> {
-    let parts = [false, true].map(|held_out| Part { source: Arc::clone(&source), share, held_out });
+pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Subset, Subset)> {
+    let parts = [false, true].map(|held_out| Subset { source: Arc::clone(&source), share, held_out });
     if !(share > 0.0 && share < 1.0) || parts.iter().any(Source::is_empty) {
         // A share that was said in fewer digits is told in them.
         let (rows, share) = (counted(source.len(), "row"), share as f32);
@@ -28,7 +28,7 @@ pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Part, Part)> {
     Ok((kept, held))
 }
 
-impl Part {
+impl Subset {
     /// How many of the first rows are held out.
     fn held_before(&self, rows: usize) -> usize {
         (rows as f64 * self.share + 0.5).floor() as usize
@@ -54,17 +54,17 @@ impl Part {
     }
 }
 
-impl Source for Part {
+impl Source for Subset {
     fn len(&self) -> usize {
         self.before(self.source.len())
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
-        self.source.read(self.row(index), pool)
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        self.source.read_row(self.row(index), pool)
     }
 
-    fn place(&self, index: usize) -> String {
-        self.source.place(self.row(index))
+    fn location(&self, index: usize) -> String {
+        self.source.location(self.row(index))
     }
 
     fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
@@ -88,7 +88,7 @@ mod tests {
             self.0
         }
 
-        fn read(&self, index: usize, _: &BytePool) -> Result<Example> {
+        fn read_row(&self, index: usize, _: &BytePool) -> Result<Example> {
             Err(DataError::bad(index, "has no fields"))
         }
     }
@@ -101,7 +101,7 @@ mod tests {
                     assert!((rows as f64 * share) < 0.5 || rows as f64 * (1.0 - share) < 0.5 + 1e-9, "{rows} {share}");
                     continue;
                 };
-                let of = |part: &Part| -> Vec<usize> { (0..part.len()).map(|i| part.row(i)).collect() };
+                let of = |part: &Subset| -> Vec<usize> { (0..part.len()).map(|i| part.row(i)).collect() };
                 let (kept_rows, held_rows) = (of(&kept), of(&held));
                 assert!(kept_rows.is_sorted() && held_rows.is_sorted());
                 let mut all = [kept_rows, held_rows.clone()].concat();
