@@ -8,8 +8,22 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// Named tensors outside of a pool: a table for [`Dataset::from_tensors`](crate::Dataset::from_tensors), or one element
-/// of [`Dataset::from_iter`](crate::Dataset::from_iter).
+/// Named tensors in memory of their own, outside of every pool: a table for
+/// [`Dataset::from_tensors`](crate::Dataset::from_tensors), or one element of
+/// [`Dataset::from_iter`](crate::Dataset::from_iter).
+///
+/// ```
+/// use memfit_data::Tensors;
+/// use memfit_ir::TensorType;
+///
+/// # fn main() -> memfit_data::Result<()> {
+/// let table = Tensors::new()
+///     .with("x", TensorType::f32([2, 2]), vec![0.0, 1.0, 2.0, 3.0])?
+///     .with("y", TensorType::i32([2]), vec![0, 1])?;
+/// assert_eq!(table.bytes(), 24);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Tensors {
     fields: Vec<Field>,
@@ -22,12 +36,16 @@ struct Field {
     data: TensorData,
 }
 
-/// Numbers as they stand in memory, without a copy.
+/// The elements of a tensor of [`Tensors`], as they stand in memory. It is made by `into()` of a vector or a static slice.
 #[derive(Clone, Debug)]
 pub enum TensorData {
+    /// Bytes of any type that lie in the program, such as those of `include_bytes!`.
     Static(&'static [u8]),
+    /// Bytes of any type, in the machine's byte order.
     Bytes(Vec<u8>),
+    /// For tensors of f32.
     F32(Vec<f32>),
+    /// For tensors of i32.
     I32(Vec<i32>),
 }
 
@@ -67,11 +85,15 @@ impl From<Vec<i32>> for TensorData {
 }
 
 impl Tensors {
+    /// No tensors yet.
     pub fn new() -> Tensors {
         Tensors::default()
     }
 
-    /// Adds a tensor. The data must have as many bytes as the type, and the name must be new.
+    /// Adds a tensor.
+    ///
+    /// # Errors
+    /// [`DataError::Pipeline`] where the data have not as many bytes as the type, or the name is there already.
     pub fn with(mut self, name: &str, ty: TensorType, data: impl Into<TensorData>) -> Result<Tensors> {
         let data = data.into();
         let (has, needs) = (data.bytes().len() as u64, ty.bytes());
@@ -85,7 +107,7 @@ impl Tensors {
         Ok(self)
     }
 
-    /// What they hold, outside of every pool.
+    /// The bytes that they hold, outside of every pool.
     pub fn bytes(&self) -> u64 {
         self.fields.iter().map(|f| f.data.bytes().len() as u64).sum()
     }

@@ -5,18 +5,35 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The pool has not so many bytes left.
+/// The pool has not so many bytes left at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no room for {wanted} bytes beside the {used} that are in use")]
 pub struct NoRoom {
+    /// The bytes that were asked for.
     pub wanted: u64,
-    /// What was in use at that moment.
+    /// The bytes that were in use.
     pub used: u64,
-    /// Of that, what whoever asks holds himself, where that is measured.
+    /// The bytes of those that whoever asked holds himself, where that is measured.
     pub own: u64,
 }
 
-/// A number of bytes that is shared by all who hold the pool.
+/// A budget of host memory in bytes, shared by all clones of the pool.
+///
+/// Everything that a pipeline holds is drawn from a pool and goes back by drop. A pool is a ledger: it counts bytes and
+/// allocates nothing by itself, but for [`buffer`](BytePool::buffer) and [`copy`](BytePool::copy). It never gives more
+/// than its limit, and never blocks: whoever finds no room gets [`NoRoom`], which a map function or a source passes on
+/// with `?` and is run again later.
+///
+/// ```
+/// use memfit_data::BytePool;
+///
+/// let pool = BytePool::new(100);
+/// let lease = pool.reserve(60)?;
+/// assert!(pool.reserve(60).is_err());
+/// drop(lease);
+/// assert_eq!((pool.used(), pool.free(), pool.high_water()), (0, 100, 60));
+/// # Ok::<(), memfit_data::NoRoom>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BytePool {
     shared: Arc<Shared>,
@@ -49,6 +66,7 @@ pub(crate) trait Evictable: Send + Sync {
 }
 
 impl BytePool {
+    /// A pool of `limit` bytes.
     pub fn new(limit: u64) -> BytePool {
         let shared = Shared {
             limit,
@@ -64,23 +82,30 @@ impl BytePool {
         BytePool { shared: Arc::new(shared), meter: None }
     }
 
+    /// The most bytes that may be in use.
     pub fn limit(&self) -> u64 {
         self.shared.limit
     }
 
+    /// The bytes that are in use.
     pub fn used(&self) -> u64 {
         self.shared.used.load(Ordering::SeqCst)
     }
 
+    /// The bytes that are left.
     pub fn free(&self) -> u64 {
         self.limit().saturating_sub(self.used())
     }
 
-    /// The most that was ever used at once.
+    /// The most bytes that were ever in use at once.
     pub fn high_water(&self) -> u64 {
         self.shared.high_water.load(Ordering::Relaxed)
     }
 
+    /// Reserves bytes for as long as the lease lives. What they are for is allocated by the caller.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left.
     pub fn reserve(&self, bytes: u64) -> Result<Lease, NoRoom> {
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.shared.limit);
         let before = self
@@ -114,14 +139,20 @@ impl BytePool {
         no_room
     }
 
-    /// Zeroes of this many bytes.
+    /// A buffer of so many bytes, all zero. It takes whole words of 8 bytes from the pool.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, NoRoom> {
         let words = bytes.div_ceil(WORD);
         let lease = self.reserve(rounded(bytes))?;
         Ok(Buffer { words: vec![0; words], bytes, _lease: lease })
     }
 
-    /// A copy of these bytes.
+    /// A buffer with a copy of these bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left.
     pub fn copy(&self, bytes: &[u8]) -> Result<Buffer, NoRoom> {
         let lease = self.reserve(rounded(bytes.len()))?;
         let (whole, rest) = bytes.as_chunks::<WORD>();
@@ -216,7 +247,7 @@ impl Meter {
     }
 }
 
-/// The right to hold a number of bytes, until it is dropped.
+/// The right to hold a number of bytes of a [`BytePool`]. Dropping it gives them back.
 #[derive(Debug)]
 pub struct Lease {
     pool: BytePool,
@@ -224,11 +255,15 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// How many bytes it is for.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes more on the same lease.
+    /// Reserves `by` bytes more on the same lease.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left; the lease stays as it was.
     pub fn grow(&mut self, by: u64) -> Result<(), NoRoom> {
         let mut more = self.pool.reserve(by)?;
         self.bytes += std::mem::take(&mut more.bytes);
@@ -261,7 +296,7 @@ pub(crate) fn rounded(bytes: usize) -> u64 {
     (bytes as u64).saturating_add(WORD as u64 - 1) & !(WORD as u64 - 1)
 }
 
-/// Bytes of a pool, aligned for every number type.
+/// Memory drawn from a [`BytePool`], aligned for every number type. Dropping it gives its bytes back.
 #[derive(Debug)]
 pub struct Buffer {
     words: Vec<u64>,
@@ -270,10 +305,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.bytes]
     }
 
+    /// The bytes, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
     }

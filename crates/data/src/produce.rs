@@ -10,13 +10,34 @@ use crate::pipeline::{Node, Pipeline};
 use crate::recipe::{BatchRecipe, CacheRecipe, MapRecipe, Recipe};
 use crate::tensor::Example;
 
-/// What becomes of a bad sample.
+/// What becomes of a bad sample: one that a source or a map function refuses with [`DataError::Bad`], such as a damaged
+/// image or a cell of a table that is no number.
+///
+/// ```
+#[doc = include_str!("doc/dataset.txt")]
+/// let fussy = numbers(0..4)?.map(|example, context| {
+///     if example.get("x")?.f32s() == [2.0] {
+///         return Err(DataError::bad(context.location(), "it is two"));
+///     }
+///     Ok(example)
+/// });
+/// let fussy = fussy.batch(4, Remainder::Keep);
+/// assert_eq!(epoch(&fussy).unwrap_err().to_string(), "row 2: it is two; or leave bad samples out: OnBad::Skip");
+///
+/// let options = LoadOptions { bad: OnBad::Skip, ..LoadOptions::new(BytePool::new(1 << 16)) };
+/// let mut loader = Loader::new(&fussy, options)?;
+/// let batch = loader.next()?.expect("three are good");
+/// assert_eq!(batch.get("x")?.f32s(), [0.0, 1.0, 3.0]);
+/// assert_eq!((loader.skipped().count, loader.skipped().first[0].location.as_str()), (1, "row 2"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnBad {
-    /// It is an error, at its place.
+    /// It is an error, when its turn comes.
     #[default]
     Fail,
-    /// It is left out and listed.
+    /// It is left out, counted and listed: see [`Loader::skipped`](crate::Loader::skipped).
     Skip,
 }
 

@@ -39,7 +39,17 @@ pub(super) fn centre_region([height, width]: [usize; 2], ratio: f32, fraction: f
     Region { top: (height - h) / 2, left: (width - w) / 2, height: h, width: w }
 }
 
-/// A random window of `size` of the image with `padding` rows and columns of zeroes around it: what is usual for CIFAR.
+/// A random crop of `size` out of the image with `padding` rows and columns of zeroes around it: what is usual for CIFAR.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let map = random_crop_padded([2, 2], 1);
+/// let example = map(grey([2, 2], &[1, 2, 3, 4], &pool)?, &context)?;
+/// assert_eq!(example.get("x")?.ty().to_string(), "u8[2,2,1]");
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RandomCrop")]
 pub fn random_crop_padded(size: [usize; 2], padding: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
         let ([height, width], names) = geometric_fields(&example)?;

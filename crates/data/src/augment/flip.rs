@@ -6,12 +6,30 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Example;
 
-/// Mirrors left to right every other time.
+/// Flips left to right with a probability of one half.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let example = flip_horizontal()(grey([1, 2], &[1, 2], &pool)?, &context)?;
+/// assert!([[1, 2], [2, 1]].contains(example.get("x")?.bytes().try_into().expect("two pixels")));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RandomHorizontalFlip")]
 pub fn flip_horizontal() -> impl Map {
     |example: Example, context: &Context| flip(example, context, stream::FLIP_HORIZONTAL, mirror_columns)
 }
 
-/// Mirrors top to bottom every other time.
+/// Flips top to bottom with a probability of one half.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let example = flip_vertical()(grey([2, 1], &[1, 2], &pool)?, &context)?;
+/// assert!([[1, 2], [2, 1]].contains(example.get("x")?.bytes().try_into().expect("two pixels")));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RandomVerticalFlip")]
 pub fn flip_vertical() -> impl Map {
     |example: Example, context: &Context| flip(example, context, stream::FLIP_VERTICAL, mirror_rows)
 }

@@ -8,7 +8,20 @@ use crate::error::{DataError, Result};
 use crate::tensor::{Example, Tensor};
 
 /// Mixes sample i of a batch with sample n − 1 − i, by a share that is Beta(alpha, alpha) distributed and the same for
-/// the whole batch. `x` is f32 with the samples as its first axis; `y` is i32 `[n]` and becomes f32 `[n, classes]`.
+/// the whole batch ([Zhang et al. 2018](https://arxiv.org/abs/1710.09412)). `x` is f32 with the samples as its first axis;
+/// `y` is i32 `[n]` and becomes f32 `[n, classes]`, a distribution for each sample.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let batch = Example::default()
+///     .with("x", Tensor::zeros(TensorType::f32([2, 3]), &pool)?)
+///     .with("y", Tensor::from_bytes(TensorType::i32([2]), &[0, 0, 0, 0, 1, 0, 0, 0], &pool)?);
+/// let mixed = mixup(0.4, 2)(batch, &context)?;
+/// let [a, b, c, d] = mixed.get("y")?.f32s().try_into().expect("two of two classes");
+/// assert!((a + b - 1.0f32).abs() < 1e-6 && (a, b) == (d, c));
+/// # Ok(())
+/// # }
+/// ```
 pub fn mixup(alpha: f32, classes: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
         if !(alpha > 0.0 && alpha.is_finite()) {

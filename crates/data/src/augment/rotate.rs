@@ -1,4 +1,4 @@
-//! Turning by any angle.
+//! Rotation by any angle.
 
 use super::field::{PixelOp, channels, dispatch, geometric_fields};
 use super::{Map, stream};
@@ -6,7 +6,16 @@ use crate::context::Context;
 use crate::image::{ImageView, Interpolation, PixelValue, interpolation_for};
 use crate::tensor::{Example, Tensor};
 
-/// Turns about the middle by an angle of at most `degrees` to either side. What comes in from outside is zero.
+/// Rotates about the centre by a random angle from −`degrees` to `degrees`. What comes in from outside is zero.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let example = rotate(0.0)(grey([2, 2], &[1, 2, 3, 4], &pool)?, &context)?;
+/// assert_eq!(example.get("x")?.bytes(), [1, 2, 3, 4]);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RandomRotation")]
 pub fn rotate(degrees: f32) -> impl Map {
     move |mut example: Example, context: &Context| {
         let (_, names) = geometric_fields(&example)?;
@@ -41,8 +50,7 @@ impl PixelOp for Rotate {
     }
 }
 
-/// Turns an image about its middle, against the clock for a positive angle in radians. Between four pixels, values are
-/// mixed by their distance, with zeroes outside.
+/// Rotates an image about its centre, counter-clockwise for a positive angle in radians, with zeroes outside.
 pub(super) fn rotate_about_centre<S: PixelValue>(
     image: ImageView<S>,
     angle: f32,

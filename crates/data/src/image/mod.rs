@@ -1,6 +1,8 @@
-//! Pictures as bytes → pixels, within a pool: what a header claims is taken from the pool before anything of that size
-//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one
+//! Decoding of JPEG and PNG within a [`BytePool`]: what a header claims is drawn from the pool before anything of that
+//! size exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one
 //! whose header claims more than its bytes can hold, or than the whole pool has room for.
+//!
+//! Errors begin with a `location`, which the caller gives: the path of the file.
 
 mod exif;
 mod jpeg;
@@ -19,7 +21,7 @@ use crate::tensor::Tensor;
 pub use resize::Region;
 pub(crate) use resize::{ImageView, Interpolation, PixelValue, resize};
 
-/// What a decoded pixel has.
+/// The channels of a decoded pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Channels {
     /// Colours become grey by 0.299 R + 0.587 G + 0.114 B.
@@ -30,6 +32,7 @@ pub enum Channels {
 }
 
 impl Channels {
+    /// How many there are.
     pub fn count(self) -> usize {
         match self {
             Channels::Grey => 1,
@@ -38,7 +41,18 @@ impl Channels {
     }
 }
 
-/// Height and width of a JPEG or PNG, as it is to be looked at, from its header alone.
+/// Height and width in pixels of a JPEG or PNG as it is to be looked at, from its header alone.
+///
+/// # Errors
+/// [`DataError::Bad`] where the header is damaged, or is that of another format.
+///
+/// ```
+/// use memfit_data::image::dimensions;
+///
+/// let file = std::fs::read("tests/fixtures/rgb.png").expect("it is there");
+/// assert_eq!(dimensions(&file, &"rgb.png")?, [38, 45]);
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
 pub fn dimensions(bytes: &[u8], location: &dyn Display) -> Result<[usize; 2]> {
     let size = match Format::detect(bytes) {
         Some(Format::Jpeg) => jpeg::size(bytes),
@@ -48,8 +62,22 @@ pub fn dimensions(bytes: &[u8], location: &dyn Display) -> Result<[usize; 2]> {
     size.map_err(|error| error.at_location(location))
 }
 
-/// A JPEG or PNG as u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent PNG
-/// lies on white; 16 bits a channel become the upper 8.
+/// Decodes a JPEG or PNG to u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent
+/// PNG lies on white; 16 bits a channel become the upper 8.
+///
+/// # Errors
+/// [`DataError::Bad`] where the file is damaged, cut off, or larger than the whole pool; [`DataError::NoRoom`] where the
+/// pool has no room now.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::{Channels, decode};
+///
+/// let file = std::fs::read("tests/fixtures/baseline_420.jpg").expect("it is there");
+/// let image = decode(&file, Channels::Rgb, &"baseline_420.jpg", &BytePool::new(1 << 20))?;
+/// assert_eq!(image.ty().to_string(), "u8[38,45,3]");
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
 pub fn decode(bytes: &[u8], channels: Channels, location: &dyn Display, pool: &BytePool) -> Result<Tensor> {
     let attempt = DecodeAttempt::new(bytes, pool);
     let image = match Format::detect(bytes) {
@@ -60,8 +88,22 @@ pub fn decode(bytes: &[u8], channels: Channels, location: &dyn Display, pool: &B
     image.map_err(|error| attempt.error_at(error, location))
 }
 
-/// A region of a JPEG or PNG, as [`decode`] makes it, with what of the image had to be decoded: the region alone, or
-/// all of it, and then where the region is.
+/// Decodes a region of a JPEG or PNG, as [`decode`] does, and no more of the image than the format allows. What comes
+/// back is the region alone, or the whole image, and where the region lies in it.
+///
+/// # Errors
+/// As [`decode`]; [`DataError::Pipeline`] where the region does not lie in the image.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::{Channels, Region, decode_region};
+///
+/// let file = std::fs::read("tests/fixtures/baseline_420.jpg").expect("it is there");
+/// let region = Region { top: 8, left: 4, height: 16, width: 20 };
+/// let (image, within) = decode_region(&file, region, Channels::Rgb, &"a.jpg", &BytePool::new(1 << 20))?;
+/// assert_eq!((image.ty().to_string().as_str(), within.top, within.left), ("u8[16,20,3]", 0, 0));
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
 pub fn decode_region(
     bytes: &[u8],
     region: Region,
@@ -85,8 +127,21 @@ pub fn decode_region(
     Ok((decode(bytes, channels, location, pool)?, region))
 }
 
-/// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as
-/// they are stored.
+/// Decodes a PNG whose pixels are class numbers, such as a mask for segmentation, to u8 `[height, width, 1]`: the indices
+/// of a palette, or grey values as they are stored.
+///
+/// # Errors
+/// As [`decode`]; [`DataError::Bad`] also for formats that cannot hold class numbers.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::decode_classes;
+///
+/// let file = std::fs::read("tests/fixtures/palette.png").expect("it is there");
+/// let mask = decode_classes(&file, &"palette.png", &BytePool::new(1 << 20))?;
+/// assert_eq!(mask.ty().shape[2], 1);
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
 pub fn decode_classes(bytes: &[u8], location: &dyn Display, pool: &BytePool) -> Result<Tensor> {
     let attempt = DecodeAttempt::new(bytes, pool);
     let image = match Format::detect(bytes) {

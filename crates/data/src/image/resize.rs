@@ -7,16 +7,21 @@ use crate::error::Result;
 use crate::memory::{Buffer, BytePool, NoRoom};
 use crate::simd::{F32x4, multiversion};
 
-/// A rectangle of pixels, which lies inside of the image it is used with.
+/// A rectangle of pixels, which lies inside of the image that it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
+    /// The first row.
     pub top: usize,
+    /// The first column.
     pub left: usize,
+    /// Rows, at least 1.
     pub height: usize,
+    /// Columns, at least 1.
     pub width: usize,
 }
 
 impl Region {
+    /// All of an image of this height and width.
     pub fn whole([height, width]: [usize; 2]) -> Region {
         Region { top: 0, left: 0, height, width }
     }
@@ -28,9 +33,10 @@ impl Region {
     }
 }
 
-/// How pixels between pixels are found.
+/// How values between pixels are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interpolation {
+    /// A triangle filter, which is as wide as an output pixel where the image shrinks (antialiasing).
     Bilinear,
     /// The pixel at the middle: for class numbers, which cannot be mixed.
     Nearest,

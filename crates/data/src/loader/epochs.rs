@@ -7,11 +7,31 @@ use crate::pipeline::Pipeline;
 use crate::recipe::Recipe;
 use crate::stream::{Stream, open_stream};
 
-/// A place in the endless row of epochs: what a checkpoint keeps of a pipeline.
+/// A position in a pipeline: all that a checkpoint has to keep of it. Streams look at no data, so that going to a
+/// position produces nothing; only a generator has to be run up to it.
+///
+/// ```
+#[doc = include_str!("../doc/dataset.txt")]
+/// let dataset = numbers(0..10)?.shuffle(10).batch(2, Remainder::Drop);
+/// let options = LoadOptions { seed: 7, ..LoadOptions::new(BytePool::new(1 << 16)) };
+/// let mut loader = Loader::new(&dataset, options.clone())?;
+/// for _step in 0..3 {
+///     loader.next()?;
+/// }
+/// let position = loader.position();
+/// assert_eq!(position, Position { epoch: 0, element: 3 });
+///
+/// let mut resumed = Loader::new(&dataset, LoadOptions { start: position, ..options })?;
+/// let (one, other) = (loader.next()?.expect("a batch"), resumed.next()?.expect("a batch"));
+/// assert_eq!(one.get("x")?.f32s(), other.get("x")?.f32s());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
+    /// The epoch, from 0.
     pub epoch: u64,
-    /// The number of the element in its epoch.
+    /// The index of the element in its epoch, from 0. Behind a batch, elements are batches.
     pub element: u64,
 }
 

@@ -27,13 +27,16 @@ use needs::PrefetchDepth;
 use state::State;
 use worker::Shared;
 
+/// How a [`Loader`] runs. None of it but the seed and the start changes what comes out.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// All that the pipeline holds is drawn from here.
     pub pool: BytePool,
-    /// Worker threads.
+    /// Worker threads, at least 1.
     pub threads: usize,
+    /// The seed of shuffles and of map functions that draw random numbers.
     pub seed: u64,
+    /// What becomes of bad samples.
     pub bad: OnBad,
     /// Where to begin: the position of a checkpoint.
     pub start: Position,
@@ -47,19 +50,40 @@ impl LoadOptions {
     }
 }
 
-/// The samples that were left out, each counted once.
+/// The bad samples that were left out, each counted once however many epochs met it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkippedSamples {
+    /// How many.
     pub count: u64,
-    /// The first few.
+    /// The first few of them.
     pub first: Vec<BadSample>,
 }
 
-/// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for
-/// every number of threads and every size of the pool. Dropping it ends its threads.
+/// Produces the elements of a dataset in order, epoch after epoch, ahead of the consumer on worker threads: the iterator
+/// of tf.data, the `DataLoader` of PyTorch. The same dataset, seed and position give the same elements for every number
+/// of threads and every size of the pool. Dropping it ends its threads.
+///
+/// All that the pipeline holds is drawn from one [`BytePool`]. What finds no room waits, caches give their memory back,
+/// and what was produced ahead is dropped and produced again; a pool in which one element has room by itself is enough.
 ///
 /// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample),
 /// names and types of tensors, and what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
+///
+/// ```
+#[doc = include_str!("../doc/dataset.txt")]
+/// let dataset = numbers(0..4)?.batch(2, Remainder::Drop);
+/// let mut loader = Loader::new(&dataset, LoadOptions { threads: 2, ..LoadOptions::new(BytePool::new(4096)) })?;
+/// for epoch in 0..3 {
+///     assert_eq!(loader.position().epoch, epoch);
+///     while let Some(batch) = loader.next()? {
+///         assert_eq!(batch.get("x")?.ty().to_string(), "f32[2]");
+///     }
+/// }
+/// assert!(loader.pool().high_water() <= 4096);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "DataLoader")]
 pub struct Loader {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -80,6 +104,13 @@ const MAX_LISTED: usize = 10;
 const BAD_IN_A_ROW: u64 = 10_000;
 
 impl Loader {
+    /// Checks the verbs of a dataset and starts the worker threads. Nothing is read before an element is asked for, or
+    /// the pipeline prefetches.
+    ///
+    /// # Errors
+    /// [`DataError::Pipeline`] for verbs with wrong numbers and for a start behind the end of its epoch,
+    /// [`DataError::PoolTooSmall`] where shuffle buffers have no room, [`DataError::Source`] and [`DataError::Io`] for
+    /// the file of a cache.
     pub fn new(dataset: &Dataset, options: LoadOptions) -> Result<Loader> {
         if options.threads == 0 {
             return Err(DataError::Pipeline("a loader with 0 threads makes nothing: give it at least 1".into()));
@@ -114,8 +145,11 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The next element; None at the end of an epoch, after which the next one begins. After an error the next call
-    /// goes on behind it, but for [`DataError::PoolTooSmall`]: the element is tried again, for bytes may have come back.
+    /// The next element; None at the end of an epoch, after which the next epoch begins.
+    ///
+    /// # Errors
+    /// Whatever sources and map functions refuse, in the order of the elements. After an error the next call goes on
+    /// behind it, but for [`DataError::PoolTooSmall`]: the element is tried again, for bytes may have come back.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with the first epoch")]
     pub fn next(&mut self) -> Result<Option<Example>> {
         loop {
@@ -145,9 +179,9 @@ impl Loader {
         }
     }
 
-    /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which
-    /// others need the pool. Nothing is lost but work. Its caches keep what they have until another loader of the pool
-    /// finds no room, as at any time.
+    /// Lets go of what was prefetched, and produces nothing until the next call of [`Loader::next`]: for a time in which
+    /// others need the pool, such as an evaluation. Nothing is lost but work. Its caches keep what they have until another
+    /// loader of the pool finds no room, as at any time.
     pub fn pause(&mut self) {
         let pool = &self.shared.pipeline.pool;
         loop {
@@ -162,13 +196,14 @@ impl Loader {
         }
     }
 
-    /// That of the element which the next call gives: what a checkpoint keeps.
+    /// The position of the element which the next call gives: what a checkpoint keeps.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Where the first sample of an element comes from that has a number which is not finite, and in which field.
-    /// The samples are made again for it. None where that cannot be told: of a generator, or for want of room.
+    /// Where the first sample of an element comes from that has a NaN or an infinity, and in which field: for a message
+    /// when a loss is not finite. The samples are produced again for it. None where that cannot be told: of a generator,
+    /// or for want of room.
     pub fn find_non_finite(&mut self, element: Position) -> Option<(String, String)> {
         self.pause();
         let (shared, pipeline) = (&self.shared, &self.shared.pipeline);
@@ -185,16 +220,17 @@ impl Loader {
         })
     }
 
+    /// The pool from which everything is drawn.
     pub fn pool(&self) -> &BytePool {
         &self.shared.pipeline.pool
     }
 
-    /// How long calls of [`Loader::next`] waited so far.
+    /// How long calls of [`Loader::next`] waited so far: time in which the data were slower than the consumer.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// What was left out of the elements given so far.
+    /// The bad samples that were left out of the elements given so far.
     pub fn skipped(&self) -> &SkippedSamples {
         &self.skipped
     }

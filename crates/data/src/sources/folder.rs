@@ -11,8 +11,24 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// A folder of folders of JPEG and PNG files: the sorted names of the sub-folders are the classes 0, 1, …; files may
-/// lie deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`.
+/// A folder of folders of JPEG and PNG files, as torchvision's `ImageFolder`: the sorted names of the sub-folders are the
+/// classes 0, 1, …; files may lie deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`. Hidden files are
+/// passed over.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("image-folder");
+/// let png = std::fs::read("tests/fixtures/rgb.png").expect("it is there");
+/// for name in ["cat/1.png", "cat/2.png", "dog/1.png"] {
+///     folder.write(name, &png);
+/// }
+/// let source = ImageFolder::open(&folder.0, &pool)?;
+/// assert_eq!((source.classes(), source.len()), (&["cat".to_string(), "dog".to_string()][..], 3));
+/// let row = source.read_row(2, &pool)?;
+/// assert_eq!((row.get("x")?.ty().to_string().as_str(), source.label(2)), ("u8[38,45,3]", 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ImageFolder {
     files: ImageFiles,
@@ -23,6 +39,10 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
+    /// Lists the files of a folder.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is no sub-folder, or one has no image.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFolder> {
         let folders = class_folders(root.as_ref())?;
         let labels = (0..folders.len()).collect();
@@ -30,6 +50,9 @@ impl ImageFolder {
     }
 
     /// With the classes of another folder, by their names: a test set may lack some of them, and has no others.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] also for a sub-folder that is none of the classes.
     pub fn open_with(root: impl AsRef<Path>, classes: &[String], pool: &BytePool) -> Result<ImageFolder> {
         let root = root.as_ref();
         let folders = class_folders(root)?;
@@ -66,28 +89,30 @@ impl ImageFolder {
         Ok(ImageFolder { files: ImageFiles::from_names(root, names, other_files, fingerprint), classes, ends, labels })
     }
 
-    /// What `x` has; RGB unless said.
+    /// The channels of `x`; RGB by default.
     pub fn channels(mut self, channels: Channels) -> ImageFolder {
         self.files.channels = channels;
         self
     }
 
-    /// Leaves decoding to a map function that needs only a part of the image: `x` is the file's bytes as u8 `[n]`.
+    /// Leaves decoding to a map function that needs only a part of the image, such as
+    /// [`Prepare`](crate::augment::Prepare): `x` is the file's bytes as u8 `[n]`.
     pub fn encoded(mut self) -> ImageFolder {
         self.files.encoded = true;
         self
     }
 
-    /// In the order of their numbers.
+    /// The names of the classes, in the order of their numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Files that were passed over, since their names are not those of JPEGs or PNGs.
+    /// How many files were passed over, since their names are not those of JPEGs or PNGs.
     pub fn other_files(&self) -> usize {
         self.files.other_files
     }
 
+    /// The class number of a row.
     pub fn label(&self, index: usize) -> usize {
         let folder = self.ends.partition_point(|end| *end <= index as u64);
         self.labels.get(folder).copied().unwrap_or(self.classes.len())
@@ -114,6 +139,14 @@ impl Source for ImageFolder {
 }
 
 /// Images without labels, to be predicted: field `x` is u8 `[height, width, channels]`.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let source = ImageFiles::list(&["tests/fixtures/rgb.png", "tests/fixtures/grey.jpg"], &pool)?.channels(Channels::Grey);
+/// assert_eq!(source.read_row(1, &pool)?.get("x")?.ty().to_string(), "u8[38,45,1]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ImageFiles {
     root: PathBuf,
@@ -126,12 +159,18 @@ pub struct ImageFiles {
 
 impl ImageFiles {
     /// All images in a folder and below, sorted by path.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is none.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFiles> {
         let images = some_images(root.as_ref(), pool)?;
         Ok(ImageFiles::from_names(root.as_ref(), images.names, images.other_files, images.fingerprint))
     }
 
-    /// These, in this order, whatever their names.
+    /// These files, in this order, whatever their names.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where one of them is not there, or there is none.
     pub fn list<P: AsRef<Path>>(paths: &[P], pool: &BytePool) -> Result<ImageFiles> {
         let (mut names, mut fingerprint) = (StringList::new(pool)?, 0u64);
         for path in paths {
@@ -151,23 +190,24 @@ impl ImageFiles {
         Ok(ImageFiles::from_names(Path::new(""), names, 0, fingerprint))
     }
 
-    /// What `x` has; RGB unless said.
+    /// The channels of `x`; RGB by default.
     pub fn channels(mut self, channels: Channels) -> ImageFiles {
         self.channels = channels;
         self
     }
 
-    /// As [`ImageFolder::encoded`].
+    /// Leaves decoding to a map function, as [`ImageFolder::encoded`].
     pub fn encoded(mut self) -> ImageFiles {
         self.encoded = true;
         self
     }
 
+    /// The file of a row.
     pub fn path(&self, index: usize) -> Option<PathBuf> {
         self.names.get(index).map(|name| self.root.join(name))
     }
 
-    /// Files that were passed over, since their names are not those of JPEGs or PNGs.
+    /// How many files were passed over, since their names are not those of JPEGs or PNGs.
     pub fn other_files(&self) -> usize {
         self.other_files
     }

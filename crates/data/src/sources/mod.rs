@@ -1,5 +1,21 @@
-//! Sources that read files: each row at its own place, by any thread, with an index that is built when the source is
-//! opened and is drawn from a pool like everything else.
+//! Sources that read files: each row by itself, by any thread, in any order. Opening a source builds an index of its rows,
+//! which is drawn from a pool like everything else; no source holds its data in memory, but for what it says.
+//!
+//! | data | source | fields of a row |
+//! |---|---|---|
+//! | folders of images, one a class | [`ImageFolder`] | `x` u8 `[height, width, channels]`, `y` i32 `[]` |
+//! | images without labels | [`ImageFiles`] | `x` |
+//! | images and masks | [`SegmentationPairs`] | `x`, `y` f32 `[height, width, 1]` or i32 `[height, width]` |
+//! | a table of numbers | [`Csv`] | `x` f32 `[features]`, `y` the label |
+//! | NumPy arrays, `.npy` and `.npz` | [`Arrays`] | as the arrays are called |
+//! | TFRecord files of `tf.train.Example` | [`TfRecord`] | as [`Feature`]s say |
+//! | text, bytes or tokens for language models | [`Tokens`] | `x`, `y` i32 `[sequence]` |
+//!
+//! [`hold_out`] splits any of them into a training set and a test set.
+//!
+//! Errors of opening: [`DataError::Io`] for a file that cannot be read, [`DataError::Source`] for one that is not what
+//! it should be, [`DataError::PoolTooSmall`] where the index has no room. What is wrong with a single row is an error when
+//! it is read: [`DataError::Bad`].
 
 mod arrays;
 mod crc;

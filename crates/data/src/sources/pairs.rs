@@ -18,11 +18,27 @@ pub enum Masks {
     /// Grey from 0 to 255 → f32 `[height, width, 1]` from 0 to 1.
     Grey,
     /// Class numbers below `count`, in PNGs → i32 `[height, width]`.
-    Classes { count: usize },
+    Classes {
+        /// How many classes there are.
+        count: usize,
+    },
 }
 
 /// The images in `images/` and their masks in `masks/`, which have the same names but for the extension. Field `x` is
 /// u8 `[height, width, channels]`, `y` is the mask.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("pairs");
+/// let png = std::fs::read("tests/fixtures/rgb.png").expect("it is there");
+/// folder.write("images/1.png", &png);
+/// folder.write("masks/1.png", &png);
+/// let source = SegmentationPairs::open(&folder.0, Masks::Grey, &pool)?;
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!((row.get("x")?.ty().to_string(), row.get("y")?.ty().to_string()), ("u8[38,45,3]".into(), "f32[38,45,1]".into()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SegmentationPairs {
     root: PathBuf,
@@ -34,24 +50,28 @@ pub struct SegmentationPairs {
 }
 
 impl SegmentationPairs {
+    /// Lists both folders.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where an image has no mask or a mask no image, or two have the same name.
     pub fn open(root: impl AsRef<Path>, kind: Masks, pool: &BytePool) -> Result<SegmentationPairs> {
         let root = root.as_ref();
         let (images, image_print) = in_folder(root, "images", pool)?;
         let (masks, mask_print) = in_folder(root, "masks", pool)?;
         let (channels, fingerprint) = (Channels::default(), image_print.wrapping_add(mask_print));
         let pairs = SegmentationPairs { root: root.to_path_buf(), images, masks, kind, channels, fingerprint };
-        pairs.check()?;
+        pairs.check_names()?;
         Ok(pairs)
     }
 
-    /// What `x` has; RGB unless said.
+    /// The channels of `x`; RGB by default.
     pub fn channels(mut self, channels: Channels) -> SegmentationPairs {
         self.channels = channels;
         self
     }
 
     /// Both are sorted by name without extension, so the first difference names who is alone.
-    fn check(&self) -> Result<()> {
+    fn check_names(&self) -> Result<()> {
         for (folder, names) in [("images", &self.images), ("masks", &self.masks)] {
             let twice = names.iter().zip(names.iter().skip(1)).find(|(a, b)| stem(a) == stem(b));
             if let Some((a, b)) = twice {

@@ -7,15 +7,30 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// Some rows of another source, in its order.
+/// Some rows of another source, in its order; see [`hold_out`].
 pub struct Subset {
     source: Arc<dyn Source>,
     share: f64,
     held_out: bool,
 }
 
-/// The rows that are kept and those that are held out: always the same, and evenly spread, so that a source sorted by
-/// class gives up as much of each. Both must have rows.
+/// Splits a source into the rows that are kept, for training, and a share that is held out, for evaluation. The split is
+/// always the same and evenly spread, so that a source sorted by class gives up as much of each; nothing is random.
+///
+/// # Errors
+/// [`DataError::Pipeline`] where one of the two would have no rows.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("hold-out");
+/// let path = folder.write("t.csv", "x,y\n1,0\n2,0\n3,0\n4,1\n5,1\n6,1\n");
+/// let csv = Csv::open(path, CsvLayout::default(), &pool)?;
+/// let (train, test) = hold_out(std::sync::Arc::new(csv), 0.33)?;
+/// assert_eq!((train.len(), test.len()), (4, 2));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "train_test_split")]
 pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Subset, Subset)> {
     let parts = [false, true].map(|held_out| Subset { source: Arc::clone(&source), share, held_out });
     if !(share > 0.0 && share < 1.0) || parts.iter().any(Source::is_empty) {

@@ -13,11 +13,14 @@ use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// How a file of tokens stores them, least significant byte first.
+/// How a file stores a token, least significant byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenWidth {
+    /// One byte.
     U8,
+    /// Two bytes.
     U16,
+    /// Four bytes.
     U32,
 }
 
@@ -34,18 +37,33 @@ impl TokenWidth {
 /// Which windows are rows: window i starts at token i · `stride` and has `sequence` tokens and one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
+    /// Tokens of a row.
     pub sequence: usize,
+    /// Tokens from the start of one window to that of the next.
     pub stride: usize,
 }
 
 impl Windows {
-    /// Windows side by side.
+    /// Windows side by side: every token is in one of them.
     pub fn non_overlapping(sequence: usize) -> Windows {
         Windows { sequence, stride: sequence }
     }
 }
 
-/// Fields `x` and `y` are i32 `[sequence]`; `y` is `x` one token further.
+/// Windows of a long sequence of tokens: fields `x` and `y` are i32 `[sequence]`, and `y` is `x` one token further.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("tokens");
+/// let path = folder.write("t.txt", "abcabca");
+/// let source = Tokens::characters(path, Windows::non_overlapping(3), &pool)?;
+/// assert_eq!((source.len(), source.alphabet()), (2, &['a', 'b', 'c'][..]));
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!(row.get("x")?.bytes(), [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+/// assert_eq!(row.get("y")?.bytes(), [1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Tokens {
     path: PathBuf,
@@ -60,7 +78,11 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// A file of tokens, all of which must be below `vocabulary`.
+    /// A file of tokens, all of which must be below `vocabulary`. It stays on disk.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it is no whole number of tokens, or has none for one window. A token beyond the
+    /// vocabulary is [`DataError::Bad`] when it is read.
     pub fn binary(path: impl AsRef<Path>, width: TokenWidth, vocabulary: usize, windows: Windows) -> Result<Tokens> {
         let path = path.as_ref();
         let bytes = std::fs::metadata(path).map_err(|e| io(path, e))?.len() as usize;
@@ -84,18 +106,28 @@ impl Tokens {
         .checked()
     }
 
-    /// Any file; its bytes are the tokens.
+    /// Any file, whose bytes are the tokens.
+    ///
+    /// # Errors
+    /// As [`Tokens::binary`].
     pub fn bytes(path: impl AsRef<Path>, windows: Windows) -> Result<Tokens> {
         Tokens::binary(path, TokenWidth::U8, 256, windows)
     }
 
     /// A text in UTF-8, whose characters in sorted order are the vocabulary. The tokens are held in the pool.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it is not UTF-8, or too short for one window; [`DataError::PoolTooSmall`] where the
+    /// tokens have no room.
     pub fn characters(path: impl AsRef<Path>, windows: Windows, pool: &BytePool) -> Result<Tokens> {
         Tokens::from_text(path.as_ref(), windows, pool, tokenize(path.as_ref(), None, pool))
     }
 
     /// A text in the characters of another one, as sorted as [`alphabet`](Tokens::alphabet) gives them: a window with a
     /// character that is not among them is bad.
+    ///
+    /// # Errors
+    /// As [`Tokens::characters`]; [`DataError::Pipeline`] where the alphabet is not sorted.
     pub fn characters_with(
         path: impl AsRef<Path>,
         alphabet: &[char],
@@ -115,7 +147,10 @@ impl Tokens {
         Tokens { path: path.into(), in_memory, width, count, vocabulary, alphabet, windows, fingerprint }.checked()
     }
 
-    /// The first character that is not in the alphabet, as the error that reading it would be.
+    /// Checks that all characters of a text are in its alphabet, before any is read.
+    ///
+    /// # Errors
+    /// [`DataError::Bad`] for the first that is not.
     pub fn check_known(&self) -> Result<()> {
         let Some((tokens, _)) = &self.in_memory else { return Ok(()) };
         let unknown = tokens.bytes().chunks_exact(self.width.bytes()).position(|t| token_id(t) >= self.vocabulary);
@@ -132,6 +167,7 @@ impl Tokens {
         DataError::bad(format!("{path}, token {at}"), problem)
     }
 
+    /// How many tokens there are: all are below.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }

@@ -18,7 +18,19 @@ use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// Arrays with equally many rows, each of which is a field. Floats become f32, integers i32, u8 and bool u8.
+/// NumPy arrays with equally many rows, each of which is a field: row i is the i-th slice along the first axis. Floats
+/// become f32, integers i32, u8 and bool u8. Rows are read from where they lie in the file; compressed arrays and those
+/// in Fortran order are held in the pool as a whole.
+///
+/// ```
+#[doc = include_str!("../../doc/files.txt")]
+/// let source = Arrays::npz("tests/fixtures/stored.npz", &[], &pool)?;
+/// assert!(source.len() > 0);
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!(Some(row.fields[0].1.ty()), source.row(&row.fields[0].0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Arrays {
     rows: usize,
@@ -28,7 +40,19 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// Fields and the files they are in.
+    /// Pairs of a field and its `.npy` file.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where a file is no array, or they have not equally many rows; [`DataError::PoolTooSmall`]
+    /// where an array that has to be held has no room.
+    ///
+    /// ```
+    #[doc = include_str!("../../doc/files.txt")]
+    /// let source = Arrays::npy(&[("x", "tests/fixtures/c_le_f4.npy")], &pool)?;
+    /// assert_eq!(source.row("x").map(|ty| ty.dtype.to_string()).as_deref(), Some("f32"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn npy<P: AsRef<Path>>(fields: &[(&str, P)], pool: &BytePool) -> Result<Arrays> {
         let open = |(name, path): &(&str, P)| {
             let path = path.as_ref();
@@ -43,7 +67,11 @@ impl Arrays {
         Arrays::from_fields(fields.iter().map(open).collect::<Result<_>>()?, pool.reserve(0)?, fingerprint)
     }
 
-    /// Fields and the names of their arrays in the file; none are all, under their own names.
+    /// An `.npz` file, with pairs of a field and the name of its array in the file; without any, all arrays under their
+    /// own names.
+    ///
+    /// # Errors
+    /// As [`Arrays::npy`]; [`DataError::Source`] also where an array is not there.
     pub fn npz(path: impl AsRef<Path>, fields: &[(&str, &str)], pool: &BytePool) -> Result<Arrays> {
         let path = path.as_ref();
         let opened = zip::members(path, pool).and_then(|(members, lease)| {

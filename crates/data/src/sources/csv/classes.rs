@@ -19,9 +19,26 @@ const LONGEST: usize = 256;
 const LISTED: usize = 20;
 
 impl Csv {
-    /// Finds out what the classes are, and how many. Where all labels are whole numbers, they are the classes, up to
-    /// the largest; where they are words, the classes are the different words in sorted order. Where they are both, that
-    /// is an error, or else the fewer of them are bad. What is otherwise wrong with a row is told when it is read.
+    /// Finds out what the classes are, by one pass over the labels, and returns how many. Where all labels are integers,
+    /// they are the classes, up to the largest; where they are words, the classes are the different words in sorted
+    /// order. Where they are both, that is an error, or with [`OnBad::Skip`] the fewer of them are bad. What is otherwise
+    /// wrong with a row is an error when it is read.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is no label, or they are mixed; [`DataError::Csv`] where there are too many
+    /// different words for them to be classes.
+    ///
+    /// ```
+    #[doc = include_str!("../../doc/files.txt")]
+    /// let folder = TempDir::new("csv-classes");
+    /// let path = folder.write("t.csv", "x,y\n1,rose\n2,iris\n3,rose\n");
+    /// let layout = CsvLayout { label: Some(Label::Class(Column::Name("y".into()))), ..CsvLayout::default() };
+    /// let mut csv = Csv::open(path, layout, &pool)?;
+    /// assert_eq!(csv.find_classes(OnBad::Fail, &pool)?, 2);
+    /// assert_eq!(csv.classes(), ["iris", "rose"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn find_classes(&mut self, mixed: OnBad, pool: &BytePool) -> Result<usize> {
         let what = format!("the classes in {}", self.path.display());
         let survey = no_room_is_final(what.clone(), pool, self.survey_labels(mixed, pool))?;
@@ -42,7 +59,11 @@ impl Csv {
         Ok(self.words.insert(words).names.len())
     }
 
-    /// Reads labels as the classes of another table, by their words in its order; without any, as numbers.
+    /// Reads labels as the classes of another table, by their words in its order; without any, as numbers. A word that is
+    /// none of them is [`DataError::Bad`] when its row is read.
+    ///
+    /// # Errors
+    /// [`DataError::PoolTooSmall`] where the words have no room.
     pub fn set_classes(&mut self, classes: &[String], pool: &BytePool) -> Result<()> {
         let what = || format!("the classes in {}", self.path.display());
         self.words = match classes {

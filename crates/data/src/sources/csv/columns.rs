@@ -27,7 +27,10 @@ impl Csv {
         self.columns.iter().enumerate().filter(is_feature).map(|(_, name)| name.as_str())
     }
 
-    /// Gives the features in the order that another table has them in, by their names. It must have the same ones.
+    /// Gives the features in the order that another table has them in, by their names.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it has not the same ones.
     pub fn arrange(&mut self, features: &[String], pool: &BytePool) -> Result<()> {
         if self.feature_columns().eq(features.iter().map(String::as_str)) {
             return Ok(());

@@ -18,13 +18,14 @@ use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 use classes::ClassNames;
 
-/// How a file is to be read.
+/// How a CSV file is to be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CsvLayout {
     /// The first row has the names of the columns.
     pub header: bool,
+    /// What stands between cells: a comma by default.
     pub separator: u8,
-    /// All columns are features without it.
+    /// The label; without it all columns are features.
     pub label: Option<Label>,
 }
 
@@ -44,6 +45,7 @@ pub enum Label {
     Value(Column),
 }
 
+/// A column, by name or by number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
     /// As the header says it; where no column is called so, a number as text.
@@ -61,7 +63,21 @@ impl std::fmt::Display for Column {
     }
 }
 
-/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label.
+/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label. Cells may be quoted. Of the file, only the offsets of
+/// rows are held in memory.
+///
+/// ```
+#[doc = include_str!("../../doc/files.txt")]
+/// let folder = TempDir::new("csv");
+/// let path = folder.write("t.csv", "a,b,y\n1,2.5,0\n3,4.5,1\n");
+/// let layout = CsvLayout { label: Some(Label::Class(Column::Name("y".into()))), ..CsvLayout::default() };
+/// let source = Csv::open(path, layout, &pool)?;
+/// assert_eq!(source.len(), 2);
+/// let row = source.read_row(1, &pool)?;
+/// assert_eq!((row.get("x")?.f32s(), row.get("y")?.bytes()), (&[3.0, 4.5][..], &[1, 0, 0, 0][..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Csv {
     path: PathBuf,
@@ -80,6 +96,11 @@ pub struct Csv {
 }
 
 impl Csv {
+    /// Finds the rows of a file, and its label's column.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is no row, no feature, or a quote is not closed; [`DataError::Csv`] where the
+    /// label's column is not there, or two have the same name.
     pub fn open(path: impl AsRef<Path>, layout: CsvLayout, pool: &BytePool) -> Result<Csv> {
         let path = path.as_ref();
         let mut starts = PoolVec::new(pool)?;

@@ -8,11 +8,14 @@ use crate::image::{self, Channels};
 use crate::memory::BytePool;
 use crate::tensor::{Example, Tensor};
 
-/// A feature by its name in the records, and the field that it becomes.
+/// A feature of the records, and the field that it becomes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feature {
+    /// Its name in the records.
     pub name: String,
+    /// The name of the field that it becomes.
     pub field: String,
+    /// What it holds.
     pub kind: FeatureKind,
 }
 
@@ -32,6 +35,7 @@ pub enum FeatureKind {
 }
 
 impl Feature {
+    /// The feature `name`, which becomes `field`.
     pub fn new(name: &str, field: &str, kind: FeatureKind) -> Feature {
         Feature { name: name.to_string(), field: field.to_string(), kind }
     }

@@ -18,7 +18,21 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// Records of one or many files, in the order of the files.
+/// TFRecord files of `tf.train.Example`, in the order of the files. Checksums are checked. Compressed files are refused:
+/// their records cannot be read in any order.
+///
+/// ```
+#[doc = include_str!("../../doc/files.txt")]
+/// let features = vec![
+///     Feature::new("image", "x", FeatureKind::Image(Channels::Rgb)),
+///     Feature::new("label", "y", FeatureKind::Ints(vec![])),
+/// ];
+/// let source = TfRecord::glob("tests/fixtures/shard-*-of-2.tfrecord", features, &pool)?;
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!((row.get("x")?.ty().shape.len(), row.get("y")?.ty().to_string()), (3, "i32[]".to_string()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TfRecord {
     files: Vec<PathBuf>,
@@ -35,11 +49,18 @@ const HEAD: u64 = 12;
 const TAIL: u64 = 4;
 
 impl TfRecord {
-    /// The files that a pattern names, sorted: `train-*.tfrecord`.
+    /// The files that a pattern matches, sorted: `train-*.tfrecord`. `*` and `?` stand in the last part of the path.
+    ///
+    /// # Errors
+    /// As [`TfRecord::open`]; [`DataError::Source`] also where no file matches.
     pub fn glob(pattern: &str, features: Vec<Feature>, pool: &BytePool) -> Result<TfRecord> {
         TfRecord::open(&glob::files(pattern)?, features, pool)
     }
 
+    /// Finds the records of files, by the lengths that stand before them.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where a file is no TFRecord file, is cut off or compressed, or there is no record.
     pub fn open<P: AsRef<Path>>(files: &[P], features: Vec<Feature>, pool: &BytePool) -> Result<TfRecord> {
         if features.is_empty() {
             return Err(DataError::Pipeline(
