@@ -71,7 +71,7 @@ impl Bar {
         self.done = done;
     }
 
-    pub fn judged(&mut self, score: String) {
+    pub fn evaluated(&mut self, score: String) {
         self.score = Some(score);
     }
 
@@ -111,7 +111,7 @@ mod tests {
     fn the_line_tells_progress_loss_speed_and_memory() {
         let mut bar = Bar::new(40, 0, 32, 2 << 20, Some(3 << 20));
         bar.step(10, 0.5);
-        bar.judged("accuracy 97.50 %".into());
+        bar.evaluated("accuracy 97.50 %".into());
         assert_eq!(
             bar.line_after(2.0, Some(20 << 20)),
             "█████░░░░░░░░░░░░░░░ 10/40  loss 0.5000  accuracy 97.50 %  160 samples/s  memory 20.0 MiB resident, \

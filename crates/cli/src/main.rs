@@ -1,29 +1,18 @@
 //! The command line: arguments → validated run → one function per command. The only crate that prints.
 
-mod announce;
 mod args;
 mod bar;
+mod buffers_csv;
 mod commands;
-mod data;
-mod device;
-mod digits;
+mod configs;
+mod cure;
 mod failure;
-mod file;
-mod planning;
-mod profile;
 mod progress;
-mod resident;
-mod run;
-mod run_dir;
-mod runs;
-mod same_data;
 mod say;
+mod settings;
 mod show;
 mod signals;
-mod spec;
-mod table;
-mod together;
-mod weights;
+mod wording;
 
 use std::process::ExitCode;
 
@@ -32,19 +21,19 @@ use clap::Parser;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    resident::keep_no_large_buffers();
+    memfit_run::resident::set_mmap_threshold();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::misspelt(error),
     };
     let json = cli.json;
     let result = match cli.command.unwrap_or_default() {
-        Command::Train(args) => runs::TrainRuns::new(args, json).and_then(|mut r| commands::train::train(&mut r)),
+        Command::Train(args) => commands::train::train(args, json),
         Command::Eval(args) => commands::eval::eval(&args, json),
         Command::Predict(args) => commands::predict::predict(&args, json),
         Command::Init(args) => commands::init::init(&args, json),
-        Command::Plan(args) => runs::PlanRun::new(args, json).and_then(|r| commands::plan::plan(&r)),
-        Command::Pack(args) => run::PackRun::new(args, json).and_then(|r| commands::pack::pack(&r)),
+        Command::Plan(args) => commands::plan::plan(args, json),
+        Command::Pack(args) => commands::pack::pack(args, json),
         Command::Models => commands::models::models(json),
         Command::Devices(args) => commands::devices::devices(&args, json),
     };

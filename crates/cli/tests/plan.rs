@@ -21,6 +21,7 @@ fn a_plan_carries_everything_that_a_machine_wants() {
         "accumulate",
         "precision",
         "device",
+        "instruction_set",
         "budget_bytes",
         "arena_bytes",
         "peak_bytes",
@@ -69,7 +70,7 @@ fn a_page_shows_classes_costs_and_a_chart_that_fits_the_terminal() {
             "activation gradients",
             "live at the peak",
             "packing",
-            "ops made again",
+            "recomputed ops",
             "of the fastest plan",
             "forward",
             "backward",
@@ -206,7 +207,7 @@ fn a_diff_says_what_moved() {
     assert_eq!(back["moved"].as_array().map(Vec::len), Some(moved.len()));
     assert!(back["moved"].as_array().expect("a list").iter().all(|m| m["now"] == "kept"));
     let text = stdout(&memfit(&["plan", "--diff", &files[0], &files[1]]));
-    for part in ["| arena ", "| activations ", "| step, predicted ", "made again |", "by layer"] {
+    for part in ["| arena ", "| activations ", "| step, predicted ", "recomputed |", "by layer"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let same = stdout(&memfit(&["plan", "--diff", &files[0], &files[0]]));

@@ -57,7 +57,7 @@ fn check_offered(args: &Args, share: f64, expected: &[&str]) {
     let args = [&args[..], &[("--budget", &budget)]].concat();
     let mut offered = check_fixes(&args);
     offered.sort();
-    // Whether 16 bits are smaller where everything is made again is the planner's to know; what fits must be offered.
+    // Whether 16 bits are smaller where everything is recomputed is the planner's to know; what fits must be offered.
     let mixed = memfit(&flat(&with(&args, "--precision mixed"))).status.success();
     let mixed = if mixed { &["--precision"][..] } else { &[] };
     let expected = if expected.contains(&"--precision") { expected.to_vec() } else { [expected, mixed].concat() };

@@ -565,11 +565,11 @@ fn a_model_that_does_something_else_is_refused_before_anything_is_made() {
     scratch.write("words.txt", "so many words ".repeat(30));
     let out = scratch.path("run");
     for (model, data, more, expected) in [
-        ("unet", "classes", None, &["unet draws masks", "images", "--model resnet18"][..]),
-        ("resnet18", "pairs", None, &["resnet18 tells classes", "masks", "--model unet"]),
+        ("unet", "classes", None, &["unet segments images", "images", "--model resnet18"][..]),
+        ("resnet18", "pairs", None, &["resnet18 classifies", "masks", "--model unet"]),
         ("unet", "pairs", Some("3"), &["1 class", "have 3", "leave out --classes"]),
         ("resnet18", "words.txt", None, &["text", "--model gpt"]),
-        ("gpt", "classes", None, &["gpt goes on with a text", "--model resnet18"]),
+        ("gpt", "classes", None, &["gpt generates text", "--model resnet18"]),
     ] {
         let data = scratch.path(data);
         let classes: Vec<&str> = more.into_iter().flat_map(|n| ["--classes", n]).collect();

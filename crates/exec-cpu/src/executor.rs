@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
 use memfit_transform::Group;
 use memfit_transform::group::is_contraction;
 
@@ -29,9 +29,9 @@ pub struct CpuExecutor {
 }
 
 impl CpuExecutor {
-    /// On this many threads, with the best instructions and all the memory that the machine has.
+    /// On this many threads, with the instruction set that is [chosen](Isa::chosen) and all the memory that the machine has.
     pub fn new(threads: usize) -> Result<CpuExecutor, ExecError> {
-        CpuExecutor::with_isa(threads, Isa::detect())
+        CpuExecutor::with_isa(threads, Isa::chosen()?)
     }
 
     /// The same threads with the memory of another device, such as a logical one.
@@ -61,14 +61,33 @@ impl CpuExecutor {
     pub fn isa(&self) -> Isa {
         self.cpu.isa
     }
+
+    /// Two AVX-512 cores, whatever this machine has: plans for the same request are the same everywhere.
+    pub fn default_cost_model() -> CostModel {
+        CostModel::new("default", 270.0, 28.0, 3.0)
+    }
 }
 
 impl Target for CpuExecutor {
+    fn describe(&self) -> MadeFor {
+        let threads = Some(self.threads());
+        MadeFor { threads, ..MadeFor::new("cpu", self.isa().name()) }
+    }
+
+    fn cost_model(&self) -> CostModel {
+        CpuExecutor::default_cost_model()
+    }
+
+    /// There is a kernel for every op, in every type that the type rules let it have.
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
+
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         4 * launch::scratch_len(&self.cpu, graph, group) as u64
     }
 
-    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
         let root = graph.node(group.root());
         let written: u64 = group.writes.iter().map(|&v| graph.ty(v).bytes()).sum();
         // A part of a tensor is all that is read of it.
@@ -89,7 +108,7 @@ impl Target for CpuExecutor {
         }
         let work = group.nodes.iter().filter(|&&n| is_heavy(&graph.node(n).op));
         let flops: f64 = work.map(|&n| cost(graph, n).flops as f64 / pace(graph, n)).sum();
-        profile.launch_us * 1e-6 + flops / (profile.gflops * 1e9) + bytes as f64 / (profile.gbytes * 1e9)
+        cost_model.launch_us * 1e-6 + flops / (cost_model.gflops * 1e9) + bytes as f64 / (cost_model.gbytes * 1e9)
     }
 
     fn alignment(&self) -> u64 {

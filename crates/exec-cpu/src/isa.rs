@@ -1,5 +1,13 @@
-//! Which instruction set the kernels use, found once at run time. Results are bit-identical for one instruction set,
-//! whatever the plan and the number of threads; between instruction sets they may differ in rounding.
+//! Which instruction set the kernels use, found at run time: the best that the machine has, or what `MEMFIT_ISA` names of them.
+//! Results are bit-identical for one instruction set, whatever the plan and the number of threads; between instruction sets
+//! they may differ in rounding.
+
+use std::ffi::OsStr;
+
+use memfit_exec::ExecError;
+
+/// Names the instruction set to use instead of the best one, such as `MEMFIT_ISA=avx2`. Empty is as good as not set.
+pub const ISA_VARIABLE: &str = "MEMFIT_ISA";
 
 /// The instruction sets that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +32,27 @@ impl Isa {
         }
     }
 
+    /// The one that [`ISA_VARIABLE`] names, and without it the best.
+    pub fn chosen() -> Result<Isa, ExecError> {
+        match std::env::var_os(ISA_VARIABLE) {
+            Some(name) if !name.is_empty() => Isa::from_name(&name),
+            _ => Ok(Isa::best()),
+        }
+    }
+
+    fn from_name(name: &OsStr) -> Result<Isa, ExecError> {
+        let available = Isa::available();
+        let named = available.iter().find(|isa| name == isa.name());
+        named.copied().ok_or_else(|| {
+            let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
+            let asked = format!("{ISA_VARIABLE} asks for the instruction set {name:?}");
+            let problem = format!("{asked}, but this machine has {}", names.join(", "));
+            ExecError::Device { device: "cpu:0".into(), problem }
+        })
+    }
+
     /// The best one that this machine has.
-    pub fn detect() -> Isa {
+    pub fn best() -> Isa {
         Isa::available()[0]
     }
 
@@ -71,7 +98,7 @@ pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 ///         for (y, &x) in y.iter_mut().zip(x) { *y = fma::<FMA>(a, x, *y); }
 ///     }
 /// }
-/// axpy(Isa::detect(), 2.0, &x, &mut y);
+/// axpy(Isa::best(), 2.0, &x, &mut y);
 /// ```
 ///
 /// The body is inlined into each version, so that the compiler vectorises it with that version's registers. Helpers that
@@ -105,3 +132,26 @@ macro_rules! simd {
     };
 }
 pub(crate) use simd;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_has_can_be_asked_for_by_name() {
+        for isa in Isa::available() {
+            assert_eq!(Isa::from_name(isa.name().as_ref()).unwrap(), isa);
+        }
+    }
+
+    #[test]
+    fn what_it_lacks_is_an_error_that_says_what_there_is() {
+        let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+        for asked in [foreign, "AVX2", "sse9"] {
+            let message = Isa::from_name(asked.as_ref()).unwrap_err().to_string();
+            for part in ["MEMFIT_ISA", asked, Isa::best().name(), "portable"] {
+                assert!(message.contains(part), "{part}: {message}");
+            }
+        }
+    }
+}

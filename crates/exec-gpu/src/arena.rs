@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use cubecl::MemoryAllocationMode;
 use cubecl::server::Handle;
-use memfit_exec::{Device, ExecError, Held};
+use memfit_exec::{Device, ExecError, Reservation};
 use memfit_plan::Place;
 use memfit_plan::bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::device::Gpu;
 pub struct GpuMemory {
     /// None where the plan takes nothing.
     segment: Option<Handle>,
-    _held: Held,
+    _held: Reservation,
 }
 
 /// Devices copy and fill words of this many bytes.

@@ -6,16 +6,19 @@ use cubecl::bytes::Bytes;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, Op, ValueId, cost};
-use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
+use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
 use memfit_transform::Group;
 use memfit_transform::group::is_contraction;
 
 use crate::arena::GpuMemory;
-use crate::device::{Gpu, open};
+use crate::device::{Gpu, Kind, open};
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::layout::{Layout, home};
+use crate::support;
 
+/// Clones are the same GPU.
+#[derive(Clone)]
 pub struct GpuExecutor {
     gpu: Arc<Gpu>,
     device: Device,
@@ -59,12 +62,29 @@ pub struct Reserved {
 }
 
 impl Target for GpuExecutor {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("gpu", self.gpu.api.as_str())
+    }
+
+    /// Of the order of magnitude of such devices, not measured on any: drivers do not say how fast they are.
+    fn cost_model(&self) -> CostModel {
+        match self.gpu.kind {
+            Kind::Discrete | Kind::Virtual => CostModel::new("discrete gpu", 5000.0, 300.0, 10.0),
+            Kind::Integrated | Kind::Other => CostModel::new("integrated gpu", 500.0, 30.0, 20.0),
+            Kind::Software => CostModel::new("software gpu", 10.0, 5.0, 50.0),
+        }
+    }
+
+    fn supports(&self, graph: &Graph, node: NodeId) -> Result<(), String> {
+        support::supports(graph, node)
+    }
+
     /// Chains keep all in registers; see [`Layout`] for products.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         Layout::new(graph, group, self.gpu.limits.alignment).bytes
     }
 
-    fn seconds(&self, graph: &Graph, group: &Group, _: u64, profile: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, cost_model: &CostModel) -> f64 {
         let root = graph.node(group.root());
         let mut bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
         let (mut launches, mut flops) = (1, 0);
@@ -78,9 +98,9 @@ impl Target for GpuExecutor {
                 bytes += 2 * graph.ty(v).bytes();
             }
         }
-        f64::from(launches) * profile.launch_us * 1e-6
-            + flops as f64 / (profile.gflops * 1e9)
-            + bytes as f64 / (profile.gbytes * 1e9)
+        f64::from(launches) * cost_model.launch_us * 1e-6
+            + flops as f64 / (cost_model.gflops * 1e9)
+            + bytes as f64 / (cost_model.gbytes * 1e9)
     }
 
     fn alignment(&self) -> u64 {

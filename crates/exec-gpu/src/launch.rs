@@ -3,16 +3,17 @@
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 use memfit_exec::{Arena, ExecError};
-use memfit_ir::{DType, Graph, Node, NodeId, Op, ValueId};
+use memfit_ir::{Node, NodeId, Op, ValueId};
 use memfit_plan::{Place, Program, Step};
 
 use crate::arena::{GpuMemory, WORD};
-use crate::chain::{Chain, code};
+use crate::chain::Chain;
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::layout::{Layout, home};
 use crate::product::Product;
+use crate::support::supports;
 
 /// A compiled group: a chain; or a product, the chains that compute its operands, and the chain over its result.
 #[derive(Default)]
@@ -28,7 +29,7 @@ const UNITS: u32 = 256;
 pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
     let (graph, group) = (&program.graph, &step.group);
     for &id in &group.nodes {
-        check(graph, id)?;
+        supports(graph, id).map_err(|problem| unsupported(graph.node(id), problem))?;
     }
     let root = graph.node(group.root());
     // A tensor of no elements is there without any work.
@@ -68,25 +69,6 @@ fn placed(program: &Program, v: ValueId) -> Place {
     }
 }
 
-/// Whether there is a kernel for a node.
-fn check(graph: &Graph, id: NodeId) -> Result<(), ExecError> {
-    let node = graph.node(id);
-    let known = match &node.op {
-        Op::MatMul(_) => node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        op => code(op).is_some(),
-    };
-    if !known {
-        return Err(unsupported(node, "there is no GPU kernel for it yet; run it on the CPU".into()));
-    }
-    match node.inputs.iter().chain(&node.outputs).find(|&&v| graph.ty(v).dtype != DType::F32) {
-        None => Ok(()),
-        Some(&v) => {
-            let problem = format!("it has an operand of {}, and there are only kernels for f32", graph.ty(v));
-            Err(unsupported(node, format!("{problem} yet; use f32 or run it on the CPU")))
-        }
-    }
-}
-
 /// A device binds only so many operands at once.
 fn within(gpu: &Gpu, root: &Node, chain: Chain) -> Result<Chain, ExecError> {
     let (given, most) = (chain.operands.len(), gpu.limits.bindings);
@@ -115,7 +97,8 @@ impl Kernel {
 
 fn launch_chain(client: &Client, arena: &Arena<GpuMemory>, c: &Chain) {
     // SAFETY: a slice has as many elements as its place.
-    let buffer = |p: &Place| unsafe { BufferArg::from_raw_parts(arena.at(*p).slice(*p), (p.size / WORD) as usize) };
+    let buffer =
+        |p: &Place| unsafe { BufferArg::from_raw_parts(arena.segment(*p).slice(*p), (p.size / WORD) as usize) };
     let buffers: SequenceArg<Box<[f32]>> = c.operands.iter().map(buffer).collect();
     let numbers: SequenceArg<u32> = c.numbers.iter().copied().collect();
     let dim = cube_dim(client);

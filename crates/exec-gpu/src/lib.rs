@@ -3,9 +3,9 @@
 //!
 //! Two dedicated allocations are the two segments; every value is a slice of one of them. Nothing is allocated on the
 //! device while a step runs, beyond the first step, which compiles shaders and keeps their parameters. What a kernel
-//! here cannot do yet is refused by name when a plan is compiled, never computed elsewhere in silence.
+//! here cannot do yet is refused by name before anything is planned, never computed elsewhere in silence.
 //!
-//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`]), so that a new op is missed
+//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`], [`support`]), so that a new op is missed
 //! by no build, and nothing of cubecl is downloaded.
 
 #[cfg(feature = "gpu")]
@@ -22,6 +22,7 @@ mod launch;
 pub mod layout;
 #[cfg(feature = "gpu")]
 mod product;
+pub mod support;
 pub mod tape;
 
 #[cfg(feature = "gpu")]

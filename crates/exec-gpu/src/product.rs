@@ -86,7 +86,7 @@ impl Operand {
     fn binding(&self, arena: &Arena<GpuMemory>) -> TensorBinding {
         let (shape, strides) = (Shape::from(self.shape.clone()), Strides::from(&self.strides[..]));
         // SAFETY: the slice has as many elements as the shape, and the strides reach no further.
-        unsafe { TensorBinding::from_raw_parts(arena.at(self.place).slice(self.place), strides, shape) }
+        unsafe { TensorBinding::from_raw_parts(arena.segment(self.place).slice(self.place), strides, shape) }
     }
 }
 

@@ -46,13 +46,13 @@ impl<E: Executor<Memory = HostMemory>> Executor for Watched<E> {
 
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         for &place in &kernel.fresh {
-            self.0.fill(arena.of(place), place, POISON);
+            self.0.fill(arena.segment_mut(place), place, POISON);
         }
         let mut before = [arena.state.all().to_vec(), arena.transient.all().to_vec()];
         self.0.launch(&kernel.kernel, arena)?;
         for &place in &kernel.writes {
             let range = place.offset as usize..(place.offset + place.size) as usize;
-            before[place.segment as usize][range].copy_from_slice(arena.of(place).bytes(place));
+            before[place.segment as usize][range].copy_from_slice(arena.segment_mut(place).bytes(place));
         }
         let after = [arena.state.all(), arena.transient.all()];
         for (segment, (before, after)) in [Segment::State, Segment::Transient].iter().zip(before.iter().zip(after)) {

@@ -223,7 +223,7 @@ fn an_id_outside_of_its_table_names_op_layer_place_and_limit() {
         let y = b.scope("layer1/op", |b| b.op(op, &x)).unwrap();
         b.output("y", y);
         let feeds = inputs.iter().enumerate().map(|(i, t)| (format!("x{i}"), t.clone())).collect();
-        let mut runner = cpu(2, Isa::detect(), Settings::default());
+        let mut runner = cpu(2, Isa::chosen().unwrap(), Settings::default());
         runner.run(&b.finish(), &feeds, &HashMap::new()).unwrap_err().to_string()
     };
     let outside = |op: &str, id: i32| {

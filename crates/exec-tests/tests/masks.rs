@@ -81,7 +81,7 @@ fn the_gradient_from_a_bit_is_the_gradient_from_the_output() {
 /// Steps with each graph from the same start: the same states and outputs, whatever the threads and the grouping.
 fn check_steps(what: &str, graphs: [&Graph; 2], feeds: impl Fn(u32) -> HashMap<String, Tensor>) -> Result<()> {
     let train = |graph: &Graph, threads, grouping| -> Result<RunResult> {
-        let mut runner = cpu(threads, Isa::detect(), Settings { grouping, poison: true, squeeze: 0 });
+        let mut runner = cpu(threads, Isa::chosen().unwrap(), Settings { grouping, poison: true, squeeze: 0 });
         let mut result =
             RunResult { outputs: HashMap::new(), states: memfit_exec_tests::reference::initial_states(graph, 5) };
         for step in 0..4 {

@@ -1,81 +1,94 @@
-//! Host memory for a plan: anonymous mappings, taken once and given back whole.
+//! The memory that a plan runs in: a segment of states that belongs to one model, and a transient segment that several models
+//! may take turns in.
 
-use memfit_plan::Place;
-use memfit_plan::bytes::Bytes;
-use memmap2::{MmapMut, MmapOptions};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::{Device, Held};
+use memfit_plan::{Place, Segment};
+
 use crate::error::ExecError;
-use crate::machine;
+use crate::executor::Executor;
+use crate::host_memory::Growth;
 
-/// When pages are committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Growth {
-    /// All at the start: a machine that cannot give them fails before the first step.
-    #[default]
-    Commit,
-    /// Each when it is first touched.
-    Lazy,
+/// Both segments, for as long as somebody works on them.
+pub struct Arena<'a, M> {
+    pub state: &'a mut M,
+    pub transient: &'a mut M,
 }
 
-/// A segment in host memory.
-pub struct HostMemory {
-    map: MmapMut,
-    _held: Held,
-}
-
-const PAGE: usize = 4096;
-
-impl HostMemory {
-    /// Takes so many bytes of a device for a holder of this name, and then of the system.
-    pub fn new(device: &Device, holder: &str, bytes: u64, growth: Growth) -> Result<HostMemory, ExecError> {
-        let held = device.take(holder, bytes)?;
-        let out_of_memory = |source| ExecError::OutOfMemory { holder: holder.into(), bytes, source };
-        if growth == Growth::Commit
-            && let Some(available) = machine::available()
-            && bytes > available
-        {
-            return Err(out_of_memory(std::io::Error::other(format!("only {} are available", Bytes(available)))));
+impl<M> Arena<'_, M> {
+    /// The segment that a place is in.
+    pub fn segment(&self, place: Place) -> &M {
+        match place.segment {
+            Segment::State => self.state,
+            Segment::Transient => self.transient,
         }
-        let len = usize::try_from(bytes).map_err(|e| out_of_memory(std::io::Error::other(e)))?.max(1);
-        let mut map = MmapOptions::new().len(len).map_anon().map_err(out_of_memory)?;
-        advise_pages(&map, growth);
-        if growth == Growth::Commit {
-            map.iter_mut().step_by(PAGE).for_each(|b| *b = 0);
+    }
+
+    /// The same, to be changed.
+    pub fn segment_mut(&mut self, place: Place) -> &mut M {
+        match place.segment {
+            Segment::State => self.state,
+            Segment::Transient => self.transient,
         }
-        Ok(HostMemory { map, _held: held })
-    }
-
-    /// Where it starts. The pointer stays valid as long as the memory.
-    pub fn base(&self) -> *const u8 {
-        self.map.as_ptr()
-    }
-
-    pub fn base_mut(&mut self) -> *mut u8 {
-        self.map.as_mut_ptr()
-    }
-
-    pub fn all(&self) -> &[u8] {
-        &self.map
-    }
-
-    /// The bytes of a place in this segment.
-    pub fn bytes(&self, place: Place) -> &[u8] {
-        &self.map[place.offset as usize..][..place.size as usize]
-    }
-
-    pub fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
-        &mut self.map[place.offset as usize..][..place.size as usize]
     }
 }
 
-/// Large pages save address translations, small ones are touched one by one; where the advice is not taken, nothing is lost.
-fn advise_pages(map: &MmapMut, growth: Growth) {
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(match growth {
-        Growth::Commit => memmap2::Advice::HugePage,
-        Growth::Lazy => memmap2::Advice::NoHugePage,
-    });
-    #[cfg(not(target_os = "linux"))]
-    let _ = (map, growth);
+/// A transient segment. Copies are the same memory: engines that have it run one after the other, and what one of them left
+/// there is gone when another one runs.
+pub struct Transient<M>(Arc<Shared<M>>);
+
+struct Shared<M> {
+    bytes: u64,
+    tenancy: Mutex<Tenancy<M>>,
+}
+
+/// The memory, and who ran in it last.
+pub(crate) struct Tenancy<M> {
+    pub memory: M,
+    pub last: Option<Tenant>,
+}
+
+/// An engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant(u64);
+
+impl Tenant {
+    pub fn new() -> Tenant {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Tenant(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl<M> Clone for Transient<M> {
+    fn clone(&self) -> Self {
+        Transient(self.0.clone())
+    }
+}
+
+impl<M> Transient<M> {
+    /// Takes so many bytes for a holder of this name.
+    pub fn new<E: Executor<Memory = M>>(
+        executor: &E,
+        holder: &str,
+        bytes: u64,
+        growth: Growth,
+    ) -> Result<Self, ExecError> {
+        let memory = executor.allocate(holder, bytes, growth)?;
+        Ok(Transient(Arc::new(Shared { bytes, tenancy: Mutex::new(Tenancy { memory, last: None }) })))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// Waits for its turn.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Tenancy<M>> {
+        self.0.tenancy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the memory while nobody runs in it.
+    pub fn look<T>(&self, look: impl FnOnce(&M) -> T) -> T {
+        look(&self.lock().memory)
+    }
 }

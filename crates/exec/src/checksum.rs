@@ -19,7 +19,7 @@ impl Default for Checksum {
 }
 
 impl Checksum {
-    pub fn of(bytes: &[u8]) -> u64 {
+    pub fn of_bytes(bytes: &[u8]) -> u64 {
         let mut sum = Checksum::default();
         sum.update(bytes);
         sum.finish()
@@ -72,26 +72,26 @@ mod tests {
         for size in [1, 2, 3, 7, 8, 9, 64, 100] {
             let mut sum = Checksum::default();
             bytes.chunks(size).for_each(|piece| sum.update(piece));
-            assert_eq!((sum.finish(), sum.bytes()), (Checksum::of(&bytes), 100), "pieces of {size}");
+            assert_eq!((sum.finish(), sum.bytes()), (Checksum::of_bytes(&bytes), 100), "pieces of {size}");
         }
     }
 
     #[test]
     fn every_flipped_bit_every_pair_of_high_bits_and_every_length_is_seen() {
         let bytes = [0u8; 24];
-        let mut seen = vec![Checksum::of(&bytes)];
+        let mut seen = vec![Checksum::of_bytes(&bytes)];
         for at in 0..24 * 8 {
             let mut changed = bytes;
             changed[at / 8] ^= 1 << (at % 8);
-            seen.push(Checksum::of(&changed));
+            seen.push(Checksum::of_bytes(&changed));
         }
         for (a, b) in [(7, 15), (7, 23), (15, 23), (3, 7), (3, 11)] {
             let mut changed = bytes;
             changed[a] ^= 0x80;
             changed[b] ^= 0x80;
-            seen.push(Checksum::of(&changed));
+            seen.push(Checksum::of_bytes(&changed));
         }
-        seen.extend((0..24).map(|length| Checksum::of(&bytes[..length])));
+        seen.extend((0..24).map(|length| Checksum::of_bytes(&bytes[..length])));
         let count = seen.len();
         seen.sort_unstable();
         seen.dedup();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use memfit_plan::bytes::Bytes;
+use memfit_ir::bytes::Bytes;
 
 use crate::error::ExecError;
 
@@ -17,14 +17,14 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     name: String,
     limit: u64,
-    book: Mutex<Book>,
+    ledger: Mutex<Ledger>,
     /// What a logical device holds of the one that it is a part of.
-    share: Option<Held>,
+    share: Option<Reservation>,
 }
 
 /// Who holds how much.
 #[derive(Default)]
-struct Book {
+struct Ledger {
     used: u64,
     high_water: u64,
     next: u64,
@@ -38,8 +38,8 @@ pub struct Holder {
 }
 
 /// Memory that somebody holds; given back when it is dropped.
-#[must_use = "memory is given back when this is dropped; to ask only whether there is room, use `Device::check`"]
-pub struct Held {
+#[must_use = "memory is given back when this is dropped; to ask only whether there is room, use `Device::check_room`"]
+pub struct Reservation {
     device: Device,
     id: u64,
 }
@@ -47,7 +47,7 @@ pub struct Held {
 impl Device {
     /// A device of so many bytes.
     pub fn new(name: impl Into<String>, limit: u64) -> Device {
-        Device(Arc::new(Inner { name: name.into(), limit, book: Mutex::default(), share: None }))
+        Device(Arc::new(Inner { name: name.into(), limit, ledger: Mutex::default(), share: None }))
     }
 
     /// The memory of this machine, as far as this process may have it. There is one: whoever asks gets the same device, so
@@ -63,33 +63,33 @@ impl Device {
         let part = |(i, &limit): (usize, &u64)| {
             let name = format!("{}/{i}", self.name());
             let share = self.take(&format!("logical device {name}"), limit)?;
-            Ok(Device(Arc::new(Inner { name, limit, book: Mutex::default(), share: Some(share) })))
+            Ok(Device(Arc::new(Inner { name, limit, ledger: Mutex::default(), share: Some(share) })))
         };
         limits.iter().enumerate().map(part).collect()
     }
 
     /// Takes memory for a holder of this name, or says who has it.
-    pub fn take(&self, holder: &str, bytes: u64) -> Result<Held, ExecError> {
-        let mut book = self.book();
-        book.used = self.used_with(&book, holder, bytes)?;
-        book.high_water = book.high_water.max(book.used);
-        assert!(book.high_water <= self.limit(), "{} gave more than it has", self.name());
-        let id = book.next;
-        book.next += 1;
-        book.holders.insert(id, Holder { name: holder.to_string(), bytes });
-        Ok(Held { device: self.clone(), id })
+    pub fn take(&self, holder: &str, bytes: u64) -> Result<Reservation, ExecError> {
+        let mut ledger = self.ledger();
+        ledger.used = self.used_with(&ledger, holder, bytes)?;
+        ledger.high_water = ledger.high_water.max(ledger.used);
+        assert!(ledger.high_water <= self.limit(), "{} gave more than it has", self.name());
+        let id = ledger.next;
+        ledger.next += 1;
+        ledger.holders.insert(id, Holder { name: holder.to_string(), bytes });
+        Ok(Reservation { device: self.clone(), id })
     }
 
     /// Whether [`Device::take`] would give so much now. Nothing is taken.
-    pub fn check(&self, holder: &str, bytes: u64) -> Result<(), ExecError> {
-        self.used_with(&self.book(), holder, bytes).map(|_| ())
+    pub fn check_room(&self, holder: &str, bytes: u64) -> Result<(), ExecError> {
+        self.used_with(&self.ledger(), holder, bytes).map(|_| ())
     }
 
     /// What would be held together with so much more.
-    fn used_with(&self, book: &Book, holder: &str, bytes: u64) -> Result<u64, ExecError> {
-        book.used.checked_add(bytes).filter(|&used| used <= self.limit()).ok_or_else(|| {
+    fn used_with(&self, ledger: &Ledger, holder: &str, bytes: u64) -> Result<u64, ExecError> {
+        ledger.used.checked_add(bytes).filter(|&used| used <= self.limit()).ok_or_else(|| {
             let (device, holder, limit) = (self.name().to_string(), holder.to_string(), self.limit());
-            let (is_logical, holders) = (self.0.share.is_some(), book.holders.values().cloned().collect());
+            let (is_logical, holders) = (self.0.share.is_some(), ledger.holders.values().cloned().collect());
             ExecError::DeviceFull(Box::new(DeviceFull { device, is_logical, holder, bytes, limit, holders }))
         })
     }
@@ -103,7 +103,7 @@ impl Device {
     }
 
     pub fn used(&self) -> u64 {
-        self.book().used
+        self.ledger().used
     }
 
     pub fn free(&self) -> u64 {
@@ -112,16 +112,16 @@ impl Device {
 
     /// The most that was ever held at once.
     pub fn high_water(&self) -> u64 {
-        self.book().high_water
+        self.ledger().high_water
     }
 
     /// Who holds memory, in the order in which they came.
     pub fn holders(&self) -> Vec<Holder> {
-        self.book().holders.values().cloned().collect()
+        self.ledger().holders.values().cloned().collect()
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,21 +131,21 @@ impl fmt::Debug for Device {
     }
 }
 
-impl Held {
+impl Reservation {
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     pub fn bytes(&self) -> u64 {
-        self.device.book().holders.get(&self.id).map_or(0, |h| h.bytes)
+        self.device.ledger().holders.get(&self.id).map_or(0, |h| h.bytes)
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut book = self.device.book();
-        if let Some(holder) = book.holders.remove(&self.id) {
-            book.used -= holder.bytes;
+        let mut ledger = self.device.ledger();
+        if let Some(holder) = ledger.holders.remove(&self.id) {
+            ledger.used -= holder.bytes;
         }
     }
 }
@@ -168,9 +168,10 @@ impl fmt::Display for DeviceFull {
         let DeviceFull { device, is_logical, holder, bytes, limit, holders } = self;
         write!(f, "{device} has {}, and {holder} asks for {}", Bytes(*limit), Bytes(*bytes))?;
         let held: Vec<String> = holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
-        match held.is_empty() {
-            true => write!(f, "; ask for less")?,
-            false => write!(f, " beside what is held: {}; make one of them smaller", held.join(", "))?,
+        if held.is_empty() {
+            write!(f, "; ask for less")?;
+        } else {
+            write!(f, " beside what is held: {}; make one of them smaller", held.join(", "))?;
         }
         if *is_logical { write!(f, ", or give {device} a larger limit") } else { Ok(()) }
     }
@@ -180,7 +181,7 @@ impl fmt::Display for DeviceFull {
 mod tests {
     use super::*;
 
-    fn full(result: Result<Held, ExecError>) -> DeviceFull {
+    fn full(result: Result<Reservation, ExecError>) -> DeviceFull {
         match result {
             Err(ExecError::DeviceFull(full)) => *full,
             Err(e) => panic!("{e}"),
@@ -203,8 +204,8 @@ mod tests {
         assert_eq!((device.used(), device.free(), device.high_water()), (400, 600, 1000));
         full(device.take("c", 601));
         // Nothing of a refused request stays, nor of a question.
-        assert!(device.check("c", 600).is_ok());
-        let Err(ExecError::DeviceFull(refused)) = device.check("c", 601) else { panic!("there is room") };
+        assert!(device.check_room("c", 600).is_ok());
+        let Err(ExecError::DeviceFull(refused)) = device.check_room("c", 601) else { panic!("there is room") };
         assert_eq!(*refused, full(device.take("c", 601)));
         assert_eq!((device.holders().len(), device.used()), (1, 400));
         drop(second);

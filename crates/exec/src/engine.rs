@@ -9,10 +9,10 @@ use memfit_ir::{DType, TensorType, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{Phase, Place, Plan, Program, Step};
 
-use crate::arena::Growth;
+use crate::arena::{Arena, Tenant, Transient};
 use crate::error::ExecError;
 use crate::executor::Executor;
-use crate::memory::{Arena, Tenant, Transient};
+use crate::host_memory::Growth;
 use crate::states::States;
 
 /// A tensor of the host: its type and its bytes.
@@ -47,7 +47,7 @@ pub struct Clock {
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Who holds the memory, as others are told: the name of the model.
+    /// Who holds the memory, as others see it: the name of the model.
     pub name: String,
     pub growth: Growth,
     /// Fill every buffer with NaN at its planned death: a value that is read too late poisons the weights.
@@ -73,8 +73,19 @@ pub struct Engine<E: Executor> {
     pub(crate) options: Options,
 }
 
-/// Is told the time of each step.
+/// Is given the time of each step.
 type Observer<'a> = &'a mut dyn FnMut(&Program, &Step, Duration);
+
+/// What one run of a program is given.
+#[derive(Clone, Copy)]
+struct RunInputs<'a> {
+    /// Of the whole batch, by name.
+    tensors: &'a [(&'a str, TensorView<'a>)],
+    lr: f32,
+    clock: Clock,
+    /// Which micro-batch of it, counted from 0.
+    part: usize,
+}
 
 /// All ones: NaN in every float type.
 const POISON: u8 = 0xff;
@@ -84,7 +95,7 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         check_plan(&executor, &plan)?;
         // Both or none, so that a limit is met before anything is allocated.
-        executor.device().check(&options.holder("the arena"), plan.arena_bytes())?;
+        executor.device().check_room(&options.holder("the arena"), plan.arena_bytes())?;
         let holder = options.holder("activations");
         let transient = Transient::new(&executor, &holder, plan.transient_bytes, options.growth)?;
         Engine::join(executor, plan, options, transient)
@@ -131,17 +142,18 @@ impl<E: Executor> Engine<E> {
     /// One training step on a whole batch; in micro-batches if the plan says so. The loss is the output "loss" of the
     /// phase that [`Engine::loss_phase`] names.
     pub fn step(&mut self, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
+        let whole = RunInputs { tensors: inputs, lr, clock, part: 0 };
         self.in_turn(|engine, arena| {
             if engine.plan.program(Phase::Step).is_some() {
-                return engine.run_part(arena, Phase::Step, inputs, lr, clock, 0, None);
+                return engine.run_program(arena, Phase::Step, &whole, None);
             }
             for slot in engine.plan.states.iter().filter(|s| s.class == StateClass::Accumulator) {
-                engine.executor.fill(arena.of(slot.place), slot.place, 0);
+                engine.executor.fill(arena.segment_mut(slot.place), slot.place, 0);
             }
             for part in 0..engine.plan.accumulate() {
-                engine.run_part(arena, Phase::Accumulate, inputs, lr, clock, part, None)?;
+                engine.run_program(arena, Phase::Accumulate, &RunInputs { part, ..whole }, None)?;
             }
-            engine.run_part(arena, Phase::Apply, &[], lr, clock, 0, None)
+            engine.run_program(arena, Phase::Apply, &RunInputs { tensors: &[], ..whole }, None)
         })
     }
 
@@ -168,10 +180,11 @@ impl<E: Executor> Engine<E> {
     /// Runs one program once. On a device that works on its own it may still run when this returns; reading an output
     /// waits for it.
     pub fn run(&mut self, phase: Phase, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
-        self.in_turn(|engine, arena| engine.run_part(arena, phase, inputs, lr, clock, 0, None))
+        let inputs = RunInputs { tensors: inputs, lr, clock, part: 0 };
+        self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, None))
     }
 
-    /// Runs one program once and tells the time of every step, each of which ends before the next one starts.
+    /// Runs one program once and reports the time of every step, each of which ends before the next one starts.
     pub fn run_observed(
         &mut self,
         phase: Phase,
@@ -180,22 +193,19 @@ impl<E: Executor> Engine<E> {
         clock: Clock,
         mut observe: impl FnMut(&Program, &Step, Duration),
     ) -> Result<(), ExecError> {
-        self.in_turn(|engine, arena| engine.run_part(arena, phase, inputs, lr, clock, 0, Some(&mut observe)))
+        let inputs = RunInputs { tensors: inputs, lr, clock, part: 0 };
+        self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, Some(&mut observe)))
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn run_part(
+    fn run_program(
         &self,
         arena: &mut Arena<E::Memory>,
         phase: Phase,
-        inputs: &[(&str, TensorView)],
-        lr: f32,
-        clock: Clock,
-        part: usize,
+        inputs: &RunInputs,
         observe: Option<Observer>,
     ) -> Result<(), ExecError> {
         let index = self.index(phase)?;
-        self.stage(arena, index, inputs, (lr, clock), part)?;
+        self.stage(arena, index, inputs)?;
         self.launch(arena, index, observe)
     }
 
@@ -233,7 +243,7 @@ impl<E: Executor> Engine<E> {
             }
             if self.options.poison {
                 let dead = step.dies.iter().filter_map(|&v| program.place(v)).chain(step.scratch);
-                dead.for_each(|place| self.executor.fill(arena.of(place), place, POISON));
+                dead.for_each(|place| self.executor.fill(arena.segment_mut(place), place, POISON));
             }
         }
         Ok(())
@@ -243,30 +253,24 @@ impl<E: Executor> Engine<E> {
         self.plan.programs.iter().position(|p| p.phase == phase).ok_or(ExecError::NoPhase(phase))
     }
 
-    /// Copies the inputs of a program into its segment; of a whole batch, the rows of micro-batch `part`.
-    fn stage(
-        &self,
-        arena: &mut Arena<E::Memory>,
-        index: usize,
-        inputs: &[(&str, TensorView)],
-        (lr, clock): (f32, Clock),
-        part: usize,
-    ) -> Result<(), ExecError> {
+    /// Copies the inputs of a program into its segment; of a whole batch, the rows of the micro-batch.
+    fn stage(&self, arena: &mut Arena<E::Memory>, index: usize, inputs: &RunInputs) -> Result<(), ExecError> {
+        let RunInputs { tensors, lr, clock, part } = *inputs;
         let program = &self.plan.programs[index];
         let parts = if program.phase == Phase::Accumulate { self.plan.accumulate() } else { 1 };
-        check_known(program, inputs)?;
+        check_known(program, tensors)?;
         let first_sample = (part * self.plan.micro_batch) as i32;
         let ticks = [clock.step as i32, first_sample, clock.seed as i32, (clock.seed >> 32) as i32];
         for (name, v) in program.graph.inputs() {
             let Some(place) = program.place(v) else { continue };
             let ty = program.graph.ty(v);
-            let bytes: &[u8] = match inputs.iter().find(|(n, _)| *n == name) {
-                Some((_, tensor)) => rows(name, ty, tensor, part, parts)?,
+            let bytes: &[u8] = match tensors.iter().find(|(n, _)| *n == name) {
+                Some((_, tensor)) => rows_of_part(name, ty, tensor, part, parts)?,
                 None if name == CLOCK => bytemuck::cast_slice(&ticks),
                 None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
                 None => return Err(missing(program, name, ty)),
             };
-            self.executor.write(arena.of(place), place, 0, bytes);
+            self.executor.write(arena.segment_mut(place), place, 0, bytes);
         }
         Ok(())
     }
@@ -286,14 +290,16 @@ impl<E: Executor> Engine<E> {
             let ty = program.graph.ty(v);
             match inputs.iter().find(|(n, _)| *n == name) {
                 Some((_, tensor)) => {
-                    let (bytes, row) = some_rows(name, ty, tensor, &rows)?;
-                    self.executor.write(arena.of(place), place, 0, bytes);
+                    let (bytes, row) = rows_in_range(name, ty, tensor, &rows)?;
+                    self.executor.write(arena.segment_mut(place), place, 0, bytes);
                     for offset in (bytes.len() as u64..place.size).step_by(row.len().max(1)) {
-                        self.executor.write(arena.of(place), place, offset, row);
+                        self.executor.write(arena.segment_mut(place), place, offset, row);
                     }
                 }
                 // Evaluation has neither a time nor a learning rate.
-                None if name == CLOCK || name == LEARNING_RATE => self.executor.fill(arena.of(place), place, 0),
+                None if name == CLOCK || name == LEARNING_RATE => {
+                    self.executor.fill(arena.segment_mut(place), place, 0)
+                }
                 None => return Err(missing(program, name, ty)),
             }
         }
@@ -335,12 +341,15 @@ impl<E: Executor> Engine<E> {
 fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {
     for program in &plan.programs {
         let phase = program.phase;
-        validate(plan, program, executor.target()).map_err(|problem| ExecError::Plan { phase, problem })?;
+        validate(plan, program, executor.target()).map_err(|problem| {
+            let difference = plan.made_elsewhere(executor.target()).map_or(String::new(), |d| format!("{d}: "));
+            ExecError::Plan { phase, problem: difference + &problem }
+        })?;
     }
     Ok(())
 }
 
-pub(crate) fn check(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {
+pub(crate) fn check_tensor(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {
     if given.dtype != expected.dtype || given.shape != &expected.shape[..] {
         return Err(ExecError::WrongInput { name: name.into(), expected: expected.clone(), given: given.ty() });
     }
@@ -371,14 +380,14 @@ fn missing(program: &Program, name: &str, ty: &TensorType) -> ExecError {
 }
 
 /// The bytes of rows of a batch, and of the last of them. An input without rows is the same for all.
-fn some_rows<'a>(
+fn rows_in_range<'a>(
     name: &str,
     ty: &TensorType,
     whole: &TensorView<'a>,
     rows: &Range<usize>,
 ) -> Result<(&'a [u8], &'a [u8]), ExecError> {
     let Some((&most, sample)) = ty.shape.split_first() else {
-        check(name, ty, whole)?;
+        check_tensor(name, ty, whole)?;
         return Ok((whole.bytes, &[]));
     };
     let count = whole.shape.first().copied().unwrap_or(0);
@@ -394,7 +403,7 @@ fn some_rows<'a>(
 }
 
 /// The rows of one micro-batch out of a whole batch.
-fn rows<'a>(
+fn rows_of_part<'a>(
     name: &str,
     ty: &TensorType,
     whole: &TensorView<'a>,

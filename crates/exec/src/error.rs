@@ -1,8 +1,8 @@
 //! What can go wrong when a plan runs.
 
 use memfit_ir::TensorType;
+use memfit_ir::bytes::Bytes;
 use memfit_plan::Phase;
-use memfit_plan::bytes::Bytes;
 
 use crate::device::DeviceFull;
 
@@ -37,7 +37,7 @@ pub enum ExecError {
     #[error("there is no {what} \"{name}\" in this plan")]
     Unknown { what: &'static str, name: String },
     /// A plan that was made elsewhere, or changed since.
-    #[error("the {} program of this plan does not hold: {problem}; plan anew", phase.name())]
+    #[error("the {} program of this plan does not hold, plan anew: {problem}", phase.name())]
     Plan { phase: Phase, problem: String },
     #[error("\"{name}\" is {ty}, but there is room for {bytes} bytes")]
     OutputLength { name: String, ty: TensorType, bytes: usize },

@@ -2,10 +2,10 @@
 
 use memfit_plan::{Place, Program, Step, Target};
 
-use crate::arena::Growth;
+use crate::arena::Arena;
 use crate::device::Device;
 use crate::error::{ExecError, KernelError};
-use crate::memory::Arena;
+use crate::host_memory::Growth;
 
 pub trait Executor {
     /// A segment of a plan in the device's memory.
@@ -26,7 +26,7 @@ pub trait Executor {
     fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError>;
 
     /// Starts a kernel. What is started later, written, filled or read sees its results; but it may still run when this
-    /// returns, and what goes wrong then is told by [`Executor::read`] and [`Executor::wait`].
+    /// returns, and what goes wrong then is reported by [`Executor::read`] and [`Executor::wait`].
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<Self::Memory>) -> Result<(), KernelError>;
 
     /// Copies bytes of the host to `offset` bytes into a place of this segment; the host may change them at once.

@@ -37,19 +37,19 @@ struct Group {
 impl Group {
     fn limit(&self) -> Option<u64> {
         // "max" and, in old systems, a number larger than any memory mean none.
-        read(&self.folder.join(self.limit)).filter(|&n| n < 1 << 60)
+        read_number(&self.folder.join(self.limit)).filter(|&n| n < 1 << 60)
     }
 
     /// Without what the system keeps of files, which it gives back when asked.
     fn used(&self) -> Option<u64> {
-        let used = read(&self.folder.join(self.used))?;
+        let used = read_number(&self.folder.join(self.used))?;
         let stat = std::fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
         let files = stat.lines().find_map(|l| l.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
         Some(used.saturating_sub(files.unwrap_or(0)))
     }
 }
 
-fn read(path: &Path) -> Option<u64> {
+fn read_number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 

@@ -8,10 +8,10 @@ use memfit_ir::op::Init;
 use memfit_ir::{DType, philox};
 use memfit_plan::{Place, Segment, StateSlot};
 
-use crate::arena::Growth;
-use crate::engine::{Engine, TensorView, check};
+use crate::engine::{Engine, TensorView, check_tensor};
 use crate::error::ExecError;
 use crate::executor::Executor;
+use crate::host_memory::Growth;
 
 /// The state segment.
 pub(crate) struct States<M> {
@@ -81,7 +81,7 @@ impl<E: Executor> Engine<E> {
         let count = slot.ty.elements();
         for start in (0..count).step_by(INITIAL) {
             let part = &mut buffer[..INITIAL.min(count - start)];
-            initial(slot, seed, start, part);
+            draw_initial(slot, seed, start, part);
             self.executor.write(memory, slot.place, 4 * start as u64, bytemuck::cast_slice(part));
         }
     }
@@ -114,7 +114,7 @@ impl<E: Executor> Engine<E> {
     pub fn write_state(&mut self, name: &str, tensor: TensorView) -> Result<(), ExecError> {
         let index = self.state_index(name)?;
         let slot = &self.plan.states[index];
-        check(name, &slot.ty, &tensor)?;
+        check_tensor(name, &slot.ty, &tensor)?;
         if slot.place.segment == Segment::Transient {
             return Err(ExecError::Accumulator { name: name.into() });
         }
@@ -147,11 +147,11 @@ impl<E: Executor> Engine<E> {
     /// written over.
     pub(crate) fn read_place(&self, name: &str, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
         if place.segment == Segment::Transient {
-            let turn = self.transient.lock();
-            return match turn.last == Some(self.tenant) {
-                true => self.executor.read(&turn.memory, place, bytes),
-                false => Err(ExecError::Gone { name: name.into() }),
-            };
+            let transient = self.transient.lock();
+            if transient.last != Some(self.tenant) {
+                return Err(ExecError::Gone { name: name.into() });
+            }
+            return self.executor.read(&transient.memory, place, bytes);
         }
         let states = self.states();
         let mut unset = self.plan.states.iter().zip(&states.unset).filter(|(_, unset)| **unset).map(|(slot, _)| slot);
@@ -172,13 +172,13 @@ fn read_initial(slot: &StateSlot, seed: u64, offset: u64, bytes: &mut [u8]) {
     let mut buffer = [0f32; INITIAL];
     for (i, bytes) in bytes.chunks_mut(4 * INITIAL).enumerate() {
         let part = &mut buffer[..bytes.len() / 4];
-        initial(slot, seed, first + i * INITIAL, part);
+        draw_initial(slot, seed, first + i * INITIAL, part);
         bytes.copy_from_slice(bytemuck::cast_slice(part));
     }
 }
 
 /// Initial values of a state, from one of its elements on.
-fn initial(slot: &StateSlot, seed: u64, start: usize, numbers: &mut [f32]) {
+fn draw_initial(slot: &StateSlot, seed: u64, start: usize, numbers: &mut [f32]) {
     let range = start..start + numbers.len();
     let set = |(to, from): (&mut f32, f32)| *to = from;
     match slot.init {

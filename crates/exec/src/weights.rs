@@ -10,7 +10,7 @@ use memfit_ir::{DType, TensorType};
 use memfit_plan::{Phase, Place, StateSlot};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use crate::beside::{Beside, Faults};
+use crate::atomic_file::{AtomicFile, Faults};
 use crate::engine::Engine;
 use crate::error::ExecError;
 use crate::executor::Executor;
@@ -51,7 +51,7 @@ impl<E: Executor> Engine<E> {
     /// Writes the chosen states to a file: beside it first, then renamed, so that a half-written file is never met.
     pub fn save(&self, path: &Path, chosen: impl Fn(&StateSlot) -> bool) -> Result<(), WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
-        let mut file = Beside::create(path, &Faults::default()).map_err(io)?;
+        let mut file = AtomicFile::create(path, &Faults::default()).map_err(io)?;
         self.write_states(&mut file, path, chosen)?;
         file.commit(path).map_err(io)
     }
@@ -120,7 +120,7 @@ impl<E: Executor> Engine<E> {
         let length = file.seek(SeekFrom::End(0)).map_err(io)?;
         file.rewind().map_err(io)?;
         let (start, metadata) = read_header(file, length, path)?;
-        let found = self.find(&metadata, start..length, matching, chosen);
+        let found = self.match_tensors(&metadata, start..length, matching, chosen);
         let found = found.map_err(|problems| WeightsError::Mismatch { path: path.into(), problems })?;
         let mut buffer = vec![0; PIECE as usize];
         for &(index, offset) in &found {
@@ -132,7 +132,7 @@ impl<E: Executor> Engine<E> {
 
     /// The numbers of the states that are read, each with where it starts in a file whose data has this range; or all that
     /// does not fit.
-    fn find(
+    fn match_tensors(
         &self,
         metadata: &Metadata,
         data: Range<u64>,
@@ -145,9 +145,13 @@ impl<E: Executor> Engine<E> {
         let mut problems = Vec::new();
         if matching == Match::Exact {
             let names = wanted.iter().map(|(_, s)| s.name.as_str());
-            list(&mut problems, "missing in the file", names.filter(|n| !tensors.contains_key(*n)).collect());
+            list_names(&mut problems, "missing in the file", names.filter(|n| !tensors.contains_key(*n)).collect());
             let is_extra = |n: &&str| !wanted.iter().any(|(_, s)| s.name == *n);
-            list(&mut problems, "not in the model", tensors.keys().map(String::as_str).filter(is_extra).collect());
+            list_names(
+                &mut problems,
+                "not in the model",
+                tensors.keys().map(String::as_str).filter(is_extra).collect(),
+            );
         }
         let mut found = Vec::new();
         for (index, slot) in wanted {
@@ -172,7 +176,7 @@ impl<E: Executor> Engine<E> {
     }
 }
 
-fn list(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
+fn list_names(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
     if names.is_empty() {
         return;
     }

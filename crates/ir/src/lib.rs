@@ -3,6 +3,7 @@
 //! Everything here is plain data and pure functions. This crate does no IO and knows no device.
 
 mod builder;
+pub mod bytes;
 mod cost;
 mod dtype;
 pub mod error;

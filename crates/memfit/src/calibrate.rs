@@ -1,11 +1,11 @@
-//! Measures a device for a cost profile: small programs, planned and run as any other.
+//! Measures a device for a cost model: small programs, planned and run as any other.
 
 use std::time::Duration;
 
 use memfit_exec::{Clock, Engine, ExecError, Executor, Options};
 use memfit_ir::op::Init;
 use memfit_ir::{Builder, Graph, Result as GraphResult};
-use memfit_plan::{Phase, PlanError, Profile, Request, plan};
+use memfit_plan::{CostModel, Phase, PlanError, Request, plan};
 use memfit_transform::Grouping;
 
 use crate::SourceError;
@@ -35,7 +35,7 @@ pub fn calibrate<E: Executor>(
     name: String,
     make: impl Fn() -> Result<E, ExecError>,
     progress: &mut dyn FnMut(&str),
-) -> Result<Profile, CalibrateError> {
+) -> Result<CostModel, CalibrateError> {
     progress("starting kernels");
     let launch = fastest(make()?, launches()?)?.as_secs_f64() / LAUNCHES as f64;
     progress("memory bandwidth");
@@ -52,7 +52,7 @@ pub fn calibrate<E: Executor>(
         seconds_per_flop += arithmetic / (2.0 * (side as f64).powi(3)) / SIDES.len() as f64;
     }
     let gflops = 1e-9 / seconds_per_flop;
-    Ok(Profile { name, gflops, gbytes: bytes * 1e-9, launch_us: launch * 1e6 }.rounded())
+    Ok(CostModel::new(name, gflops, bytes * 1e-9, launch * 1e6).rounded())
 }
 
 /// The shortest time of all kernels of a program.
@@ -108,12 +108,13 @@ mod tests {
 
     #[test]
     fn a_machine_is_measured_in_positive_numbers_of_two_digits() {
-        let profile = calibrate("this".into(), || CpuExecutor::new(1), &mut |_| {}).expect("it runs");
+        let model = calibrate("this".into(), || CpuExecutor::new(1), &mut |_| {}).expect("it runs");
         for constant in &CONSTANTS {
-            let value = constant.of(&profile);
+            let value = constant.value_in(&model);
             assert!(value.is_finite() && value > 0.0, "{} = {value}", constant.key);
         }
-        assert_eq!(profile.clone().rounded(), profile);
-        assert_eq!(Profile::from_toml(&profile.to_toml()), Ok(profile));
+        assert_eq!(model.clone().rounded(), model);
+        let defaults = CpuExecutor::default_cost_model();
+        assert_eq!(CostModel::from_toml(&model.to_toml(), &defaults), Ok(model));
     }
 }

@@ -1,19 +1,21 @@
 //! What would make a refused run fit. Every fix is planned before it is named, so that doing what it says works.
 
 use memfit_nn::zoo::Model;
-use memfit_plan::bytes;
-use memfit_plan::{Fix, Member, MicroBatch, Plan, PlanError, Request, Survey, Together, divisors, plan_together};
+use memfit_plan::bytes::round_up;
+use memfit_plan::{
+    Change, Effect, Fix, Member, MicroBatch, Plan, PlanError, Request, Survey, Together, divisors, plan_together,
+};
 use memfit_transform::{Half, Precision, Training};
 
 use crate::search::largest_batch;
 use crate::subject::Subject;
 
-/// Plans, and where that is refused, adds what would fit to the refusal. `progress` is told of each fix that is tried.
+/// Plans, and where that is refused, adds what would fit to the refusal. `progress` is given each change that is tried.
 pub fn plan_or_fixes(
     subject: &Subject,
     survey: &Survey,
     budget: Option<u64>,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&Change),
 ) -> Result<Plan, PlanError> {
     match (survey.plan(budget), budget) {
         (Err(PlanError::Refused(mut refusal)), Some(budget)) => {
@@ -31,7 +33,7 @@ pub fn plan_together_or_fixes(
     subjects: &[Subject],
     members: &[Member],
     budget: Option<u64>,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&Change),
 ) -> Result<Together, PlanError> {
     plan_together(members, budget).map_err(|e| match e {
         PlanError::TogetherRefused(mut refusal) => {
@@ -51,7 +53,7 @@ fn rank(fixes: &mut [Fix]) {
 }
 
 /// What would fit into the budget. A fix that cannot be planned is none.
-fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&str)) -> Vec<Fix> {
+fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&Change)) -> Vec<Fix> {
     let mut found: Vec<Fix> = Vec::new();
     found.extend(sibling(subject, budget, progress));
     // What changes only activations cannot help where the states alone are too large.
@@ -63,38 +65,38 @@ fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnM
     found
 }
 
-fn fix(change: String, note: String, plan: &Plan) -> Fix {
+fn fix(changes: Vec<Change>, effect: Option<Effect>, plan: &Plan) -> Fix {
     Fix {
-        change,
-        note,
+        changes,
+        effect,
         arena_bytes: plan.arena_bytes(),
         seconds: plan.predicted_step_seconds,
         seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
     }
 }
 
-/// The smallest budget that can be typed in three digits.
+/// The smallest budget of three digits.
 fn larger_budget(survey: &Survey) -> Option<Fix> {
     let needed = survey.frontier().last()?.arena_bytes;
-    let typed = bytes::rounded_up(needed);
-    let plan = survey.plan(Some(bytes::parse(&typed).ok()?.0)).ok()?;
-    Some(fix(format!("--budget {typed}"), String::new(), &plan))
+    let budget = round_up(needed);
+    let plan = survey.plan(Some(budget)).ok()?;
+    Some(fix(vec![Change::Budget(budget)], None, &plan))
 }
 
-fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     if subject.training.precision != Precision::F32 {
         return None;
     }
     let precision = Precision::Mixed(Half::Bf16);
-    let change = format!("--precision {}", precision.name());
+    let change = Change::Precision(precision);
     progress(&change);
     let training = Training { precision, ..subject.training.clone() };
     let plan = Subject { training: &training, ..*subject }.survey().ok()?.plan(Some(budget)).ok()?;
-    Some(fix(change, "activations are stored in bf16".into(), &plan))
+    Some(fix(vec![change], Some(Effect::StoredIn(Half::Bf16)), &plan))
 }
 
 /// The largest micro-batch that fits, where the planner was not free to take one.
-fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     let batch = subject.request.batch;
     let mixer = subject.mixer().ok()?;
     let below = match subject.request.micro_batch {
@@ -112,53 +114,47 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
     let (mut low, mut high, mut best) = (0, sizes.len(), None);
     while low < high {
         let middle = low.midpoint(high);
-        progress(&format!("--micro-batch {}", sizes[middle]));
+        progress(&Change::MicroBatch(MicroBatch::Exactly(sizes[middle])));
         match plan_with(sizes[middle]) {
             Some(plan) => (high, best) = (middle, Some(plan)),
             None => low = middle + 1,
         }
     }
     let plan = best?;
-    let n = plan.micro_batch;
-    let note = match mixer {
-        Some(mixer) if mixer.starts_with("batch_stats") => {
-            format!("batch statistics then come from {n} sample{}", if n == 1 { "" } else { "s" })
-        }
-        Some(mixer) => format!("may change the result: {mixer}"),
-        None => "only the rounding of the sum differs".into(),
-    };
-    Some(fix(format!("--micro-batch {n}"), note, &plan))
+    let change = Change::MicroBatch(MicroBatch::Exactly(plan.micro_batch));
+    let effect = Effect::of_micro_batches(plan.micro_batch, mixer.as_deref());
+    Some(fix(vec![change], Some(effect), &plan))
 }
 
-fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     let Request { batch, micro_batch, .. } = *subject.request;
     // Where the micro-batch is given, the batch takes no memory.
     if matches!(micro_batch, MicroBatch::Exactly(n) if n < batch) {
         return None;
     }
-    // A micro-batch that is the batch divides no other: without it the fix would be refused when it is typed.
+    // A micro-batch that is the batch divides no other: unless it goes too, the fix would be refused when it is done.
     let (micro_batch, off) = match micro_batch {
-        MicroBatch::Exactly(_) => (MicroBatch::Off, " --micro-batch off"),
-        other => (other, ""),
+        MicroBatch::Exactly(_) => (MicroBatch::Off, Some(Change::MicroBatch(MicroBatch::Off))),
+        other => (other, None),
     };
     let request = Request { micro_batch, ..subject.request.clone() };
     let subject = Subject { request: &request, ..*subject };
     let needed = survey.frontier().last()?.arena_bytes;
     let plan = largest_batch(&subject, budget, Some((batch, needed)), progress).ok()?.plan?;
-    Some(fix(format!("--batch {}{off}", plan.batch), String::new(), &plan))
+    Some(fix([Change::Batch(plan.batch)].into_iter().chain(off).collect(), None, &plan))
 }
 
 /// The largest of the smaller models of the family that fits, with the same batch, input and classes.
-fn sibling(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&str)) -> Option<Fix> {
+fn sibling(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     let mut model: Model = subject.model.clone();
     let mut name = subject.name;
     while let Some((smaller, next)) = model.smaller(name) {
         (name, model) = (smaller, next);
-        let change = format!("--model {name}");
+        let change = Change::Model(name.to_string());
         progress(&change);
         let plan = Subject { name, model: &model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
         if let Ok(plan) = plan {
-            return Some(fix(change, "a smaller model".into(), &plan));
+            return Some(fix(vec![change], Some(Effect::SmallerModel), &plan));
         }
     }
     None

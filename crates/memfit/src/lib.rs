@@ -3,6 +3,7 @@
 //! A model, a batch and a budget in bytes become one graph for the whole training step, every byte of which is planned
 //! before the first step. This crate is the front door: it names the parts and joins a model to the planner.
 
+mod any_executor;
 pub mod calibrate;
 pub mod fixes;
 pub mod search;
@@ -19,6 +20,7 @@ pub use memfit_plan as plan;
 pub use memfit_train as train;
 pub use memfit_transform as transform;
 
+pub use any_executor::{AnyExecutor, AnyKernel, AnyMemory};
 pub use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::zoo::Model;

@@ -1,13 +1,13 @@
 //! The largest batch that fits: a search over plans. Every answer was planned, and so was the next larger batch, which
 //! does not fit.
 
-use memfit_plan::{Plan, PlanError, Request};
+use memfit_plan::{Change, Plan, PlanError, Request};
 
 use crate::subject::Subject;
 
 /// A batch that was planned.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tried {
+pub struct TriedBatch {
     pub batch: usize,
     /// What its smallest plan takes; none where there are more bytes than can be counted.
     pub needed: Option<u64>,
@@ -16,11 +16,11 @@ pub struct Tried {
 
 /// What came out of a search.
 #[derive(Debug)]
-pub struct Largest {
+pub struct LargestBatch {
     /// The fastest plan of the largest batch that fits; none if not even one sample does.
     pub plan: Option<Plan>,
     /// In the order in which they were tried.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TriedBatch>,
 }
 
 /// More samples than anybody puts into a step: where this fits, the search ends.
@@ -32,16 +32,16 @@ pub fn largest_batch(
     subject: &Subject,
     budget: u64,
     too_large: Option<(usize, u64)>,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Largest, PlanError> {
-    let mut found = Largest { plan: None, tried: Vec::new() };
+    progress: &mut dyn FnMut(&Change),
+) -> Result<LargestBatch, PlanError> {
+    let mut found = LargestBatch { plan: None, tried: Vec::new() };
     let base = state_bytes(subject)?;
     let mut bracket = Bracket { base, fits: None, too_large, turn: 0 };
     let start = subject.request.batch.clamp(1, LIMIT);
     while let Some(batch) = bracket.next(budget, start) {
-        progress(&format!("--batch {batch}"));
+        progress(&Change::Batch(batch));
         let (plan, needed) = try_batch(subject, budget, batch)?;
-        found.tried.push(Tried { batch, needed, fits: plan.is_some() });
+        found.tried.push(TriedBatch { batch, needed, fits: plan.is_some() });
         match plan {
             Some(plan) => {
                 bracket.fits = Some((batch, needed.unwrap_or(0)));
@@ -103,16 +103,16 @@ impl Bracket {
             (Some((LIMIT.., _)), _) => return None,
             (_, Some((high, _))) if low + 1 >= high => return None,
             (Some(fits), None) if doubt => (2 * fits.0, LIMIT + 1),
-            (Some(fits), None) => (line(origin, fits, budget), LIMIT + 1),
+            (Some(fits), None) => (crossing(origin, fits, budget), LIMIT + 1),
             (_, Some((high, _))) if doubt => (low.midpoint(high), high),
-            (fits, Some(large)) => (line(fits.unwrap_or(origin), large, budget), large.0),
+            (fits, Some(large)) => (crossing(fits.unwrap_or(origin), large, budget), large.0),
         };
         Some(guess.clamp(low + 1, high - 1))
     }
 }
 
 /// Where a line through two batches meets the budget.
-fn line(a: (usize, u64), b: (usize, u64), budget: u64) -> usize {
+fn crossing(a: (usize, u64), b: (usize, u64), budget: u64) -> usize {
     let slope = (b.1 as f64 - a.1 as f64) / (b.0 as f64 - a.0 as f64);
     let meets = a.0 as f64 + (budget as f64 - a.1 as f64) / slope.max(1e-3);
     meets.clamp(1.0, LIMIT as f64) as usize

@@ -4,26 +4,24 @@
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::nn::optim::Optimizer;
-use memfit::plan::{Fix, MicroBatch};
+use memfit::plan::{Change, Fix, MicroBatch};
 use memfit::search::{LIMIT, largest_batch};
-use memfit::{CpuExecutor, Half, Model, PlanError, Precision, Request, Subject, Training};
+use memfit::{CpuExecutor, Model, PlanError, Request, Subject, Training};
 
 fn cpu() -> CpuExecutor {
     CpuExecutor::new(1).expect("one thread")
 }
 
-/// The request and the precision with the options of a fix typed beside them.
-fn typed(request: &Request, training: &Training, change: &str) -> (Request, Training) {
+/// The request and the precision with the changes of a fix.
+fn changed(request: &Request, training: &Training, changes: &[Change]) -> (Request, Training) {
     let (mut request, mut training) = (request.clone(), training.clone());
-    let words: Vec<&str> = change.split(' ').collect();
-    for option in words.as_chunks::<2>().0 {
-        match option {
-            ["--batch", n] => request.batch = n.parse().expect("a number"),
-            ["--micro-batch", "off"] => request.micro_batch = MicroBatch::Off,
-            ["--micro-batch", n] => request.micro_batch = MicroBatch::Exactly(n.parse().expect("a number")),
-            ["--budget", size] => request.budget = Some(memfit::plan::bytes::parse(size).expect("a size").0),
-            ["--precision", "mixed"] => training.precision = Precision::Mixed(Half::Bf16),
-            other => panic!("an option that is not known here: {other:?}"),
+    for change in changes {
+        match change {
+            Change::Batch(samples) => request.batch = *samples,
+            Change::MicroBatch(micro_batch) => request.micro_batch = *micro_batch,
+            Change::Budget(bytes) => request.budget = Some(*bytes),
+            Change::Precision(precision) => training.precision = *precision,
+            Change::Model(_) | Change::Split(_) => panic!("a change that is not offered here: {change}"),
         }
     }
     (request, training)
@@ -43,23 +41,22 @@ fn checked_fixes(name: &str, request: &Request) -> Vec<Fix> {
         panic!("{name} fits into less than its smallest plan")
     };
     for fix in &refusal.fixes {
-        let (request, training) = typed(&request, &training, &fix.change);
+        let (request, training) = changed(&request, &training, &fix.changes);
         let done = Subject { training: &training, request: &request, ..subject }.survey();
-        let plan = done.and_then(|s| s.plan(request.budget)).unwrap_or_else(|e| panic!("{}: {e}", fix.change));
-        assert_eq!(plan.arena_bytes(), fix.arena_bytes, "{}", fix.change);
+        let plan = done.and_then(|s| s.plan(request.budget)).unwrap_or_else(|e| panic!("{fix}: {e}"));
+        assert_eq!(plan.arena_bytes(), fix.arena_bytes, "{fix}");
     }
     refusal.fixes
 }
 
 #[test]
-fn a_smaller_batch_is_offered_so_that_it_can_be_typed() {
-    let whole = Request { micro_batch: MicroBatch::Exactly(256), ..Request::new(256) };
-    let fixes = checked_fixes("digits", &whole);
-    let smaller = fixes.iter().find(|f| f.change.starts_with("--batch ")).expect("a smaller batch fits");
-    assert!(smaller.change.ends_with(" --micro-batch off"), "{}", smaller.change);
-    let fixes = checked_fixes("digits", &Request { micro_batch: MicroBatch::Off, ..Request::new(256) });
-    let smaller = fixes.iter().find(|f| f.change.starts_with("--batch ")).expect("a smaller batch fits");
-    assert!(!smaller.change.contains("--micro-batch"), "{}", smaller.change);
+fn a_smaller_batch_is_offered_so_that_it_can_be_done() {
+    let off = Change::MicroBatch(MicroBatch::Off);
+    for (micro_batch, is_turned_off) in [(MicroBatch::Exactly(256), true), (MicroBatch::Off, false)] {
+        let fixes = checked_fixes("digits", &Request { micro_batch, ..Request::new(256) });
+        let smaller = fixes.iter().find(|f| matches!(f.changes[0], Change::Batch(_))).expect("a smaller batch fits");
+        assert_eq!(smaller.changes.contains(&off), is_turned_off, "{smaller}");
+    }
 }
 
 #[test]

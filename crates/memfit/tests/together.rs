@@ -122,7 +122,7 @@ fn a_refusal_covers_the_set() {
         let error = together(&jobs, &cpu, Some(MIB)).expect_err("far too small");
         let PlanError::TogetherRefused(refusal) = error else { panic!("{error}") };
         let text = refusal.to_string();
-        for part in ["digits", "mlp", "2 models together", "states", "--budget", "one after the other"] {
+        for part in ["digits", "mlp", "2 models together", "states", "a budget of", "one after the other"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(refusal.is_proved() && refusal.lower_bound <= refusal.needed);

@@ -4,7 +4,7 @@ use memfit::exec::Executor;
 use memfit::ir::Op;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::report::{Class, Classes, classes_at_peak};
-use memfit::plan::{MicroBatch, Survey};
+use memfit::plan::{MicroBatch, Survey, Tool};
 use memfit::{CpuExecutor, Half, Model, Phase, Precision, Request, Training, survey_model};
 
 /// Every model in every precision, whole and in micro-batches.
@@ -100,7 +100,7 @@ fn reading_from_other_places_alone_is_no_reason_to_take_more_memory() {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(4) };
     let survey = survey_model(&model, &training, cpu.target(), &request).expect("a survey");
     let fastest = survey.plan(None).expect("the fastest plan");
-    let cost = fastest.savings.iter().find(|s| s.tool == "recompute" && s.bytes < 0);
+    let cost = fastest.savings.iter().find(|s| s.tool == Tool::Recompute && s.bytes < 0);
     assert_eq!((fastest.recomputed_ops, cost), (0, None));
 }
 

@@ -5,11 +5,11 @@ use memfit_ir::op::StateClass;
 use memfit_transform::group::{Grouping, group};
 use memfit_transform::{Group, copy_state};
 
+use crate::cost_model::CostModel;
 use crate::error::PlanError;
 use crate::flow::{Flow, not_in_place, read_too_late, storage};
 use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
 use crate::order::{Effort, order};
-use crate::profile::Profile;
 use crate::target::Target;
 use crate::types::Phase;
 
@@ -18,7 +18,7 @@ use crate::types::Phase;
 pub struct Workshop<'a> {
     pub target: &'a dyn Target,
     pub grouping: Grouping,
-    pub profile: &'a Profile,
+    pub cost_model: &'a CostModel,
     pub tools: Tools,
 }
 
@@ -86,7 +86,7 @@ impl Draft {
         let groups: Vec<Group> = order.iter().map(|&i| groups[i as usize].clone()).collect();
         let fresh = fresh_bytes(&buffers, &groups);
         let seconds =
-            groups.iter().zip(fresh).map(|(g, fresh)| shop.target.seconds(&graph, g, fresh, shop.profile)).collect();
+            groups.iter().zip(fresh).map(|(g, fresh)| shop.target.seconds(&graph, g, fresh, shop.cost_model)).collect();
         Draft { phase, graph, groups, buffers, live, seconds }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use memfit_ir::TensorType;
 
 use crate::bytes::Bytes;
+use crate::change::Fix;
 use crate::together::TogetherRefusal;
 use crate::types::{Phase, Segment};
 
@@ -21,7 +22,7 @@ pub enum PlanError {
     #[error("the {} graph is malformed: {problem}", phase.name())]
     Graph { phase: Phase, problem: String },
     /// A plan did not pass its own validator: a bug of the planner, never the user's.
-    #[error("the {} plan does not hold: {problem} (this is a bug in memfit)", phase.name())]
+    #[error("the {} plan does not hold, which is a bug in memfit: {problem}", phase.name())]
     Invalid { phase: Phase, problem: String },
     /// One value that no kernel of the device can be given, whatever the budget.
     #[error(
@@ -43,6 +44,28 @@ pub enum PlanError {
     TooLarge,
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]
     MicroBatch { micro_batch: usize, batch: usize },
+    /// Ops that the device has no kernel for, each kind once.
+    #[error("{}", list_unsupported(device, ops))]
+    Unsupported { device: String, ops: Vec<Unsupported> },
+}
+
+/// An op that a device cannot run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    pub op: &'static str,
+    /// Of the first of them.
+    pub layer: String,
+    pub reason: String,
+    /// How many there are, of all programs.
+    pub count: usize,
+}
+
+fn list_unsupported(device: &str, ops: &[Unsupported]) -> String {
+    let line = |u: &Unsupported| {
+        let others = if u.count > 1 { format!(" and {} more", u.count - 1) } else { String::new() };
+        format!("\n    {} in layer \"{}\"{others}: {}", u.op, u.layer, u.reason)
+    };
+    format!("{device} cannot run this model:{}", ops.iter().map(line).collect::<String>())
 }
 
 /// A tensor that is live at the peak.
@@ -54,35 +77,6 @@ pub struct Resident {
     pub bytes: u64,
     /// What it is for: see [`crate::report::Class`].
     pub class: &'static str,
-}
-
-/// Something that would make it fit; each was planned, none is guessed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fix {
-    /// As a person would do it: "--batch 48".
-    pub change: String,
-    /// What else changes by it; empty if nothing.
-    pub note: String,
-    pub arena_bytes: u64,
-    /// Predicted, of one step.
-    pub seconds: f64,
-    /// Predicted, of one sample: what fixes are ranked by.
-    pub seconds_per_sample: f64,
-}
-
-impl Fix {
-    /// On a line of its own.
-    pub(crate) fn line(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
-        let note = if self.note.is_empty() { String::new() } else { format!("  ({})", self.note) };
-        write!(
-            f,
-            "\n    {:<width$}  {:>8}  {:>8.1} ms a step  {:>7.2} ms a sample{note}",
-            self.change,
-            Bytes(self.arena_bytes).to_string(),
-            self.seconds * 1e3,
-            self.seconds_per_sample * 1e3
-        )
-    }
 }
 
 /// Why a budget is too small, with the instant and what is live then.
@@ -111,34 +105,32 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Refusal {
+    /// What is needed, when and for what, in lines; not what would fit.
+    pub fn facts(&self) -> String {
         let certainty = if self.is_proved() { "no plan can fit" } else { "no plan was found that fits" };
-        writeln!(
-            f,
-            "{certainty} into {}: {} are needed, {} too much",
-            Bytes(self.budget),
-            Bytes(self.needed),
-            Bytes(self.needed - self.budget)
-        )?;
-        writeln!(f, "  states (parameters, optimizer, statistics): {}", Bytes(self.state_bytes))?;
+        let (budget, needed, excess) = (Bytes(self.budget), Bytes(self.needed), Bytes(self.needed - self.budget));
+        let mut text = format!("{certainty} into {budget}: {needed} are needed, {excess} too much");
+        text += &format!("\n  states (parameters, optimizer, statistics): {}", Bytes(self.state_bytes));
         let proof = if self.is_proved() { "" } else { ", so this is not proved impossible" };
-        writeln!(
-            f,
-            "  lower bound: {}: states, and what must be there during {}{proof}",
-            Bytes(self.lower_bound),
-            self.bound_reason
-        )?;
-        writeln!(f, "  the smallest plan is fullest at {}; the largest tensors then:", self.instant)?;
+        let (bound, reason) = (Bytes(self.lower_bound), &self.bound_reason);
+        text += &format!("\n  lower bound: {bound}: states, and what must be there during {reason}{proof}");
+        text += &format!("\n  the smallest plan is fullest at {}; the largest tensors then:", self.instant);
         for r in &self.largest {
             let layer = if r.layer.is_empty() { "(model)" } else { &r.layer };
-            writeln!(f, "    {:>10}  {layer} {} {}, {}", Bytes(r.bytes).to_string(), r.op, r.ty, r.class)?;
+            text += &format!("\n    {:>10}  {layer} {} {}, {}", Bytes(r.bytes).to_string(), r.op, r.ty, r.class);
         }
+        text
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.facts())?;
         if self.fixes.is_empty() {
-            return write!(f, "  a budget of {} ({} bytes) fits", Bytes(self.needed), self.needed);
+            return write!(f, "\n  a budget of {} ({} bytes) fits", Bytes(self.needed), self.needed);
         }
-        write!(f, "  what would fit, each planned, fastest for a sample first:")?;
-        let width = self.fixes.iter().map(|fix| fix.change.len()).max().unwrap_or(0);
-        self.fixes.iter().try_for_each(|fix| fix.line(f, width))
+        write!(f, "\n  what would fit, each planned, fastest for a sample first:")?;
+        self.fixes.iter().try_for_each(|fix| write!(f, "\n    {fix}"))
     }
 }

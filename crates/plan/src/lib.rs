@@ -7,8 +7,9 @@
 //! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 pub mod bound;
-pub mod bytes;
+mod change;
 pub mod compare;
+mod cost_model;
 pub mod draft;
 mod error;
 pub mod flow;
@@ -18,22 +19,24 @@ pub mod order;
 pub mod pack;
 pub mod place;
 mod planner;
-mod profile;
 pub mod recompute;
 mod refuse;
 pub mod report;
 pub mod save;
 mod sizes;
+mod support;
 mod target;
 mod together;
 mod types;
 pub mod validate;
 mod yardstick;
 
-pub use error::{Fix, PlanError, Refusal, Resident};
+pub use change::{Change, Effect, Fix};
+pub use cost_model::{CONSTANTS, Constant, CostModel};
+pub use error::{PlanError, Refusal, Resident, Unsupported};
+pub use memfit_ir::bytes;
 pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
-pub use profile::{CONSTANTS, Constant, Profile};
 pub use sizes::divisors;
 pub use target::Target;
 pub use together::{Member, Need, Together, TogetherRefusal, plan_together};
-pub use types::{Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step};
+pub use types::{MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step, Tool};

@@ -27,14 +27,14 @@ const TRIALS: usize = 96;
 /// The best order found, as positions of groups. None if the states allow no order at all.
 pub fn order(flow: &Flow, effort: Effort) -> Option<Vec<u32>> {
     if effort == Effort::None {
-        return list(flow, Prefer::Graph);
+        return list_schedule(flow, Prefer::Graph);
     }
-    let eager = list(flow, Prefer::Freeing)?;
+    let eager = list_schedule(flow, Prefer::Freeing)?;
     if effort == Effort::Quick {
         return Some(eager);
     }
     let mut best = (peak(flow, &eager), eager);
-    let others = [list(flow, Prefer::Graph), list(flow, Prefer::Smallest), reverse_post_order(flow)];
+    let others = [list_schedule(flow, Prefer::Graph), list_schedule(flow, Prefer::Smallest), reverse_post_order(flow)];
     for found in others.into_iter().flatten() {
         let bytes = peak(flow, &found);
         if bytes < best.0 {
@@ -58,9 +58,9 @@ enum Prefer {
 /// How far ahead of the graph the memory-greedy order looks. Clones could otherwise run long before they are wanted.
 const WINDOW: usize = 24;
 
-fn list(flow: &Flow, prefer: Prefer) -> Option<Vec<u32>> {
+fn list_schedule(flow: &Flow, prefer: Prefer) -> Option<Vec<u32>> {
     let n = flow.groups.len();
-    let mut state = Listing::new(flow);
+    let mut state = ListScheduler::new(flow);
     let mut order = Vec::with_capacity(n);
     while let Some(g) = state.next(prefer) {
         order.push(g);
@@ -70,7 +70,7 @@ fn list(flow: &Flow, prefer: Prefer) -> Option<Vec<u32>> {
 }
 
 /// Groups that are ready, and how many readers each value still has.
-struct Listing<'a> {
+struct ListScheduler<'a> {
     flow: &'a Flow,
     after: Vec<Vec<u32>>,
     waits: Vec<u32>,
@@ -81,8 +81,8 @@ struct Listing<'a> {
     readers_of: Vec<Vec<u32>>,
 }
 
-impl<'a> Listing<'a> {
-    fn new(flow: &'a Flow) -> Listing<'a> {
+impl<'a> ListScheduler<'a> {
+    fn new(flow: &'a Flow) -> ListScheduler<'a> {
         let n = flow.groups.len();
         let mut after = vec![Vec::new(); n];
         for (i, before) in flow.before.iter().enumerate() {
@@ -98,12 +98,12 @@ impl<'a> Listing<'a> {
             }
         }
         let readers = readers_of.iter().map(|r: &Vec<u32>| r.len() as u32).collect();
-        let mut listing =
-            Listing { flow, after, waits, readers, ready: BTreeSet::new(), freeing: BTreeSet::new(), readers_of };
+        let mut scheduler =
+            ListScheduler { flow, after, waits, readers, ready: BTreeSet::new(), freeing: BTreeSet::new(), readers_of };
         for g in (0..n as u32).filter(|&g| flow.before[g as usize].is_empty()) {
-            listing.make_ready(g);
+            scheduler.make_ready(g);
         }
-        listing
+        scheduler
     }
 
     /// Bytes taken less bytes freed by running a group now.

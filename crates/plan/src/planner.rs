@@ -12,18 +12,19 @@ use memfit_transform::samples::mixes_samples;
 use memfit_transform::{end_of_forward, save_masks};
 
 use crate::bound::{Bound, lower_bound};
+use crate::cost_model::CostModel;
 use crate::draft::{Draft, Tools, Workshop};
 use crate::error::PlanError;
 use crate::limit::{too_large_to_allocate, too_large_to_bind};
 use crate::order::Effort;
 use crate::pack::{Item, Packing, pack, pack_briefly, pack_until};
 use crate::place;
-use crate::profile::Profile;
 use crate::recompute::{Candidate, Depth, candidates};
 use crate::refuse::refuse;
 use crate::sizes::micro_batches;
+use crate::support::check_supported;
 use crate::target::Target;
-use crate::types::{Phase, Place, Plan, Saving, Segment, StateSlot};
+use crate::types::{MadeFor, Phase, Place, Plan, Saving, Segment, StateSlot, Tool};
 use crate::validate::validate;
 use crate::yardstick::{keep_all, savings};
 
@@ -52,18 +53,13 @@ pub struct Request {
     /// Bytes for both segments; none for as much as it takes.
     pub budget: Option<u64>,
     pub grouping: Grouping,
-    pub profile: Profile,
+    /// None for that of the target.
+    pub cost_model: Option<CostModel>,
 }
 
 impl Request {
     pub fn new(batch: usize) -> Request {
-        Request {
-            batch,
-            micro_batch: MicroBatch::Auto,
-            budget: None,
-            grouping: Grouping::Fused,
-            profile: Profile::default(),
-        }
+        Request { batch, micro_batch: MicroBatch::Auto, budget: None, grouping: Grouping::Fused, cost_model: None }
     }
 }
 
@@ -75,7 +71,8 @@ pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<P
 /// Looks for candidates of every size and speed.
 pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) -> Result<Survey<'a>, PlanError> {
     let Request { batch, .. } = *request;
-    let shop = Workshop { target, grouping: request.grouping, profile: &request.profile, tools: Tools::ALL };
+    let cost_model = request.cost_model.clone().unwrap_or_else(|| target.cost_model());
+    let shop = Workshop { target, grouping: request.grouping, cost_model: &cost_model, tools: Tools::ALL };
     let first = match request.micro_batch {
         MicroBatch::Exactly(n) if n == 0 || !batch.is_multiple_of(n) => {
             return Err(PlanError::MicroBatch { micro_batch: n, batch });
@@ -89,9 +86,10 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,
     };
+    // First, for it asks whether the device can run them at all.
+    let mut batches = vec![Micro::new(first, graphs.clone(), &shop, Depth::Full)?];
     let keep_all_bytes = keep_all_bytes(source, batch, &graphs, first, &shop)?;
     let savings = savings(&graphs, &shop)?;
-    let mut batches = vec![Micro::new(first, graphs, &shop, Depth::Full)?];
     for n in micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch) {
         let graphs = programs(source, n)?;
         // A source that knows whole steps only has nothing to be cut.
@@ -101,8 +99,8 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
             batches.push(Micro::new(n, graphs, &shop, depth)?);
         }
     }
-    let profile_hash = request.profile.hash();
-    let mut survey = Survey { target, batch, profile_hash, keep_all_bytes, savings, batches, options: Vec::new() };
+    let cost_model_hash = cost_model.hash();
+    let mut survey = Survey { target, batch, cost_model_hash, keep_all_bytes, savings, batches, options: Vec::new() };
     survey.options = survey.efficient(|_| true);
     match survey.options.is_empty() {
         true => Err(survey.too_large()),
@@ -145,7 +143,7 @@ fn mixes(graphs: &[(Phase, Graph)], batch: usize) -> bool {
 pub struct Survey<'a> {
     target: &'a dyn Target,
     batch: usize,
-    profile_hash: u64,
+    cost_model_hash: u64,
     keep_all_bytes: u64,
     savings: Vec<Saving>,
     batches: Vec<Micro>,
@@ -190,6 +188,7 @@ pub struct Point {
 impl Micro {
     fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
         let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
+        check_supported(&graphs, shop)?;
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
         let bound = lower_bound(&graphs, state_bytes, shop.target);
         let (mut training, mut others) = (Vec::new(), Vec::new());
@@ -325,6 +324,11 @@ impl Survey<'_> {
         unbound.or_else(segment).unwrap_or(PlanError::Segment { segment: Segment::Transient, bytes, limit })
     }
 
+    /// What its plans are made for.
+    pub fn made_for(&self) -> MadeFor {
+        self.target.describe()
+    }
+
     /// Time against memory, fastest and largest first.
     pub fn frontier(&self) -> Vec<Point> {
         let point = |o: &Choosable| Point {
@@ -407,7 +411,8 @@ impl Survey<'_> {
             savings: self.savings(option),
             predicted_step_seconds: option.seconds,
             fastest_step_seconds: self.options[0].seconds,
-            profile_hash: self.profile_hash,
+            cost_model_hash: self.cost_model_hash,
+            made_for: Some(self.target.describe()),
         };
         for program in &plan.programs {
             validate(&plan, program, self.target)
@@ -423,9 +428,9 @@ impl Survey<'_> {
             let micro = &self.batches[b];
             (micro.pinned(&micro.training[c].draft) + micro.training[c].draft.peak()) as i64
         };
-        savings.push(Saving { tool: "micro-batches", bytes: peak(0, 0) - peak(option.batch, 0) });
+        savings.push(Saving { tool: Tool::MicroBatches, bytes: peak(0, 0) - peak(option.batch, 0) });
         let bytes = peak(option.batch, 0) - peak(option.batch, option.candidate);
-        savings.push(Saving { tool: "recompute", bytes });
+        savings.push(Saving { tool: Tool::Recompute, bytes });
         savings.retain(|s| s.bytes != 0);
         savings
     }

@@ -1,17 +1,28 @@
-//! What the planner asks an executor: how much scratch a group takes, how long it runs, and how memory must be cut.
+//! What the planner asks an executor: what it can run, how much scratch a group takes, how long it runs, and how memory
+//! must be cut.
 
-use memfit_ir::Graph;
+use memfit_ir::{Graph, NodeId, ValueId};
 use memfit_transform::Group;
 
-use crate::profile::Profile;
+use crate::cost_model::CostModel;
+use crate::types::MadeFor;
 
 /// Implemented by each executor. Answers must be pure: the same question gets the same answer.
 pub trait Target {
+    /// What plans for it are made for.
+    fn describe(&self) -> MadeFor;
+
+    /// Times are predicted from this where the request names no other.
+    fn cost_model(&self) -> CostModel;
+
+    /// Whether there is a kernel for a node; else why not, with what one can do about it.
+    fn supports(&self, graph: &Graph, node: NodeId) -> Result<(), String>;
+
     /// Bytes of temporary memory that the group's kernel uses.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64;
 
     /// Predicted seconds of the group's kernel, which writes `fresh` bytes elsewhere than over what it reads.
-    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64;
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64;
 
     /// Every placement starts at a multiple of this; a power of two.
     fn alignment(&self) -> u64;
@@ -24,11 +35,5 @@ pub trait Target {
 
     /// Whether the kernel gives the right result when `output` lies exactly where `input` lay. Where an op alone cannot
     /// write over an operand, no group around it can write over what the op reads, nor over what the chains before it do.
-    fn can_run_in_place(
-        &self,
-        graph: &Graph,
-        group: &Group,
-        input: memfit_ir::ValueId,
-        output: memfit_ir::ValueId,
-    ) -> bool;
+    fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool;
 }

@@ -5,8 +5,9 @@
 
 use std::fmt;
 
-use crate::bytes::{Bytes, rounded_up};
-use crate::error::{Fix, PlanError};
+use crate::bytes::{Bytes, round_up};
+use crate::change::{Change, Fix};
+use crate::error::PlanError;
 use crate::planner::Survey;
 use crate::types::Plan;
 
@@ -76,8 +77,8 @@ pub struct TogetherRefusal {
     /// No plans can take less.
     pub lower_bound: u64,
     pub members: Vec<Need>,
-    /// What lets them in as they are: "--budget 2GiB"; empty if nothing does.
-    pub cure: String,
+    /// What lets them in as they are, where something does.
+    pub cure: Option<Change>,
 }
 
 /// The least that a model takes.
@@ -94,7 +95,7 @@ pub struct Need {
 }
 
 impl Need {
-    fn of(member: &Member) -> Need {
+    fn new(member: &Member) -> Need {
         let survey = member.survey;
         let state_bytes = survey.state_bytes();
         Need {
@@ -114,11 +115,11 @@ impl Need {
 
 impl TogetherRefusal {
     fn new(members: &[Member], budget: u64) -> TogetherRefusal {
-        let members: Vec<Need> = members.iter().map(Need::of).collect();
+        let members: Vec<Need> = members.iter().map(Need::new).collect();
         let states: u64 = members.iter().map(|m| m.state_bytes).sum();
         let most = |of: fn(&Need) -> u64| members.iter().map(of).max().unwrap_or(0);
         let (needed, lower_bound) = (states + most(|m| m.transient_bytes), states + most(|m| m.transient_bound));
-        TogetherRefusal { budget, needed, lower_bound, members, cure: format!("--budget {}", rounded_up(needed)) }
+        TogetherRefusal { budget, needed, lower_bound, members, cure: Some(Change::Budget(round_up(needed))) }
     }
 
     /// What a model may take at most, for its own states and for its turn beside all states.
@@ -135,48 +136,60 @@ impl TogetherRefusal {
         self.members.iter().map(|m| m.state_bytes).sum()
     }
 
+    /// The models of which each must be changed for all to fit: those that are too large beside the states of the others.
+    /// None where one of them stays too large whatever is done, for it keeps all of them out.
+    pub fn to_be_changed(&self) -> Vec<&Need> {
+        let too_large: Vec<&Need> = self.members.iter().filter(|m| m.arena_bytes() > self.room(m)).collect();
+        if too_large.iter().any(|m| m.fixes.is_empty()) { Vec::new() } else { too_large }
+    }
+
     /// The budget with which each fits alone, one after the other.
     pub fn one_after_the_other(&self) -> u64 {
         self.members.iter().map(Need::arena_bytes).max().unwrap_or(0)
     }
 }
 
-impl fmt::Display for TogetherRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl TogetherRefusal {
+    /// What is needed and by whom, in lines; not what would fit.
+    pub fn facts(&self) -> String {
         let certainty = if self.is_proved() { "no plans can fit" } else { "no plans were found that fit" };
-        writeln!(
-            f,
-            "{certainty} {} models together into {}: {} are needed, {} too much",
-            self.members.len(),
-            Bytes(self.budget),
-            Bytes(self.needed),
-            Bytes(self.needed - self.budget)
-        )?;
-        writeln!(f, "  lower bound: {}: all states, and the most that one step must have", Bytes(self.lower_bound))?;
+        let (count, budget) = (self.members.len(), Bytes(self.budget));
+        let (needed, excess) = (Bytes(self.needed), Bytes(self.needed - self.budget));
+        let mut text =
+            format!("{certainty} {count} models together into {budget}: {needed} are needed, {excess} too much");
+        let bound = Bytes(self.lower_bound);
+        text += &format!("\n  lower bound: {bound}: all states, and the most that one step must have");
         let width = self.members.iter().map(|m| m.name.len()).max().unwrap_or(0);
         for m in &self.members {
             let (states, transient) = (Bytes(m.state_bytes).to_string(), Bytes(m.transient_bytes).to_string());
-            writeln!(f, "    {:<width$}  states {states:>10}  and in its turn at least {transient:>10}", m.name)?;
+            let name = &m.name;
+            text += &format!("\n    {name:<width$}  states {states:>10}  and in its turn at least {transient:>10}");
         }
-        write!(f, "  what would fit:")?;
-        if !self.cure.is_empty() {
-            write!(f, "\n    {}  together, as they are", self.cure)?;
-        }
+        text
+    }
+
+    /// That running them one after the other would fit, or into how much, in words.
+    pub fn in_sequence(&self) -> String {
         let alone = self.one_after_the_other();
-        match alone <= self.budget {
-            true => write!(f, "\n    one after the other: each alone fits into {}", Bytes(self.budget))?,
-            false => write!(f, "\n    one after the other, into {}", Bytes(alone))?,
+        if alone <= self.budget {
+            format!("one after the other: each alone fits into {}", Bytes(self.budget))
+        } else {
+            format!("one after the other, into {}", Bytes(alone))
         }
-        let width = self.members.iter().flat_map(|m| &m.fixes).map(|fix| fix.change.len()).max().unwrap_or(0);
-        let too_large: Vec<&Need> = self.members.iter().filter(|m| m.arena_bytes() > self.room(m)).collect();
-        // One that stays too large keeps all of them out.
-        if too_large.iter().any(|m| m.fixes.is_empty()) {
-            return Ok(());
+    }
+}
+
+impl fmt::Display for TogetherRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  what would fit:", self.facts())?;
+        if let Some(cure) = &self.cure {
+            write!(f, "\n    {cure}: together, as they are")?;
         }
-        for (i, m) in too_large.iter().enumerate() {
+        write!(f, "\n    {}", self.in_sequence())?;
+        for (i, m) in self.to_be_changed().into_iter().enumerate() {
             let word = if i == 0 { "or" } else { "and" };
             write!(f, "\n  {word} one of these for {}, each planned:", m.name)?;
-            m.fixes.iter().try_for_each(|fix| fix.line(f, width))?;
+            m.fixes.iter().try_for_each(|fix| write!(f, "\n    {fix}"))?;
         }
         Ok(())
     }

@@ -1,8 +1,12 @@
 //! The plan as plain data: programs, their steps in order, and a place for every value.
 
+use std::fmt;
+
 use memfit_ir::op::{Init, StateClass};
 use memfit_ir::{Graph, NodeId, TensorType, ValueId};
 use memfit_transform::Group;
+
+use crate::target::Target;
 
 /// Where a buffer lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,11 +104,76 @@ pub struct StateSlot {
     pub place: Place,
 }
 
+/// What a planner makes a plan smaller with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tool {
+    /// Several nodes in one kernel.
+    Groups,
+    /// Kernels write over what they read for the last time.
+    InPlace,
+    /// Bits instead of activations where only their sign is wanted.
+    Masks,
+    /// Another order than that of the graph.
+    Order,
+    MicroBatches,
+    Recompute,
+}
+
+impl Tool {
+    /// In the order in which they are applied.
+    pub const ALL: [Tool; 6] =
+        [Tool::Groups, Tool::InPlace, Tool::Masks, Tool::Order, Tool::MicroBatches, Tool::Recompute];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Tool::Groups => "groups",
+            Tool::InPlace => "in place",
+            Tool::Masks => "masks",
+            Tool::Order => "order",
+            Tool::MicroBatches => "micro-batches",
+            Tool::Recompute => "recompute",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Tool> {
+        Tool::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+}
+
 /// Bytes of the peak that a tool saved; negative where it cost some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saving {
-    pub tool: &'static str,
+    pub tool: Tool,
     pub bytes: i64,
+}
+
+/// What a plan was made for: scratch differs between instruction sets and numbers of threads, and so do places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeFor {
+    /// The kind of device: "cpu", "gpu".
+    pub device: String,
+    /// What its kernels are compiled to: "avx2" on a CPU, "vulkan" on a GPU.
+    pub instruction_set: String,
+    /// Of the host, where it is what computes.
+    pub threads: Option<usize>,
+}
+
+impl MadeFor {
+    /// On a device whose own threads nobody counts.
+    pub fn new(device: impl Into<String>, instruction_set: impl Into<String>) -> MadeFor {
+        MadeFor { device: device.into(), instruction_set: instruction_set.into(), threads: None }
+    }
+}
+
+impl fmt::Display for MadeFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.device, self.instruction_set)?;
+        match self.threads {
+            None => Ok(()),
+            Some(1) => f.write_str(" with 1 thread"),
+            Some(threads) => write!(f, " with {threads} threads"),
+        }
+    }
 }
 
 /// Everything that an executor needs. Sizes are bytes.
@@ -129,7 +198,10 @@ pub struct Plan {
     pub predicted_step_seconds: f64,
     /// Of the fastest plan without a budget.
     pub fastest_step_seconds: f64,
-    pub profile_hash: u64,
+    /// Of the cost model that times were predicted with.
+    pub cost_model_hash: u64,
+    /// None in plans of files that do not say it.
+    pub made_for: Option<MadeFor>,
 }
 
 impl Plan {
@@ -146,6 +218,13 @@ impl Plan {
 
     pub fn program(&self, phase: Phase) -> Option<&Program> {
         self.programs.iter().find(|p| p.phase == phase)
+    }
+
+    /// That it was made for something else than this device, in words; none where it was not, or where nobody knows. It may
+    /// hold nevertheless; but where it does not, this is why.
+    pub fn made_elsewhere(&self, target: &dyn Target) -> Option<String> {
+        let (made_for, here) = (self.made_for.as_ref()?, target.describe());
+        (*made_for != here).then(|| format!("it was made for {made_for}, and this is {here}"))
     }
 
     /// How often `Accumulate` runs in a step; 1 for a whole step.

@@ -2,6 +2,7 @@
 //! lifetimes or packing and shares no code with them: a value that is read must still be there, unharmed, and the numbers
 //! that a plan gives of itself must be those that are counted on the way (`validate/live.rs`).
 
+mod context;
 mod live;
 
 use memfit_ir::{Graph, Op, ValueId};
@@ -9,6 +10,7 @@ use memfit_transform::Group;
 
 use crate::target::Target;
 use crate::types::{Place, Plan, Program, Segment, Step};
+use context::at_launch;
 
 /// Checks that a program only reads what is there, stays inside its segments, leaves every state as it was or updated, has
 /// the scratch that its kernels need, and that its numbers are true.
@@ -26,70 +28,71 @@ pub fn validate(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(
         }
     }
     check_run(plan, program, target)?;
-    live::check(plan, program, &states)
+    live::check_numbers(plan, program, &states)
 }
 
 /// What lies in memory, by its writer.
-struct Written {
+struct WriteRecord {
     place: Place,
     value: ValueId,
 }
 
-/// Goes through the steps, and looks at what is left when they are done.
+/// Goes through the launches, and looks at what is left when they are done.
 fn check_run(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), String> {
     let graph = &program.graph;
-    let mut memory: Vec<Written> = Vec::new();
+    let mut memory: Vec<WriteRecord> = Vec::new();
     let sources = (0..graph.values().len() as u32).map(ValueId);
     for v in sources.filter(|v| matches!(graph.producer_op(*v), Op::Input(_) | Op::State(_))) {
-        write(program, &mut memory, v);
+        record_write(program, &mut memory, v);
     }
     let mut done = vec![false; graph.nodes().len()];
-    for (number, step) in program.steps.iter().enumerate() {
-        for id in &step.group.nodes {
+    for (number, launch) in program.steps.iter().enumerate() {
+        let at_launch = |problem: String| at_launch(program, number, &problem);
+        for id in &launch.group.nodes {
             if std::mem::replace(&mut done[id.index()], true) {
-                return Err(format!("node {} runs twice", id.0));
+                return Err(at_launch(format!("node {} runs twice", id.0)));
             }
         }
-        check_step(plan, program, step, &mut memory, target).map_err(|e| format!("step {number}: {e}"))?;
+        check_launch(plan, program, launch, &mut memory, target).map_err(at_launch)?;
     }
     for (name, v) in &graph.outputs {
-        read(program, &memory, *v).map_err(|e| format!("output \"{name}\": {e}"))?;
+        check_present(program, &memory, *v).map_err(|e| format!("output \"{name}\": {e}"))?;
     }
     for d in &graph.donations {
         if program.place(d.new) != program.place(d.old) {
             return Err(format!("%{} does not take the place of %{}", d.new.0, d.old.0));
         }
-        read(program, &memory, d.new).map_err(|e| format!("new state: {e}"))?;
+        check_present(program, &memory, d.new).map_err(|e| format!("new state: {e}"))?;
     }
     for (state, v) in graph.states().filter(|(_, v)| !graph.donations.iter().any(|d| d.old == *v)) {
-        read(program, &memory, v).map_err(|e| format!("state \"{}\": {e}", state.name))?;
+        check_present(program, &memory, v).map_err(|e| format!("state \"{}\": {e}", state.name))?;
     }
     Ok(())
 }
 
-fn check_step(
+fn check_launch(
     plan: &Plan,
     program: &Program,
-    step: &Step,
-    memory: &mut Vec<Written>,
+    launch: &Step,
+    memory: &mut Vec<WriteRecord>,
     target: &dyn Target,
 ) -> Result<(), String> {
-    let reads = operands(&program.graph, &step.group);
+    let reads = operands(&program.graph, &launch.group);
     for &v in &reads {
-        read(program, memory, v)?;
+        check_present(program, memory, v)?;
     }
-    check_scratch(plan, program, step, &reads, target)?;
-    if let Some(scratch) = step.scratch {
+    check_scratch(plan, program, launch, &reads, target)?;
+    if let Some(scratch) = launch.scratch {
         memory.retain(|w| !overlap(w.place, scratch));
     }
-    for (i, &v) in step.group.writes.iter().enumerate() {
+    for (i, &v) in launch.group.writes.iter().enumerate() {
         let place = program.place(v).ok_or(format!("%{} has no place", v.0))?;
-        let others = &step.group.writes[..i];
+        let others = &launch.group.writes[..i];
         if others.iter().any(|o| program.place(*o).is_some_and(|p| overlap(p, place))) {
             return Err(format!("two results overlap at %{}", v.0));
         }
-        check_in_place(program, &step.group, &reads, v, place, target)?;
-        write(program, memory, v);
+        check_in_place(program, &launch.group, &reads, v, place, target)?;
+        record_write(program, memory, v);
     }
     Ok(())
 }
@@ -98,25 +101,25 @@ fn check_step(
 fn check_scratch(
     plan: &Plan,
     program: &Program,
-    step: &Step,
+    launch: &Step,
     reads: &[ValueId],
     target: &dyn Target,
 ) -> Result<(), String> {
     let (needed, given) =
-        (target.scratch_bytes(&program.graph, &step.group), step.scratch.map_or(0, |scratch| scratch.size));
+        (target.scratch_bytes(&program.graph, &launch.group), launch.scratch.map_or(0, |scratch| scratch.size));
     if given != needed {
-        let root = program.graph.node(step.group.root());
+        let root = program.graph.node(launch.group.root());
         let (op, layer) = (root.op.name(), &root.scope);
         return Err(format!(
             "{op} in \"{layer}\" takes {needed} bytes of scratch on this device, but has {given}; plan for this device"
         ));
     }
-    let Some(scratch) = step.scratch else { return Ok(()) };
-    bounds(plan, scratch, target).map_err(|e| format!("the scratch {e}"))?;
+    let Some(scratch) = launch.scratch else { return Ok(()) };
+    check_bounds(plan, scratch, target).map_err(|e| format!("the scratch {e}"))?;
     if scratch.segment == Segment::State {
         return Err("the scratch lies in the state segment".into());
     }
-    match reads.iter().chain(&step.group.writes).find(|v| program.place(**v).is_some_and(|p| overlap(p, scratch))) {
+    match reads.iter().chain(&launch.group.writes).find(|v| program.place(**v).is_some_and(|p| overlap(p, scratch))) {
         Some(v) => Err(format!("the scratch overlaps %{}", v.0)),
         None => Ok(()),
     }
@@ -162,10 +165,10 @@ fn overlap(a: Place, b: Place) -> bool {
     a.segment == b.segment && a.offset < b.offset + b.size && b.offset < a.offset + a.size
 }
 
-fn write(program: &Program, memory: &mut Vec<Written>, v: ValueId) {
+fn record_write(program: &Program, memory: &mut Vec<WriteRecord>, v: ValueId) {
     if let Some(place) = program.place(v) {
         memory.retain(|w| !overlap(w.place, place));
-        memory.push(Written { place, value: v });
+        memory.push(WriteRecord { place, value: v });
     }
 }
 
@@ -184,7 +187,7 @@ fn viewed(program: &Program, mut v: ValueId) -> ValueId {
 }
 
 /// A value is there if it was written and nothing was written over it since; a reshape is there if its source is.
-fn read(program: &Program, memory: &[Written], v: ValueId) -> Result<(), String> {
+fn check_present(program: &Program, memory: &[WriteRecord], v: ValueId) -> Result<(), String> {
     let there = |v: ValueId| memory.iter().any(|w| w.value == v);
     let source = viewed(program, v);
     if there(v) || there(source) {
@@ -200,10 +203,10 @@ fn check_place(plan: &Plan, program: &Program, v: ValueId, place: Place, target:
     if place.size != ty.bytes() {
         return Err(format!("%{} is {ty} but has {} bytes", v.0, place.size));
     }
-    bounds(plan, place, target).map_err(|e| format!("%{} {e}", v.0))
+    check_bounds(plan, place, target).map_err(|e| format!("%{} {e}", v.0))
 }
 
-fn bounds(plan: &Plan, place: Place, target: &dyn Target) -> Result<(), String> {
+fn check_bounds(plan: &Plan, place: Place, target: &dyn Target) -> Result<(), String> {
     if place.size > target.largest_binding() {
         return Err(format!(
             "has {} bytes, more than the {} that a kernel can be given",

@@ -8,7 +8,7 @@ use memfit_transform::save_masks;
 use crate::draft::{Draft, Tools, Workshop};
 use crate::error::PlanError;
 use crate::order::Effort;
-use crate::types::{Phase, Saving};
+use crate::types::{Phase, Saving, Tool};
 
 /// The most live bytes where every forward value that the backward pass reads stays until its last reader, nothing runs
 /// in place, no cheap form is saved, and all gradients stand together until one update at the end.
@@ -29,10 +29,10 @@ pub fn savings(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<Vec<Saving>
     };
     let mut before = peak(Tools::NONE, Grouping::Single)?;
     let stages = [
-        ("groups", Tools::NONE),
-        ("in place", Tools { in_place: true, ..Tools::NONE }),
-        ("masks", Tools { in_place: true, masks: true, ..Tools::NONE }),
-        ("order", Tools::ALL),
+        (Tool::Groups, Tools::NONE),
+        (Tool::InPlace, Tools { in_place: true, ..Tools::NONE }),
+        (Tool::Masks, Tools { in_place: true, masks: true, ..Tools::NONE }),
+        (Tool::Order, Tools::ALL),
     ];
     let mut savings = Vec::new();
     for (tool, tools) in stages {

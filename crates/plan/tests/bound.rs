@@ -1,8 +1,8 @@
 //! The lower bound is one: no plan that is found lies below it, whatever the model and however much a device allows.
 
 use memfit_ir::op::{Binary, Init, ReduceKind, Unary, Update};
-use memfit_ir::{Builder, DType, Graph, Result, TensorType, ValueId};
-use memfit_plan::{MicroBatch, Phase, Profile, Request, Survey, Target, survey};
+use memfit_ir::{Builder, DType, Graph, NodeId, Result, TensorType, ValueId};
+use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Request, Survey, Target, survey};
 use memfit_transform::group::is_contraction;
 use memfit_transform::{Group, Half, Precision, Training, prune, step};
 use proptest::prelude::*;
@@ -17,13 +17,22 @@ enum Paper {
 }
 
 impl Target for Paper {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         match self {
             Paper::Over => 0,
             Paper::Beside => 100,
         }
     }
-    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &CostModel) -> f64 {
         1.0
     }
     fn alignment(&self) -> u64 {

@@ -2,9 +2,9 @@
 //! refused by name.
 
 use memfit_ir::op::{Init, Update};
-use memfit_ir::{Builder, Graph, ValueId};
+use memfit_ir::{Builder, Graph, NodeId, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Profile, Request, Segment, Target, plan};
+use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Plan, PlanError, Request, Segment, Target, plan};
 use memfit_transform::{Group, Training, split_step, step};
 
 const ALIGNMENT: u64 = 256;
@@ -17,10 +17,19 @@ struct Device {
 }
 
 impl Target for Device {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
-    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &CostModel) -> f64 {
         group.writes.iter().map(|&v| graph.ty(v).bytes() as f64).sum::<f64>() + 1e6
     }
     fn alignment(&self) -> u64 {

@@ -1,19 +1,28 @@
 //! The planner on small graphs, with a target that is not a device.
 
 use memfit_ir::op::{Init, MatMul, ReduceKind, StateClass, Update};
-use memfit_ir::{Builder, Graph, TensorType, ValueId};
+use memfit_ir::{Builder, Graph, NodeId, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{MicroBatch, Phase, Place, Plan, PlanError, Profile, Request, Segment, Target, plan};
+use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Place, Plan, PlanError, Request, Segment, Target, plan};
 use memfit_transform::{Group, Training, split_step, step};
 
 /// Every kernel takes 100 bytes of scratch and a second.
 struct Paper;
 
 impl Target for Paper {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         100
     }
-    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &CostModel) -> f64 {
         1.0
     }
     fn alignment(&self) -> u64 {
@@ -35,11 +44,20 @@ impl Target for Paper {
 struct Apart;
 
 impl Target for Apart {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         Paper.scratch_bytes(graph, group)
     }
-    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, profile: &Profile) -> f64 {
-        Paper.seconds(graph, group, fresh, profile)
+    fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
+        Paper.seconds(graph, group, fresh, cost_model)
     }
     fn alignment(&self) -> u64 {
         Paper.alignment()
@@ -259,10 +277,23 @@ fn check_seen(what: &str, phase: Phase, change: impl Fn(&mut Plan, usize), expec
 }
 
 #[test]
+fn an_error_shows_the_launches_around_it() {
+    let mut p = plan(&|micro| Ok(source(4, micro)), &Paper, &Request::new(4)).unwrap();
+    let at = p.programs.iter().position(|program| program.phase == Phase::Step).unwrap();
+    p.programs[at].steps[3].live_bytes += 4;
+    let error = validate(&p, &p.programs[at], &Paper).expect_err("it lies");
+    let (problem, around) = error.split_once('\n').expect("lines");
+    assert!(problem.starts_with("launch 3: ") && problem.contains("said to be live"), "{error}");
+    assert_eq!(around.lines().count(), 5, "{error}");
+    assert!(around.lines().nth(2).is_some_and(|l| l.starts_with("  >    3  ")), "{error}");
+    assert!(around.lines().all(|l| l.contains(" = ") && l.contains("transient[") && l.contains(" in \"")), "{error}");
+}
+
+#[test]
 fn the_validator_sees_wrong_numbers_and_missing_scratch() {
     check_seen("no scratch", Phase::Step, |p, at| p.programs[at].steps[1].scratch = None, "100 bytes of scratch");
     check_seen("a wrong peak", Phase::Eval, |p, _| p.peak_bytes -= 1, "the peak is said to be");
-    check_seen("wrong live bytes", Phase::Eval, |p, at| p.programs[at].steps[1].live_bytes += 4, "step 1");
+    check_seen("wrong live bytes", Phase::Eval, |p, at| p.programs[at].steps[1].live_bytes += 4, "launch 1: ");
     let forget = |p: &mut Plan, at: usize| p.programs[at].steps.iter_mut().for_each(|s| s.dies.clear());
     check_seen("no deaths", Phase::Step, forget, "none are said to die");
     let early = |p: &mut Plan, at: usize| {

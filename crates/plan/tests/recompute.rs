@@ -1,18 +1,27 @@
 //! Recompute on chains whose best plans are known.
 
 use memfit_ir::op::{Init, Update};
-use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
-use memfit_plan::{MicroBatch, Phase, PlanError, Profile, Request, Survey, Target, survey};
+use memfit_ir::{Builder, Graph, NodeId, Op, TensorType, ValueId};
+use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, PlanError, Request, Survey, Target, survey};
 use memfit_transform::{Group, Training, step};
 
 /// A product takes a second, all else next to nothing; no scratch.
 struct Even;
 
 impl Target for Even {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("paper", "none")
+    }
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("paper", 270.0, 28.0, 3.0)
+    }
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
-    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &CostModel) -> f64 {
         let products = group.nodes.iter().filter(|&&n| matches!(graph.node(n).op, Op::MatMul(_))).count();
         products as f64 + 1e-3
     }

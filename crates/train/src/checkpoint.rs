@@ -106,7 +106,7 @@ impl Checkpoint {
     }
 
     fn checksum(&self) -> String {
-        format!("{:016x}", Checksum::of(json(serde_json::to_string(self)).as_bytes()))
+        format!("{:016x}", Checksum::of_bytes(json(serde_json::to_string(self)).as_bytes()))
     }
 }
 

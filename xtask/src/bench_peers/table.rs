@@ -22,8 +22,8 @@ losses of the third step are alike but not equal (most apart for mlp, which over
 PyTorch); TensorFlow and JAX start as their layers do by themselves.
 
 The limit is flops ÷ the rate of PyTorch's matrix product (MKL) of 2048×2048 + compulsory bytes ÷ the bandwidth of a copy
-or triad of 256 MiB, whichever is better, measured in the same alternation. Flops are all of the step without anything made
-again, a multiply-add counting 2. Compulsory bytes are, in memfit's fastest plan: parameters, optimizer state and running
+or triad of 256 MiB, whichever is better, measured in the same alternation. Flops are all of the step without anything
+recomputed, a multiply-add counting 2. Compulsory bytes are, in memfit's fastest plan: parameters, optimizer state and running
 statistics, each read once and written once; gradients of parameters, written once and read once; values that the forward
 pass leaves in memory for the backward pass, written once and read once; and the batch, read once. Values within either
 pass count nothing, as if caches held them. A convolution of 3×3 taps counts as it is defined; where memfit makes it with

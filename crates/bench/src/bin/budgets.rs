@@ -72,7 +72,7 @@ fn bench(workload: &Workload, rounds: usize) -> Result<(), Failure> {
         smallest as f64 / survey.lower_bound_bytes() as f64,
         planning
     );
-    println!("| limit | transient MiB | arena ÷ live | ops made again | predicted | measured |");
+    println!("| limit | transient MiB | arena ÷ live | recomputed ops | predicted | measured |");
     println!("|---|---|---|---|---|---|");
     let mut limits: Vec<(String, u64)> = SHARES.iter().map(|s| (format!("{s} %"), fixed + free * s / 100)).collect();
     limits.extend(sizes(workload.name).iter().map(|s| (format!("{s} MiB"), fixed + (s << 20))));

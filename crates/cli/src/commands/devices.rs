@@ -3,33 +3,40 @@
 use std::path::Path;
 
 use anyhow::Result;
-use memfit::CpuExecutor;
+use memfit::AnyExecutor;
 use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
 use memfit::exec::machine;
 use memfit::plan::bytes::Bytes;
-use memfit::plan::{CONSTANTS, Profile};
+use memfit::plan::{CONSTANTS, CostModel};
 use serde_json::{Value, json};
 
-use crate::announce::{Process, processes};
 use crate::args::DevicesArgs;
-use crate::device::{Devices, VISIBLE};
+use crate::commands::check_writable;
 use crate::failure::{bad_data, usage};
-use crate::file;
-use crate::profile::{in_use, measured_file};
 use crate::progress::Progress;
-use crate::run::{check_writable, parse_size, threads};
-use crate::say::{count, say};
+use crate::say::say;
+use memfit_run::announce::{Process, processes};
+use memfit_run::config::parse_size;
+use memfit_run::cost_model::{in_use, measured_file};
+use memfit_run::device::{Devices, VISIBLE};
+use memfit_run::file;
+use memfit_run::text::count;
+use memfit_run::threads;
+
+/// The device that is measured.
+const CPU: &str = "cpu:0";
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
     if args.calibrate { measure(args, as_json) } else { show(args, as_json) }
 }
 
 fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
-    let (profile, file) = in_use(None)?;
+    let (model, file) = in_use(None, CPU)?;
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
     let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
     let cores = threads(None)?;
+    let chosen = Isa::chosen()?.name();
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
     let (total, available) = (machine::capacity(), machine::available());
@@ -38,9 +45,10 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
     if as_json {
         let event = json!({
-            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores, "instructions": sets,
+            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores,
+            "instruction_set": chosen, "instructions": sets,
             "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
-            "visible": is_visible, "processes": processes, "profile": describe(&profile, file.as_deref()),
+            "visible": is_visible, "processes": processes, "profile": describe(&model, file.as_deref()),
         });
         say!("{event}");
         for (part, is_visible) in devices.all().skip(1) {
@@ -54,7 +62,7 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
         return Ok(());
     }
     let threads = count(cores, "thread");
-    let instructions = format!("instructions: {} (of {})", sets[0], sets.join(", "));
+    let instructions = format!("instructions: {chosen} (of {})", sets.join(", "));
     say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
     if let (Some(total), Some(available)) = (total, available) {
         let used = Bytes(total.saturating_sub(available));
@@ -65,10 +73,10 @@ fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     }
     who_holds(&processes);
     match file {
-        Some(file) => say!("profile  \"{}\", from {}", profile.name, file.display()),
-        None => say!("profile  \"{}\", which ships with memfit; --calibrate measures this machine", profile.name),
+        Some(file) => say!("cost model  \"{}\", from {}", model.name, file.display()),
+        None => say!("cost model  \"{}\", which ships with memfit; --calibrate measures this machine", model.name),
     }
-    print_constants(&profile);
+    print_constants(&model);
     gpus(as_json);
     Ok(())
 }
@@ -82,35 +90,35 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
         None => measured_file().ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?,
     };
     let threads = threads(args.threads)?;
-    let name = format!("cpu, {}, {}", Isa::detect().name(), count(threads, "thread"));
+    let name = format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread"));
     let mut progress = Progress::new("measuring");
-    let profile = calibrate(name, || CpuExecutor::new(threads), &mut |what| progress.show(what))?;
+    let model = calibrate(name, || AnyExecutor::open(CPU, threads), &mut |what| progress.show(what))?;
     drop(progress);
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|e| bad_data(format!("{} cannot be made: {e}", folder.display())))?;
     }
-    file::write(&path, &profile.to_toml())?;
+    file::write(&path, &model.to_toml())?;
     if as_json {
-        say!("{}", json!({ "event": "profile", "profile": describe(&profile, Some(&path)) }));
+        say!("{}", json!({ "event": "profile", "profile": describe(&model, Some(&path)) }));
     } else {
-        say!("profile  \"{}\", written to {}", profile.name, path.display());
-        print_constants(&profile);
+        say!("cost model  \"{}\", written to {}", model.name, path.display());
+        print_constants(&model);
     }
     Ok(())
 }
 
-fn print_constants(profile: &Profile) {
+fn print_constants(model: &CostModel) {
     for constant in &CONSTANTS {
-        say!("  {:<10} {:>8}  {}", constant.key, constant.of(profile), constant.meaning);
+        say!("  {:<10} {:>8}  {}", constant.key, constant.value_in(model), constant.meaning);
     }
 }
 
-/// A profile as data.
-pub fn describe(profile: &Profile, file: Option<&Path>) -> Value {
-    let mut value = json!({ "name": profile.name, "hash": format!("{:016x}", profile.hash()) });
+/// A cost model as data.
+pub fn describe(model: &CostModel, file: Option<&Path>) -> Value {
+    let mut value = json!({ "name": model.name, "hash": format!("{:016x}", model.hash()) });
     value["file"] = file.map(|f| f.display().to_string()).into();
     for constant in &CONSTANTS {
-        value[constant.key] = constant.of(profile).into();
+        value[constant.key] = constant.value_in(model).into();
     }
     value
 }

@@ -6,30 +6,32 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::args::InitArgs;
-use crate::data::{Kind, kind_of};
 use crate::failure::{bad_data, usage};
 use crate::say::say;
-use crate::spec::{Purpose, Said, commented};
+use memfit_run::config::{Purpose, commented};
+use memfit_run::data::{Kind, kind_of};
+use memfit_run::{DIGITS, RunConfig};
 
 pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     let text_of = |value: &str| toml::Value::from(value).to_string();
     let mut set = vec![("train.batch", "32".to_string()), ("train.epochs", "20".to_string())];
-    let usual = match &args.data {
+    let data = args.settings.text("data", "train").map(Path::new);
+    let usual = match data {
         // Data that are not there yet are most likely pictures.
         Some(path) => kind_of(path).unwrap_or(Kind::Images).usual_model(),
         None => Kind::Digits.usual_model(),
     };
-    let model = args.model.as_deref().unwrap_or(usual);
+    let model = args.settings.text("model", "name").unwrap_or(usual);
     memfit::Model::from_name(model).map_err(usage)?;
     set.push(("model.name", text_of(model)));
-    match &args.data {
+    match data {
         Some(path) => set.push(("data.train", text_of(&from_file(path, &args.file)?.to_string_lossy()))),
-        None if model == "digits" => set.push(("data.kind", text_of("digits"))),
+        None if model == DIGITS => set.push(("data.kind", text_of(DIGITS))),
         None => {}
     }
     let text = commented(&Purpose { set });
     // What is written must be readable: our own table says so.
-    Said::read(&text, std::path::Path::new("")).and_then(|s| s.spec()).map_err(usage)?;
+    RunConfig::parse(&text, Path::new(""))?;
     let path = &args.file;
     let file = std::fs::File::create_new(path).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => usage(format!("{} is there already; name another file", path.display())),
@@ -48,8 +50,8 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
 /// A path as a run file says it, which is read from where the file lies.
 fn from_file(path: &Path, file: &Path) -> Result<PathBuf> {
     let beside = file.parent().is_none_or(|folder| folder.as_os_str().is_empty());
-    match beside {
-        true => Ok(path.to_path_buf()),
-        false => std::path::absolute(path).map_err(|e| usage(format!("{}: {e}", path.display()))),
+    if beside {
+        return Ok(path.to_path_buf());
     }
+    std::path::absolute(path).map_err(|e| usage(format!("{}: {e}", path.display())))
 }

@@ -1,19 +1,46 @@
 //! `memfit pack`: the packer alone, on a table of buffers.
 
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use memfit::plan::bytes::Bytes;
 use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_within, solve};
 use serde_json::json;
 
-use crate::failure::NoRoom;
-use crate::file;
-use crate::run::PackRun;
-use crate::say::{count, say};
-use crate::table::Table;
+use crate::args::PackArgs;
+use crate::buffers_csv::Table;
+use crate::commands::check_writable;
+use crate::failure::{NoRoom, usage};
+use crate::say::say;
+use memfit_run::config::parse_size;
+use memfit_run::file;
+use memfit_run::text::count;
 
-pub fn pack(run: &PackRun) -> Result<()> {
+/// A packing whose numbers are in range.
+struct Packer {
+    file: PathBuf,
+    /// Bytes.
+    capacity: Option<u64>,
+    timeout: Duration,
+    out: Option<PathBuf>,
+    json: bool,
+}
+
+impl Packer {
+    fn new(args: PackArgs, json: bool) -> Result<Packer> {
+        let timeout = Duration::try_from_secs_f64(args.timeout)
+            .map_err(|_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {}", args.timeout)))?;
+        if let Some(path) = &args.out {
+            check_writable("--out", path)?;
+        }
+        let capacity = args.capacity.as_deref().map(parse_size).transpose().map_err(usage).context("--capacity")?;
+        Ok(Packer { file: args.file, capacity, timeout, out: args.out, json })
+    }
+}
+
+pub fn pack(args: PackArgs, json: bool) -> Result<()> {
+    let run = &Packer::new(args, json)?;
     let table = Table::read(&run.file)?;
     let live = fullest(&table.items);
     let start = Instant::now();
@@ -65,7 +92,7 @@ fn fullest(items: &[Item]) -> Live {
 const SHORT: u64 = 1 << 16;
 
 /// Why there is no packing, as a person and as a machine reads it.
-fn no_room(run: &PackRun, items: &[Item], capacity: u64, live: Live, proved: bool) -> anyhow::Error {
+fn no_room(run: &Packer, items: &[Item], capacity: u64, live: Live, proved: bool) -> anyhow::Error {
     let Live { bytes, step } = live;
     // A short search: what it finds is enough, whether or not less would be.
     let enough = pack_within(items, 1, Limits { nodes: Some(SHORT), deadline: None }).capacity;
@@ -100,7 +127,7 @@ fn no_room(run: &PackRun, items: &[Item], capacity: u64, live: Live, proved: boo
     NoRoom { message, certificate }.into()
 }
 
-fn print(run: &PackRun, table: &Table, live: Live, packing: &Packing, seconds: f64) {
+fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, seconds: f64) {
     let items = table.items.len();
     if run.json {
         let event = json!({

@@ -1,45 +1,65 @@
 //! `memfit plan`: the plan of a model and where each byte goes; the frontier; the largest batch; two plans compared.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Result;
 use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
-use memfit::search::{LIMIT, Largest, largest_batch};
-use memfit::{CpuExecutor, Plan, Request};
+use memfit::search::{LIMIT, LargestBatch, largest_batch};
+use memfit::{AnyExecutor, Plan};
+use memfit_run::planning::{self, Planned};
+use memfit_run::text::count;
+use memfit_run::together::{self, SharedMemory};
+use memfit_run::{Purpose, RunResources, file, open};
 use serde_json::json;
 
-use crate::file;
-use crate::planning::{self, Planned};
+use crate::args::PlanArgs;
+use crate::commands::check_writable;
+use crate::configs::{Configs, split_args};
+use crate::cure;
+use crate::failure::usage;
 use crate::progress::Progress;
-use crate::run::Run;
-use crate::runs::{Place, PlanRun, Wanted};
-use crate::say::{count, say};
+use crate::say::say;
+use crate::show;
 use crate::show::svg::{Picture, svg};
-use crate::show::{brief, columns, diff, event, frontier, summary};
-use crate::together::{self, Neighbour, Shared};
+use crate::show::{columns, diff, event, frontier, summary};
 
-pub fn plan(run: &PlanRun) -> Result<()> {
-    match run {
-        PlanRun::Together { runs, budget } => several(runs, *budget),
-        PlanRun::Diff { files, json } => compare([&files[0], &files[1]], *json),
-        PlanRun::Model { run, wanted: Wanted::Plan { save } } => one(run, save.as_deref()),
-        PlanRun::Model { run, wanted: Wanted::Frontier { svg } } => draw(run, svg.as_deref()),
-        PlanRun::Model { run, wanted: Wanted::MaxBatch { budget, save } } => max_batch(run, *budget, save.as_deref()),
+pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
+    if let Some(files) = args.diff {
+        let files: [PathBuf; 2] = files.try_into().map_err(|_| usage("--diff takes two files: before and after"))?;
+        return compare([&files[0], &files[1]], json);
+    }
+    for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
+        path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
+    }
+    let Configs { configs, budget } = split_args(&args.files, &[], &args.settings)?;
+    let mut runs = open(configs, Purpose::Plan, budget.is_some())?;
+    let [run] = &mut runs[..] else {
+        if args.frontier || args.max_batch || args.save.is_some() {
+            return Err(usage("--frontier, --max-batch and --save are of one run; give one run file"));
+        }
+        return several(&runs, budget, json);
+    };
+    if args.max_batch {
+        max_batch(run, args.save.as_deref(), json)
+    } else if args.frontier {
+        draw(run, args.svg.as_deref(), json)
+    } else {
+        one(run, args.save.as_deref(), json)
     }
 }
 
-/// A plan before a training: a few lines, or one event.
-pub fn print(run: &Run, planned: &Planned) {
-    if run.json { say!("{}", event::plan(run, planned)) } else { brief::print(run, planned, false) }
+fn executor(runs: &[RunResources]) -> Result<AnyExecutor> {
+    let device = runs.first().map_or("cpu", |run| run.device.name());
+    Ok(AnyExecutor::open(device, together::threads(runs)?)?)
 }
 
-fn one(run: &Run, save: Option<&Path>) -> Result<()> {
-    let executor = CpuExecutor::new(run.threads)?;
-    let planned = kept(run, &executor, planning::plan(run, &executor)?, save)?;
-    if run.json {
+fn one(run: &RunResources, save: Option<&Path>, json: bool) -> Result<()> {
+    let executor = executor(std::slice::from_ref(run))?;
+    let planned = saved(run, &executor, search(run, &executor)?, save)?;
+    if json {
         say!("{}", event::plan(run, &planned))
     } else {
         page(run, &planned)
@@ -47,29 +67,37 @@ fn one(run: &Run, save: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// The plan, with what is tried on the terminal.
+fn search(run: &RunResources, executor: &AnyExecutor) -> Result<Planned> {
+    let mut progress = Progress::new("looking for what would fit");
+    Ok(planning::plan(run, executor.target(), &mut |at| progress.show(&cure::progress(at)))?)
+}
+
 /// Plans of runs that are to share their devices.
-fn several(runs: &[(Run, Place)], budget: Option<u64>) -> Result<()> {
-    let runs: Vec<Neighbour> = runs.iter().map(|(run, place)| place.neighbour(run)).collect();
-    let executor = CpuExecutor::new(together::threads(&runs)?)?;
-    let planned = together::plan(&runs, budget, false, &executor)?;
+fn several(runs: &[RunResources], budget: Option<u64>, json: bool) -> Result<()> {
+    let executor = executor(runs)?;
+    let mut progress = Progress::new("planning");
+    let on_progress = &mut |at: planning::Progress| progress.show(&cure::progress(at));
+    let planned = together::plan(runs, budget, false, executor.target(), on_progress)?;
+    drop(progress);
     for (run, planned) in runs.iter().zip(&planned) {
-        together::tell_plan(run, planned, together::is_shared(&runs, run));
+        show::together::print_plan(run, planned, together::is_shared(runs, run), json);
     }
     let plans: Vec<&Plan> = planned.iter().map(|p| &p.plan).collect();
-    for members in together::groups(&runs).into_iter().filter(|g| g.len() > 1) {
-        Shared::new(&runs, &members, &plans, budget).tell(runs[members[0]].run.json);
+    for members in together::groups(runs).into_iter().filter(|g| g.len() > 1) {
+        show::together::print(&SharedMemory::new(runs, members, &plans, budget), json);
     }
     Ok(())
 }
 
-/// Writes the plan down where that was asked for.
-fn kept(run: &Run, executor: &CpuExecutor, planned: Planned, save: Option<&Path>) -> Result<Planned> {
+/// Writes the plan to a file where that was asked for.
+fn saved(run: &RunResources, executor: &AnyExecutor, planned: Planned, save: Option<&Path>) -> Result<Planned> {
     let Some(path) = save else { return Ok(planned) };
     planning::write(run, executor, &planned.plan, path)?;
     Ok(Planned { file: Some(path.display().to_string()), ..planned })
 }
 
-fn page(run: &Run, planned: &Planned) {
+fn page(run: &RunResources, planned: &Planned) {
     summary::print(run, planned, columns());
     if let Some(file) = &planned.file {
         say!("");
@@ -77,8 +105,8 @@ fn page(run: &Run, planned: &Planned) {
     }
 }
 
-fn draw(run: &Run, file: Option<&Path>) -> Result<()> {
-    let executor = CpuExecutor::new(run.threads)?;
+fn draw(run: &RunResources, file: Option<&Path>, json: bool) -> Result<()> {
+    let executor = executor(std::slice::from_ref(run))?;
     let start = Instant::now();
     let survey = run.subject(executor.target()).survey()?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
@@ -88,7 +116,7 @@ fn draw(run: &Run, file: Option<&Path>) -> Result<()> {
         let picture = Picture { title: &title, points: &points, lower_bound, budget: run.request.budget };
         file::write(path, &svg(&picture))?;
     }
-    if run.json {
+    if json {
         say!("{}", frontier::event(run, &survey, ms))
     } else {
         frontier::print(run, &survey, ms)
@@ -97,25 +125,31 @@ fn draw(run: &Run, file: Option<&Path>) -> Result<()> {
 }
 
 /// The largest batch in one piece; in micro-batches any batch would fit that fits at all.
-fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
-    let executor = CpuExecutor::new(run.threads)?;
+fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<()> {
+    let Some(budget) = run.request.budget else { return Err(usage("--max-batch needs a --budget")) };
+    if !matches!(run.request.micro_batch, MicroBatch::Auto | MicroBatch::Off) {
+        return Err(usage("--max-batch looks for a batch in one piece; leave out --micro-batch"));
+    }
+    run.request.micro_batch = MicroBatch::Off;
+    let executor = executor(std::slice::from_ref(run))?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
-    let Largest { plan, tried } =
-        largest_batch(&run.subject(executor.target()), budget, None, &mut |what| progress.show(what))?;
+    let subject = run.subject(executor.target());
+    let LargestBatch { plan, tried } =
+        largest_batch(&subject, budget, None, &mut |change| progress.show(&cure::option(change)))?;
     drop(progress);
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let batch = plan.map_or(1, |p| p.batch);
-    let run = Run { request: Request { batch, micro_batch: MicroBatch::Off, ..run.request.clone() }, ..run.clone() };
+    run.request.batch = batch;
     // Where not even one sample fits, this is the refusal that says so.
-    let planned = kept(&run, &executor, planning::plan(&run, &executor)?, save)?;
-    if run.json {
+    let planned = saved(run, &executor, search(run, &executor)?, save)?;
+    if json {
         let tried: Vec<_> =
             tried.iter().map(|t| json!({ "batch": t.batch, "needed_bytes": t.needed, "fits": t.fits })).collect();
         say!(
             "{}",
             json!({ "event": "max_batch", "model": run.name, "budget_bytes": budget, "batch": batch,
-                    "is_limit": batch == LIMIT, "tried": tried, "search_ms": ms, "plan": event::plan(&run, &planned) })
+                    "is_limit": batch == LIMIT, "tried": tried, "search_ms": ms, "plan": event::plan(run, &planned) })
         );
         return Ok(());
     }
@@ -130,7 +164,7 @@ fn max_batch(run: &Run, budget: u64, save: Option<&Path>) -> Result<()> {
         count(tried.len(), "batch")
     );
     say!("");
-    page(&run, &planned);
+    page(run, &planned);
     Ok(())
 }
 

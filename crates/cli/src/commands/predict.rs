@@ -10,10 +10,13 @@ use memfit::train::views;
 use serde_json::json;
 
 use crate::args::PredictArgs;
-use crate::data;
-use crate::failure::{bad_data, problem_words, usage};
-use crate::run_dir::{Rows, Trained};
-use crate::say::{count, say};
+use crate::failure::{bad_data, usage};
+use crate::say::say;
+use crate::wording::{bad_sample, sample_problem};
+use memfit_run::RunConfig;
+use memfit_run::data;
+use memfit_run::run_dir::{Rows, Trained};
+use memfit_run::text::count;
 
 /// At a time; more would only take more memory.
 const BATCH: usize = 8;
@@ -23,17 +26,21 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
         return Err(usage(format!("{0} is a folder; name the images in it, such as {0}/*", folder.display())));
     }
     let rows = Rows::AtMost(BATCH.min(args.files.len().max(1)));
-    let mut trained = Trained::open(&args.run_dir, rows, args.threads, json)?;
+    let mut config = RunConfig::resume(&args.run_dir)?;
+    let skips = args.settings.is_given("data", "skip_bad");
+    args.settings.apply(&mut config)?;
+    let mut trained = Trained::open(config, rows)?;
     if trained.run.model.task() != Task::Classes {
-        return Err(usage(format!("{} does not tell classes of images", trained.run.name)));
+        return Err(usage(format!("{} does not classify images", trained.run.name)));
     }
-    let pool = trained.place.pool.clone();
-    let (bad, files, mut left_out) = match args.skip_bad {
-        false => (OnBad::Fail, args.files.clone(), Vec::new()),
-        true => there(&args.files, &pool).map(|(files, left_out)| (OnBad::Skip, files, left_out))?,
+    let pool = trained.run.pool.clone();
+    let (bad, files, mut left_out) = if skips {
+        there(&args.files, &pool).map(|(files, left_out)| (OnBad::Skip, files, left_out))?
+    } else {
+        (OnBad::Fail, args.files.clone(), Vec::new())
     };
     let images = ImageFiles::list(&files, &pool)?.channels(trained.channels()?).encoded();
-    let data = data::images_alone(images, &trained.run, &trained.spec.data, trained.session.plan().batch)?;
+    let data = data::images_alone(images, &trained.run, trained.session.plan().batch)?;
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool) };
     let mut loader = Loader::new(&data, options)?;
     let mut room = vec![0u8; trained.session.eval_bytes("logits")?];
@@ -42,13 +49,13 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
         for prediction in predictions(&mut trained, &batch, &mut room)? {
             let file = files.get(prediction.row).ok_or_else(|| bad_data("there are more images than files"))?;
             predicted += 1;
-            prediction.tell(&file.display().to_string(), &trained, json);
+            prediction.print(&file.display().to_string(), &trained, json);
         }
     }
     left_out.extend_from_slice(&loader.skipped().first);
-    if args.skip_bad {
+    if skips {
         // A file may be named twice: what was not predicted was left out.
-        tell_left_out(predicted, args.files.len() - predicted, &left_out, json);
+        print_skipped(predicted, args.files.len() - predicted, &left_out, json);
     }
     Ok(())
 }
@@ -81,7 +88,7 @@ struct Prediction {
 }
 
 impl Prediction {
-    fn tell(&self, file: &str, trained: &Trained, json: bool) {
+    fn print(&self, file: &str, trained: &Trained, json: bool) {
         let (name, &Prediction { class, probability, .. }) = (trained.class(self.class), self);
         if json {
             say!(
@@ -96,25 +103,25 @@ impl Prediction {
 
 fn predictions(trained: &mut Trained, batch: &Example, room: &mut [u8]) -> Result<Vec<Prediction>> {
     let classes = trained.run.model.classes();
-    let mut told = Vec::new();
+    let mut best_classes = Vec::new();
     let inputs: Vec<_> = views(batch).into_iter().filter(|(name, _)| *name != data::ROW).collect();
     trained.session.eval(&inputs, "logits", room, |_, bytes| {
         let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-        told.extend(numbers.chunks(classes).map(best));
+        best_classes.extend(numbers.chunks(classes).map(best));
         Ok(())
     })?;
     let rows = batch.get(data::ROW)?.bytes().as_chunks().0.iter().map(|b| i32::from_le_bytes(*b) as usize);
-    Ok(rows.zip(told).map(|(row, (class, probability))| Prediction { row, class, probability }).collect())
+    Ok(rows.zip(best_classes).map(|(row, (class, probability))| Prediction { row, class, probability }).collect())
 }
 
-fn tell_left_out(predicted: usize, left_out: usize, first: &[BadSample], json: bool) {
+fn print_skipped(predicted: usize, left_out: usize, first: &[BadSample], json: bool) {
     if json {
         let first: Vec<_> =
-            first.iter().map(|bad| json!({ "file": bad.location, "problem": problem_words(&bad.problem) })).collect();
+            first.iter().map(|bad| json!({ "file": bad.location, "problem": sample_problem(&bad.problem) })).collect();
         say!("{}", json!({ "event": "done", "predicted": predicted, "skipped_files": left_out, "skipped": first }));
     } else if left_out > 0 {
         say!("left out {} that could not be read:", count(left_out, "file"));
-        first.iter().for_each(|bad| say!("  {}: {}", bad.location, problem_words(&bad.problem)));
+        first.iter().for_each(|bad| say!("  {}", bad_sample(bad)));
     }
 }
 

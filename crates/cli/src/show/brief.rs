@@ -4,11 +4,12 @@ use memfit::ir::op::StateClass;
 use memfit::plan::bytes::Bytes;
 use memfit::{Phase, Plan};
 
-use crate::planning::Planned;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::say::say;
+use memfit_run::RunResources;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
 
-pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
+pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
     let plan = &planned.plan;
     say!("{}", head(run, plan, is_shared));
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
@@ -37,13 +38,13 @@ pub fn print(run: &Run, planned: &Planned, is_shared: bool) {
         Some(ms) => format!("planned in {ms:.0} ms"),
         None => "planned before".into(),
     };
-    let again = if plan.recomputed_ops > 0 {
-        format!(", {} made again", count(plan.recomputed_ops, "op"))
+    let recomputed = if plan.recomputed_ops > 0 {
+        format!(", {} recomputed", count(plan.recomputed_ops, "op"))
     } else {
         String::new()
     };
     say!(
-        "  predicted  {:>7.1} ms  a step of {}{again}; {made}",
+        "  predicted  {:>7.1} ms  a step of {}{recomputed}; {made}",
         plan.predicted_step_seconds * 1e3,
         count(kernels(plan), "kernel")
     );
@@ -56,7 +57,7 @@ pub fn kernels(plan: &Plan) -> usize {
 }
 
 /// What was planned, in one line.
-pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
+pub fn head(run: &RunResources, plan: &Plan, is_shared: bool) -> String {
     let untold = if is_shared { "no budget of its own" } else { "no budget given" };
     let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {
@@ -64,6 +65,8 @@ pub fn head(run: &Run, plan: &Plan, is_shared: bool) -> String {
         _ => format!(" in micro-batches of {}", plan.micro_batch),
     };
     let precision = run.training.precision.name();
-    let threads = count(run.threads, "thread");
-    format!("{}, batch {}{micro}, {precision}, cpu with {threads}; {budget}", run.name, plan.batch)
+    // A plan of an older version does not say it.
+    let unsaid = || format!("cpu with {}", count(run.threads, "thread"));
+    let device = plan.made_for.as_ref().map_or_else(unsaid, ToString::to_string);
+    format!("{}, batch {}{micro}, {precision}, {device}; {budget}", run.name, plan.batch)
 }

@@ -34,7 +34,7 @@ fn rows(a: &Saved, b: &Saved) -> Vec<Row> {
         row("lower bound", "lower_bound_bytes", size, &|s| s.plan.lower_bound_bytes as f64),
         row("step, predicted", "predicted_step_ms", time, &|s| s.plan.predicted_step_seconds * 1e3),
         row("kernels", "kernels", count, &|s| kernels(&s.plan) as f64),
-        row("ops made again", "recomputed_ops", count, &|s| s.plan.recomputed_ops as f64),
+        row("recomputed ops", "recomputed_ops", count, &|s| s.plan.recomputed_ops as f64),
         row("micro-batch", "micro_batch", count, &|s| s.plan.micro_batch as f64),
     ]
 }
@@ -67,9 +67,9 @@ pub fn markdown(names: [&str; 2], a: &Saved, b: &Saved) -> String {
     let text = |s: &Saved, key: &str| s.labels.get(key).cloned().unwrap_or("-".into());
     let mut labels: Vec<[String; 3]> =
         differs.map(|k| [k.clone(), text(a, k), text(b, k)]).filter(|r| r[1] != r[2]).collect();
-    if a.plan.profile_hash != b.plan.profile_hash {
-        let hash = |s: &Saved| format!("{:016x}", s.plan.profile_hash);
-        labels.push(["profile".into(), hash(a), hash(b)]);
+    if a.plan.cost_model_hash != b.plan.cost_model_hash {
+        let hash = |s: &Saved| format!("{:016x}", s.plan.cost_model_hash);
+        labels.push(["cost model".into(), hash(a), hash(b)]);
     }
     if !labels.is_empty() {
         out += "\nThese plans are for different runs:\n\n";
@@ -101,14 +101,14 @@ fn moved(comparison: &Comparison) -> String {
     let count = |kept: bool| comparison.moved.iter().filter(|m| m.kept_now == kept).count();
     let bytes = |kept| Bytes(comparison.moved.iter().filter(|m| m.kept_now == kept).map(|m| m.bytes).sum());
     let mut out = format!(
-        "\nValues that are kept now and were made again: {} ({}); the other way round: {} ({}):\n\n",
+        "\nValues that are saved now and were recomputed: {} ({}); the other way round: {} ({}):\n\n",
         count(true),
         bytes(true),
         count(false),
         bytes(false)
     );
     let line = |m: &Moved| {
-        let now = if m.kept_now { "kept" } else { "made again" };
+        let now = if m.kept_now { "saved" } else { "recomputed" };
         [layer(&m.layer), m.op.to_string(), m.ty.clone(), Bytes(m.bytes).to_string(), now.to_string()]
     };
     let rows: Vec<_> = comparison.moved.iter().take(LINES).map(line).collect();
@@ -127,7 +127,7 @@ fn recomputed(comparison: &Comparison) -> String {
         .map(|p| [layer(&p.what), p.before.to_string(), p.after.to_string()])
         .collect();
     let table = table(["layer", "before", "after"], &rows);
-    format!("\nOps made again, by layer:\n\n{table}{}", more(comparison.recomputed.len()))
+    format!("\nRecomputed ops, by layer:\n\n{table}{}", more(comparison.recomputed.len()))
 }
 
 fn layer(name: &str) -> String {

@@ -5,21 +5,23 @@ use memfit::plan::report::classes_at_peak;
 use serde_json::{Map, Value, json};
 
 use crate::commands::devices::describe;
-use crate::planning::Planned;
-use crate::run::Run;
 use crate::show::brief::kernels;
+use memfit_run::RunResources;
+use memfit_run::planning::Planned;
 
-pub fn plan(run: &Run, planned: &Planned) -> Value {
+pub fn plan(run: &RunResources, planned: &Planned) -> Value {
     let plan = &planned.plan;
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
     let classes: Map<String, Value> =
         classes_at_peak(plan).into_iter().map(|(c, bytes)| (c.name().replace(' ', "_"), bytes.into())).collect();
-    let tools: Vec<Value> = plan.savings.iter().map(|s| json!({ "tool": s.tool, "saved_bytes": s.bytes })).collect();
+    let tools: Vec<Value> =
+        plan.savings.iter().map(|s| json!({ "tool": s.tool.name(), "saved_bytes": s.bytes })).collect();
     json!({
         "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
         "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "optimizer": run.optimizer,
         "device": run.room.as_ref().map_or("cpu", |room| &room.device), "threads": run.threads,
+        "instruction_set": plan.made_for.as_ref().map(|m| &m.instruction_set),
         "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
         "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": plan.input_bytes(),
         "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
@@ -29,7 +31,7 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
         "predicted_step_ms": plan.predicted_step_seconds * 1e3, "fastest_step_ms": plan.fastest_step_seconds * 1e3,
         "planning_ms": planned.planning_ms, "kernels": kernels(plan), "recomputed_ops": plan.recomputed_ops,
         "tools": tools, "batch_dependence": planned.mixer,
-        "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+        "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
         "plan_file": planned.file,
@@ -39,4 +41,17 @@ pub fn plan(run: &Run, planned: &Planned) -> Value {
 /// Whether no packing of these lifetimes takes less: the segments are as large as what is live at once.
 pub fn is_packed_best(planned: &Planned) -> bool {
     planned.plan.arena_bytes() == planned.plan.peak_bytes
+}
+
+/// An event of one of several runs says of which.
+pub fn of_run(run: &RunResources, mut event: Value) -> Value {
+    if run.is_one_of_several {
+        event["run"] = run.label.as_str().into();
+    }
+    event
+}
+
+/// With which a line of a run begins.
+pub fn prefix(run: &RunResources) -> String {
+    if run.is_one_of_several { format!("{}  ", run.label) } else { String::new() }
 }

@@ -5,13 +5,14 @@ use memfit::plan::{Point, Survey};
 use serde_json::{Value, json};
 
 use crate::commands::devices::describe;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::say::say;
+use memfit_run::RunResources;
+use memfit_run::text::count;
 
 /// Lines that a person reads.
 const LINES: usize = 24;
 
-pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
+pub fn event(run: &RunResources, survey: &Survey, planning_ms: f64) -> Value {
     let point = |p: &Point| {
         json!({
             "arena_bytes": p.arena_bytes, "transient_bytes": p.transient_bytes, "predicted_step_ms": p.seconds * 1e3,
@@ -23,16 +24,16 @@ pub fn event(run: &Run, survey: &Survey, planning_ms: f64) -> Value {
         "precision": run.training.precision.name(), "device": "cpu", "budget_bytes": run.request.budget,
         "free_tools_bytes": survey.free_tools_bytes(), "lower_bound_bytes": survey.lower_bound_bytes(),
         "points": survey.frontier().iter().map(point).collect::<Vec<_>>(), "planning_ms": planning_ms,
-        "profile": describe(&run.request.profile, run.profile_file.as_deref()),
+        "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),
     })
 }
 
-pub fn print(run: &Run, survey: &Survey, planning_ms: f64) {
+pub fn print(run: &RunResources, survey: &Survey, planning_ms: f64) {
     let points = survey.frontier();
     let precision = run.training.precision.name();
-    say!("{}, batch {}, {precision}, cpu with {}", run.name, run.request.batch, count(run.threads, "thread"));
+    say!("{}, batch {}, {precision}, {}", run.name, run.request.batch, survey.made_for());
     say!("");
-    say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "made again");
+    say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "recomputed");
     let fastest = points.first().map_or(1.0, |p| p.seconds);
     let fits = run.request.budget.and_then(|b| points.iter().find(|p| p.arena_bytes <= b).copied());
     let shown = thinned(&points, fits);

@@ -5,8 +5,10 @@ pub mod chart;
 pub mod diff;
 pub mod event;
 pub mod frontier;
+pub mod scores;
 pub mod summary;
 pub mod svg;
+pub mod together;
 
 /// Columns of the terminal; what a page takes, where there is none.
 pub fn columns() -> usize {

@@ -4,18 +4,20 @@
 use memfit::Plan;
 use memfit::plan::bytes::Bytes;
 use memfit::plan::report::classes_at_peak;
+use memfit::plan::{Effect, Saving, Tool};
 
-use crate::planning::Planned;
-use crate::run::Run;
-use crate::say::{count, say};
+use crate::say::say;
 use crate::show::brief::{head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
+use memfit_run::RunResources;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
 
 /// Columns of the largest bar.
 const BAR: u64 = 24;
 
-pub fn print(run: &Run, planned: &Planned, columns: usize) {
+pub fn print(run: &RunResources, planned: &Planned, columns: usize) {
     let plan = &planned.plan;
     say!("{}", head(run, plan, false));
     say!("");
@@ -37,7 +39,7 @@ fn row(what: &str, size: impl ToString, note: &str) {
 }
 
 /// This plan between what a framework without a planner takes and what none can go below.
-fn sizes(run: &Run, planned: &Planned) {
+fn sizes(run: &RunResources, planned: &Planned) {
     let plan = &planned.plan;
     let spare = match run.request.budget {
         Some(budget) => format!("; {} of the budget are left", Bytes(budget.saturating_sub(plan.arena_bytes()))),
@@ -45,7 +47,7 @@ fn sizes(run: &Run, planned: &Planned) {
     };
     row("keep everything", Bytes(plan.keep_all_bytes), "what a framework without a planner holds");
     if let Some(bytes) = planned.free_tools_bytes {
-        row("free tools", Bytes(bytes), "nothing made again, one batch in one piece");
+        row("free tools", Bytes(bytes), "nothing recomputed, one batch in one piece");
     }
     row("this plan", Bytes(plan.arena_bytes()), &format!("taken before the first step{spare}"));
     row("lower bound", Bytes(plan.lower_bound_bytes), "proved: no plan can take less");
@@ -68,7 +70,7 @@ fn bar(bytes: u64, most: u64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-fn costs(run: &Run, planned: &Planned) {
+fn costs(run: &RunResources, planned: &Planned) {
     let plan = &planned.plan;
     let packing = match is_packed_best(planned) {
         true => "optimal: the arena is what is live at the peak".into(),
@@ -92,18 +94,16 @@ fn costs(run: &Run, planned: &Planned) {
     }
     if plan.accumulate() > 1 {
         let samples = count(plan.micro_batch, "sample");
-        let effect = match &planned.mixer {
-            Some(m) if m.starts_with("batch_stats") => {
-                format!("batch statistics come from {samples}")
-            }
-            Some(mixer) => format!("the result may change: {mixer}"),
-            None => "only the rounding of the sum differs".into(),
+        let effect = match Effect::of_micro_batches(plan.micro_batch, planned.mixer.as_deref()) {
+            Effect::BatchStatistics { .. } => format!("batch statistics come from {samples}"),
+            Effect::MayChange(why) => format!("the result may change: {why}"),
+            other => other.to_string(),
         };
         line("micro-batches", &format!("{} of {samples}; {effect}", plan.accumulate()));
     }
-    let from = run.profile_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
+    let from = run.cost_model_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
     let made = planned.planning_ms.map_or(String::new(), |ms| format!("; planned in {ms:.0} ms"));
-    line("profile", &format!("\"{}\", {from}{made}", run.request.profile.name));
+    line("cost model", &format!("\"{}\", {from}{made}", run.cost_model.name));
 }
 
 fn line(what: &str, text: &str) {
@@ -112,16 +112,14 @@ fn line(what: &str, text: &str) {
 
 /// What each tool saved at the peak.
 fn tools(plan: &Plan) -> String {
-    let one = |s: &memfit::plan::Saving| {
+    let one = |s: &Saving| {
         let bytes = Bytes(s.bytes.unsigned_abs());
-        let again = match s.tool {
-            "recompute" => format!(" ({} made again)", count(plan.recomputed_ops, "op")),
-            _ => String::new(),
+        let recomputed = match s.tool {
+            Tool::Recompute => format!(" ({} recomputed)", count(plan.recomputed_ops, "op")),
+            Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order | Tool::MicroBatches => String::new(),
         };
-        match s.bytes {
-            0.. => format!("{} saved {bytes}{again}", s.tool),
-            _ => format!("{} cost {bytes}{again}", s.tool),
-        }
+        let verb = if s.bytes < 0 { "cost" } else { "saved" };
+        format!("{} {verb} {bytes}{recomputed}", s.tool.name())
     };
     let all: Vec<String> = plan.savings.iter().map(one).collect();
     if all.is_empty() { "none was needed".into() } else { all.join(", ") }

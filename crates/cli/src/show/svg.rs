@@ -3,7 +3,7 @@
 use memfit::plan::Point;
 use memfit::plan::bytes::Bytes;
 
-use crate::say::count;
+use memfit_run::text::count;
 
 /// What is drawn.
 pub struct Picture<'a> {
@@ -69,7 +69,7 @@ fn curve(scale: &Scale, points: &[Point], most: u64) -> String {
     let mut out = format!("<path d=\"{}\" fill=\"none\" stroke=\"#0077bb\" stroke-width=\"2\"/>\n", path.trim_end());
     for p in points {
         let note = format!(
-            "{}: {:.1} ms, {} made again",
+            "{}: {:.1} ms, {} recomputed",
             Bytes(p.arena_bytes),
             p.seconds * 1e3,
             count(p.recomputed_ops, "op")

@@ -239,7 +239,7 @@ mod tests {
     fn the_gradient_may_take_the_place_of_what_it_reads() {
         for (shape, op) in cases() {
             let inputs = inputs(&shape);
-            let cpu = cpu(Isa::detect(), 2);
+            let cpu = cpu(Isa::best(), 2);
             let [apart, over] = [false, true].map(|in_place| gradient(&cpu, &shape, op, &inputs, in_place));
             let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert!(bits(&apart) == bits(&over), "{op:?} {shape:?}");

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
-use memfit_ir::{Graph, Node, Op, TensorType, ValueId};
-use memfit_plan::{Place, Profile, Program, Step, Target};
+use memfit_ir::{Graph, Node, NodeId, Op, TensorType, ValueId};
+use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
 use memfit_transform::Group;
 
 use super::run_node;
@@ -71,7 +71,7 @@ impl Executor for ReferenceExecutor {
     fn launch(&self, kernel: &Kernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         let mut values: HashMap<ValueId, Tensor> = HashMap::new();
         for &(v, place) in &kernel.reads {
-            values.insert(v, stored(&kernel.types[&v], arena.of(place).bytes(place)));
+            values.insert(v, stored(&kernel.types[&v], arena.segment_mut(place).bytes(place)));
         }
         for &(v, value) in &kernel.constants {
             values.insert(v, Tensor::filled(&kernel.types[&v], f64::from(value)));
@@ -86,7 +86,7 @@ impl Executor for ReferenceExecutor {
             values.extend(node.outputs.iter().copied().zip(rounded));
         }
         for &(v, place) in &kernel.writes {
-            arena.of(place).bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
+            arena.segment_mut(place).bytes_mut(place).copy_from_slice(&values[&v].to_bytes());
         }
         Ok(())
     }
@@ -121,11 +121,23 @@ fn kernel_error(error: Error, given: &[&Tensor]) -> KernelError {
 }
 
 impl Target for ReferenceExecutor {
+    fn describe(&self) -> MadeFor {
+        MadeFor::new("reference", "f64")
+    }
+
+    fn cost_model(&self) -> CostModel {
+        CostModel::new("reference", 1.0, 1.0, 1.0)
+    }
+
+    fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+        Ok(())
+    }
+
     fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
         0
     }
 
-    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &Profile) -> f64 {
+    fn seconds(&self, _: &Graph, _: &Group, _: u64, _: &CostModel) -> f64 {
         0.0
     }
 

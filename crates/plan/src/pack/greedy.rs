@@ -6,7 +6,7 @@ use super::meter::Meter;
 use super::sections::{Buffer, buffers, compress, contention};
 
 /// What a rule may look at. The buffer with the largest key is placed first.
-struct Facts {
+struct Features {
     size: u64,
     length: u64,
     /// The earliest start has the largest.
@@ -30,7 +30,7 @@ enum Fit {
 
 struct Rule {
     name: &'static str,
-    key: fn(&Facts) -> (u64, u64),
+    key: fn(&Features) -> (u64, u64),
     fit: Fit,
 }
 
@@ -54,7 +54,7 @@ pub const QUICK: usize = 3;
 
 pub const ALL: usize = RULES.len();
 
-fn area(f: &Facts) -> u64 {
+fn area(f: &Features) -> u64 {
     f.size.saturating_mul(f.length)
 }
 
@@ -71,11 +71,11 @@ pub struct Greedy {
 pub fn pack(items: &[Item], rules: usize, enough: u64, meter: &mut Meter) -> Greedy {
     let mut best = Greedy { offsets: vec![0; items.len()], capacity: u64::MAX, rule: RULES[0].name };
     let mut buffers = buffers(items);
-    let facts = facts(&mut buffers);
+    let features = features(&mut buffers);
     for rule in &RULES[..rules] {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
-        order.sort_by_cached_key(|&i| (std::cmp::Reverse((rule.key)(&facts[i])), i));
-        if let Some(placed) = place(&buffers, &order, rule.fit, best.capacity) {
+        order.sort_by_cached_key(|&i| (std::cmp::Reverse((rule.key)(&features[i])), i));
+        if let Some(placed) = place_in_order(&buffers, &order, rule.fit, best.capacity) {
             best.rule = rule.name;
             best.capacity = placed.iter().map(|p| p.top).max().unwrap_or(0);
             placed.iter().for_each(|p| best.offsets[buffers[p.buffer].item] = p.offset);
@@ -89,7 +89,7 @@ pub fn pack(items: &[Item], rules: usize, enough: u64, meter: &mut Meter) -> Gre
 
 /// A buffer in its place.
 #[derive(Clone, Copy)]
-struct Placed {
+struct PlacedBuffer {
     buffer: usize,
     offset: u64,
     top: u64,
@@ -98,9 +98,9 @@ struct Placed {
 }
 
 /// None as soon as it cannot end below the limit.
-fn place(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<Placed>> {
+fn place_in_order(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {
     // By offset.
-    let mut placed: Vec<Placed> = Vec::with_capacity(buffers.len());
+    let mut placed: Vec<PlacedBuffer> = Vec::with_capacity(buffers.len());
     for &i in order {
         let Buffer { first, end, size, .. } = buffers[i];
         let offset = find_gap(&placed, &buffers[i], fit);
@@ -109,12 +109,12 @@ fn place(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Ve
             return None;
         }
         let at = placed.partition_point(|p| p.offset <= offset);
-        placed.insert(at, Placed { buffer: i, offset, top, first, end });
+        placed.insert(at, PlacedBuffer { buffer: i, offset, top, first, end });
     }
     Some(placed)
 }
 
-fn find_gap(placed: &[Placed], b: &Buffer, fit: Fit) -> u64 {
+fn find_gap(placed: &[PlacedBuffer], b: &Buffer, fit: Fit) -> u64 {
     let mut floor = 0u64;
     let mut best: Option<(u64, u64)> = None;
     // Whether two live together is as good as random: one branch that is often guessed wrong is better than two.
@@ -133,12 +133,12 @@ fn find_gap(placed: &[Placed], b: &Buffer, fit: Fit) -> u64 {
 }
 
 /// By buffer; numbers their sections.
-fn facts(buffers: &mut [Buffer]) -> Vec<Facts> {
+fn features(buffers: &mut [Buffer]) -> Vec<Features> {
     let times: Vec<(u64, u64)> = buffers.iter().map(|b| (u64::MAX - b.first as u64, b.end as u64)).collect();
     let conflicts = conflicts(buffers);
     let sections = compress(buffers);
     let contention = contention(buffers, sections);
-    let fact = |(i, b): (usize, &Buffer)| Facts {
+    let feature = |(i, b): (usize, &Buffer)| Features {
         size: b.size,
         length: b.length,
         early: times[i].0,
@@ -146,7 +146,7 @@ fn facts(buffers: &mut [Buffer]) -> Vec<Facts> {
         contention: contention[i],
         conflicts: conflicts[i],
     };
-    buffers.iter().enumerate().map(fact).collect()
+    buffers.iter().enumerate().map(feature).collect()
 }
 
 /// By buffer: bytes of what lives together with it: of all, less those that end before it and those that begin after.

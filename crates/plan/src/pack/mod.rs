@@ -105,7 +105,7 @@ fn default_nodes(items: u64) -> u64 {
 /// The share of that which is searched for one of many.
 const BRIEF: u64 = 4;
 
-/// How many times more [`pack`] searches where what it has is not [near](Best::is_near) yet.
+/// How many times more [`pack`] searches where what it has is not [near](Incumbent::is_near) yet.
 const EXTENSION: u64 = 3;
 
 /// Packs by the few rules that are quickest and no search: for the many candidates of a planner that looks for the best.
@@ -202,7 +202,7 @@ impl<'a> Task<'a> {
     /// Searches below what the rules found, until that is enough, or is proved to be the best, or the meter is empty; then
     /// there are so many `more` nodes where it is not near the most live bytes.
     fn refine(&self, greedy: greedy::Greedy, meter: &mut Meter, mut more: u64) -> Packing {
-        let mut best = Best {
+        let mut best = Incumbent {
             bound: self.max_live(),
             capacity: greedy.capacity,
             offsets: greedy.offsets,
@@ -237,11 +237,11 @@ impl<'a> Task<'a> {
     }
 
     /// Tries a capacity below the best. True where it fits.
-    fn attempt(&self, capacity: u64, runs: &mut usize, nodes: u64, meter: &mut Meter, best: &mut Best) -> bool {
+    fn attempt(&self, capacity: u64, runs: &mut usize, nodes: u64, meter: &mut Meter, best: &mut Incumbent) -> bool {
         let (verdict, offsets) = meter.lend(nodes, |meter| solve::search(&self.items, capacity, runs, meter));
         match verdict {
             Verdict::Solved => {
-                best.capacity = end(&self.items, &offsets);
+                best.capacity = packed_end(&self.items, &offsets);
                 (best.offsets, best.method) = (offsets, Method::Search);
             }
             Verdict::Infeasible => {
@@ -255,7 +255,7 @@ impl<'a> Task<'a> {
 
     /// Checks what was found. `bound` is a capacity that no packing is below.
     fn finish(&self, offsets: Vec<u64>, bound: u64, method: Method) -> Packing {
-        let (capacity, rounded) = (end(self.real, &offsets), end(&self.items, &offsets));
+        let (capacity, rounded) = (packed_end(self.real, &offsets), packed_end(&self.items, &offsets));
         let problem = validate(&self.items, &offsets, self.alignment, rounded).err();
         assert!(problem.is_none(), "a packing by {method} does not hold: {}", problem.unwrap_or_default());
         Packing { offsets, capacity, optimal: rounded <= bound, method }
@@ -263,14 +263,14 @@ impl<'a> Task<'a> {
 }
 
 /// The best packing that is known, and what no packing is below.
-struct Best {
+struct Incumbent {
     bound: u64,
     capacity: u64,
     offsets: Vec<u64>,
     method: Method,
 }
 
-impl Best {
+impl Incumbent {
     /// A quarter of a percent above what is needed is little enough.
     fn is_near(&self) -> bool {
         self.capacity - self.bound <= self.bound / 400
@@ -278,7 +278,7 @@ impl Best {
 }
 
 /// Where the last item ends.
-fn end(items: &[Item], offsets: &[u64]) -> u64 {
+fn packed_end(items: &[Item], offsets: &[u64]) -> u64 {
     let living = items.iter().zip(offsets).filter(|(i, _)| i.lower < i.upper && i.size > 0);
     living.map(|(i, o)| i.size + o).max().unwrap_or(0)
 }

@@ -123,7 +123,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 node.last_candidate -= 1;
                 let buffer = self.candidates[node.last_candidate];
                 self.candidates.truncate(node.last_candidate);
-                self.state.place(buffer as usize)
+                self.state.place_buffer(buffer as usize)
             } else if !node.exhausted {
                 node.exhausted = true;
                 let floor = self.state.next_floor(section, part);

@@ -12,7 +12,8 @@ use super::sections::Core;
 /// The floor of a section in which everything is placed.
 const DONE: u64 = u64::MAX;
 
-enum Change {
+/// What a decision changed, so that it can be taken back.
+enum TrailEntry {
     Floor { section: u32, was: u64 },
     Lowest { buffer: u32, was: u64 },
     Support { buffer: u32, was: u64 },
@@ -41,7 +42,7 @@ pub struct State<'a> {
     /// By buffer: the top of the placed buffers under it. Less than `lowest` where a gap under it was left empty.
     support: Vec<u64>,
     placed: Vec<bool>,
-    trail: Vec<Change>,
+    trail: Vec<TrailEntry>,
 }
 
 impl<'a> State<'a> {
@@ -103,10 +104,10 @@ impl<'a> State<'a> {
             && let Some(change) = self.trail.pop()
         {
             match change {
-                Change::Floor { section, was } => self.floor[section as usize] = was,
-                Change::Lowest { buffer, was } => self.lowest[buffer as usize] = was,
-                Change::Support { buffer, was } => self.support[buffer as usize] = was,
-                Change::Placed { buffer } => self.unplace(buffer as usize),
+                TrailEntry::Floor { section, was } => self.floor[section as usize] = was,
+                TrailEntry::Lowest { buffer, was } => self.lowest[buffer as usize] = was,
+                TrailEntry::Support { buffer, was } => self.support[buffer as usize] = was,
+                TrailEntry::Placed { buffer } => self.unplace(buffer as usize),
             }
         }
     }
@@ -123,11 +124,11 @@ impl<'a> State<'a> {
 
     /// Places a buffer on the floor of the lowest section of a part, so of all its sections. False where something has no
     /// room any more.
-    pub fn place(&mut self, buffer: usize) -> bool {
+    pub fn place_buffer(&mut self, buffer: usize) -> bool {
         let b = self.core.buffers[buffer];
         let top = self.lowest[buffer] + b.size;
         self.placed[buffer] = true;
-        self.trail.push(Change::Placed { buffer: buffer as u32 });
+        self.trail.push(TrailEntry::Placed { buffer: buffer as u32 });
         for s in b.first..b.end {
             self.rest[s] -= b.size;
             let left = self.cover.remove(buffer, s);
@@ -151,7 +152,7 @@ impl<'a> State<'a> {
     fn lift(&mut self, buffer: u32, top: u64, touched: &mut (usize, usize)) {
         let i = buffer as usize;
         if self.support[i] < top {
-            self.trail.push(Change::Support { buffer, was: self.support[i] });
+            self.trail.push(TrailEntry::Support { buffer, was: self.support[i] });
             self.support[i] = top;
         }
         if self.lowest[i] < top {
@@ -185,12 +186,12 @@ impl<'a> State<'a> {
     }
 
     fn set_floor(&mut self, section: usize, floor: u64) {
-        self.trail.push(Change::Floor { section: section as u32, was: self.floor[section] });
+        self.trail.push(TrailEntry::Floor { section: section as u32, was: self.floor[section] });
         self.floor[section] = floor;
     }
 
     fn set_lowest(&mut self, buffer: u32, lowest: u64, touched: &mut (usize, usize)) {
-        self.trail.push(Change::Lowest { buffer, was: self.lowest[buffer as usize] });
+        self.trail.push(TrailEntry::Lowest { buffer, was: self.lowest[buffer as usize] });
         self.lowest[buffer as usize] = lowest;
         let b = &self.core.buffers[buffer as usize];
         *touched = (touched.0.min(b.first), touched.1.max(b.end));

@@ -56,7 +56,7 @@ const RUNS: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
 pub fn candidates(phase: Phase, graph: Graph, shop: &Workshop, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
     let groups = group(&graph, shop.grouping);
     // What is made again lies in memory that was just used.
-    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, shop.profile)).collect();
+    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, shop.cost_model)).collect();
     let all = Draft::new(phase, graph.clone(), shop, Effort::Full)?;
     let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
     let Some(end) = end_of_forward(&graph) else { return Ok(vec![free]) };
@@ -271,9 +271,10 @@ fn clones(draft: &Draft, made: &Recomputed) -> Vec<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost_model::CostModel;
     use crate::draft::Tools;
-    use crate::profile::Profile;
     use crate::target::Target;
+    use crate::types::MadeFor;
     use memfit_ir::op::{Init, Update};
     use memfit_ir::{Builder, Op, TensorType, ValueId};
     use memfit_transform::group::Grouping;
@@ -283,10 +284,19 @@ mod tests {
     struct Statistician;
 
     impl Target for Statistician {
+        fn describe(&self) -> MadeFor {
+            MadeFor::new("paper", "none")
+        }
+        fn cost_model(&self) -> CostModel {
+            CostModel::new("paper", 1.0, 1.0, 1.0)
+        }
+        fn supports(&self, _: &Graph, _: NodeId) -> Result<(), String> {
+            Ok(())
+        }
         fn scratch_bytes(&self, _: &Graph, _: &Group) -> u64 {
             0
         }
-        fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &Profile) -> f64 {
+        fn seconds(&self, graph: &Graph, group: &Group, _: u64, _: &CostModel) -> f64 {
             group.nodes.iter().filter(|&&n| graph.node(n).op == Op::BatchStats).count() as f64
         }
         fn alignment(&self) -> u64 {
@@ -327,10 +337,11 @@ mod tests {
     #[test]
     fn a_unit_with_several_results_has_its_share_of_the_time() {
         let graph = normed(4);
-        let profile = Profile::default();
-        let shop = Workshop { target: &Statistician, grouping: Grouping::Fused, profile: &profile, tools: Tools::ALL };
+        let cost_model = Statistician.cost_model();
+        let shop =
+            Workshop { target: &Statistician, grouping: Grouping::Fused, cost_model: &cost_model, tools: Tools::ALL };
         let groups = group(&graph, shop.grouping);
-        let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, &profile)).collect();
+        let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, &cost_model)).collect();
         let end = end_of_forward(&graph).unwrap();
         let forward = Forward::new(&graph, end, &groups, &seconds);
         let all = Draft::new(Phase::Step, graph.clone(), &shop, Effort::Full).unwrap();

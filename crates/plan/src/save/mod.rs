@@ -34,14 +34,17 @@ pub struct Saved {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SaveError {
-    #[error("this is not a plan that `memfit plan --save` wrote: {0}")]
+    #[error("this is not a plan that memfit saved: {0}")]
     NotAPlan(String),
     #[error("this plan has format {found}, but this memfit reads format {FORMAT}; plan anew")]
     Format { found: u64 },
     #[error("this plan was changed since it was written; plan anew")]
     Changed,
-    #[error("this plan does not hold: {0}; plan anew")]
+    #[error("this plan does not hold, plan anew: {0}")]
     Broken(String),
+    /// It may hold elsewhere.
+    #[error("this plan does not hold here, plan for this device: {difference}: {problem}")]
+    Elsewhere { difference: String, problem: String },
 }
 
 pub fn save(plan: &Plan, labels: &Labels) -> String {
@@ -64,8 +67,13 @@ impl Saved {
     /// The plan, if it holds on this device.
     pub fn for_target(self, target: &dyn Target) -> Result<Plan, SaveError> {
         for program in &self.plan.programs {
-            validate(&self.plan, program, target)
-                .map_err(|e| SaveError::Broken(format!("the {} program: {e}", program.phase.name())))?;
+            validate(&self.plan, program, target).map_err(|e| {
+                let problem = format!("the {} program: {e}", program.phase.name());
+                match self.plan.made_elsewhere(target) {
+                    Some(difference) => SaveError::Elsewhere { difference, problem },
+                    None => SaveError::Broken(problem),
+                }
+            })?;
         }
         Ok(self.plan)
     }

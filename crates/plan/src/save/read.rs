@@ -8,7 +8,7 @@ use memfit_transform::group::{Grouping, group};
 use serde::Deserialize;
 
 use super::{FORMAT, Labels, SaveError, Saved};
-use crate::types::{Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step};
+use crate::types::{MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step, Tool};
 
 /// The head alone: a form that is not known cannot be read further.
 #[derive(Deserialize)]
@@ -21,6 +21,8 @@ struct Head {
 #[derive(Deserialize)]
 struct Form {
     run: Labels,
+    /// Not in files of older versions.
+    made_for: Option<MadeForForm>,
     numbers: Numbers,
     states: Vec<String>,
     state_places: Vec<PlaceForm>,
@@ -41,7 +43,16 @@ struct Numbers {
     savings: Vec<(String, i64)>,
     predicted_step_seconds: f64,
     fastest_step_seconds: f64,
+    /// The hash of the cost model, by its first name.
     profile: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MadeForForm {
+    device: String,
+    instruction_set: String,
+    threads: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -105,15 +116,18 @@ fn plan(form: Form) -> Read<Plan> {
         savings: savings.collect::<Read<_>>()?,
         predicted_step_seconds: n.predicted_step_seconds,
         fastest_step_seconds: n.fastest_step_seconds,
-        profile_hash: u64::from_str_radix(&n.profile, 16).map_err(|_| "the profile's hash is no number".to_string())?,
+        cost_model_hash: u64::from_str_radix(&n.profile, 16)
+            .map_err(|_| "the hash of its cost model is no number".to_string())?,
+        made_for: form.made_for.map(made_for),
     })
 }
 
-/// Every tool that a plan can name.
-const TOOLS: [&str; 6] = ["groups", "in place", "masks", "order", "micro-batches", "recompute"];
+fn tool(name: &str) -> Read<Tool> {
+    Tool::from_name(name).ok_or_else(|| format!("there is no tool \"{name}\""))
+}
 
-fn tool(name: &str) -> Read<&'static str> {
-    TOOLS.into_iter().find(|t| *t == name).ok_or_else(|| format!("there is no tool \"{name}\""))
+fn made_for(form: MadeForForm) -> MadeFor {
+    MadeFor { device: form.device, instruction_set: form.instruction_set, threads: form.threads }
 }
 
 fn place(form: PlaceForm) -> Place {

@@ -5,7 +5,7 @@ use memfit_ir::{Graph, Op, text};
 use serde_json::{Value, json};
 
 use super::Labels;
-use crate::types::{Place, Plan, Program, Segment, StateSlot, Step};
+use crate::types::{MadeFor, Place, Plan, Program, Segment, StateSlot, Step};
 
 /// All of the file but its head; the checksum is of this.
 pub fn body(plan: &Plan, labels: &Labels) -> String {
@@ -18,12 +18,17 @@ pub fn body(plan: &Plan, labels: &Labels) -> String {
         "keep_all_bytes": plan.keep_all_bytes,
         "lower_bound_bytes": plan.lower_bound_bytes,
         "recomputed_ops": plan.recomputed_ops,
-        "savings": plan.savings.iter().map(|s| json!([s.tool, s.bytes])).collect::<Vec<_>>(),
+        "savings": plan.savings.iter().map(|s| json!([s.tool.name(), s.bytes])).collect::<Vec<_>>(),
         "predicted_step_seconds": plan.predicted_step_seconds,
         "fastest_step_seconds": plan.fastest_step_seconds,
-        "profile": format!("{:016x}", plan.profile_hash),
+        "profile": format!("{:016x}", plan.cost_model_hash),
     });
-    let mut parts = vec![format!("\"run\":{}", json!(labels)), format!("\"numbers\":{numbers}")];
+    let mut parts = vec![format!("\"run\":{}", json!(labels))];
+    if let Some(MadeFor { device, instruction_set, threads }) = &plan.made_for {
+        let made_for = json!({ "device": device, "instruction_set": instruction_set, "threads": threads });
+        parts.push(format!("\"made_for\":{made_for}"));
+    }
+    parts.push(format!("\"numbers\":{numbers}"));
     parts.push(format!("\"states\":{}", list(states(&plan.states).lines().map(|l| json!(l)))));
     parts.push(format!("\"state_places\":{}", list(plan.states.iter().map(|s| place(s.place)))));
     parts.push(format!("\"programs\":[{}]", plan.programs.iter().map(program).collect::<Vec<_>>().join(",\n")));

@@ -1,4 +1,4 @@
-//! Counts the bytes that are live at every step, and what dies when, from what the steps read and write and from nothing
+//! Counts the bytes that are live at every launch, and what dies when, from what the launches read and write and from nothing
 //! else; and holds what a plan says of itself against that.
 
 use std::collections::HashMap;
@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
 
+use super::context::at_launch;
 use super::{operands, viewed};
 use crate::types::{Place, Plan, Program};
 
 /// `states` is by value: those that are one, or become one.
-pub fn check(plan: &Plan, program: &Program, states: &[bool]) -> Result<(), String> {
+pub fn check_numbers(plan: &Plan, program: &Program, states: &[bool]) -> Result<(), String> {
     let lives = lives(program, states);
     let (mut born, mut ends) = (vec![Vec::new(); program.steps.len()], vec![Vec::new(); program.steps.len()]);
     for life in &lives {
@@ -21,15 +22,16 @@ pub fn check(plan: &Plan, program: &Program, states: &[bool]) -> Result<(), Stri
     let mut bytes: u64 = accumulators.map(|(_, v)| program.graph.ty(v).bytes()).sum();
     // How many of the live values lie in a place: two while one takes over from the other.
     let mut there: HashMap<Place, usize> = HashMap::new();
-    for (number, step) in program.steps.iter().enumerate() {
+    for (number, launch) in program.steps.iter().enumerate() {
         for life in &born[number] {
             let values = there.entry(life.place).or_default();
             bytes += if *values == 0 { life.place.size } else { 0 };
             *values += 1;
         }
-        let live = bytes + step.scratch.map_or(0, |scratch| scratch.size);
-        if step.live_bytes != live {
-            return Err(format!("step {number}: {} bytes are said to be live, but {live} are", step.live_bytes));
+        let live = bytes + launch.scratch.map_or(0, |scratch| scratch.size);
+        if launch.live_bytes != live {
+            let problem = format!("{} bytes are said to be live, but {live} are", launch.live_bytes);
+            return Err(at_launch(program, number, &problem));
         }
         let mut dead = Vec::new();
         // What was made first was taken over, if anything was.
@@ -50,9 +52,9 @@ pub fn check(plan: &Plan, program: &Program, states: &[bool]) -> Result<(), Stri
 struct Life {
     value: ValueId,
     place: Place,
-    /// The step that makes it, or the first for what is staged.
+    /// The launch that makes it, or the first for what is staged.
     born: usize,
-    /// The last step that needs it; none where it is needed when the run ends.
+    /// The last launch that needs it; none where it is needed when the run ends.
     last: Option<usize>,
 }
 
@@ -71,16 +73,16 @@ fn lives(program: &Program, states: &[bool]) -> Vec<Life> {
     for v in (0..states.len() as u32).map(ValueId).filter(|v| matches!(graph.producer_op(*v), Op::Input(_))) {
         begin(v, 0);
     }
-    for (number, step) in program.steps.iter().enumerate() {
-        step.group.writes.iter().for_each(|&v| begin(v, number));
+    for (number, launch) in program.steps.iter().enumerate() {
+        launch.group.writes.iter().for_each(|&v| begin(v, number));
     }
     let mut need = |v: ValueId, until: Option<usize>| {
         if let Some(i) = at[viewed(program, v).index()] {
             lives[i].last = until;
         }
     };
-    for (number, step) in program.steps.iter().enumerate() {
-        operands(graph, &step.group).into_iter().for_each(|v| need(v, Some(number)));
+    for (number, launch) in program.steps.iter().enumerate() {
+        operands(graph, &launch.group).into_iter().for_each(|v| need(v, Some(number)));
     }
     graph.outputs.iter().for_each(|(_, v)| need(*v, None));
     lives
@@ -91,10 +93,11 @@ fn check_deaths(program: &Program, number: usize, mut dead: Vec<ValueId>) -> Res
     let mut said: Vec<ValueId> = program.steps[number].dies.iter().copied().filter(has_bytes).collect();
     said.sort_unstable();
     dead.sort_unstable();
-    match said == dead {
-        true => Ok(()),
-        false => Err(format!("step {number}: {} are said to die, but {} do", named(&said), named(&dead))),
+    if said == dead {
+        return Ok(());
     }
+    let problem = format!("{} are said to die, but {} do", named(&said), named(&dead));
+    Err(at_launch(program, number, &problem))
 }
 
 fn named(values: &[ValueId]) -> String {
@@ -102,12 +105,12 @@ fn named(values: &[ValueId]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The peak of a plan is the most that its steps say to be live.
+/// The peak of a plan is the most that its launches say to be live.
 fn check_peak(plan: &Plan) -> Result<(), String> {
     let most = plan.programs.iter().flat_map(|p| &p.steps).map(|s| s.live_bytes).max().unwrap_or(0);
     let peak = plan.state_bytes.saturating_add(most);
-    match plan.peak_bytes == peak {
-        true => Ok(()),
-        false => Err(format!("the peak is said to be {} bytes, but is {peak}", plan.peak_bytes)),
+    if plan.peak_bytes != peak {
+        return Err(format!("the peak is said to be {} bytes, but is {peak}", plan.peak_bytes));
     }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use memfit_exec::beside::{Beside, Faults, sync_folder};
+use memfit_exec::atomic_file::{AtomicFile, Faults, sync_folder};
 use memfit_exec::weights::{Match, WeightsError};
 use memfit_exec::{Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
@@ -129,7 +129,7 @@ impl RunDir {
     fn save_tensors<E: Executor>(&self, session: &Session<E>) -> Result<FileSum> {
         let stem = format!("{}{:08}", TENSORS.0, session.steps());
         let path = self.folder.join(format!("{stem}{}", TENSORS.1));
-        let mut file = Beside::create(&path, &self.faults).map_err(|e| failed(&path, e))?;
+        let mut file = AtomicFile::create(&path, &self.faults).map_err(|e| failed(&path, e))?;
         session.engine.write_states(&mut file, &path, |_| true).map_err(|e| match e {
             WeightsError::Io { path, source } => failed(&path, source),
             other => other.into(),
@@ -209,7 +209,7 @@ fn check_vacant(folder: &Path) -> Result<()> {
 /// Writes a small file, whole or not at all.
 fn write(folder: &Path, name: &str, bytes: &[u8], faults: &Faults) -> Result<FileSum> {
     let path = folder.join(name);
-    let written = Beside::create(&path, faults).and_then(|mut file| {
+    let written = AtomicFile::create(&path, faults).and_then(|mut file| {
         file.write_all(bytes)?;
         let sum = FileSum::new(name, file.checksum());
         file.commit(&path)?;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use memfit_exec::beside::UNFINISHED;
+use memfit_exec::atomic_file::UNFINISHED;
 
 /// Which of the two checkpoints of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,161 +1,48 @@
-//! `memfit train`: plan, take the memory, train, judge; and leave a folder from which it can go on. Several runs share a
-//! device: their steps take turns. One run is a set of one.
+//! `memfit train`: plan, take the memory, train, evaluate; and leave a folder from which it can go on. One run is a set of one.
 
-mod prepare;
-mod tell;
+mod board;
+mod report;
 
-use std::panic::resume_unwind;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use memfit::data::OnBad;
-use memfit::exec::Held;
-use memfit::nn::zoo::Task as ModelTask;
-use memfit::train::run_dir::{RunDir, WEIGHTS};
-use memfit::train::{
-    Datasets, Decay, EarlyStop, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, SaveEvery, Schedule, Seat,
-    Share, Task, TrainError, Why, fit,
-};
-use memfit::{CpuExecutor, Session};
+use memfit_run::config::scope;
+use memfit_run::train::{End, Planning, prepare, run_all};
+use memfit_run::{Purpose, open};
 
-use crate::announce::announce;
-use crate::data;
-use crate::failure::{Interrupted, Stopped, usage};
-use crate::run::Run;
-use crate::run_dir;
-use crate::runs::{Resume, TrainRun, TrainRuns, named};
-use crate::same_data;
-use crate::say::count;
+use crate::args::TrainArgs;
+use crate::configs::{Configs, only_for_one, split_args};
+use crate::failure::{Interrupted, Stopped};
 use crate::signals::Signals;
-use crate::together;
-use crate::weights;
-use prepare::Start;
-use tell::{Best, Board, Told};
-pub use tell::{scores, tell_left_out, words};
+use board::Board;
+use report::Report;
 
-pub fn train(all: &mut TrainRuns) -> Result<()> {
+pub fn train(args: TrainArgs, json: bool) -> Result<()> {
+    let Configs { configs, budget } = split_args(&args.files, &args.resume, &args.settings)?;
+    if configs.len() > 1 && args.plan.is_some() {
+        return Err(only_for_one(scope::TRAIN));
+    }
+    let runs = open(configs, Purpose::Train, budget.is_some())?;
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
-    for run in &all.runs {
-        if let Some(Resume { folder, .. }) = &run.resume {
-            named(&run.run.label, same_data::check(folder, &run.opened, &run.run))?;
-        }
-        named(&run.run.label, check(run))?;
-    }
-    let executor = CpuExecutor::new(together::threads(&all.neighbours())?)?;
-    let starts = prepare::start(all, &executor)?;
-    let hosts: Vec<Option<Held>> = all.runs.iter_mut().map(|run| run.place.host.take()).collect();
-    let mut trainings = Vec::new();
-    for ((run, start), host) in all.runs.iter().zip(starts).zip(hosts) {
-        trainings.push(named(&run.run.label, Training::new(run, start, host))?);
-    }
-    finish(run(all, trainings, &signals, started))
+    let mut report = Report::new(runs.len(), json);
+    let trainings = prepare(runs, &Planning { budget, plan_file: args.plan }, &mut |event| report.on_event(&event))?;
+    drop(report);
+    let board = Board::new(&trainings, signals, started, json);
+    let ends = run_all(trainings, &board);
+    drop(board);
+    finish(ends)
 }
 
-/// A run that is ready to go.
-struct Training<'a> {
-    run: &'a TrainRun,
-    session: Session<CpuExecutor>,
-    data: Datasets,
-    options: FitOptions,
-    folder: PathBuf,
-    /// The step at which this process begins.
-    first: u32,
-    /// Its memory, with others.
-    is_shared: bool,
-    /// What its data may take.
-    _host: Option<Held>,
-}
-
-impl<'a> Training<'a> {
-    fn new(run: &'a TrainRun, start: Start, host: Option<Held>) -> Result<Training<'a>> {
-        let Start { session, run_dir, progress, is_shared } = start;
-        let data = data::datasets(&run.opened, &run.run, &run.spec, session.plan().micro_batch)?;
-        let (folder, first) = (run_dir.folder().to_path_buf(), session.steps());
-        let options = options(run, run_dir, progress)?;
-        Ok(Training { run, session, data, options, folder, first, is_shared, _host: host })
-    }
-
-    /// Of the whole run.
-    fn steps(&self) -> u64 {
-        length(self.run).steps(small(self.data.train.len().unwrap_or(0))).into()
-    }
-}
-
-/// How a run ended.
-enum End {
-    Done,
-    Stopped(Stopped),
-    Failed { label: String, error: anyhow::Error },
-}
-
-/// Trains all, each on a thread of its own: on the device they take turns, but not in reading their data. One that ends gives
-/// its memory back; one that fails is told, and the others go on.
-fn run(all: &TrainRuns, trainings: Vec<Training>, signals: &Signals, started: Instant) -> Vec<End> {
-    let share = |t: &Training| Share {
-        weight: t.run.spec.train.share.map_or(1.0, f64::from),
-        priority: t.run.spec.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
-    };
-    let seats = Seat::table(&trainings.iter().map(share).collect::<Vec<_>>());
-    let board = Mutex::new(Board::new(&trainings));
-    let groups = together::groups(&all.neighbours());
-    let devices = || groups.iter().map(|g| &all.runs[g[0]].place.device);
-    let announced = Mutex::new(announce(devices()));
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (i, (mut training, seat)) in trainings.into_iter().zip(seats).enumerate() {
-            let (board, announced, devices) = (&board, &announced, &devices);
-            threads.push(scope.spawn(move || {
-                let Training { session, data, options, .. } = &mut training;
-                session.take_turns(seat);
-                let outcome = fit(session, data, options, &mut |event| {
-                    locked(board).hear(i, event);
-                    if signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
-                });
-                let end = conclude(training, outcome, board, started);
-                // What it held is free.
-                *locked(announced) = announce(devices());
-                end
-            }));
-        }
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes down and tells how a run ended.
-fn conclude(training: Training, outcome: Result<Outcome, TrainError>, board: &Mutex<Board>, started: Instant) -> End {
-    let Training { run, mut session, options, folder, first, is_shared, .. } = training;
-    let done = outcome.map_err(anyhow::Error::from).and_then(|outcome| {
-        if outcome.why == Why::Interrupted {
-            return Ok(End::Stopped(Stopped { folder, saved: outcome.saved }));
-        }
-        let step = run_dir::export(&folder, &mut session, &folder.join(WEIGHTS))?;
-        let best = outcome.best.map(|value| Best { metric: options.metric, value, step });
-        let (folder, plan, peak_host) = (&folder, session.plan(), run.place.pool.high_water());
-        locked(board).end(&Told { run, folder, outcome: &outcome, first, best, plan, peak_host, is_shared, started });
-        Ok(End::Done)
-    });
-    done.unwrap_or_else(|error| {
-        locked(board).fail(run, &error);
-        End::Failed { label: run.place.label.clone(), error }
-    })
-}
-
-/// What is told of all at the end: what failed, or how to go on with what was stopped.
+/// The result of all: what failed, or how to go on with what was stopped.
 fn finish(ends: Vec<End>) -> Result<()> {
     let count = ends.len();
     let (mut stopped, mut failed) = (Vec::new(), Vec::new());
     for end in ends {
         match end {
-            End::Done => {}
-            End::Stopped(run) => stopped.push(run),
-            End::Failed { label, error } => failed.push((label, error)),
+            End::Finished => {}
+            End::Interrupted { folder, saved } => stopped.push(Stopped { folder, saved }),
+            End::Failed { label, error } => failed.push((label, anyhow::Error::from(error))),
         }
     }
     let labels: Vec<String> = failed.iter().map(|(label, _)| label.clone()).collect();
@@ -169,113 +56,4 @@ fn finish(ends: Vec<End>) -> Result<()> {
             Err(error.context(format!("{} of {count} runs failed ({}){others}", labels.len(), labels.join(", "))))
         }
     }
-}
-
-fn options(run: &TrainRun, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
-    let t = &run.spec.train;
-    Ok(FitOptions {
-        length: length(run),
-        schedule: schedule(run),
-        task: task(&run.run),
-        evaluate: Period::Epochs(1),
-        metric: metric(run)?,
-        early_stop: t.patience.map(|n| EarlyStop { patience: small(n), min_delta: 0.0 }),
-        run: Some(run_dir),
-        save: SaveEvery { epoch: true, steps: t.save_every.map(small), time: None },
-        progress,
-        feed: Feed {
-            pool: run.place.pool.clone(),
-            test_pool: run.place.pool.clone(),
-            threads: run.run.threads,
-            bad: if run.spec.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail },
-        },
-    })
-}
-
-/// More than anybody counts to is as good as the most.
-fn small(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-/// What would only come out after the memory is taken, or after the training.
-fn check(run: &TrainRun) -> Result<()> {
-    let opened = &run.opened;
-    let (batch, samples) = (run.run.request.batch, opened.train.len());
-    if batch > samples {
-        return Err(usage(format!(
-            "--batch {batch} is larger than the training set, which has {}",
-            count(samples, "sample")
-        )));
-    }
-    if let Some(classes) =
-        opened.facts.classes.filter(|n| run.run.model.task() == ModelTask::Classes && *n > run.run.model.classes())
-    {
-        let has = run.run.model.classes();
-        return Err(usage(format!(
-            "the data have {}, but the model is to have {has}; leave out --classes",
-            count(classes, "class")
-        )));
-    }
-    if let Some(path) = run.spec.model.weights.as_ref().filter(|_| run.resume.is_none()) {
-        weights::check(path, &run.run)?;
-    }
-    if run.spec.data.skip_bad != Some(true) && run.run.model.task() == ModelTask::Classes {
-        check_test_labels(run)?;
-    }
-    // It describes, and does nothing yet.
-    data::datasets(opened, &run.run, &run.spec, run.run.request.batch)?;
-    metric(run).map(|_| ())
-}
-
-/// A class that the model does not have would only show when the first epoch is over.
-fn check_test_labels(run: &TrainRun) -> Result<()> {
-    // What was held out of the training set was counted with it.
-    let counted = run.spec.data.test.is_none() && run.opened.facts.classes.is_some();
-    match run.opened.test.as_ref().filter(|_| !counted) {
-        Some(test) => Ok(test.check_classes(run.run.model.classes(), &run.place.pool)?),
-        None => Ok(()),
-    }
-}
-
-fn length(run: &TrainRun) -> Period {
-    match (run.spec.train.steps, run.spec.train.epochs) {
-        (Some(steps), _) => Period::Steps(small(steps)),
-        (None, epochs) => Period::Epochs(small(epochs.unwrap_or(EPOCHS))),
-    }
-}
-
-/// Times through the data, where nothing was said.
-const EPOCHS: usize = 20;
-
-fn schedule(run: &TrainRun) -> Schedule {
-    let t = &run.spec.train;
-    let peak = run.run.learning_rate;
-    let decay = match t.schedule.as_deref() {
-        Some("cosine") => Decay::Cosine { floor: peak * t.decay.unwrap_or(0.0) },
-        Some("step") => {
-            Decay::Step { every: Period::Epochs(small(t.decay_every.unwrap_or(10))), factor: t.decay.unwrap_or(0.1) }
-        }
-        _ => Decay::Constant,
-    };
-    Schedule { peak, warm_up: Period::Steps(small(t.warm_up.unwrap_or(0))), decay }
-}
-
-pub fn task(run: &Run) -> Task {
-    match run.model.task() {
-        ModelTask::Classes | ModelTask::Tokens => Task::Classes,
-        ModelTask::Masks => Task::Masks,
-    }
-}
-
-fn metric(run: &TrainRun) -> Result<Metric> {
-    let usual = match run.run.model.task() {
-        ModelTask::Classes => Metric::Accuracy,
-        ModelTask::Tokens => Metric::Loss,
-        ModelTask::Masks => Metric::MeanIou,
-    };
-    let Some(said) = &run.spec.train.monitor else { return Ok(usual) };
-    Metric::ALL.into_iter().find(|m| m.name() == said).ok_or_else(|| {
-        let known: Vec<&str> = Metric::ALL.iter().map(|m| m.name()).collect();
-        usage(format!("train.monitor \"{said}\" is not known; there are {}", known.join(", ")))
-    })
 }

@@ -1,0 +1,202 @@
+//! What trainings print while they run and when they end, to people or to machines. With several runs, every line says of which
+//! it is.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use memfit::nn::zoo::Task;
+use memfit::plan::bytes::Bytes;
+use memfit::train::run_dir::{WEIGHTS, Which};
+use memfit::train::{Event, Flow, Outcome, Why};
+use memfit_run::text::count;
+use memfit_run::train::{Finished, Observer, Training};
+use memfit_run::{RunError, RunResources, resident};
+use serde_json::{Value, json};
+
+use crate::bar::{Bar, Line};
+use crate::failure;
+use crate::say::say;
+use crate::show::event::of_run;
+use crate::show::scores::{main_score, metric, print_skipped, scores, words};
+use crate::signals::Signals;
+
+/// Shows all trainings of the process.
+pub struct Board {
+    json: bool,
+    signals: Signals,
+    /// Of the process.
+    started: Instant,
+    shown: Mutex<Shown>,
+}
+
+struct Shown {
+    rows: Vec<Row>,
+    line: Line,
+}
+
+struct Row {
+    label: String,
+    is_one_of_several: bool,
+    task: Task,
+    bar: Bar,
+    /// The most bytes that are live in a step.
+    peak: u64,
+}
+
+impl Board {
+    pub fn new(trainings: &[Training], signals: Signals, started: Instant, json: bool) -> Board {
+        let row = |t: &Training| {
+            let plan = t.session.plan();
+            let budget = t.run.request.budget;
+            Row {
+                label: t.run.label.clone(),
+                is_one_of_several: t.run.is_one_of_several,
+                task: t.run.model.task(),
+                bar: Bar::new(t.steps(), t.first_step.into(), plan.batch, plan.arena_bytes(), budget),
+                peak: plan.peak_bytes,
+            }
+        };
+        let rows = trainings.iter().map(row).collect();
+        Board { json, signals, started, shown: Mutex::new(Shown { rows, line: Line::new() }) }
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Board {
+    fn on_event(&self, index: usize, event: &Event) -> Flow {
+        let mut shown = self.shown();
+        if self.json {
+            shown.rows[index].print_json(event);
+        } else {
+            shown.show(index, event);
+        }
+        if self.signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
+    }
+
+    fn on_finish(&self, finished: &Finished) {
+        let mut shown = self.shown();
+        shown.line.clear();
+        let seconds = self.started.elapsed().as_secs_f64();
+        if self.json { print_end_json(finished, seconds) } else { print_end(finished, seconds) }
+    }
+
+    /// Of the only one, the error that ends the process says it.
+    fn on_failure(&self, run: &RunResources, error: &RunError) {
+        if run.is_one_of_several {
+            self.shown().line.clear();
+            failure::print_of_run(run, error, self.json);
+        }
+    }
+}
+
+impl Shown {
+    /// To people.
+    fn show(&mut self, index: usize, event: &Event) {
+        let row = &mut self.rows[index];
+        match event {
+            Event::Step { step, loss, .. } => row.bar.step(u64::from(*step) + 1, *loss),
+            Event::Evaluated(evaluation) => row.bar.evaluated(main_score(&evaluation.scores, row.task)),
+            Event::Epoch { epoch, loss, scores } => {
+                self.line.clear();
+                let evaluated = scores.as_ref().map_or(String::new(), |s| format!("  {}", words(s, row.task)));
+                let label = if row.is_one_of_several { format!("{}  ", row.label) } else { String::new() };
+                say!("{label}epoch {:>3}  loss {loss:.4}{evaluated}", epoch + 1);
+            }
+            Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
+        }
+        let rows = &self.rows;
+        self.line.draw(|| match &rows[..] {
+            [row] => row.bar.line(resident::now()),
+            rows => rows.iter().map(|r| r.bar.short(&r.label)).collect::<Vec<_>>().join("  |  "),
+        });
+    }
+}
+
+impl Row {
+    /// To machines.
+    fn print_json(&self, event: &Event) {
+        let Some(mut event) = as_data(event, self.peak) else { return };
+        if self.is_one_of_several {
+            event["run"] = self.label.as_str().into();
+        }
+        say!("{event}");
+    }
+}
+
+/// An event as data, with the most bytes that are live in a step.
+fn as_data(event: &Event, peak: u64) -> Option<Value> {
+    Some(match event {
+        Event::Step { step, loss, lr, seconds, waited, turn, skipped, epoch } => {
+            json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
+                    "waited_ms": waited * 1e3, "turn_ms": turn * 1e3, "skipped": skipped, "live_peak_bytes": peak })
+        }
+        Event::Evaluating { .. } | Event::Stopped(_) => return None,
+        Event::Evaluated(evaluation) => {
+            json!({ "event": "eval", "step": evaluation.step, "scores": scores(&evaluation.scores) })
+        }
+        Event::Epoch { epoch, loss, scores: evaluated } => {
+            let evaluated = evaluated.as_ref();
+            json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss,
+                    "test_accuracy": evaluated.map(|s| s.accuracy), "scores": evaluated.map(scores) })
+        }
+        Event::Checkpoint { which, path, step } => {
+            let which = if *which == Which::Best { "best" } else { "last" };
+            json!({ "event": "checkpoint", "which": which, "path": path.display().to_string(), "step": step })
+        }
+    })
+}
+
+fn print_end_json(finished: &Finished, seconds: f64) {
+    let Finished { training, outcome, best, weights_step } = finished;
+    let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = outcome;
+    let evaluated = evaluation.as_ref().map(|e| &e.scores);
+    let best = best.map(|(metric, value)| json!({ "metric": metric.name(), "value": value, "step": weights_step }));
+    let is_classifier = training.run.model.task() == Task::Classes;
+    let done = json!({ "event": "done", "steps": steps, "steps_made": steps.saturating_sub(training.first_step),
+                "seconds": seconds, "early_stop": *why == Why::NoBetter,
+                "test_accuracy": evaluated.filter(|_| is_classifier).map(|s| s.accuracy),
+                "scores": evaluated.map(scores), "best": best, "arena_bytes": training.session.plan().arena_bytes(),
+                "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
+                "skipped_samples": left_out.count, "skipped_test_samples": test_left_out.count,
+                "run_dir": training.folder.display().to_string() });
+    say!("{}", of_run(&training.run, done));
+}
+
+fn print_end(finished: &Finished, seconds: f64) {
+    let Finished { training, outcome, best, weights_step } = finished;
+    let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = outcome;
+    let run = &training.run;
+    if run.is_one_of_several {
+        say!("{}:", run.label);
+    }
+    if *why == Why::NoBetter {
+        let patience = run.config.train.patience.unwrap_or(0);
+        say!("stopped early: nothing better for {}", count(patience, "evaluation"));
+    }
+    print_skipped(left_out, "training");
+    print_skipped(test_left_out, "test");
+    let result = evaluation.as_ref().map_or(String::new(), |e| format!(": {}", words(&e.scores, run.model.task())));
+    let made = steps.saturating_sub(training.first_step);
+    let in_all = if made == *steps { String::new() } else { format!(", {steps} in all") };
+    say!("{} in {seconds:.1} s{in_all}{result}", count(made, "step"));
+    if let Some((name, value)) = *best {
+        say!("best: {} at step {weights_step}, in {WEIGHTS}", metric(name, value));
+    }
+    print_memory(training);
+    let run_dir = training.folder.display();
+    say!("run: {run_dir}  (memfit eval | predict {run_dir})");
+}
+
+fn print_memory(training: &Training) {
+    let (plan, host) = (training.session.plan(), Bytes(training.run.pool.high_water()));
+    let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
+    if training.is_shared {
+        let (state, transient) = (Bytes(plan.state_bytes), Bytes(plan.transient_bytes));
+        say!("memory: {state} states + {transient} in turns + {host} data pipeline{resident}");
+    } else {
+        say!("memory: {} arena + {host} data pipeline{resident}", Bytes(plan.arena_bytes()));
+    }
+}

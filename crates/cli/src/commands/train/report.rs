@@ -1,0 +1,101 @@
+//! What is printed of a training before its first step: plans, shared memory, weights, where it goes on.
+
+use std::path::Path;
+
+use memfit::plan::bytes::Bytes;
+use memfit_run::RunResources;
+use memfit_run::data::same_data::Set;
+use memfit_run::planning::Planned;
+use memfit_run::text::first_few;
+use memfit_run::train::RunEvent;
+use memfit_run::weights::LoadedWeights;
+use serde_json::json;
+
+use crate::cure;
+use crate::progress::Progress;
+use crate::say::say;
+use crate::show::event::{self, prefix};
+use crate::show::{brief, together};
+
+pub struct Report {
+    json: bool,
+    /// What is being tried.
+    progress: Option<Progress>,
+    what: &'static str,
+}
+
+impl Report {
+    pub fn new(runs: usize, json: bool) -> Report {
+        let what = if runs > 1 { "planning" } else { "looking for what would fit" };
+        Report { json, progress: None, what }
+    }
+
+    pub fn on_event(&mut self, event: &RunEvent) {
+        if let RunEvent::Planning(at) = event {
+            let progress = self.progress.get_or_insert_with(|| Progress::new(self.what));
+            return progress.show(&cure::progress(*at));
+        }
+        // Makes room for a line that stays.
+        self.progress = None;
+        match *event {
+            RunEvent::Planning(_) => {}
+            RunEvent::DataChanged { run, set } => self.data_changed(run, set),
+            RunEvent::Planned { run, planned, is_shared } => self.plan(run, planned, is_shared),
+            RunEvent::Shared(shared) => together::print(shared, self.json),
+            RunEvent::Weights { run, file, loaded } => self.weights(run, file, loaded),
+            RunEvent::Resumed { run, step, epoch, is_over } if !self.json => resumed(run, step, epoch, is_over),
+            RunEvent::Resumed { .. } => {}
+        }
+    }
+
+    fn data_changed(&self, run: &RunResources, set: Set) {
+        if self.json {
+            say!("{}", event::of_run(run, json!({ "event": "data_changed", "set": set.key })));
+        } else {
+            say!("  {}the files of the {} set are not the same as when the run began", prefix(run), set.name);
+        }
+    }
+
+    /// A few lines, or one event.
+    fn plan(&self, run: &RunResources, planned: &Planned, is_shared: bool) {
+        if run.is_one_of_several {
+            together::print_plan(run, planned, is_shared, self.json);
+        } else if self.json {
+            say!("{}", event::plan(run, planned));
+        } else {
+            brief::print(run, planned, false);
+        }
+        if self.json {
+            return;
+        }
+        let host = Bytes(run.pool.limit()).to_string();
+        say!("  host       {host:>10}  at most, for the data pipeline");
+        if !run.config.memory.logical.is_empty() {
+            let limit = Bytes(run.device.limit()).to_string();
+            say!("  device     {limit:>10}  is the limit of {}", run.device.name());
+        }
+    }
+
+    fn weights(&self, run: &RunResources, file: &Path, LoadedWeights { taken, of, missing }: &LoadedWeights) {
+        let name = file.display();
+        if self.json {
+            let event = json!({ "event": "weights", "file": name.to_string(), "taken": taken, "of": of,
+                                "missing": missing });
+            say!("{}", event::of_run(run, event));
+            return;
+        }
+        say!("  {}weights        {taken} of {of} from {name}", prefix(run));
+        if !missing.is_empty() {
+            say!("                 not in it, or of another type or shape: {}", first_few(missing));
+        }
+    }
+}
+
+fn resumed(run: &RunResources, step: u32, epoch: u64, is_over: bool) {
+    let label = prefix(run);
+    if is_over {
+        say!("  {label}at its end, step {step}: give more --epochs or --steps to go on");
+    } else {
+        say!("  {label}resumed at step {step}, epoch {}", epoch + 1);
+    }
+}

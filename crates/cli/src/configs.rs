@@ -1,0 +1,63 @@
+//! From what was typed to the configurations of runs: a run file or the folder of a run for each, and the options over it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use memfit_run::RunConfig;
+use memfit_run::config::{parse_size, scope};
+
+use crate::failure::usage;
+use crate::settings::{Settings, list};
+
+/// The runs of a command.
+pub struct Configs {
+    pub configs: Vec<RunConfig>,
+    /// For all of them together, where there are several.
+    pub budget: Option<u64>,
+}
+
+/// A configuration for each run file or folder; one where there is none.
+pub fn split_args<const COMMAND: u16>(
+    files: &[PathBuf],
+    resume: &[PathBuf],
+    settings: &Settings<COMMAND>,
+) -> Result<Configs> {
+    if !resume.is_empty() && (!files.is_empty() || !settings.are_in(scope::RESUME)) {
+        if resume.len() > 1 && settings.text("memory", "budget").is_some() {
+            return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
+        }
+        let options = list(scope::TRAIN | scope::RESUME);
+        return Err(usage(format!("--resume goes on with the run as it was; {options} may be given")));
+    }
+    let mut configs = Vec::new();
+    for file in files {
+        configs.push(RunConfig::read(file)?);
+    }
+    for path in resume {
+        configs.push(RunConfig::resume(path)?);
+    }
+    if configs.is_empty() {
+        configs.push(RunConfig::default());
+    }
+    let mut settings = settings.clone();
+    let mut budget = None;
+    if configs.len() > 1 {
+        if !settings.are_in(scope::SEVERAL) {
+            return Err(only_for_one(COMMAND));
+        }
+        let size =
+            |text: &str| parse_size(text).map_err(|problem| usage(format!("--budget must be a size: {problem}")));
+        budget = settings.text("memory", "budget").map(size).transpose()?;
+        settings = settings.without("memory", "budget");
+    }
+    for config in &mut configs {
+        settings.apply(config)?;
+    }
+    Ok(Configs { configs, budget })
+}
+
+/// Of an option that is not for several runs at once.
+pub fn only_for_one(command: u16) -> anyhow::Error {
+    let options = list(command | scope::SEVERAL);
+    usage(format!("for several runs there are {options}; what is said of one belongs into its run file"))
+}

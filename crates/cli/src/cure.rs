@@ -1,0 +1,150 @@
+//! What would make it fit, in the words of the command line: the planner says what to change, this says what to type.
+
+use memfit::plan::bytes::{Bytes, rounded_up, typed};
+use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
+use memfit_run::planning::Progress;
+
+/// The option that makes a change.
+pub fn option(change: &Change) -> String {
+    match change {
+        Change::Budget(bytes) => format!("--budget {}", typed(*bytes)),
+        Change::Batch(samples) => format!("--batch {samples}"),
+        Change::MicroBatch(MicroBatch::Auto) => "--micro-batch auto".into(),
+        Change::MicroBatch(MicroBatch::Off) => "--micro-batch off".into(),
+        Change::MicroBatch(MicroBatch::Exactly(samples)) => format!("--micro-batch {samples}"),
+        Change::MicroBatch(MicroBatch::Allow) => "--micro-batch allow".into(),
+        Change::Precision(precision) => format!("--precision {}", precision.name()),
+        Change::Model(name) => format!("--model {name}"),
+        Change::Split(limits) => {
+            let sizes: Vec<String> = limits.iter().map(|&limit| rounded_up(limit)).collect();
+            format!("--logical {}", sizes.join(","))
+        }
+    }
+}
+
+/// What planning is at, in a few words.
+pub fn progress(progress: Progress) -> String {
+    match progress {
+        Progress::Survey(run) => run.to_string(),
+        Progress::Trying(change) => option(change),
+    }
+}
+
+/// The options of all changes of a fix.
+pub fn options(fix: &Fix) -> String {
+    fix.changes.iter().map(option).collect::<Vec<_>>().join(" ")
+}
+
+/// What else changes by a fix; empty if nothing.
+pub fn note(fix: &Fix) -> String {
+    fix.effect.as_ref().map_or(String::new(), ToString::to_string)
+}
+
+/// Why a budget is too small, and what to type instead.
+pub fn refusal(refusal: &Refusal) -> String {
+    let mut text = refusal.facts();
+    if refusal.fixes.is_empty() {
+        return text + &format!("\n  a budget of {} ({} bytes) fits", Bytes(refusal.needed), refusal.needed);
+    }
+    text += "\n  what would fit, each planned, fastest for a sample first:";
+    text + &table(&refusal.fixes, width(&refusal.fixes))
+}
+
+/// Why a budget is too small for several runs, and what to type instead.
+pub fn refusal_together(refusal: &TogetherRefusal) -> String {
+    let mut text = refusal.facts() + "\n  what would fit:";
+    if let Some(cure) = &refusal.cure {
+        text += &format!("\n    {}  together, as they are", option(cure));
+    }
+    text += &format!("\n    {}", refusal.in_sequence());
+    let width = width(refusal.members.iter().flat_map(|m| &m.fixes));
+    for (i, member) in refusal.to_be_changed().into_iter().enumerate() {
+        let word = if i == 0 { "or" } else { "and" };
+        text += &format!("\n  {word} one of these for {}, each planned:", member.name);
+        text += &table(&member.fixes, width);
+    }
+    text
+}
+
+/// Columns of the widest options.
+fn width<'a>(fixes: impl IntoIterator<Item = &'a Fix>) -> usize {
+    fixes.into_iter().map(|fix| options(fix).len()).max().unwrap_or(0)
+}
+
+/// A line for each fix: what to type, and what it comes to.
+fn table(fixes: &[Fix], width: usize) -> String {
+    let line = |fix: &Fix| {
+        let note = if fix.effect.is_none() { String::new() } else { format!("  ({})", note(fix)) };
+        format!(
+            "\n    {:<width$}  {:>8}  {:>8.1} ms a step  {:>7.2} ms a sample{note}",
+            options(fix),
+            Bytes(fix.arena_bytes).to_string(),
+            fix.seconds * 1e3,
+            fix.seconds_per_sample * 1e3
+        )
+    };
+    fixes.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit::plan::{Effect, Need};
+    use memfit::{Half, Precision};
+
+    fn fix(changes: &[Change], effect: Option<Effect>) -> Fix {
+        Fix { changes: changes.to_vec(), effect, arena_bytes: 5 << 20, seconds: 0.0123, seconds_per_sample: 0.00041 }
+    }
+
+    #[test]
+    fn every_change_has_its_option() {
+        let (batch, off) = (Change::Batch(24), Change::MicroBatch(MicroBatch::Off));
+        for (changes, expected) in [
+            (vec![Change::Budget(3 << 29)], "--budget 1.50GiB"),
+            (vec![batch, off], "--batch 24 --micro-batch off"),
+            (vec![Change::MicroBatch(MicroBatch::Exactly(8))], "--micro-batch 8"),
+            (vec![Change::Precision(Precision::Mixed(Half::Bf16))], "--precision mixed"),
+            (vec![Change::Model("resnet18".into())], "--model resnet18"),
+            (vec![Change::Split(vec![8 << 20, 11 << 19])], "--logical 8.00MiB,5.50MiB"),
+        ] {
+            assert_eq!(options(&fix(&changes, None)), expected);
+        }
+    }
+
+    #[test]
+    fn fixes_stand_in_columns_under_the_facts() {
+        let fixes = vec![
+            fix(&[Change::Budget(3 << 20)], None),
+            fix(&[Change::MicroBatch(MicroBatch::Exactly(1))], Some(Effect::BatchStatistics { samples: 1 })),
+        ];
+        let expected = "
+    --budget 3.00MiB  5.00 MiB      12.3 ms a step     0.41 ms a sample
+    --micro-batch 1   5.00 MiB      12.3 ms a step     0.41 ms a sample  (batch statistics then come from 1 sample)";
+        assert_eq!(table(&fixes, width(&fixes)), expected);
+        let need = |name: &str, transient_bytes, fixes: &[Fix]| Need {
+            name: name.into(),
+            state_bytes: 1 << 20,
+            transient_bytes,
+            transient_bound: 0,
+            fixes: fixes.to_vec(),
+        };
+        let mut refused = TogetherRefusal {
+            budget: 4 << 20,
+            needed: 5 << 20,
+            lower_bound: 2 << 20,
+            members: vec![need("a", 3 << 20, &fixes), need("b", 1 << 20, &[])],
+            cure: Some(Change::Budget(5 << 20)),
+        };
+        let offered = "
+  what would fit:
+    --budget 5.00MiB  together, as they are
+    one after the other: each alone fits into 4.00 MiB
+  or one of these for a, each planned:";
+        assert_eq!(refusal_together(&refused), refused.facts() + offered + expected);
+        // One that stays too large keeps all of them out.
+        refused.members[0].fixes.clear();
+        refused.cure = None;
+        let offered = "\n  what would fit:\n    one after the other: each alone fits into 4.00 MiB";
+        assert_eq!(refusal_together(&refused), refused.facts() + offered);
+    }
+}

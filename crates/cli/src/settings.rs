@@ -1,0 +1,247 @@
+//! The keys of a run as options of the commands: clap's arguments, and the rules of which may be given together, are made from
+//! the one table of keys.
+
+use anyhow::Result;
+use clap::error::{Error as ClapError, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, FromArgMatches, value_parser};
+use memfit_run::config::{Form, KEYS, Key, KeyOption, scope};
+use memfit_run::{RunConfig, RunError};
+use std::path::PathBuf;
+use toml::Value;
+
+use crate::failure::usage;
+
+/// The group of all options of a command that are keys.
+pub const GROUP: &str = "settings";
+
+/// The keys that were given as options of a command, in the order of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Settings<const COMMAND: u16> {
+    given: Vec<(&'static Key, Value)>,
+}
+
+/// Every key that is an option in a scope.
+fn options(scope: u16) -> impl Iterator<Item = (&'static Key, &'static KeyOption)> {
+    KEYS.iter().filter_map(|key| Some((key, key.option.as_ref()?))).filter(move |(_, option)| option.is_in(scope))
+}
+
+/// "--batch"
+pub fn option_name(key: &Key) -> Option<String> {
+    key.option.as_ref().map(|option| format!("--{}", option.name))
+}
+
+/// The option that sets a key, or the key where it is none.
+pub fn option_or_key(key: &Key) -> String {
+    option_name(key).unwrap_or_else(|| key.path())
+}
+
+/// "--lr, --device and --growth"
+pub fn list(scope: u16) -> String {
+    let names: Vec<String> = options(scope).filter_map(|(key, _)| option_name(key)).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+impl<const COMMAND: u16> Settings<COMMAND> {
+    /// Whether all that was given may be given there.
+    pub fn are_in(&self, scope: u16) -> bool {
+        self.given.iter().all(|(key, _)| key.option.as_ref().is_some_and(|option| option.is_in(scope)))
+    }
+
+    /// The text of one of them.
+    pub fn text(&self, section: &str, name: &str) -> Option<&str> {
+        self.given.iter().find(|(key, _)| (key.section, key.name) == (section, name)).and_then(|(_, v)| v.as_str())
+    }
+
+    pub fn is_given(&self, section: &str, name: &str) -> bool {
+        self.given.iter().any(|(key, _)| (key.section, key.name) == (section, name))
+    }
+
+    /// Without one of them.
+    pub fn without(mut self, section: &str, name: &str) -> Self {
+        self.given.retain(|(key, _)| (key.section, key.name) != (section, name));
+        self
+    }
+
+    /// Sets them over what a run file says. What is wrong is named by its option.
+    pub fn apply(&self, config: &mut RunConfig) -> Result<()> {
+        for (key, value) in &self.given {
+            let option = option_or_key(key);
+            let value = match (value, key.option.as_ref().map(|o| o.form)) {
+                (Value::String(text), Some(Form::Shape)) => shape(&option, text)?,
+                (value, _) => value.clone(),
+            };
+            config.override_with(key, value).map_err(|e| match e {
+                RunError::Value { problem, .. } => usage(format!("{option} {problem}")),
+                other => other.into(),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// "224x224x3"
+fn shape(option: &str, text: &str) -> Result<Value> {
+    let sizes: Option<Vec<i64>> = text.split('x').map(|s| s.trim().parse::<u32>().ok().map(i64::from)).collect();
+    let sizes = sizes.ok_or_else(|| usage(format!("{option} \"{text}\" is not a size; write it like 224x224x3")))?;
+    Ok(sizes.into())
+}
+
+impl<const COMMAND: u16> clap::Args for Settings<COMMAND> {
+    fn group_id() -> Option<clap::Id> {
+        Some(GROUP.into())
+    }
+
+    fn augment_args(command: Command) -> Command {
+        let names: Vec<&str> = options(COMMAND).map(|(_, option)| option.name).collect();
+        let command = options(COMMAND).fold(command, |command, (key, option)| {
+            // The former name is known, so that it can be answered with the new one.
+            let former = key.formerly.map(|name| Arg::new(name).long(name).hide(true).num_args(0..=1));
+            command.arg(arg(key, option, COMMAND)).args(former)
+        });
+        command.group(ArgGroup::new(GROUP).multiple(true).args(names))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
+    let mut arg = Arg::new(option.name).long(option.name).help(help(option, command));
+    if command & (scope::TRAIN | scope::PLAN) != 0 {
+        arg = arg.help_heading(heading(key.section));
+    }
+    if option.form != Form::Flag {
+        arg = arg.value_name(option.value_name);
+    }
+    let other = key.instead_of.and_then(|name| memfit_run::config::find(key.section, name)?.option.as_ref());
+    if let Some(other) = other.filter(|other| other.is_in(command)) {
+        arg = arg.conflicts_with(other.name);
+    }
+    match option.form {
+        Form::Text | Form::Shape => arg,
+        Form::Whole => arg.value_parser(value_parser!(u64).range(..=i64::MAX as u64)),
+        Form::Number => arg.value_parser(value_parser!(f32)),
+        Form::Path => arg.value_parser(value_parser!(PathBuf)),
+        Form::Flag => arg.action(ArgAction::SetTrue),
+        Form::List => arg.value_delimiter(',').allow_hyphen_values(true).action(ArgAction::Append),
+        Form::Repeated => arg.action(ArgAction::Append),
+    }
+}
+
+/// With what holds where it is not given. A trained model has what it was trained with.
+fn help(option: &KeyOption, command: u16) -> String {
+    let default = if command & (scope::EVAL | scope::PREDICT) == 0 { option.default } else { "as in training" };
+    if option.form == Form::Flag || default.is_empty() {
+        option.help.to_string()
+    } else {
+        format!("{} [default: {default}]", option.help)
+    }
+}
+
+fn heading(section: &str) -> &'static str {
+    match section {
+        "model" => "Model",
+        "data" => "Data",
+        "train" => "Training",
+        _ => "Memory and devices",
+    }
+}
+
+impl<const COMMAND: u16> FromArgMatches for Settings<COMMAND> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, ClapError> {
+        let former = |(key, _): &(&'static Key, _)| key.formerly.is_some_and(|n| matches.contains_id(n));
+        if let Some((key, _)) = options(COMMAND).find(former) {
+            let (old, new) = (key.formerly.unwrap_or_default(), option_or_key(key));
+            return Err(ClapError::raw(ErrorKind::UnknownArgument, format!("--{old} is now {new}: say that\n")));
+        }
+        let is_given = |o: &KeyOption| matches.value_source(o.name) == Some(ValueSource::CommandLine);
+        let given = options(COMMAND).filter(|(_, option)| is_given(option));
+        Ok(Settings { given: given.filter_map(|(key, option)| Some((key, value(option, matches)?))).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), ClapError> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// As a run file would say it.
+fn value(option: &KeyOption, matches: &ArgMatches) -> Option<Value> {
+    let name = option.name;
+    Some(match option.form {
+        Form::Text | Form::Shape => Value::from(matches.get_one::<String>(name)?.as_str()),
+        Form::Whole => Value::from(i64::try_from(*matches.get_one::<u64>(name)?).unwrap_or(i64::MAX)),
+        Form::Number => Value::from(*matches.get_one::<f32>(name)?),
+        Form::Path => Value::from(matches.get_one::<PathBuf>(name)?.to_string_lossy().into_owned()),
+        Form::Flag => Value::from(matches.get_flag(name)),
+        Form::List | Form::Repeated => Value::from(matches.get_many::<String>(name)?.cloned().collect::<Vec<_>>()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args;
+
+    const ALL: [u16; 5] = [scope::TRAIN, scope::PLAN, scope::EVAL, scope::PREDICT, scope::INIT];
+
+    #[test]
+    fn every_option_is_of_a_command_and_has_a_name_of_its_own() {
+        for command in ALL {
+            let names: Vec<&str> = options(command).map(|(_, o)| o.name).collect();
+            let mut distinct = names.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(names.len(), distinct.len(), "{names:?}");
+        }
+        for key in KEYS {
+            let Some(option) = &key.option else { continue };
+            assert!(ALL.iter().any(|command| option.is_in(*command)), "{}", option.name);
+            assert!(!option.help.is_empty() && (option.form == Form::Flag) == option.value_name.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_typed_is_what_a_run_file_would_say() {
+        let command = Settings::<{ scope::TRAIN }>::augment_args(Command::new("train"));
+        command.clone().debug_assert();
+        let typed = ["train", "--batch", "7", "--input", "8x8x1", "--lr", "0.5", "--freeze", "a", "--freeze", "b"];
+        let typed = typed.into_iter().chain(["--logical", "1MiB,2MiB", "--skip-bad", "--steps", "3", "--data", "d"]);
+        let matches = command.clone().try_get_matches_from(typed).expect("it is right");
+        let settings = Settings::<{ scope::TRAIN }>::from_arg_matches(&matches).expect("it is right");
+        let mut config = RunConfig::default();
+        settings.apply(&mut config).expect("it is right");
+        assert_eq!((config.train.batch, config.train.lr, config.train.steps), (Some(7), Some(0.5), Some(3)));
+        assert_eq!(
+            (&config.model.input, &config.model.freeze[..]),
+            (&Some(vec![8, 8, 1]), &["a".into(), "b".into()][..])
+        );
+        assert_eq!(config.memory.logical, [1 << 20, 2 << 20]);
+        assert_eq!((config.data.skip_bad, config.data.train.clone()), (Some(true), Some("d".into())));
+        assert!(command.try_get_matches_from(["train", "--epochs", "1", "--steps", "3"]).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_option() {
+        let given = |name: &str, value: Value| {
+            let key = options(scope::TRAIN).find(|(_, o)| o.name == name).expect("an option").0;
+            Settings::<{ scope::TRAIN }> { given: vec![(key, value)] }
+        };
+        for (name, value, expected) in [
+            ("batch", Value::from(0), "--batch must be a whole number of at least 1, but is 0"),
+            ("input", Value::from("axb"), "--input \"axb\" is not a size; write it like 224x224x3"),
+            ("budget", Value::from("much"), "--budget must be a size: \"much\" is not a size"),
+        ] {
+            let error = given(name, value).apply(&mut RunConfig::default()).expect_err(name).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(given("lr", Value::from(1)).are_in(scope::RESUME));
+        assert!(!given("lr", Value::from(1)).are_in(scope::SEVERAL));
+        assert!(list(scope::TRAIN | scope::RESUME).ends_with(" and --threads"));
+    }
+}

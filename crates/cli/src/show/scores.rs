@@ -1,0 +1,55 @@
+//! Scores of an evaluation, and samples that were skipped.
+
+use memfit::data::SkippedSamples;
+use memfit::nn::zoo::Task;
+use memfit::train::{Metric, Scores};
+use memfit_run::text::count;
+use serde_json::Value;
+
+use crate::say::say;
+use crate::wording::bad_sample;
+
+/// The scores that matter for a task, in words.
+pub fn words(scores: &Scores, task: Task) -> String {
+    let top5 = scores.top5.filter(|_| task == Task::Classes);
+    let top5 = top5.map_or(String::new(), |t| format!(", top 5 {:.2} %", t * 100.0));
+    format!("test loss {:.4}, {}{top5}", scores.loss, main_score(scores, task))
+}
+
+/// The one of them that is looked at first.
+pub fn main_score(scores: &Scores, task: Task) -> String {
+    match task {
+        Task::Classes => format!("accuracy {:.2} %", scores.accuracy * 100.0),
+        Task::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
+        Task::Masks => format!("mean IoU {:.4}", scores.mean_iou),
+    }
+}
+
+/// A metric with its value.
+pub fn metric(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Loss => format!("test loss {value:.4}"),
+        Metric::Accuracy => format!("accuracy {:.2} %", value * 100.0),
+        Metric::Top5 => format!("top 5 {:.2} %", value * 100.0),
+        Metric::MeanIou => format!("mean IoU {value:.4}"),
+        Metric::Perplexity => format!("perplexity {value:.2}"),
+    }
+}
+
+pub fn scores(s: &Scores) -> Value {
+    let mut all = serde_json::Map::new();
+    for metric in Metric::ALL {
+        if let Some(value) = s.get(metric) {
+            all.insert(metric.name().into(), value.into());
+        }
+    }
+    all.insert("count".into(), s.count.into());
+    all.into()
+}
+
+pub fn print_skipped(left_out: &SkippedSamples, set: &str) {
+    if left_out.count > 0 {
+        say!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
+        left_out.first.iter().for_each(|bad| say!("  {}", bad_sample(bad)));
+    }
+}

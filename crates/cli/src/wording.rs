@@ -1,0 +1,225 @@
+//! Errors in the words of the command line: libraries carry facts, and here a fact becomes a sentence with the option that
+//! would mend it.
+
+use std::error::Error;
+
+use memfit::PlanError;
+use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
+use memfit::plan::bytes::Bytes;
+use memfit::train::TrainError;
+use memfit_run::text::count;
+use memfit_run::{Difference, RunError, task_words};
+
+use crate::cure;
+use crate::settings::{option_name, option_or_key};
+
+/// The error and its causes, each said once: many messages already hold their cause.
+pub fn message(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let (words, causes_follow) = match error.downcast_ref::<RunError>() {
+            // All of it, with its causes.
+            Some(error) => (run(error), false),
+            None => (library(error), true),
+        };
+        if !text.contains(&words) {
+            text = if text.is_empty() { words } else { format!("{text}: {words}") };
+        }
+        next = error.source().filter(|_| causes_follow);
+    }
+    text
+}
+
+/// What an error of a library says; sizes as people write them, and to the byte, so that they can be typed.
+fn library(error: &(dyn Error + 'static)) -> String {
+    if let Some(error) = error.downcast_ref::<TrainError>() {
+        return training(error);
+    }
+    match error.downcast_ref::<PlanError>() {
+        Some(PlanError::Refused(refusal)) => return cure::refusal(refusal),
+        Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
+        _ => {}
+    }
+    error.downcast_ref::<DataError>().map_or_else(|| error.to_string(), data)
+}
+
+fn training(error: &TrainError) -> String {
+    match error {
+        TrainError::Test { source, saved } => format!("{}; {saved}", training(source)),
+        TrainError::Data(error) => data(error),
+        other => other.to_string(),
+    }
+}
+
+fn data(error: &DataError) -> String {
+    match error {
+        DataError::PoolTooSmall { limit, needed, what } => format!(
+            "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
+            Bytes(*limit),
+            Bytes(*needed),
+            count(*needed, "byte")
+        ),
+        DataError::Bad(bad) => format!("{}; or leave it out: --skip-bad", bad_sample(bad)),
+        DataError::NothingGood { epoch, first } => {
+            format!("epoch {epoch}: nothing in it is good; the first that is bad: {}", bad_sample(first))
+        }
+        DataError::TooManyBad { last, before } => {
+            format!("{}; and so are the {before} elements before it: none is good", bad_sample(last))
+        }
+        DataError::Csv { path, problem } => format!("{}: {}", path.display(), csv(problem)),
+        DataError::NoRoom(_) | DataError::Io { .. } | DataError::Source { .. } | DataError::Pipeline(_) => {
+            error.to_string()
+        }
+    }
+}
+
+/// Where a sample is, and what is wrong with it.
+pub fn bad_sample(bad: &BadSample) -> String {
+    format!("{}: {}", bad.location, sample_problem(&bad.problem))
+}
+
+pub fn sample_problem(problem: &SampleProblem) -> String {
+    match problem {
+        SampleProblem::FileTooLarge { bytes, limit } => {
+            format!("it has {bytes} bytes, more than the host budget of {limit}; raise --host-budget")
+        }
+        SampleProblem::ImageTooLarge { size: [height, width], needed, limit } => format!(
+            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {limit}; raise \
+             --host-budget"
+        ),
+        SampleProblem::UnknownClass { field, label, classes } => {
+            format!("{field} is {label}, outside of 0..{classes}; give model.classes, or mend the data")
+        }
+        SampleProblem::Other(problem) => problem.clone(),
+    }
+}
+
+fn csv(problem: &CsvProblem) -> String {
+    let or = |is: bool, cure: &str| if is { format!(", or {cure}") } else { String::new() };
+    match problem {
+        CsvProblem::DuplicateColumn { name, numbers_as_names } => {
+            format!("two columns are called \"{name}\"; rename one{}", or(*numbers_as_names, "say data.header = false"))
+        }
+        CsvProblem::NoLabelColumn { column, known, numbers_as_names, other_separator } => format!(
+            "there is no column {column} for the label; there are {known}; name the one that is the label with \
+             data.label{}{}",
+            or(*numbers_as_names, "say data.header = false if the first line has no names"),
+            or(*other_separator, "separate the cells by commas (in a .tsv by tabs)")
+        ),
+        CsvProblem::NotClasses { column, words, rows, example } => format!(
+            "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
+             no classes; name the column that has them with data.label"
+        ),
+    }
+}
+
+/// What is wrong with a run.
+fn run(error: &RunError) -> String {
+    match error {
+        RunError::OfRun { label, source } => format!("{label}: {}", run(source)),
+        RunError::NoRunFile { .. } => format!("{error}; `memfit init` writes a run file"),
+        RunError::Key { key, problem } => format!("{} {problem}", option_or_key(key)),
+        RunError::NoData { model } => format!(
+            "{model} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
+        ),
+        RunError::WrongModel { model, does, kind, wanted } => format!(
+            "{model} {}, but these data are {}, for a model that {}; give --model {}, for one, or other data",
+            task_words(*does),
+            kind.name(),
+            task_words(*wanted),
+            kind.usual_model()
+        ),
+        RunError::MaskClasses { classes } => {
+            format!("grey masks are of 1 class, but the model is to have {classes}; leave out --classes")
+        }
+        RunError::TooManyClasses { data, model } => {
+            let classes = count(*data, "class");
+            format!("the data have {classes}, but the model is to have {model}; leave out --classes")
+        }
+        RunError::BatchTooLarge { batch, samples } => {
+            format!("--batch {batch} is larger than the training set, which has {}", count(*samples, "sample"))
+        }
+        RunError::SamplesChanged { weights: Some(path), .. } => format!("{error} with --weights {}", path.display()),
+        RunError::Data(_) | RunError::Train(_) | RunError::Exec(_) | RunError::Weights(_) | RunError::Model(_) => {
+            wrapped(error)
+        }
+        other => of_device(other).or_else(|| of_folder(other)).unwrap_or_else(|| other.to_string()),
+    }
+}
+
+/// What another crate says.
+fn wrapped(error: &RunError) -> String {
+    match error {
+        RunError::Data(error) => message(error),
+        RunError::Train(error) => message(error),
+        RunError::Exec(error) => message(error),
+        RunError::Weights(error) => message(error),
+        RunError::Model(error) => message(error),
+        other => other.to_string(),
+    }
+}
+
+/// Of devices, memory and plans.
+fn of_device(error: &RunError) -> Option<String> {
+    Some(match error {
+        RunError::NoLogicalDevice { number, devices } => format!(
+            "run {number} has no logical device: there are {devices}; give more --logical sizes, or say memory.device in \
+             each run file"
+        ),
+        RunError::NotSplit { name } => {
+            format!("there is no device \"{name}\": say with --logical how the device is split")
+        }
+        RunError::ThreadsDiffer { .. } => format!("{error}; say --threads, or go on with each by itself"),
+        RunError::BudgetForNone => {
+            "--budget is for runs that share a device, and these have devices of their own, each \
+                                    with its limit; leave it out"
+                .into()
+        }
+        RunError::GrowthDiffers => format!("{error}, or --growth"),
+        RunError::Plan { source, room } => {
+            let held = room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
+            held + &message(source)
+        }
+        RunError::OtherPlan { file, differences } => {
+            let differences: Vec<String> = differences.iter().map(difference).collect();
+            format!("the plan {file} is of another run: {}", differences.join("; "))
+        }
+        RunError::CostModel { path, problem, is_measured } => {
+            let cure = if *is_measured {
+                "remove it, or measure again with `memfit devices --calibrate`"
+            } else {
+                "name a file that `memfit devices --calibrate --out FILE` wrote"
+            };
+            format!("cost model {}: {problem}; {cure}", path.display())
+        }
+        _ => return None,
+    })
+}
+
+fn difference(difference: &Difference) -> String {
+    let cure = match difference.key.and_then(option_name) {
+        Some(option) => format!("use {option} {}", difference.theirs),
+        None => "plan for this device".into(),
+    };
+    format!("{} ({cure})", difference.words())
+}
+
+/// Of run directories.
+fn of_folder(error: &RunError) -> Option<String> {
+    Some(match error {
+        RunError::NoCheckpoint { .. } => format!("--resume {error}"),
+        RunError::CannotMake { folder, source } => {
+            format!("{} cannot be made: {source}; give --out", folder.display())
+        }
+        RunError::TooShort { unit, wanted, done } => format!(
+            "--{unit}s {wanted} is less than the {} that the run has made; give more to go on, or leave it out",
+            count(*done, unit)
+        ),
+        RunError::PlanThreads { ours, theirs } => format!(
+            "--threads {ours}: the run goes on with its own plan, which is made for {theirs}; leave out --threads (the \
+             result is the same for every number of them)"
+        ),
+        _ => return None,
+    })
+}

@@ -1,0 +1,197 @@
+//! Any device that plans run on, behind one type: for programs that learn only when they run which device that is. Each call
+//! is one `match` more than the executor's own, beside a kernel that runs for microseconds at least.
+
+use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
+use memfit_exec_cpu::CpuExecutor;
+#[cfg(feature = "gpu")]
+use memfit_exec_gpu::GpuExecutor;
+use memfit_plan::{CostModel, Place, Program, Step, Target};
+
+/// Clones share their threads.
+#[derive(Clone)]
+pub enum AnyExecutor {
+    Cpu(CpuExecutor),
+    #[cfg(feature = "gpu")]
+    Gpu(GpuExecutor),
+}
+
+/// A segment of a plan, on the executor's device.
+pub enum AnyMemory {
+    Cpu(<CpuExecutor as Executor>::Memory),
+    #[cfg(feature = "gpu")]
+    Gpu(<GpuExecutor as Executor>::Memory),
+}
+
+/// A compiled group.
+pub enum AnyKernel {
+    Cpu(<CpuExecutor as Executor>::Kernel),
+    #[cfg(feature = "gpu")]
+    Gpu(<GpuExecutor as Executor>::Kernel),
+}
+
+impl AnyExecutor {
+    /// For the device of this name, such as `cpu`, `cpu:0`, `cpu:0/1` or `gpu:0`; see [`Device`]. Threads are the CPU's.
+    pub fn open(device: &str, threads: usize) -> Result<AnyExecutor, ExecError> {
+        let whole = device.split('/').next().unwrap_or(device);
+        let (kind, number) = whole.split_once(':').unwrap_or((whole, "0"));
+        match (kind, number.parse::<usize>()) {
+            ("cpu", Ok(0)) => Ok(AnyExecutor::Cpu(CpuExecutor::new(threads)?)),
+            ("gpu", Ok(number)) => gpu(number),
+            _ => Err(unknown(device, "there is no such device")),
+        }
+    }
+
+    /// What times are predicted from on the device of this name, where nothing was measured.
+    pub fn default_cost_model(device: &str) -> Result<CostModel, ExecError> {
+        if device.starts_with("cpu") {
+            return Ok(CpuExecutor::default_cost_model());
+        }
+        Ok(AnyExecutor::open(device, 1)?.target().cost_model())
+    }
+
+    /// The same with the memory of another device, such as a logical one.
+    pub fn on(&self, device: Device) -> AnyExecutor {
+        match self {
+            AnyExecutor::Cpu(cpu) => AnyExecutor::Cpu(cpu.on(device)),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => AnyExecutor::Gpu(gpu.on(device)),
+        }
+    }
+
+    /// What a plan for this executor depends on, each with its name: such plans run on no other.
+    pub fn identity(&self) -> Vec<(&'static str, String)> {
+        match self {
+            AnyExecutor::Cpu(cpu) => {
+                vec![("threads", cpu.threads().to_string()), ("instructions", cpu.isa().name().to_string())]
+            }
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => vec![("gpu", gpu.gpu().name.clone())],
+        }
+    }
+}
+
+fn unknown(device: &str, problem: &str) -> ExecError {
+    ExecError::Device { device: device.into(), problem: problem.into() }
+}
+
+#[cfg(feature = "gpu")]
+fn gpu(number: usize) -> Result<AnyExecutor, ExecError> {
+    Ok(AnyExecutor::Gpu(GpuExecutor::new(number)?))
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu(number: usize) -> Result<AnyExecutor, ExecError> {
+    Err(unknown(&format!("gpu:{number}"), "this build is without the feature gpu"))
+}
+
+/// Memory and kernels are of the executor that made them; another one's are a bug of the caller.
+#[cfg(feature = "gpu")]
+fn foreign() -> ! {
+    panic!("memory or a kernel of another device")
+}
+
+impl Executor for AnyExecutor {
+    type Memory = AnyMemory;
+    type Kernel = AnyKernel;
+
+    fn target(&self) -> &dyn Target {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.target(),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.target(),
+        }
+    }
+
+    fn device(&self) -> &Device {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.device(),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.device(),
+        }
+    }
+
+    fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<AnyMemory, ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.allocate(holder, bytes, growth).map(AnyMemory::Cpu),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.allocate(holder, bytes, growth).map(AnyMemory::Gpu),
+        }
+    }
+
+    fn compile(&self, program: &Program, step: &Step) -> Result<AnyKernel, ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.compile(program, step).map(AnyKernel::Cpu),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.compile(program, step).map(AnyKernel::Gpu),
+        }
+    }
+
+    fn launch(&self, kernel: &AnyKernel, arena: &mut Arena<AnyMemory>) -> Result<(), KernelError> {
+        match (self, kernel, &mut *arena.state, &mut *arena.transient) {
+            (AnyExecutor::Cpu(cpu), AnyKernel::Cpu(kernel), AnyMemory::Cpu(state), AnyMemory::Cpu(transient)) => {
+                cpu.launch(kernel, &mut Arena { state, transient })
+            }
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyKernel::Gpu(kernel), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
+                gpu.launch(kernel, &mut Arena { state, transient })
+            }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn write(&self, memory: &mut AnyMemory, place: Place, offset: u64, bytes: &[u8]) {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.write(memory, place, offset, bytes),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.write(memory, place, offset, bytes),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn read(&self, memory: &AnyMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.read(memory, place, bytes),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.read(memory, place, bytes),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn fill(&self, memory: &mut AnyMemory, place: Place, byte: u8) {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.fill(memory, place, byte),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.fill(memory, place, byte),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn wait(&self) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.wait(),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.wait(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_opened_by_its_name() {
+        for name in ["cpu", "cpu:0", "cpu:0/1"] {
+            let executor = AnyExecutor::open(name, 2).expect("there is a CPU");
+            assert_eq!(executor.identity()[0], ("threads", "2".to_string()));
+        }
+        for name in ["tpu:0", "cpu:1", "", "cpu:x", "gpu:999"] {
+            assert!(AnyExecutor::open(name, 1).is_err(), "{name}");
+        }
+        assert!(AnyExecutor::open("cpu:0", 0).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! What would make a refused request fit, as facts: what is changed, what follows from it, and the plan that came out.
+
+use std::fmt;
+
+use memfit_transform::{Half, Precision};
+
+use crate::bytes::Bytes;
+use crate::planner::MicroBatch;
+
+/// One thing that is asked for differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Bytes for both segments.
+    Budget(u64),
+    /// Samples of a step.
+    Batch(usize),
+    MicroBatch(MicroBatch),
+    Precision(Precision),
+    /// Another model, by its name.
+    Model(String),
+    /// Other limits, in bytes, for the logical devices that the device is split into.
+    Split(Vec<u64>),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Budget(bytes) => write!(f, "a budget of {}", Bytes(*bytes)),
+            Change::Batch(samples) => write!(f, "a batch of {samples}"),
+            Change::MicroBatch(MicroBatch::Auto) => f.write_str("micro-batches where they change only rounding"),
+            Change::MicroBatch(MicroBatch::Off) => f.write_str("no micro-batches"),
+            Change::MicroBatch(MicroBatch::Exactly(samples)) => write!(f, "micro-batches of {samples}"),
+            Change::MicroBatch(MicroBatch::Allow) => f.write_str("micro-batches of any size"),
+            Change::Precision(precision) => write!(f, "{} precision", precision.name()),
+            Change::Model(name) => write!(f, "the model {name}"),
+            Change::Split(limits) => {
+                let limits: Vec<String> = limits.iter().map(|&limit| Bytes(limit).to_string()).collect();
+                write!(f, "logical devices of {}", limits.join(", "))
+            }
+        }
+    }
+}
+
+/// What a change does to the result of a training.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Batch statistics then come from so many samples.
+    BatchStatistics {
+        samples: usize,
+    },
+    /// Sums over the batch round in another order.
+    OnlyRounding,
+    /// Activations are stored in 16 bits.
+    StoredIn(Half),
+    SmallerModel,
+    /// Something in the model looks at several samples of a batch at once: what, in words.
+    MayChange(String),
+}
+
+impl Effect {
+    /// Of computing in micro-batches of so many samples, where a sample's result depends on the rest of its batch by
+    /// `dependence`, in the words of [`memfit_transform::samples::mixes_samples`].
+    pub fn of_micro_batches(samples: usize, dependence: Option<&str>) -> Effect {
+        match dependence {
+            None => Effect::OnlyRounding,
+            Some(words) if words.starts_with("batch_stats") => Effect::BatchStatistics { samples },
+            Some(words) => Effect::MayChange(words.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Effect::BatchStatistics { samples } => {
+                let plural = if *samples == 1 { "" } else { "s" };
+                write!(f, "batch statistics then come from {samples} sample{plural}")
+            }
+            Effect::OnlyRounding => f.write_str("only the rounding of the sum differs"),
+            Effect::StoredIn(Half::Bf16) => f.write_str("activations are stored in bf16"),
+            Effect::StoredIn(Half::F16) => f.write_str("activations are stored in f16"),
+            Effect::SmallerModel => f.write_str("a smaller model"),
+            Effect::MayChange(why) => write!(f, "may change the result: {why}"),
+        }
+    }
+}
+
+/// Something that would make it fit; each was planned, none is guessed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fix {
+    /// All of them together.
+    pub changes: Vec<Change>,
+    /// What else changes by it.
+    pub effect: Option<Effect>,
+    pub arena_bytes: u64,
+    /// Predicted, of one step.
+    pub seconds: f64,
+    /// Predicted, of one sample: what fixes are ranked by.
+    pub seconds_per_sample: f64,
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes: Vec<String> = self.changes.iter().map(Change::to_string).collect();
+        let (bytes, ms) = (Bytes(self.arena_bytes), self.seconds * 1e3);
+        write!(f, "{}: {bytes}, {ms:.1} ms a step", changes.join(" and "))?;
+        self.effect.iter().try_for_each(|effect| write!(f, " ({effect})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fix_reads_without_a_command_line() {
+        let fix = |changes: &[Change], effect: Option<Effect>| Fix {
+            changes: changes.to_vec(),
+            effect,
+            arena_bytes: 3 << 29,
+            seconds: 0.0123,
+            seconds_per_sample: 0.001,
+        };
+        for (fix, expected) in [
+            (
+                fix(&[Change::Batch(48), Change::MicroBatch(MicroBatch::Off)], None),
+                "a batch of 48 and no micro-batches: 1.50 GiB, 12.3 ms a step",
+            ),
+            (
+                fix(
+                    &[Change::MicroBatch(MicroBatch::Exactly(1))],
+                    Some(Effect::of_micro_batches(1, Some("batch_stats in layer \"a\" mixes the samples of a batch"))),
+                ),
+                "micro-batches of 1: 1.50 GiB, 12.3 ms a step (batch statistics then come from 1 sample)",
+            ),
+            (
+                fix(&[Change::Precision(Precision::Mixed(Half::Bf16))], Some(Effect::StoredIn(Half::Bf16))),
+                "mixed precision: 1.50 GiB, 12.3 ms a step (activations are stored in bf16)",
+            ),
+            (
+                fix(&[Change::Split(vec![1 << 30, 2 << 30])], None),
+                "logical devices of 1.00 GiB, 2.00 GiB: 1.50 GiB, 12.3 ms a step",
+            ),
+        ] {
+            assert_eq!(fix.to_string(), expected);
+        }
+    }
+}

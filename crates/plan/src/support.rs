@@ -1,0 +1,30 @@
+//! Whether a device has a kernel for every node: asked before anything is planned, so that a refusal names all that is
+//! missing and costs nothing.
+
+use memfit_ir::Graph;
+use memfit_transform::group::group;
+
+use crate::draft::Workshop;
+use crate::error::{PlanError, Unsupported};
+use crate::types::Phase;
+
+/// Asks for every node that a kernel would run.
+pub fn check_supported(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<(), PlanError> {
+    let mut missing: Vec<Unsupported> = Vec::new();
+    for (_, graph) in graphs {
+        for id in group(graph, shop.grouping).iter().flat_map(|g| &g.nodes) {
+            let Err(reason) = shop.target.supports(graph, *id) else { continue };
+            let node = graph.node(*id);
+            match missing.iter_mut().find(|u| (u.op, &u.reason) == (node.op.name(), &reason)) {
+                Some(known) => known.count += 1,
+                None => {
+                    missing.push(Unsupported { op: node.op.name(), layer: node.scope.clone(), reason, count: 1 });
+                }
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(PlanError::Unsupported { device: shop.target.describe().to_string(), ops: missing })
+}

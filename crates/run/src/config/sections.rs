@@ -1,0 +1,87 @@
+//! The sections of a run's configuration, as they are read: a value for each key that is set.
+
+use std::path::PathBuf;
+
+/// `None`, or empty, where a key is not set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sections {
+    pub model: ModelConfig,
+    pub data: DataConfig,
+    pub train: TrainConfig,
+    pub memory: MemoryConfig,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelConfig {
+    pub name: Option<String>,
+    pub input: Option<Vec<usize>>,
+    pub classes: Option<usize>,
+    pub stem: Option<String>,
+    pub dropout: Option<f32>,
+    pub layers: Option<usize>,
+    pub width: Option<usize>,
+    pub heads: Option<usize>,
+    pub sequence: Option<usize>,
+    pub vocabulary: Option<usize>,
+    pub weights: Option<PathBuf>,
+    pub freeze: Vec<String>,
+    pub trainable: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataConfig {
+    pub kind: Option<String>,
+    pub train: Option<PathBuf>,
+    pub test: Option<PathBuf>,
+    pub hold_out: Option<f32>,
+    pub label: Option<String>,
+    pub features: Option<String>,
+    pub header: Option<bool>,
+    pub token: Option<String>,
+    pub augment: Vec<String>,
+    pub mixup: Option<f32>,
+    pub mean: Option<Vec<f32>>,
+    pub std: Option<Vec<f32>>,
+    pub shuffle: Option<usize>,
+    pub cache: Option<String>,
+    pub skip_bad: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainConfig {
+    pub batch: Option<usize>,
+    pub micro_batch: Option<String>,
+    pub epochs: Option<usize>,
+    pub steps: Option<usize>,
+    pub optimizer: Option<String>,
+    pub lr: Option<f32>,
+    pub weight_decay: Option<f32>,
+    pub schedule: Option<String>,
+    pub warm_up: Option<usize>,
+    pub decay_every: Option<usize>,
+    pub decay: Option<f32>,
+    pub clip_norm: Option<f32>,
+    pub clip_value: Option<f32>,
+    pub label_smoothing: Option<f32>,
+    pub precision: Option<String>,
+    pub monitor: Option<String>,
+    pub patience: Option<usize>,
+    pub save_every: Option<usize>,
+    pub seed: Option<u64>,
+    pub out: Option<PathBuf>,
+    pub share: Option<f32>,
+    pub priority: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryConfig {
+    /// Sizes in bytes.
+    pub budget: Option<u64>,
+    pub host_budget: Option<u64>,
+    pub device: Option<String>,
+    /// Limits of logical devices.
+    pub logical: Vec<u64>,
+    pub growth: Option<String>,
+    pub threads: Option<usize>,
+    pub cost_model: Option<PathBuf>,
+}

@@ -1,0 +1,56 @@
+//! The run file that `memfit init` writes: every key with what it means, those that the purpose needs set and the rest
+//! commented out.
+
+use super::KEYS;
+
+/// What a new run file is for: the keys that are set, as `section.key = value`.
+pub struct Purpose {
+    pub set: Vec<(&'static str, String)>,
+}
+
+/// Every key, in sections. What is not set is commented out and shows an example.
+pub fn commented(purpose: &Purpose) -> String {
+    let mut text = String::from(
+        "# A run of memfit: `memfit train THIS_FILE` trains, `memfit plan THIS_FILE` shows where each byte goes.\n\
+         # A key that is commented out shows an example; its default is in what it means, or depends on the data.\n",
+    );
+    let mut section = "";
+    for key in KEYS {
+        if key.section != section {
+            section = key.section;
+            text += &format!("\n[{section}]\n");
+        }
+        let path = format!("{section}.{}", key.name);
+        let set = purpose.set.iter().find(|(name, _)| *name == path).map(|(_, value)| value);
+        let line = match set {
+            Some(value) => format!("{} = {value}", key.name),
+            None => format!("# {} = {}", key.name, key.example),
+        };
+        text += &format!("{line:<44}# {}\n", key.meaning);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+    use std::path::Path;
+
+    fn read(text: &str, folder: &Path) -> crate::error::Result<RunConfig> {
+        RunConfig::parse(text, folder)
+    }
+
+    #[test]
+    fn what_is_set_is_read_back_and_every_example_may_be_uncommented() {
+        let purpose = Purpose { set: vec![("train.batch", "7".into()), ("data.train", "\"a\"".into())] };
+        let text = commented(&purpose);
+        let spec = read(&text, Path::new("")).expect("it is right");
+        assert_eq!((spec.train.batch, spec.data.train.clone()), (Some(7), Some("a".into())));
+        assert_eq!(spec.train.lr, None);
+        let uncommented: Vec<&str> =
+            text.lines().map(|l| l.strip_prefix("# ").filter(|l| l.contains(" = ")).unwrap_or(l)).collect();
+        let all = read(&uncommented.join("\n"), Path::new("")).expect("examples are right");
+        assert_eq!(all.train.lr, Some(0.001));
+    }
+}

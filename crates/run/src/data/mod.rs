@@ -1,0 +1,408 @@
+//! From what a run says about its data to open sources, and what they say about the model. `pipeline.rs` brings each sample
+//! into the shape that the model reads.
+
+mod digits;
+mod pipeline;
+pub mod same_data;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use memfit::Model;
+use memfit::data::image::Channels;
+use memfit::data::sources::{
+    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, SegmentationPairs, TfRecord,
+    TokenWidth, Tokens, Windows, hold_out,
+};
+use memfit::data::{BytePool, DataError, OnBad, Source};
+use memfit::exec::Device;
+use memfit::nn::zoo::Task;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{DataConfig, RunConfig};
+use crate::error::{Result, RunError};
+use crate::resources::DIGITS;
+use crate::text::count;
+
+pub use pipeline::{ROW, datasets, images_alone, test_set};
+
+/// For everything that the pipeline holds, where nothing was said.
+const HOST_BUDGET: u64 = 512 << 20;
+/// The share of the samples that is held out where there is no test set and nothing was said.
+const HELD_OUT: f32 = 0.2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Digits,
+    Images,
+    Masks,
+    Csv,
+    Npz,
+    TfRecord,
+    Tokens,
+    Text,
+}
+
+impl Kind {
+    const ALL: [Kind; 8] =
+        [Kind::Digits, Kind::Images, Kind::Masks, Kind::Csv, Kind::Npz, Kind::TfRecord, Kind::Tokens, Kind::Text];
+
+    /// As a run file says it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Digits => "digits",
+            Kind::Images => "images",
+            Kind::Masks => "masks",
+            Kind::Csv => "csv",
+            Kind::Npz => "npz",
+            Kind::TfRecord => "tfrecord",
+            Kind::Tokens => "tokens",
+            Kind::Text => "text",
+        }
+    }
+
+    /// A model that reads such data.
+    pub const fn usual_model(self) -> &'static str {
+        match self {
+            Kind::Digits => "digits",
+            Kind::Images | Kind::TfRecord => "resnet18",
+            Kind::Masks => "unet",
+            Kind::Csv | Kind::Npz => "mlp",
+            Kind::Tokens | Kind::Text => "gpt",
+        }
+    }
+
+    /// What a model of such data does; arrays may be anything.
+    const fn task(self) -> Option<Task> {
+        match self {
+            Kind::Digits | Kind::Images | Kind::Csv | Kind::TfRecord => Some(Task::Classes),
+            Kind::Masks => Some(Task::Masks),
+            Kind::Tokens | Kind::Text => Some(Task::Tokens),
+            Kind::Npz => None,
+        }
+    }
+}
+
+/// Refuses a model that does something else than the data are for, before anything is planned or made.
+fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
+    let model = config.model.name.as_deref().unwrap_or(DIGITS);
+    let does = Model::from_name(model)?.task();
+    match kind.task() {
+        Some(wanted) if wanted != does => Err(RunError::WrongModel { model: model.into(), does, kind, wanted }),
+        Some(Task::Masks) => match config.model.classes {
+            Some(classes) if classes != 1 => Err(RunError::MaskClasses { classes }),
+            _ => Ok(()),
+        },
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the data says about the model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataFacts {
+    /// The shape of a sample, where all have one.
+    pub sample: Option<Vec<usize>>,
+    pub classes: Option<usize>,
+}
+
+/// Sources that are open, and what is known of them.
+pub struct DataSources {
+    pub kind: Kind,
+    pub train: Arc<dyn Source>,
+    pub test: Option<Arc<dyn Source>>,
+    pub facts: DataFacts,
+    pub schema: Schema,
+}
+
+/// What the training set fixes for all other data of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    /// What the classes are called, where they have names.
+    pub classes: Vec<String>,
+    /// Of a table that names them.
+    pub columns: Option<Columns>,
+}
+
+/// The columns of a table, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Columns {
+    pub label: String,
+    pub features: Vec<String>,
+}
+
+/// What the data says about the model; nothing where no data was named.
+pub fn facts(config: &RunConfig, pool: &BytePool) -> Result<DataFacts> {
+    if config.data.train.is_none() {
+        return Ok(DataFacts::default());
+    }
+    Ok(open(config, pool)?.facts)
+}
+
+/// For everything that the pipeline of a run holds. By themselves all of one device take no more than a quarter of it.
+pub fn pool(said: Option<u64>, device: &Device, neighbours: usize) -> BytePool {
+    let share = device.limit() / 4 / neighbours.max(1) as u64;
+    BytePool::new(said.unwrap_or(HOST_BUDGET.min(share)))
+}
+
+pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
+    let kind = kind(config)?;
+    check_model(kind, config)?;
+    if kind == Kind::Digits {
+        let DataConfig { train, test, hold_out, .. } = &config.data;
+        let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
+        return match said.iter().find(|(_, said)| *said) {
+            Some((key, _)) => {
+                Err(RunError::conflict(format!("the digits are built in; leave out data.{key}, or data.kind")))
+            }
+            None => {
+                reject_unused_keys(kind, &config.data)?;
+                Ok(digits::open()?)
+            }
+        };
+    }
+    reject_unused_keys(kind, &config.data)?;
+    let Some(path) = &config.data.train else {
+        let kind = kind.name();
+        return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
+    };
+    let (source, facts, schema) = source(kind, path, config, None, pool)?;
+    let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &config.data.test {
+        Some(path) => {
+            let (test, of_test, _) = self::source(kind, path, config, Some(&schema), pool)?;
+            same_facts(&facts, &of_test, path)?;
+            (source, Some(test))
+        }
+        None => match config.data.hold_out.unwrap_or(HELD_OUT) {
+            0.0 => (source, None),
+            share => {
+                let rows = source.len();
+                let (kept, held) = hold_out(source, share.into()).map_err(|_| too_few(path, share, rows))?;
+                (Arc::new(kept), Some(Arc::new(held)))
+            }
+        },
+    };
+    Ok(DataSources { kind, train, test, facts, schema })
+}
+
+/// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
+pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePool) -> Result<DataSources> {
+    let kind = kind(config)?;
+    // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
+    let mut config = config.clone();
+    config.set("data", "skip_bad", true)?;
+    let (source, facts, _) = source(kind, path, &config, Some(&schema), pool)?;
+    Ok(DataSources { kind, train: Arc::clone(&source), test: Some(source), facts, schema })
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
+    let images = [Kind::Images, Kind::Masks, Kind::TfRecord];
+    let arrays = [Kind::Npz, Kind::TfRecord];
+    let labelled = [Kind::Csv, Kind::Npz, Kind::TfRecord];
+    let keys = [
+        ("mean", config.mean.is_some(), &images[..], "images"),
+        ("std", config.std.is_some(), &images, "images"),
+        ("augment", !config.augment.is_empty(), &images, "images"),
+        ("label", config.label.is_some(), &labelled, "csv, npz and tfrecord"),
+        ("features", config.features.is_some(), &arrays, "npz and tfrecord"),
+        ("header", config.header.is_some(), &[Kind::Csv], "csv"),
+        ("token", config.token.is_some(), &[Kind::Tokens], "tokens"),
+    ];
+    if let Some((key, _, _, of)) = keys.iter().find(|(_, said, kinds, _)| *said && !kinds.contains(&kind)) {
+        let kind = kind.name();
+        return Err(RunError::conflict(format!("data.{key} is for {of}, and these data are {kind}; leave it out")));
+    }
+    if config.test.is_some() && config.hold_out.is_some_and(|share| share > 0.0) {
+        return Err(RunError::conflict("data.hold_out is for runs without data.test; leave out one of them"));
+    }
+    Ok(())
+}
+
+/// As it was said, or as the path looks.
+fn kind(config: &RunConfig) -> Result<Kind> {
+    if let Some(said) = &config.data.kind {
+        let known = Kind::ALL.into_iter().find(|kind| kind.name() == said);
+        return known.ok_or_else(|| RunError::conflict(format!("there is no kind of data \"{said}\"")));
+    }
+    let Some(path) = &config.data.train else {
+        let model = config.model.name.as_deref().unwrap_or(DIGITS);
+        return if model == DIGITS { Ok(Kind::Digits) } else { Err(RunError::NoData { model: model.into() }) };
+    };
+    kind_of(path)
+}
+
+/// As the path looks.
+pub fn kind_of(path: &Path) -> Result<Kind> {
+    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
+    Ok(match () {
+        () if path.join("images").is_dir() && path.join("masks").is_dir() => Kind::Masks,
+        () if path.is_dir() => Kind::Images,
+        () if ends(&[".csv", ".tsv"]) => Kind::Csv,
+        () if ends(&[".npz"]) => Kind::Npz,
+        () if ends(&[".txt"]) => Kind::Text,
+        () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
+        () if name.contains("tfrecord") => Kind::TfRecord,
+        () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
+        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
+    })
+}
+
+fn too_few(path: &Path, share: f32, rows: usize) -> RunError {
+    let (held, rows) = (f64::from(share) * rows as f64 >= 1.0, count(rows, "sample"));
+    let left = if held { "nothing is left to train on" } else { "not one would be held out" };
+    let cure = "give more data, a test set (data.test), or data.hold_out = 0";
+    bad_path(path, &format!("of its {rows} a share of {share} is to be held out, and {left}; {cure}"))
+}
+
+fn bad_path(path: &Path, problem: &str) -> RunError {
+    DataError::source(path.display(), problem).into()
+}
+
+type Known = (Arc<dyn Source>, DataFacts, Schema);
+
+/// Opens a source, and asks it what it knows. If others have schema which classes, characters or columns there are,
+/// those are its own.
+fn source(kind: Kind, path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<Known> {
+    let mut facts = DataFacts::default();
+    let mut columns = None;
+    let mut classes = Vec::new();
+    let known: &[String] = schema.map_or(&[], |schema| &schema.classes);
+    let source: Arc<dyn Source> = match kind {
+        Kind::Digits => return Err(RunError::conflict("the digits are built in; leave out data.train")),
+        Kind::Images => {
+            let folder = match known {
+                [] => ImageFolder::open(path, pool)?,
+                known => ImageFolder::open_with(path, known, pool)?,
+            };
+            let folder = folder.encoded();
+            classes = folder.classes().to_vec();
+            facts.classes = Some(classes.len());
+            Arc::new(folder)
+        }
+        Kind::Masks => {
+            facts.classes = Some(1);
+            Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(config)))
+        }
+        Kind::Csv => {
+            let csv = table(path, config, schema, &mut facts, pool)?;
+            classes = csv.classes().to_vec();
+            columns = config.data.header.unwrap_or(true).then(|| Columns {
+                label: csv.label_column().unwrap_or_default().to_string(),
+                features: csv.feature_columns().map(str::to_string).collect(),
+            });
+            Arc::new(csv)
+        }
+        Kind::Npz => {
+            let (x, y) = (config.data.features.as_deref().unwrap_or("x"), config.data.label.as_deref().unwrap_or("y"));
+            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
+            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
+            Arc::new(arrays)
+        }
+        Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(config), pool)?),
+        Kind::Tokens => {
+            let width = match config.data.token.as_deref() {
+                Some("u8") => TokenWidth::U8,
+                Some("u32") => TokenWidth::U32,
+                _ => TokenWidth::U16,
+            };
+            let vocabulary = config.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
+            Arc::new(Tokens::binary(path, width, vocabulary, Windows::non_overlapping(sequence(config)))?)
+        }
+        Kind::Text => {
+            let windows = Windows::non_overlapping(sequence(config));
+            let alphabet: Vec<char> = known.iter().filter_map(|name| name.chars().next()).collect();
+            let text = match &alphabet[..] {
+                [] => Tokens::characters(path, windows, pool)?,
+                alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
+            };
+            // Told now rather than when the first epoch is over.
+            if config.data.skip_bad != Some(true) {
+                text.check_known()?;
+            }
+            classes = text.alphabet().iter().map(char::to_string).collect();
+            facts.classes = Some(text.vocabulary());
+            Arc::new(text)
+        }
+    };
+    Ok((source, facts, Schema { classes, columns }))
+}
+
+/// A table, with the classes and columns of the training set where those are known.
+fn table(
+    path: &Path,
+    config: &RunConfig,
+    schema: Option<&Schema>,
+    facts: &mut DataFacts,
+    pool: &BytePool,
+) -> Result<Csv> {
+    let columns = schema.and_then(|schema| schema.columns.as_ref());
+    let mut csv = Csv::open(path, layout(path, &config.data, columns), pool)?;
+    facts.sample = Some(vec![csv.columns().len() - 1]);
+    if let Some(columns) = columns {
+        csv.arrange(&columns.features, pool)?;
+    }
+    match schema {
+        Some(schema) => csv.set_classes(&schema.classes, pool)?,
+        None => {
+            let bad = if config.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
+            let count = csv.find_classes(bad, pool)?;
+            // Numbers may well be fewer than the classes that were said.
+            let said = config.model.classes.is_some() && csv.classes().is_empty();
+            facts.classes = (!said).then_some(count);
+        }
+    }
+    Ok(csv)
+}
+
+/// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
+fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
+    match (model, shape) {
+        (Some("mlp"), shape) => Some(vec![shape.iter().product()]),
+        (Some("gpt"), _) => None,
+        (_, &[height, width]) => Some(vec![height, width, 1]),
+        (_, &[height, width, channels @ (1 | 3)]) => Some(vec![height, width, channels]),
+        (_, _) => None,
+    }
+}
+
+fn same_facts(train: &DataFacts, test: &DataFacts, path: &Path) -> Result<()> {
+    if train.sample == test.sample {
+        return Ok(());
+    }
+    Err(bad_path(path, "its samples have another size than those of the training set"))
+}
+
+fn sequence(config: &RunConfig) -> usize {
+    let input = config.model.input.as_ref().and_then(|i| i.first().copied());
+    config.model.sequence.or(input).unwrap_or(memfit::nn::zoo::Gpt::default().sequence)
+}
+
+/// Grey for models of one channel.
+fn channels(config: &RunConfig) -> Channels {
+    let one = config.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
+    if one { Channels::Grey } else { Channels::Rgb }
+}
+
+/// The label is where it was said to be; of other tables of the run, in the column of the same name.
+fn layout(path: &Path, config: &DataConfig, columns: Option<&Columns>) -> CsvLayout {
+    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
+    let header = config.header.unwrap_or(true);
+    let column = match columns.map(|columns| &columns.label).or(config.label.as_ref()) {
+        Some(name) => Column::Name(name.clone()),
+        None if header => Column::Name("label".to_string()),
+        None => Column::Number(0),
+    };
+    CsvLayout { header, separator, label: Some(Label::Class(column)) }
+}
+
+/// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.
+fn features(config: &RunConfig) -> Vec<Feature> {
+    let input = config.data.features.as_deref().unwrap_or("image/encoded");
+    let label = config.data.label.as_deref().unwrap_or("image/class/label");
+    let kind = match (config.model.name.as_deref(), &config.model.input) {
+        (Some("mlp"), Some(sizes)) => FeatureKind::Floats(sizes.clone()),
+        (_, _) => FeatureKind::Encoded,
+    };
+    vec![Feature::new(input, "x", kind), Feature::new(label, "y", FeatureKind::Ints(vec![]))]
+}

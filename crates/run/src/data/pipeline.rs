@@ -1,0 +1,370 @@
+//! From open sources to batches: what is done to a sample before it is shuffled, after, and to a batch of them.
+
+use std::sync::Arc;
+
+use memfit::data::augment::{self, Crop, Normalise, Prepare};
+use memfit::data::image::Channels;
+use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
+use memfit::ir::philox::name_key;
+use memfit::ir::{DType, TensorType};
+use memfit::nn::zoo::Task;
+use memfit::train::Datasets;
+
+use super::{DataSources, Kind, channels, sequence};
+use crate::config::{DataConfig, RunConfig};
+use crate::error::{Result, RunError};
+use crate::resources::RunResources;
+use crate::text::count;
+
+/// Batches for training, and for evaluation in the plan's micro-batches.
+pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -> Result<Datasets> {
+    let steps = Steps::new(sources.kind, run)?;
+    let train =
+        Dataset::from_source(Shared { source: Arc::clone(&sources.train), key: source_key(sources.kind, &run.config) });
+    let train = match run.config.data.cache.as_deref() {
+        None | Some("off") => steps.fixed(train),
+        Some("memory") => steps.fixed(train).cache(Cache::memory()),
+        Some(path) => steps.fixed(train).cache(Cache::disk(path)),
+    };
+    let rows = sources.train.len();
+    let train = train.shuffle(run.config.data.shuffle.unwrap_or(rows).min(rows).max(1));
+    let mut train = steps.batch(steps.random(train), run.request.batch, Remainder::Drop);
+    if let Some(alpha) = run.config.data.mixup {
+        train = train.map(augment::mixup(alpha, run.model.classes()));
+    }
+    let test = sources.test.as_ref().map(|source| test_set(sources.kind, source, run, micro_batch));
+    Ok(Datasets { train: train.prefetch(Prefetch::Auto), test: test.transpose()? })
+}
+
+/// Batches for evaluation.
+pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &RunResources, batch: usize) -> Result<Dataset> {
+    let steps = Steps::new(kind, run)?;
+    let samples = Dataset::from_source(Shared { source: Arc::clone(source), key: 0 });
+    Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
+}
+
+/// Which row of its source a sample is, as a field of [`images_alone`]: some may be left out.
+pub const ROW: &str = "row";
+
+/// Batches of images without labels, as evaluation sees them. The model reads a label that means nothing.
+pub fn images_alone(source: impl Source + 'static, run: &RunResources, batch: usize) -> Result<Dataset> {
+    let samples = Dataset::from_source(source).map(|example, context| {
+        let label = Tensor::zeros(TensorType::i32([]), context.pool)?;
+        let row = (context.element() as i32).to_le_bytes();
+        let row = Tensor::from_bytes(TensorType::i32([]), &row, context.pool)?;
+        Ok(example.with("y", label).with(ROW, row))
+    });
+    let steps = Steps::new(Kind::Images, run)?;
+    Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
+}
+
+/// What a run says about how files are read: a cache that was made of them otherwise is made anew.
+fn source_key(kind: Kind, config: &RunConfig) -> u64 {
+    let DataConfig { label, features, header, token, .. } = &config.data;
+    let of_model = match kind {
+        Kind::Tokens | Kind::Text => format!("{}", sequence(config)),
+        Kind::Masks => format!("{:?}", channels(config)),
+        // What a record is read as depends on what reads it.
+        Kind::TfRecord => format!("{:?}", super::features(config)),
+        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
+    };
+    name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
+}
+
+/// A source that several datasets have.
+struct Shared {
+    source: Arc<dyn Source>,
+    key: u64,
+}
+
+impl Source for Shared {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn read_row(&self, index: usize, pool: &BytePool) -> memfit::data::Result<Example> {
+        self.source.read_row(index, pool)
+    }
+
+    fn location(&self, index: usize) -> String {
+        self.source.location(index)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.source.fingerprint() ^ self.key
+    }
+}
+
+type Step = Arc<dyn Fn(Example, &Context) -> memfit::data::Result<Example> + Send + Sync>;
+
+/// What is done to a sample between source and batch: first what is always the same, then what is random, then the rest.
+/// Evaluation leaves out what is random.
+struct Steps {
+    fixed: Vec<Step>,
+    /// What the fixed steps were made with: a kept cache is made anew when it changes.
+    fixed_key: u64,
+    random: Vec<Step>,
+    last: Vec<Step>,
+    /// What stands in place of the fixed steps in evaluation.
+    test: Vec<Step>,
+    /// Of images, for a whole batch: until then pixels are bytes, which are quicker to copy.
+    normalise: Option<Normalise>,
+}
+
+impl Steps {
+    fn new(kind: Kind, run: &RunResources) -> Result<Steps> {
+        let input = run.model.input()?;
+        let (fixed, random, last, test) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut steps = Steps { fixed, fixed_key: 0, random, last, test, normalise: None };
+        match (kind, &input[..]) {
+            (Kind::Images | Kind::Masks | Kind::TfRecord, &[height, width, channels]) => {
+                steps.images([height, width], channels, &run.config.data)?;
+            }
+            (_, _) if !run.config.data.augment.is_empty() => {
+                return Err(RunError::conflict("data.augment is for images, which these data are not"));
+            }
+            (Kind::Images | Kind::Masks, _) => {
+                return Err(RunError::conflict(format!("{} does not read images; its input is {input:?}", run.name)));
+            }
+            (_, _) => {}
+        }
+        if steps.normalise.is_none() {
+            let dtype = if run.model.task() == Task::Tokens { DType::I32 } else { DType::F32 };
+            let wanted = TensorType::new(dtype, input);
+            steps.last.push(Arc::new(move |example, context| shaped(example, &wanted, context)));
+        }
+        if run.model.task() == Task::Classes {
+            let classes = run.model.classes();
+            steps.last.push(Arc::new(move |example, context| labelled(example, classes, context)));
+        }
+        Ok(steps)
+    }
+
+    fn images(&mut self, size: [usize; 2], channels: usize, config: &DataConfig) -> Result<()> {
+        let channels = match channels {
+            1 => Channels::Grey,
+            3 => Channels::Rgb,
+            n => return Err(RunError::conflict(format!("images have 1 or 3 channels, but the model's input has {n}"))),
+        };
+        let crops = config.augment.iter().any(|a| a == "crop");
+        let prepare = |crop| -> Step {
+            let prepare = Prepare { channels, crop, ..Prepare::to(size) };
+            Arc::new(move |example, context| prepare.run(example, context))
+        };
+        if crops {
+            self.random.push(prepare(Crop::RANDOM));
+        } else {
+            self.fixed.push(prepare(Crop::Whole));
+        }
+        self.fixed_key = name_key(&format!("{size:?} {channels:?} {crops}"));
+        self.test.push(prepare(if crops { Crop::Centre { fraction: 0.875 } } else { Crop::Whole }));
+        for said in config.augment.iter().filter(|a| *a != "crop") {
+            self.random.push(augmentation(said, size)?);
+        }
+        let all = |given: &Option<Vec<f32>>, usual: f32| match given {
+            Some(numbers) if numbers.len() == 1 => vec![numbers[0]; channels.count()],
+            Some(numbers) => numbers.clone(),
+            None => vec![usual; channels.count()],
+        };
+        let (mean, std) = (all(&config.mean, 0.0), all(&config.std, 1.0));
+        if mean.len() != channels.count() || std.len() != channels.count() {
+            return Err(RunError::conflict(format!(
+                "data.mean and data.std need {}, one for each channel",
+                count(channels.count(), "number")
+            )));
+        }
+        self.normalise = Some(Normalise::new(&mean, &std)?);
+        Ok(())
+    }
+
+    fn fixed(&self, data: Dataset) -> Dataset {
+        mapped(data, self.fixed_key, &self.fixed)
+    }
+
+    fn random(&self, data: Dataset) -> Dataset {
+        mapped(mapped(data, 0, &self.random), 0, &self.last)
+    }
+
+    fn plain(&self, data: Dataset) -> Dataset {
+        mapped(mapped(data, 0, &self.test), 0, &self.last)
+    }
+
+    fn batch(&self, data: Dataset, size: usize, remainder: Remainder) -> Dataset {
+        let data = data.batch(size, remainder);
+        match &self.normalise {
+            Some(normalise) => data.map(augment::normalise(normalise.clone())),
+            None => data,
+        }
+    }
+}
+
+fn mapped(data: Dataset, key: u64, steps: &[Step]) -> Dataset {
+    if steps.is_empty() {
+        return data;
+    }
+    let steps = steps.to_vec();
+    data.map_keyed(key, move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
+}
+
+const AUGMENTATIONS: [&str; 8] =
+    ["crop", "pad-crop", "flip", "flip-vertical", "rotate", "brightness", "contrast", "cutout"];
+
+/// One augmentation by its name, with its number behind a colon where it has one.
+fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
+    let (name, number) = said.split_once(':').map_or((said, None), |(name, number)| (name, Some(number)));
+    let parsed = number.map(|n| n.trim().parse::<f32>().ok().filter(|x| x.is_finite() && *x >= 0.0));
+    let amount = |usual: f32| match parsed {
+        None => Ok(usual),
+        Some(Some(number)) => Ok(number),
+        Some(None) => {
+            Err(RunError::conflict(format!("data.augment \"{said}\": what stands behind the colon must be a number")))
+        }
+    };
+    // Of pixels: a part of the image, or all of it.
+    let most = size[0].max(size[1]);
+    let pixels = |usual: usize| match number.map(|n| n.trim().parse::<usize>().ok().filter(|n| *n <= most)) {
+        None => Ok(usual),
+        Some(Some(number)) => Ok(number),
+        Some(None) => Err(RunError::conflict(format!(
+            "data.augment \"{said}\": what stands behind the colon must be a whole number of pixels, at most {most}"
+        ))),
+    };
+    if number.is_some() && matches!(name, "crop" | "flip" | "flip-vertical") {
+        return Err(RunError::conflict(format!("data.augment \"{said}\": {name} takes no number; write \"{name}\"")));
+    }
+    Ok(match name {
+        "flip" => Arc::new(augment::flip_horizontal()),
+        "flip-vertical" => Arc::new(augment::flip_vertical()),
+        "pad-crop" => Arc::new(augment::random_crop_padded(size, pixels(4)?)),
+        "rotate" => Arc::new(augment::rotate(amount(15.0)?)),
+        "brightness" => Arc::new(augment::brightness(amount(0.2)?)),
+        "contrast" => Arc::new(augment::contrast(amount(0.2)?)),
+        "cutout" => Arc::new(augment::cutout(pixels(16)?)),
+        _ => return Err(RunError::unknown("augmentation", name, &AUGMENTATIONS)),
+    })
+}
+
+/// The sample as the model reads it: extents of 1 may come and go, a model of rows reads any sample as one, and pixels
+/// become 0 to 1. Any other shape of as many numbers would only look right.
+fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfit::data::Result<Example> {
+    let x = example.get_mut("x")?;
+    if x.ty() == wanted {
+        return Ok(example);
+    }
+    if !same_numbers(&x.ty().shape, &wanted.shape) {
+        let given = x.ty();
+        let cure = if given.elements() == wanted.elements() {
+            "write the data with its axes in that order (height, width, channels), or give model.input"
+        } else {
+            "give model.input, or other data"
+        };
+        return Err(DataError::bad(
+            context.location(),
+            format!("a sample is {given}, but the model reads {wanted}; {cure}"),
+        ));
+    }
+    let mut shaped = Tensor::zeros(wanted.clone(), context.pool)?;
+    match (x.ty().dtype, wanted.dtype) {
+        (given, wanted) if given == wanted => shaped.bytes_mut().copy_from_slice(x.bytes()),
+        (DType::U8, DType::F32) => {
+            shaped.f32s_mut().iter_mut().zip(x.bytes()).for_each(|(to, from)| *to = f32::from(*from) / 255.0);
+        }
+        (given, wanted) => {
+            let problem = format!("a sample has {given} numbers, but the model reads {wanted}");
+            return Err(DataError::bad(context.location(), problem));
+        }
+    }
+    *x = shaped;
+    Ok(example)
+}
+
+/// Whether numbers in one shape mean the same in the other.
+fn same_numbers(given: &[usize], wanted: &[usize]) -> bool {
+    let without_ones = |shape: &[usize]| -> Vec<usize> { shape.iter().copied().filter(|n| *n != 1).collect() };
+    let flat = wanted.len() == 1 && given.iter().product::<usize>() == wanted[0];
+    flat || without_ones(given) == without_ones(wanted)
+}
+
+/// A class that the model does not have would only show in the middle of a step. Small integers become i32.
+fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::data::Result<Example> {
+    let y = example.get_mut("y")?;
+    if let (DType::U8, [label]) = (y.ty().dtype, y.bytes()) {
+        *y = Tensor::from_bytes(TensorType::i32([]), &i32::from(*label).to_le_bytes(), context.pool)?;
+    } else if y.ty() == &TensorType::i32([1]) {
+        *y = Tensor::from_bytes(TensorType::i32([]), y.bytes(), context.pool)?;
+    }
+    let y = example.get("y")?;
+    let label: Option<&i32> = bytemuck::try_cast_slice(y.bytes()).ok().and_then(|labels: &[i32]| labels.first());
+    match label {
+        Some(&label) if y.ty() == &TensorType::i32([]) => match usize::try_from(label) {
+            Ok(n) if n < classes => Ok(example),
+            _ => Err(DataError::bad(
+                context.location(),
+                format!("its label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
+            )),
+        },
+        _ => Err(DataError::bad(context.location(), format!("its label is {}, not one class", y.ty()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_never_read_in_another_order_of_its_axes() {
+        for (given, wanted, same) in [
+            (&[28, 28][..], &[28, 28, 1][..], true),
+            (&[1, 28, 28], &[28, 28, 1], true),
+            (&[28, 28, 1], &[784], true),
+            (&[8], &[8, 1], true),
+            (&[3, 32, 32], &[32, 32, 3], false),
+            (&[784], &[28, 28, 1], false),
+            (&[2, 8], &[4, 4], false),
+            (&[9], &[8], false),
+        ] {
+            assert_eq!(same_numbers(given, wanted), same, "{given:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn records_that_are_read_as_something_else_are_other_data() {
+        let of = |name: &str, input: Option<Vec<usize>>| {
+            let mut config = RunConfig::default();
+            config.set("model", "name", name).expect("a text");
+            if let Some(sizes) = input {
+                let sizes: Vec<i64> = sizes.into_iter().map(|n| n as i64).collect();
+                config.set("model", "input", sizes).expect("sizes");
+            }
+            source_key(Kind::TfRecord, &config)
+        };
+        assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
+        assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));
+        assert_ne!(of("mlp", Some(vec![8])), of("mlp", Some(vec![9])));
+    }
+
+    #[test]
+    fn an_unknown_augmentation_is_answered_with_the_known_ones() {
+        for (said, expected) in [
+            ("flop", "there is no augmentation \"flop\" (did you mean \"flip\"?)"),
+            ("rotate:much", "\"rotate:much\": what stands behind the colon must be a number"),
+            ("rotate:-3", "must be a number"),
+            ("flip:3", "flip takes no number"),
+            ("crop:0.5", "crop takes no number"),
+            (
+                "pad-crop:1.5",
+                "\"pad-crop:1.5\": what stands behind the colon must be a whole number of pixels, at most 8",
+            ),
+            ("cutout:9", "at most 8"),
+            ("cutout:1e9", "at most 8"),
+        ] {
+            let error = augmentation(said, [8, 8]).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(error.contains(expected), "{said}: {error}");
+        }
+        for said in
+            ["flip", "rotate:5", "pad-crop", "cutout:3", "pad-crop:8", "brightness:0.1", "contrast", "flip-vertical"]
+        {
+            assert!(augmentation(said, [8, 8]).is_ok(), "{said}");
+        }
+    }
+}

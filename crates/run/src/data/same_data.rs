@@ -1,0 +1,111 @@
+//! Whether a run still has the data that it began with: what is written down of them, and what is said if they changed. It
+//! never looks at samples.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use memfit::data::Source;
+use memfit::train::run_dir::{DATA, WEIGHTS, read_best};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::data::{Columns, DataSources, Schema};
+use crate::error::{Result, RunError};
+use crate::file::write;
+use crate::run_dir;
+
+/// How many samples there are, and what they look like from outside.
+pub fn write_down(folder: &Path, sources: &DataSources) -> Result<()> {
+    write(&folder.join(DATA), &format!("{:#}\n", parts(sources)))
+}
+
+/// A set of a run, as its folder and as a sentence call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Set {
+    pub key: &'static str,
+    pub name: &'static str,
+}
+
+/// Refuses other classes or another number of samples. Says of which sets the files changed otherwise.
+pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
+    check_schema(folder, &sources.schema)?;
+    let (before, now) = (written(folder)?, parts(sources));
+    let mut changed = Vec::new();
+    for set in SETS {
+        let key = set.key;
+        let samples = |all: &Value| all[key]["samples"].as_u64().unwrap_or(0);
+        let (had, has) = (samples(&before), samples(&now));
+        if had != has {
+            let weights = weights(folder);
+            return Err(RunError::SamplesChanged { folder: folder.into(), set, had, has, weights });
+        }
+        if before[key] != now[key] {
+            changed.push(set);
+        }
+    }
+    Ok(changed)
+}
+
+/// What the data of a run schema: of one that says nothing of columns, none.
+pub fn schema(folder: &Path) -> Result<Schema> {
+    let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
+    Ok(Schema { classes: run_dir::classes(folder), columns })
+}
+
+/// What was written down.
+fn written(folder: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(folder.join(DATA)).map_err(|e| damaged(folder, e))?;
+    serde_json::from_str(&text).map_err(|e| damaged(folder, e))
+}
+
+fn damaged(folder: &Path, problem: impl Display) -> RunError {
+    RunError::BadFile { path: folder.join(DATA), problem: format!("{problem}; start anew in another folder") }
+}
+
+/// The weights of a run, from which another can start.
+fn weights(folder: &Path) -> Option<PathBuf> {
+    let exported = Some(folder.join(WEIGHTS)).filter(|path| path.is_file());
+    exported.or_else(|| read_best(folder).ok().map(|saved| saved.tensors().to_path_buf()))
+}
+
+/// Refuses data whose classes or columns are not those of the run.
+pub fn check_schema(folder: &Path, now: &Schema) -> Result<()> {
+    let before = schema(folder)?;
+    check_classes(folder, &before.classes, &now.classes)?;
+    // A feature is a number to the model.
+    if before.columns.is_none() || before.columns == now.columns {
+        return Ok(());
+    }
+    Err(RunError::DataChanged(format!(
+        "the columns of the training set are not those that the run in {} began with, or stand in another order; bring \
+         back the data as they were, or begin another run",
+        folder.display()
+    )))
+}
+
+/// Refuses data whose classes are called otherwise than those of the run: a class is a number to the model.
+fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()> {
+    if before == now {
+        return Ok(());
+    }
+    let only = |a: &[String], b: &[String]| a.iter().find(|c| !b.contains(c)).cloned();
+    let run = folder.display();
+    let differs = match (only(before, now), only(now, before)) {
+        (Some(gone), _) => format!("\"{gone}\" is gone"),
+        (None, Some(new)) => format!("\"{new}\" is new"),
+        (None, None) => "they stand in another order".into(),
+    };
+    Err(RunError::DataChanged(format!(
+        "the classes of the data are not those of the run in {run}: {differs}; bring back the data as they were, or \
+         begin another run"
+    )))
+}
+
+/// In the file.
+const COLUMNS: &str = "columns";
+const SETS: [Set; 2] = [Set { key: "train", name: "training" }, Set { key: "test", name: "test" }];
+
+fn parts(sources: &DataSources) -> Value {
+    let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });
+    json!({ "train": part(&*sources.train), "test": sources.test.as_deref().map(part), COLUMNS: sources.schema.columns })
+}

@@ -1,0 +1,234 @@
+//! Which device a run computes on, and what of it a run may take.
+
+use memfit::exec::{Device, Growth, Holder};
+use memfit::plan::Change;
+use memfit::plan::bytes::Bytes;
+
+use crate::config::MemoryConfig;
+use crate::error::{Result, RunError};
+
+/// The devices that this process may use, by name; all if it is not set.
+pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
+
+/// The host's memory, whole and in parts. Runs of one process share it.
+pub struct Devices {
+    whole: Device,
+    parts: Vec<Device>,
+    /// What [`VISIBLE`] names.
+    visible: Option<Vec<String>>,
+}
+
+impl Devices {
+    /// Splits the host's memory into parts with these limits.
+    pub fn new(limits: &[u64]) -> Result<Devices> {
+        let whole = Device::host();
+        if let Some(i) = limits.iter().position(|&limit| limit == 0) {
+            let name = whole.name();
+            return Err(RunError::Conflict(format!(
+                "memory.logical: device {name}/{i} would have no memory; give each a size"
+            )));
+        }
+        let parts = whole.split(limits)?;
+        Ok(Devices { whole, parts, visible: visible()? })
+    }
+
+    /// The device of a run that is alone, and may be on a smaller machine than it was trained on: of its split, its own part
+    /// and no more than there is.
+    pub fn of_one(memory: &MemoryConfig) -> Result<Device> {
+        let whole = Device::host();
+        let own = memory.device.as_deref().and_then(part).unwrap_or(0);
+        let limit = |(i, &limit): (usize, &u64)| if i == own { limit.min(whole.free()) } else { 0 };
+        let parts = whole.split(&memory.logical.iter().enumerate().map(limit).collect::<Vec<_>>())?;
+        Devices { whole, parts, visible: visible()? }.of_run(memory.device.as_deref(), own)
+    }
+
+    /// All of them, the whole first, and whether each may be used.
+    pub fn all(&self) -> impl Iterator<Item = (&Device, bool)> {
+        std::iter::once(&self.whole).chain(&self.parts).map(|d| (d, self.is_visible(d)))
+    }
+
+    /// A part is visible with the whole, or by itself.
+    fn is_visible(&self, device: &Device) -> bool {
+        let is_named = |n: &String| n == "cpu" || n == self.whole.name() || n == device.name();
+        self.visible.as_ref().is_none_or(|names| names.iter().any(is_named))
+    }
+
+    /// The device of the `index`-th run, by the name that it says; without one, the logical device of its number.
+    pub fn of_run(&self, said: Option<&str>, index: usize) -> Result<Device> {
+        let visible: Vec<&Device> = self.all().filter(|(_, is_visible)| *is_visible).map(|(d, _)| d).collect();
+        match said {
+            Some(name) => self.by_name(name, &visible),
+            None => self.by_number(index, &visible),
+        }
+    }
+
+    fn by_number(&self, index: usize, visible: &[&Device]) -> Result<Device> {
+        let parts: Vec<&Device> = visible.iter().filter(|d| d.name() != self.whole.name()).copied().collect();
+        let hidden =
+            || RunError::Device(format!("{VISIBLE} hides {}, which is what trains; add it", self.whole.name()));
+        match (parts.get(index), self.parts.is_empty()) {
+            (Some(part), _) => Ok((*part).clone()),
+            (None, true) => visible.first().map(|d| (*d).clone()).ok_or_else(hidden),
+            (None, false) if parts.is_empty() => Err(hidden()),
+            (None, false) => Err(RunError::NoLogicalDevice { number: index + 1, devices: list(&parts) }),
+        }
+    }
+
+    fn by_name(&self, name: &str, visible: &[&Device]) -> Result<Device> {
+        let wanted = if name == "cpu" { self.whole.name() } else { name };
+        if let Some(found) = visible.iter().find(|d| d.name() == wanted) {
+            return Ok((*found).clone());
+        }
+        Err(if self.all().any(|(d, _)| d.name() == wanted) {
+            RunError::Device(format!("{VISIBLE} hides {wanted}; add it"))
+        } else if wanted.starts_with("gpu") {
+            RunError::Device(format!("{wanted} cannot train yet; there are {}", list(visible)))
+        } else if self.parts.is_empty() && wanted.contains('/') {
+            RunError::NotSplit { name: name.into() }
+        } else {
+            RunError::Device(format!("there is no device \"{name}\" to train on; there are {}", list(visible)))
+        })
+    }
+}
+
+fn list(devices: &[&Device]) -> String {
+    devices.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// What is not named is not there, as with the variables that people know from GPUs.
+fn visible() -> Result<Option<Vec<String>>> {
+    let Some(list) = std::env::var_os(VISIBLE) else { return Ok(None) };
+    let list = list.to_str().ok_or_else(|| RunError::Device(format!("{VISIBLE} is no text")))?;
+    names(list).map(Some)
+}
+
+fn names(list: &str) -> Result<Vec<String>> {
+    let names: Vec<String> = list.split(',').map(|n| n.trim().to_string()).filter(|n| !n.is_empty()).collect();
+    let is_known = |n: &&String| matches!(n.split(':').next(), Some("cpu" | "gpu"));
+    match names.iter().find(|n| !is_known(n)) {
+        Some(unknown) => Err(RunError::Device(format!(
+            "{VISIBLE} names \"{unknown}\", which is no device; such names are cpu:0, cpu:0/1, gpu:1"
+        ))),
+        None => Ok(names),
+    }
+}
+
+/// The number of a logical device, by its name.
+fn part(name: &str) -> Option<usize> {
+    name.rsplit_once('/')?.1.parse().ok()
+}
+
+/// What a device leaves for the arenas of its runs, and how it would leave more.
+#[derive(Clone, Debug)]
+pub struct Room {
+    pub bytes: u64,
+    pub device: String,
+    limit: u64,
+    holders: Vec<Holder>,
+    /// Of a logical device: all limits, and which of them it is.
+    limits: Option<(Vec<u64>, usize)>,
+    /// What is held would grow with the limit.
+    grows: bool,
+}
+
+impl Room {
+    /// Of a logical device.
+    pub fn of_part(device: &Device, memory: &MemoryConfig) -> Option<Room> {
+        let part = part(device.name()).filter(|&part| part < memory.logical.len())?;
+        let grows = memory.host_budget.is_none();
+        Some(Room { limits: Some((memory.logical.clone(), part)), grows, ..Room::of_whole(device) })
+    }
+
+    /// Of a device that cannot become larger.
+    pub fn of_whole(device: &Device) -> Room {
+        let (bytes, limit, holders) = (device.free(), device.limit(), device.holders());
+        Room { bytes, device: device.name().into(), limit, holders, limits: None, grows: false }
+    }
+
+    /// Who has the rest.
+    pub fn words(&self) -> String {
+        let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
+        let held = if held.is_empty() { "nothing".into() } else { held.join(", ") };
+        format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device)
+    }
+
+    /// The split with which an arena of so many bytes fits, if there is one.
+    pub fn cure(&self, arena: u64) -> Option<Change> {
+        let (limits, part) = self.limits.as_ref()?;
+        let with_share = u128::from(arena) * u128::from(self.limit) / u128::from(self.bytes.max(1)) + 1;
+        let with_share = u64::try_from(with_share).unwrap_or(u64::MAX);
+        let needed = if self.grows { with_share } else { (self.limit - self.bytes).saturating_add(arena) };
+        let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };
+        Some(Change::Split(limits.iter().enumerate().map(size).collect()))
+    }
+}
+
+pub fn growth(memory: &MemoryConfig) -> Growth {
+    match memory.growth.as_deref() {
+        Some("lazy") => Growth::Lazy,
+        _ => Growth::Commit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn devices(limits: &[u64], visible: Option<&str>) -> Devices {
+        let whole = Device::new("cpu:0", 100);
+        let parts = whole.split(limits).expect("they fit");
+        Devices { whole, parts, visible: visible.map(|v| names(v).expect("names")) }
+    }
+
+    fn check(devices: &Devices, said: Option<&str>, index: usize, expected: Result<&str, &str>) {
+        match (devices.of_run(said, index), expected) {
+            (Ok(device), Ok(name)) => assert_eq!(device.name(), name),
+            (Err(e), Err(part)) => assert!(e.to_string().contains(part), "{e}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn runs_find_their_devices() {
+        let whole = devices(&[], None);
+        check(&whole, None, 3, Ok("cpu:0"));
+        check(&whole, Some("cpu:0/0"), 0, Err("memory.logical does not split"));
+        let split = devices(&[40, 50], None);
+        check(&split, None, 1, Ok("cpu:0/1"));
+        check(&split, Some("cpu"), 1, Ok("cpu:0"));
+        check(&split, Some("cpu:0/0"), 1, Ok("cpu:0/0"));
+        check(&split, None, 2, Err("run 3 has no logical device: there are cpu:0/0, cpu:0/1"));
+        check(&split, Some("cpu:0/2"), 0, Err("there are cpu:0, cpu:0/0, cpu:0/1"));
+        check(&split, Some("gpu:0"), 0, Err("gpu:0 cannot train yet"));
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_there() {
+        check(&devices(&[], Some("gpu:0, cpu:0")), None, 0, Ok("cpu:0"));
+        check(&devices(&[], Some("cpu")), None, 0, Ok("cpu:0"));
+        check(&devices(&[], Some("gpu:0")), None, 0, Err("hides cpu:0"));
+        check(&devices(&[], Some("")), Some("cpu:0"), 0, Err("hides cpu:0"));
+        let second = devices(&[40, 50], Some("cpu:0/1"));
+        check(&second, None, 0, Ok("cpu:0/1"));
+        check(&second, Some("cpu:0/0"), 0, Err("hides cpu:0/0"));
+        check(&second, None, 1, Err("there are cpu:0/1"));
+        assert!(names("tpu:0").unwrap_err().to_string().contains("no device"));
+    }
+
+    #[test]
+    fn a_room_says_who_has_the_rest_and_what_would_fit() {
+        let whole = Device::new("cpu:0", 100 << 20);
+        let parts = whole.split(&[8 << 20, 4 << 20]).expect("they fit");
+        let _held = parts[1].take("the data pipeline of a", 3 << 20).expect("it fits");
+        let memory = MemoryConfig { logical: vec![8 << 20, 4 << 20], ..MemoryConfig::default() };
+        let fixed = MemoryConfig { host_budget: Some(3 << 20), ..memory.clone() };
+        let room = Room::of_part(&parts[1], &fixed).expect("a part");
+        assert_eq!(room.bytes, 1 << 20);
+        assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
+        assert_eq!(room.cure(5 << 19), Some(Change::Split(vec![8 << 20, 11 << 19])));
+        // A pipeline that has three quarters by itself keeps three quarters.
+        let grown = Room::of_part(&parts[1], &memory).expect("a part").cure(5 << 19);
+        assert_eq!(grown, Some(Change::Split(vec![8 << 20, (10 << 20) + 1])));
+        assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
+    }
+}

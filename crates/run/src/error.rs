@@ -1,0 +1,265 @@
+//! What can be wrong with a run. An error carries facts: which key, which file, how many of what. Its text speaks of keys and
+//! files; a front end that has other words for a cure finds in it what it needs to say so.
+
+use std::path::PathBuf;
+
+use memfit::data::DataError;
+use memfit::exec::weights::WeightsError;
+use memfit::nn::error::nearest;
+use memfit::nn::zoo::Task;
+use memfit::plan::bytes::Bytes;
+use memfit::train::TrainError;
+use memfit::{ExecError, PlanError};
+
+use crate::config::Key;
+use crate::data::Kind;
+use crate::data::same_data::Set;
+use crate::device::Room;
+use crate::text::{count, first_few};
+
+pub type Result<T, E = RunError> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// What is wrong with one of several runs.
+    #[error("{label}")]
+    OfRun { label: String, source: Box<RunError> },
+
+    // Run files.
+    #[error("{}: {problem}", path.display())]
+    NoRunFile { path: PathBuf, problem: String },
+    #[error("{}: {source}", path.display())]
+    InFile { path: PathBuf, source: Box<RunError> },
+    #[error("{0}")]
+    Syntax(String),
+    #[error("there is no {what} \"{given}\"{}; there are {}", did_you_mean(meant), known.join(", "))]
+    Unknown { what: String, given: String, meant: Option<String>, known: Vec<String> },
+    #[error("\"{name}\" belongs into [{belongs}], not into [{section}]")]
+    Misplaced { name: String, section: String, belongs: &'static str },
+    #[error("{} is now {}: say that", former, key.path())]
+    Renamed { former: String, key: &'static Key },
+    #[error("{section} must be a section: write [{section}] on a line of its own")]
+    NoSection { section: String },
+    /// A value that is not of its key's kind.
+    #[error("{} {problem}, such as {}", key.path(), key.example)]
+    Value { key: &'static Key, problem: String },
+    /// A value that means nothing here.
+    #[error("{} {problem}", key.path())]
+    Key { key: &'static Key, problem: String },
+    /// Keys that do not go together, or with the data.
+    #[error("{0}")]
+    Conflict(String),
+    #[error(transparent)]
+    Model(#[from] memfit::nn::Error),
+
+    // Data.
+    #[error("{model} needs data: set data.train; only digits has its data built in")]
+    NoData { model: String },
+    #[error(
+        "{model} {}, but these data are {}, for a model that {}, such as {}",
+        task_words(*does),
+        kind.name(),
+        task_words(*wanted),
+        kind.usual_model()
+    )]
+    WrongModel { model: String, does: Task, kind: Kind, wanted: Task },
+    #[error("grey masks are of 1 class, but the model is to have {classes}; leave out model.classes")]
+    MaskClasses { classes: usize },
+    #[error(
+        "the data have {}, but the model is to have {model}; leave out model.classes",
+        count(*data, "class")
+    )]
+    TooManyClasses { data: usize, model: usize },
+    #[error("the batch of {batch} is larger than the training set, which has {}", count(*samples, "sample"))]
+    BatchTooLarge { batch: usize, samples: usize },
+    #[error(
+        "the {} set has {}, but the run in {} began with {had}; bring back the data as they were, or begin another run",
+        set.name,
+        count(*has, "sample"),
+        folder.display()
+    )]
+    SamplesChanged {
+        folder: PathBuf,
+        set: Set,
+        had: u64,
+        has: u64,
+        /// Weights of the run, from which another can start.
+        weights: Option<PathBuf>,
+    },
+    /// Data that are not those of the run, in words.
+    #[error("{0}")]
+    DataChanged(String),
+    #[error(transparent)]
+    Data(#[from] DataError),
+
+    // Devices and plans.
+    #[error("{0}")]
+    Device(String),
+    #[error(
+        "run {number} has no logical device: there are {devices}; give more memory.logical sizes, or a memory.device in each run file"
+    )]
+    NoLogicalDevice { number: usize, devices: String },
+    #[error("there is no device \"{name}\": memory.logical does not split the device")]
+    NotSplit { name: String },
+    #[error(
+        "runs of one process share its threads, but {} says {} and {} says {}",
+        first.0, first.1, other.0, other.1
+    )]
+    ThreadsDiffer { first: (String, usize), other: (String, usize) },
+    #[error(
+        "a budget for all is for runs that share a device, and these have devices of their own, each with its limit; leave it out"
+    )]
+    BudgetForNone,
+    #[error("runs in one memory grow alike; say the same memory.growth in each")]
+    GrowthDiffers,
+    #[error("two of the runs have the folder {}; give each its own train.out", folder.display())]
+    SameFolder { folder: PathBuf },
+    /// No plan fits; with who holds the rest of the device, where that is the limit.
+    #[error("{}{source}", room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words())))]
+    Plan { source: PlanError, room: Option<Box<Room>> },
+    #[error("the plan {file} is of another run: {}", differences.iter().map(Difference::words).collect::<Vec<_>>().join("; "))]
+    OtherPlan { file: String, differences: Vec<Difference> },
+    #[error("the plan {file} is of another version of the model (it was made by memfit {version}); plan anew")]
+    OtherVersion { file: String, version: String },
+    #[error(
+        "{}the plan {file} takes {}, more than the budget of {}",
+        room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words())),
+        Bytes(*needed),
+        Bytes(*budget)
+    )]
+    PlanTooLarge { file: String, needed: u64, budget: u64, room: Option<Box<Room>> },
+    #[error("cost model {}: {problem}", path.display())]
+    CostModel {
+        path: PathBuf,
+        problem: String,
+        /// Whether it is the one that was measured on this machine, and not one that was named.
+        is_measured: bool,
+    },
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+
+    // Run directories.
+    #[error("{} is no checkpoint; name the folder of a run, or last.json or best.json in it", path.display())]
+    NoCheckpoint { path: PathBuf },
+    #[error("{} is not the folder of a run: it has no run.toml", folder.display())]
+    NotARun { folder: PathBuf },
+    #[error("{} cannot be made: {source}; set train.out", folder.display())]
+    CannotMake { folder: PathBuf, source: std::io::Error },
+    #[error("{} cannot be written: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    /// A file that cannot be read, or says something that cannot be.
+    #[error("{}: {problem}", path.display())]
+    BadFile { path: PathBuf, problem: String },
+    #[error(
+        "{} has {found} of the model's {}; was run.toml changed?",
+        path.display(),
+        count(*needed, "weight")
+    )]
+    MissingWeights { path: PathBuf, found: usize, needed: usize },
+    #[error(
+        "{} has no weight of this model, whose names are {}; in the file there are {}",
+        path.display(),
+        first_few(model),
+        first_few(file)
+    )]
+    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String> },
+    #[error(
+        "{wanted} {unit}s are less than the {} that the run has made; give more to go on, or leave it out",
+        count(*done, unit)
+    )]
+    TooShort { unit: &'static str, wanted: u64, done: u64 },
+    #[error("{ours} threads: the run goes on with its own plan, which is made for {theirs}")]
+    PlanThreads { ours: usize, theirs: String },
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// In what a saved plan is not one of this run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub what: &'static str,
+    pub theirs: String,
+    pub ours: String,
+    /// The key with which the run would be that of the plan; none where only another device would be.
+    pub key: Option<&'static Key>,
+}
+
+impl Difference {
+    pub fn words(&self) -> String {
+        format!("its {} is {}, here it is {}", self.what, self.theirs, self.ours)
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        (self.section, self.name) == (other.section, other.name)
+    }
+}
+
+impl Eq for Key {}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path())
+    }
+}
+
+impl RunError {
+    pub fn unknown(what: &str, given: &str, known: &[&'static str]) -> RunError {
+        RunError::Unknown {
+            what: what.into(),
+            given: given.into(),
+            meant: nearest(known, given).map(str::to_string),
+            known: known.iter().map(|name| name.to_string()).collect(),
+        }
+    }
+
+    pub(crate) fn conflict(problem: impl Into<String>) -> RunError {
+        RunError::Conflict(problem.into())
+    }
+
+    /// Of a key, by its name.
+    pub(crate) fn of_key(section: &str, name: &str, problem: String) -> RunError {
+        match crate::config::find(section, name) {
+            Some(key) => RunError::Key { key, problem },
+            None => RunError::Conflict(format!("{section}.{name} {problem}")),
+        }
+    }
+
+    /// Without the names of run and file around it.
+    pub fn innermost(&self) -> &RunError {
+        match self {
+            RunError::OfRun { source, .. } | RunError::InFile { source, .. } => source.innermost(),
+            other => other,
+        }
+    }
+}
+
+impl From<PlanError> for RunError {
+    fn from(source: PlanError) -> RunError {
+        RunError::Plan { source, room: None }
+    }
+}
+
+/// What is wrong, with the name of the run where there are several.
+pub(crate) fn named<T>(label: &str, is_one_of_several: bool, result: Result<T>) -> Result<T> {
+    result.map_err(|source| match source {
+        source if is_one_of_several => RunError::OfRun { label: label.into(), source: Box::new(source) },
+        source => source,
+    })
+}
+
+fn did_you_mean(meant: &Option<String>) -> String {
+    meant.as_ref().map_or(String::new(), |name| format!(" (did you mean \"{name}\"?)"))
+}
+
+/// What a model does.
+pub fn task_words(task: Task) -> &'static str {
+    match task {
+        Task::Classes => "classifies",
+        Task::Masks => "segments images",
+        Task::Tokens => "generates text",
+    }
+}

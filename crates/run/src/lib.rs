@@ -1,0 +1,26 @@
+//! A run of memfit: [`RunConfig`] → [`RunResources`] → [`train::Training`]. What a run file says; its model, data sets, device
+//! and plan; and the folder that it leaves. What a front end needs to train by run files; the command line is one.
+//!
+//! It never prints, reads arguments, or listens to signals: what happens is handed to callbacks, and what is wrong is a
+//! [`RunError`] that carries facts.
+
+pub mod announce;
+pub mod config;
+pub mod cost_model;
+pub mod data;
+pub mod device;
+mod error;
+pub mod file;
+mod model;
+pub mod planning;
+pub mod resident;
+mod resources;
+pub mod run_dir;
+pub mod text;
+pub mod together;
+pub mod train;
+pub mod weights;
+
+pub use config::RunConfig;
+pub use error::{Difference, Result, RunError, task_words};
+pub use resources::{DIGITS, Purpose, RunResources, open, open_to_answer, threads};

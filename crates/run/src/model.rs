@@ -1,0 +1,83 @@
+//! The model of a run, with its options, and which of its parameters are frozen.
+
+use std::collections::HashSet;
+
+use memfit::Model;
+use memfit::ir::op::StateClass;
+use memfit::nn::Mode;
+use memfit::nn::zoo::{Stem, Task};
+use memfit::transform::scope::matches;
+
+use crate::config::ModelConfig;
+use crate::data::DataFacts;
+use crate::error::{Result, RunError};
+
+/// The model with its options: what was said, else what the data says.
+pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Result<Model> {
+    let mut model = Model::from_name(name)?;
+    if let Some(stem) = &config.stem {
+        model = model.with_stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet })?;
+    }
+    let sequence = config.sequence.map(|n| vec![n]);
+    if let Some(input) = config.input.as_ref().or(sequence.as_ref()).or(facts.sample.as_ref()) {
+        model = model.with_input(input)?;
+    }
+    let of_gpt = [
+        ("layers", config.layers),
+        ("width", config.width),
+        ("heads", config.heads),
+        ("vocabulary", config.vocabulary),
+    ];
+    match &mut model {
+        Model::Gpt(gpt) => {
+            gpt.layers = config.layers.unwrap_or(gpt.layers);
+            gpt.width = config.width.unwrap_or(gpt.width);
+            gpt.heads = config.heads.unwrap_or(gpt.heads);
+            gpt.vocabulary = config.vocabulary.or(facts.classes).unwrap_or(gpt.vocabulary);
+            if let Some(rate) = config.dropout {
+                return Err(RunError::conflict(format!("model.dropout is {rate}, but gpt has none")));
+            }
+        }
+        other => {
+            if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
+                return Err(RunError::conflict(format!("model.{key} is of a gpt; {name} has none")));
+            }
+            if let Some(rate) = config.dropout {
+                *other = other.clone().with_dropout(rate)?;
+            }
+        }
+    }
+    match config.classes.or(facts.classes.filter(|_| model.task() != Task::Tokens)) {
+        Some(classes) => Ok(model.with_classes(classes)?),
+        None => Ok(model),
+    }
+}
+
+/// The names of the parameters that the patterns mean.
+pub fn frozen(model: &Model, config: &ModelConfig) -> Result<HashSet<String>> {
+    if config.freeze.is_empty() && config.trainable.is_empty() {
+        return Ok(HashSet::new());
+    }
+    if !config.freeze.is_empty() && !config.trainable.is_empty() {
+        return Err(RunError::conflict("give model.freeze or model.trainable, not both"));
+    }
+    let graph = model.build(1, Mode::Train)?.graph;
+    let names: Vec<&String> =
+        graph.states().filter(|(s, _)| s.class == StateClass::Param).map(|(s, _)| &s.name).collect();
+    let patterns = if config.freeze.is_empty() { &config.trainable } else { &config.freeze };
+    if let Some(idle) = patterns.iter().find(|p| !names.iter().any(|n| matches(p, n))) {
+        let mut layers: Vec<&str> = names.iter().filter_map(|n| n.split('/').next()).collect();
+        layers.dedup();
+        return Err(RunError::conflict(format!(
+            "no parameter is meant by \"{idle}\"; the layers are {}",
+            layers.join(", ")
+        )));
+    }
+    let meant = |n: &str| patterns.iter().any(|p| matches(p, n));
+    let frozen: HashSet<String> =
+        names.iter().filter(|n| meant(n) != config.freeze.is_empty()).map(|n| n.to_string()).collect();
+    if frozen.len() == names.len() {
+        return Err(RunError::conflict("every parameter is frozen; leave something to train"));
+    }
+    Ok(frozen)
+}

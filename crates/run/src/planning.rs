@@ -1,0 +1,254 @@
+//! From a run to its plan: made for a device, or read from a file.
+
+use std::path::Path;
+use std::time::Instant;
+
+use memfit::exec::Executor;
+use memfit::fixes::plan_or_fixes;
+use memfit::plan::save::{self, Labels, Saved};
+use memfit::plan::{Change, MicroBatch, Survey, Target};
+use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
+
+use crate::config::find;
+use crate::device::Room;
+use crate::error::{Difference, Result, RunError};
+use crate::file;
+use crate::resources::RunResources;
+
+/// A plan, and what is known with it.
+pub struct Planned {
+    pub plan: Plan,
+    /// The rest is known only of a plan that was made just now.
+    pub planning_ms: Option<f64>,
+    /// What keeping everything takes with the tools that cost no time.
+    pub free_tools_bytes: Option<u64>,
+    /// What makes a sample's result depend on the rest of its batch, in words.
+    pub mixer: Option<String>,
+    pub frozen: Option<Frozen>,
+    /// Of a run that shares its device: the micro-batch that it would have alone.
+    pub micro_batch_alone: Option<usize>,
+    pub file: Option<String>,
+}
+
+/// What it saves not to train some parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    pub parameters: usize,
+    /// Of what the free tools need.
+    pub saved_bytes: u64,
+}
+
+/// What planning is at.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// Looks for plans of the run that is called so.
+    Survey(&'a str),
+    /// Plans what might fit where nothing else does.
+    Trying(&'a Change),
+}
+
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
+
+/// The fastest plan that fits, or a refusal that says what would.
+pub fn plan(run: &RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
+    let start = Instant::now();
+    let subject = run.subject(target);
+    let survey = subject.survey()?;
+    let plan = plan_or_fixes(&subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
+    let plan = plan.map_err(|e| explain(e, run.tight_room()))?;
+    Ok(Planned::new(&subject, &survey, plan, start)?)
+}
+
+/// A refusal says who has the rest of the device, and how it would leave more.
+pub(crate) fn explain(error: PlanError, room: Option<&Room>) -> RunError {
+    let Some(room) = room else { return error.into() };
+    let source = match error {
+        PlanError::Refused(mut refusal) => {
+            // A larger budget is none where the device is what is too small.
+            for fix in refusal.fixes.iter_mut().filter(|f| matches!(f.changes[..], [Change::Budget(_)])) {
+                fix.changes = room.cure(fix.arena_bytes).into_iter().collect();
+            }
+            refusal.fixes.retain(|f| !f.changes.is_empty());
+            PlanError::Refused(refusal)
+        }
+        PlanError::TogetherRefused(mut refusal) => {
+            refusal.cure = room.cure(refusal.needed);
+            PlanError::TogetherRefused(refusal)
+        }
+        other => return other.into(),
+    };
+    RunError::Plan { source, room: Some(Box::new(room.clone())) }
+}
+
+impl Planned {
+    /// A plan of a survey that was made since `start`.
+    pub(crate) fn new(subject: &Subject, survey: &Survey, plan: Plan, start: Instant) -> Result<Planned, PlanError> {
+        Ok(Planned {
+            plan,
+            planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
+            free_tools_bytes: Some(survey.free_tools_bytes()),
+            mixer: subject.mixer()?,
+            frozen: Frozen::new(subject, survey)?,
+            micro_batch_alone: None,
+            file: None,
+        })
+    }
+
+    /// A plan that was made before.
+    pub(crate) fn from_file(plan: Plan, file: String) -> Planned {
+        Planned {
+            plan,
+            planning_ms: None,
+            free_tools_bytes: None,
+            mixer: None,
+            frozen: None,
+            micro_batch_alone: None,
+            file: Some(file),
+        }
+    }
+}
+
+impl Frozen {
+    /// Against the same run with everything trained.
+    fn new(subject: &Subject, survey: &Survey) -> Result<Option<Frozen>, PlanError> {
+        let parameters = subject.training.frozen.len();
+        if parameters == 0 {
+            return Ok(None);
+        }
+        let training = Training { frozen: Default::default(), ..subject.training.clone() };
+        let needed = Subject { training: &training, ..*subject }.survey()?.free_tools_bytes();
+        Ok(Some(Frozen { parameters, saved_bytes: needed.saturating_sub(survey.free_tools_bytes()) }))
+    }
+}
+
+/// The next round figure above the smallest plan, as long as that is less than what is taken where nothing is recomputed: so
+/// the planner has something to do.
+pub(crate) fn budget_to_plan_for(run: &RunResources, target: &dyn Target) -> Result<u64, PlanError> {
+    let survey = run.subject(target).survey()?;
+    let frontier = survey.frontier();
+    let free = survey.free_tools_bytes();
+    let smallest = frontier.last().map_or(free, |p| p.arena_bytes);
+    let round = round_up(smallest);
+    Ok(if round < free { round } else { smallest })
+}
+
+/// To a tenth of a MiB, or to whole ones where there are ten and more.
+fn round_up(bytes: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        0..10_485_760 => (bytes * 10).div_ceil(MIB) * MIB / 10,
+        _ => bytes.div_ceil(MIB) * MIB,
+    }
+}
+
+/// What a plan is made for, each with the key that sets it; what has none is of the device.
+const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
+    ("model", Some(("model", "name"))),
+    ("input", Some(("model", "input"))),
+    ("classes", Some(("model", "classes"))),
+    ("batch", Some(("train", "batch"))),
+    ("precision", Some(("train", "precision"))),
+    ("optimizer", Some(("train", "optimizer"))),
+    ("threads", Some(("memory", "threads"))),
+    ("instructions", None),
+];
+
+/// What a plan with this micro-batch is made for.
+pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
+    let programs = run.subject(executor.target()).programs(micro_batch)?;
+    let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, graph)| graph);
+    let shape = |v| eval.map(|g| g.shape(v).to_vec()).unwrap_or_default();
+    let input = eval.and_then(|g| g.input("x")).map(shape).unwrap_or_default();
+    let classes = eval.and_then(|g| g.output("logits")).map(shape).unwrap_or_default();
+    let sizes: Vec<String> = input.iter().skip(1).map(usize::to_string).collect();
+    let own = [
+        ("model", run.name.clone()),
+        ("input", sizes.join("x")),
+        ("classes", classes.last().map_or(String::new(), usize::to_string)),
+        ("batch", run.request.batch.to_string()),
+        ("precision", run.training.precision.name().to_string()),
+        ("optimizer", run.optimizer.clone()),
+        ("source", format!("{:016x}", memfit::source_hash(&programs))),
+    ];
+    Ok(own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect())
+}
+
+/// Writes a plan of this run.
+pub fn write(run: &RunResources, executor: &AnyExecutor, plan: &Plan, path: &Path) -> Result<()> {
+    file::write(path, &save::save(plan, &labels(run, executor, plan.micro_batch)?))
+}
+
+/// A saved plan, sound but not yet known to be of any use here.
+pub fn read(path: &Path) -> Result<Saved> {
+    let bad = |problem: String| RunError::BadFile { path: path.into(), problem };
+    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    save::load(&text).map_err(|e| bad(e.to_string()))
+}
+
+/// Exactly the plan of a file, if it is one of this run on this device.
+pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<Planned> {
+    let saved = read(path)?;
+    let file = path.display().to_string();
+    let (theirs, ours) = (saved.plan.batch, run.request.batch);
+    if theirs != ours {
+        let (theirs, ours) = (theirs.to_string(), ours.to_string());
+        let differences = vec![Difference { what: "batch", theirs, ours, key: find("train", "batch") }];
+        return Err(RunError::OtherPlan { file, differences });
+    }
+    check_labels(run, &saved, &labels(run, executor, saved.plan.micro_batch)?, &file)?;
+    let plan = saved
+        .for_target(executor.target())
+        .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
+    if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
+        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
+        return Err(RunError::PlanTooLarge { file, needed, budget, room });
+    }
+    let mixer = run.subject(executor.target()).mixer()?;
+    Ok(Planned { mixer, ..Planned::from_file(plan, file) })
+}
+
+/// Whether a saved plan is one of this run.
+pub(crate) fn check_labels(run: &RunResources, saved: &Saved, own: &Labels, file: &str) -> Result<()> {
+    let differences = differences(run, saved, own);
+    if !differences.is_empty() {
+        return Err(RunError::OtherPlan { file: file.into(), differences });
+    }
+    if saved.labels.get("source") != own.get("source") {
+        return Err(RunError::OtherVersion { file: file.into(), version: saved.version.clone() });
+    }
+    Ok(())
+}
+
+/// In what the plan is not that of the run.
+fn differences(run: &RunResources, saved: &Saved, own: &Labels) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for (what, key) in MADE_FOR {
+        let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());
+        if theirs != ours {
+            found.push(Difference { what, theirs, ours, key: key.and_then(|(section, name)| find(section, name)) });
+        }
+    }
+    let micro_batch = saved.plan.micro_batch;
+    let wanted = match run.request.micro_batch {
+        MicroBatch::Exactly(n) => n,
+        MicroBatch::Off => run.request.batch,
+        MicroBatch::Auto | MicroBatch::Allow => micro_batch,
+    };
+    if found.is_empty() && wanted != micro_batch {
+        let (theirs, ours) = (micro_batch.to_string(), wanted.to_string());
+        found.push(Difference { what: "micro-batch", theirs, ours, key: find("train", "micro_batch") });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_up;
+
+    #[test]
+    fn budgets_are_round_and_no_smaller() {
+        let mib = |tenths: u64| (tenths << 20) / 10;
+        assert_eq!([round_up(1_892_736), round_up(mib(19)), round_up(1 << 20)], [mib(19), mib(19), 1 << 20]);
+        assert_eq!([round_up((10 << 20) + 1), round_up(50 << 20)], [11 << 20, 50 << 20]);
+    }
+}

@@ -1,0 +1,341 @@
+//! What a run has when it can begin: every name known, every number in range, its device, its part of the host's memory, its
+//! data sets open. Made from a [`RunConfig`]; runs of one process share its devices, and are made together.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use memfit::data::BytePool;
+use memfit::exec::{Device, Reservation};
+use memfit::nn::optim::Optimizer;
+use memfit::nn::zoo::Labels;
+use memfit::plan::{CostModel, MicroBatch, Target};
+use memfit::{Clip, Model, Precision, Request, Subject, Training};
+
+use crate::config::{Origin, RunConfig, TrainConfig};
+use crate::cost_model;
+use crate::data::{self, DataSources};
+use crate::device::{Devices, Room};
+use crate::error::{Result, RunError, named};
+use crate::model;
+
+/// The model where none is named.
+pub const DIGITS: &str = "digits";
+
+pub struct RunResources {
+    pub config: RunConfig,
+    /// What it is called among the runs of the process.
+    pub label: String,
+    pub is_one_of_several: bool,
+    /// Of the model.
+    pub name: String,
+    pub model: Model,
+    /// What the labels of a step are.
+    pub labels: Labels,
+    pub training: Training,
+    pub request: Request,
+    pub optimizer: String,
+    pub learning_rate: f32,
+    pub threads: usize,
+    pub seed: u64,
+    /// What times are predicted from.
+    pub cost_model: CostModel,
+    /// Where that is from; none for the device's own.
+    pub cost_model_file: Option<PathBuf>,
+    pub device: Device,
+    /// What the data pipeline holds is drawn from here, ...
+    pub pool: BytePool,
+    /// ... and all that it may hold is taken of the device, until the run is over.
+    _pool_memory: Reservation,
+    /// What others have left of its device, where that is a limit.
+    pub room: Option<Room>,
+    /// None where the run is only planned for no data in particular, or only answers.
+    pub data: Option<DataSources>,
+}
+
+/// What a run is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Train,
+    /// Maybe for a larger machine than this.
+    Plan,
+    /// Evaluation and prediction, maybe on a smaller machine than it was trained on.
+    Answer,
+}
+
+/// Opens the runs of a process. Where there is a budget for all, it holds instead of what each says.
+pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: bool) -> Result<Vec<RunResources>> {
+    share_split(&mut configs)?;
+    if has_budget_for_all {
+        configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
+    }
+    let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
+    let devices = Devices::new(&limits)?;
+    let device = |(i, config): (usize, &RunConfig)| devices.of_run(config.memory.device.as_deref(), i);
+    let on = configs.iter().enumerate().map(device).collect::<Result<Vec<_>>>()?;
+    let labels = labels(&configs);
+    let mut pools = Vec::new();
+    for ((config, device), label) in configs.iter().zip(&on).zip(&labels) {
+        let co_runs = on.iter().filter(|d| d.name() == device.name()).count();
+        pools.push(Pool::new(config, purpose, device, co_runs, label)?);
+    }
+    let several = configs.len() > 1;
+    let mut runs = Vec::new();
+    for (((config, device), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
+        let run = RunResources::new(config, purpose, device, pool, label.clone(), several);
+        runs.push(named(&label, several, run)?);
+    }
+    // What is left of a device is known when all pipelines have theirs.
+    runs.iter_mut().for_each(RunResources::limit_to_device);
+    check_folders(&runs)?;
+    Ok(runs)
+}
+
+/// Opens a run that only answers.
+pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
+    let device = Devices::of_one(&config.memory)?;
+    let label = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
+    let pool = Pool::new(&config, Purpose::Answer, &device, 1, &label)?;
+    let mut run = RunResources::new(config, Purpose::Answer, device, pool, label, false)?;
+    run.limit_to_device();
+    Ok(run)
+}
+
+/// How the device is split is said once, or alike; each run has it, so that it finds its part again when it goes on alone.
+fn share_split(configs: &mut [RunConfig]) -> Result<()> {
+    let mut splits = configs.iter().map(|c| &c.memory.logical).filter(|split| !split.is_empty());
+    let Some(split) = splits.next().cloned() else { return Ok(()) };
+    if splits.any(|other| *other != split) {
+        return Err(RunError::conflict(
+            "the runs split the device in different ways; say memory.logical once, or the same in each",
+        ));
+    }
+    let sizes: Vec<i64> = split.iter().map(|&l| i64::try_from(l).unwrap_or(i64::MAX)).collect();
+    for config in configs.iter_mut().filter(|c| c.memory.logical.is_empty()) {
+        config.set("memory", "logical", sizes.clone())?;
+    }
+    Ok(())
+}
+
+/// What each run is called: after its file or folder, or its model; with more of the path where that is not enough.
+fn labels(configs: &[RunConfig]) -> Vec<String> {
+    let name = |config: &RunConfig, parts: usize| {
+        let path = match config.origin() {
+            Origin::File(file) => file.with_extension(""),
+            Origin::RunDir { folder, .. } => folder.clone(),
+            Origin::Defaults => return config.model.name.clone().unwrap_or_else(|| DIGITS.into()),
+        };
+        let names: Vec<_> = path.components().rev().take(parts).map(|c| c.as_os_str().to_string_lossy()).collect();
+        names.into_iter().rev().collect::<Vec<_>>().join("/")
+    };
+    let with_parts = |parts: usize| configs.iter().map(|config| name(config, parts)).collect::<Vec<String>>();
+    let is_clear = |labels: &[String]| labels.iter().collect::<HashSet<_>>().len() == labels.len();
+    let numbered = || with_parts(1).into_iter().enumerate().map(|(i, label)| format!("{label}-{}", i + 1)).collect();
+    (1..=3).map(with_parts).find(|labels| is_clear(labels)).unwrap_or_else(numbered)
+}
+
+/// Two runs cannot write into one folder.
+fn check_folders(runs: &[RunResources]) -> Result<()> {
+    let folders = runs.iter().filter_map(|r| r.config.resumed_folder().or(r.config.train.out.as_deref()));
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for folder in folders {
+        let whole = folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.into());
+        if seen.contains(&whole) {
+            return Err(RunError::SameFolder { folder: whole });
+        }
+        seen.push(whole);
+    }
+    Ok(())
+}
+
+/// What a data pipeline may hold, taken of its device.
+struct Pool {
+    pool: BytePool,
+    memory: Reservation,
+}
+
+impl Pool {
+    /// For one of so many runs on the device.
+    fn new(config: &RunConfig, purpose: Purpose, device: &Device, co_runs: usize, label: &str) -> Result<Pool> {
+        // A split says what there is; but elsewhere, on another machine than it was said for, the usual share must do.
+        let is_elsewhere = match purpose {
+            Purpose::Train => false,
+            Purpose::Plan => config.memory.logical.is_empty(),
+            Purpose::Answer => true,
+        };
+        let budget = config.memory.host_budget.filter(|&budget| !is_elsewhere || budget <= device.free() / 2);
+        let pool = data::pool(budget, device, co_runs);
+        let memory = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
+        Ok(Pool { pool, memory })
+    }
+}
+
+impl RunResources {
+    fn new(
+        mut config: RunConfig,
+        purpose: Purpose,
+        device: Device,
+        Pool { pool, memory }: Pool,
+        label: String,
+        is_one_of_several: bool,
+    ) -> Result<RunResources> {
+        if purpose == Purpose::Train && !config.memory.logical.is_empty() {
+            // So that the run finds it again when it goes on alone.
+            config.set("memory", "device", device.name())?;
+        }
+        let needs_data = match purpose {
+            Purpose::Train => true,
+            Purpose::Plan => config.data.train.is_some(),
+            Purpose::Answer => false,
+        };
+        let data = if needs_data { Some(data::open(&config, &pool)?) } else { None };
+        // A run's folder says what the data said when it began.
+        let facts = data.as_ref().filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
+        let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
+        let model = model::from_config(&name, &config.model, &facts.unwrap_or_default())?;
+        let (optimizer, learning_rate, training) = training(&model, &config)?;
+        let (cost_model, cost_model_file) = cost_model::in_use(config.memory.cost_model.as_deref(), device.name())?;
+        let mut request = request(&config)?;
+        request.cost_model = Some(cost_model.clone());
+        let labels =
+            Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
+        let (threads, seed) = (threads(config.memory.threads)?, config.train.seed.unwrap_or(1));
+        let _pool_memory = memory;
+        Ok(RunResources {
+            config,
+            label,
+            is_one_of_several,
+            name,
+            model,
+            labels,
+            training,
+            request,
+            optimizer,
+            learning_rate,
+            threads,
+            seed,
+            cost_model,
+            cost_model_file,
+            device,
+            pool,
+            _pool_memory,
+            room: None,
+            data,
+        })
+    }
+
+    /// A logical device has a limit, and so has what is planned for it: what others have left there.
+    fn limit_to_device(&mut self) {
+        self.room = Room::of_part(&self.device, &self.config.memory);
+        if let Some(room) = &self.room {
+            self.request.budget = Some(self.request.budget.map_or(room.bytes, |b| b.min(room.bytes)));
+        }
+    }
+
+    /// The room, if it is what its own budget comes to.
+    pub fn tight_room(&self) -> Option<&Room> {
+        self.room.as_ref().filter(|room| self.request.budget == Some(room.bytes))
+    }
+
+    /// What the planner is asked about.
+    pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
+        Subject {
+            name: &self.name,
+            model: &self.model,
+            labels: self.labels,
+            training: &self.training,
+            target,
+            request: &self.request,
+        }
+    }
+
+    /// Whether nothing is said about memory: then a budget is taken with which there is something to plan.
+    pub(crate) fn may_choose_budget(&self) -> bool {
+        *self.config.origin() == Origin::Defaults
+            && self.config.memory.budget.is_none()
+            && self.config.memory.logical.is_empty()
+            && self.config.data.train.is_none()
+    }
+
+    /// What is wrong, with the name of the run where there are several.
+    pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
+        named(&self.label, self.is_one_of_several, result)
+    }
+}
+
+/// How the model is trained: name of the optimizer, learning rate, and the rest.
+fn training(model: &Model, config: &RunConfig) -> Result<(String, f32, Training)> {
+    let t = &config.train;
+    let name = t.optimizer.clone().unwrap_or_else(|| "adam".into());
+    let optimizer = Optimizer::from_name(&name)?;
+    let update = match t.weight_decay {
+        Some(decay) => optimizer.update.with_weight_decay(decay).ok_or_else(|| {
+            RunError::conflict(format!("{name} has no weight decay; sgd, momentum, nesterov, adam and adamw have"))
+        })?,
+        None => optimizer.update,
+    };
+    let precision = t.precision.as_deref().unwrap_or(Precision::F32.name());
+    let precision = Precision::from_name(precision).ok_or_else(|| {
+        let known = Precision::ALL.map(Precision::name).join(", ");
+        RunError::of_key("train", "precision", format!("\"{precision}\" is not known; there are {known}"))
+    })?;
+    let clip = match (t.clip_norm, t.clip_value) {
+        (None, None) => Clip::None,
+        (Some(norm), None) => Clip::GlobalNorm(norm),
+        (None, Some(value)) => Clip::Value(value),
+        (Some(_), Some(_)) => return Err(RunError::conflict("give clip_norm or clip_value, not both")),
+    };
+    if t.epochs.is_some() && t.steps.is_some() {
+        let problem = "train.epochs and train.steps both say how long to train; leave one of them out";
+        return Err(RunError::conflict(problem));
+    }
+    reject_unused_decay(t)?;
+    let frozen = model::frozen(model, &config.model)?;
+    let learning_rate = t.lr.unwrap_or(optimizer.learning_rate);
+    Ok((name, learning_rate, Training { clip, frozen, precision, ..Training::new(update) }))
+}
+
+/// What the planner is asked for.
+fn request(config: &RunConfig) -> Result<Request> {
+    let mut request = Request::new(config.train.batch.unwrap_or(32));
+    request.micro_batch = config.train.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
+    request.budget = config.memory.budget;
+    Ok(request)
+}
+
+/// A key that does nothing is a mistake, or a wish that is not heard.
+fn reject_unused_decay(config: &TrainConfig) -> Result<()> {
+    let schedule = config.schedule.as_deref().unwrap_or("constant");
+    let keys = [
+        ("decay", config.decay.is_some(), &["step", "cosine"][..]),
+        ("decay_every", config.decay_every.is_some(), &["step"]),
+    ];
+    match keys.iter().find(|(_, said, schedules)| *said && !schedules.contains(&schedule)) {
+        None => Ok(()),
+        Some((key, _, schedules)) => Err(RunError::conflict(format!(
+            "train.{key} is for train.schedule = \"{}\", and the schedule is {schedule}; leave it out, or give that \
+             schedule",
+            schedules.join("\" or \"")
+        ))),
+    }
+}
+
+/// As many as asked for, or one a core.
+pub fn threads(asked: Option<usize>) -> Result<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    match asked.unwrap_or(cores) {
+        n @ 1..=1024 => Ok(n),
+        n => Err(RunError::of_key("memory", "threads", format!("must be between 1 and 1024, but is {n}"))),
+    }
+}
+
+fn parse_micro_batch(text: &str) -> Result<MicroBatch> {
+    Ok(match text {
+        "auto" => MicroBatch::Auto,
+        "off" => MicroBatch::Off,
+        "allow" => MicroBatch::Allow,
+        n => MicroBatch::Exactly(n.parse().map_err(|_| {
+            let problem = format!("\"{n}\" is none of auto, off, allow, or a number such as 8");
+            RunError::of_key("train", "micro_batch", problem)
+        })?),
+    })
+}

@@ -1,0 +1,196 @@
+//! What a run adds to its folder: the run file that says all of it again, the names of the classes, and the weights alone. The
+//! rest of the folder is `memfit::train`'s. And a trained model, read from there.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use memfit::data::image::Channels;
+use memfit::exec::weights::{Match, WeightsError};
+use memfit::exec::{Executor, Options};
+use memfit::nn::Mode;
+use memfit::plan::{MicroBatch, plan};
+use memfit::train::TrainError;
+use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
+use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
+
+use crate::config::RunConfig;
+use crate::data::{DataSources, same_data};
+use crate::device;
+use crate::error::{Result, RunError};
+use crate::file::write;
+use crate::planning;
+use crate::resources::{RunResources, open_to_answer};
+
+/// A folder under runs/ that is not there yet.
+pub fn free(name: &str) -> Result<PathBuf> {
+    let runs = Path::new("runs");
+    let cannot_make = |folder: &Path, source| RunError::CannotMake { folder: folder.into(), source };
+    std::fs::create_dir_all(runs).map_err(|e| cannot_make(runs, e))?;
+    for n in 1.. {
+        let folder = runs.join(format!("{name}-{n}"));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(cannot_make(&folder, e)),
+        }
+    }
+    unreachable!("there are enough numbers")
+}
+
+/// The text of a run's file: with what the data said, so that it needs them no more.
+pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
+    let mut config = run.config.clone();
+    let size = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    config.set("data", "kind", sources.kind.name())?;
+    config.set("model", "name", run.name.as_str())?;
+    config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
+    match run.model {
+        memfit::Model::Gpt(ref gpt) => config.set("model", "vocabulary", size(gpt.vocabulary))?,
+        _ => config.set("model", "classes", size(run.model.classes()))?,
+    }
+    config.set("memory", "threads", size(run.threads))?;
+    if let Some(budget) = run.request.budget {
+        config.set_count("memory", "budget", budget)?;
+    }
+    Ok(config.to_toml())
+}
+
+/// Writes down what the run is.
+pub fn describe(folder: &Path, run_file: &str, sources: &DataSources) -> Result<()> {
+    write(&folder.join(RUN_FILE), run_file)?;
+    let lines: String = sources.schema.classes.iter().map(|c| format!("{}\n", c.escape_default())).collect();
+    write(&folder.join(CLASSES), &lines)?;
+    same_data::write_down(folder, sources)
+}
+
+/// Writes down what was changed on resumption, so that it holds the next time too.
+pub fn describe_again(folder: &Path, config: &RunConfig) -> Result<()> {
+    write(&folder.join(RUN_FILE), &config.to_toml())
+}
+
+/// What the classes of a run are called; nothing where they have no names.
+pub fn classes(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
+    names.lines().map(unescape).collect()
+}
+
+/// A trained model that only answers: its best weights on a plan without training.
+pub struct Trained {
+    pub run: RunResources,
+    pub session: Session<AnyExecutor>,
+    pub classes: Vec<String>,
+    /// After so many steps.
+    pub step: u32,
+}
+
+/// How many samples at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    Exactly(usize),
+    /// And no more than the run had in its memory.
+    AtMost(usize),
+}
+
+impl Trained {
+    /// From the best checkpoint, or the last where no best was found yet, in the memory that the run had.
+    pub fn open(config: RunConfig, rows: Rows) -> Result<Trained> {
+        let folder = config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
+        // The folder is read before memory is taken for it.
+        let saved = read_best(&folder)?;
+        let run = open_to_answer(config)?;
+        let executor = AnyExecutor::open(run.device.name(), run.threads)?.on(run.device.clone());
+        let batch = match rows {
+            Rows::Exactly(rows) => rows,
+            Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
+        };
+        let request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
+        let source = |rows: usize| -> std::result::Result<_, SourceError> {
+            let graph = run.model.build(rows, Mode::Eval)?.graph;
+            Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])
+        };
+        let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.tight_room()))?;
+        let needed = plan.states.len();
+        let growth = device::growth(&run.config.memory);
+        let options = Options { name: run.name.clone(), growth, ..Options::default() };
+        let mut session = Session::with_options(executor, plan, run.seed, options)?;
+        let (saved, found) = load(&mut session, &folder, saved)?;
+        if found != needed {
+            return Err(RunError::MissingWeights { path: saved.tensors().into(), found, needed });
+        }
+        Ok(Trained { classes: classes(&folder), session, step: saved.checkpoint.step, run })
+    }
+
+    pub fn class(&self, index: usize) -> String {
+        self.classes.get(index).cloned().unwrap_or_else(|| index.to_string())
+    }
+
+    pub fn channels(&self) -> Result<Channels> {
+        match self.run.model.input()?[..] {
+            [_, _, 1] => Ok(Channels::Grey),
+            [_, _, 3] => Ok(Channels::Rgb),
+            _ => Err(RunError::conflict(format!("{} does not read images", self.run.name))),
+        }
+    }
+}
+
+/// So often a checkpoint is read anew while its run replaces it.
+const TRIES: usize = 20;
+
+/// Takes the weights of a checkpoint. A run that goes on may replace it in the meantime: then of the one in its place.
+fn load(session: &mut Session<AnyExecutor>, folder: &Path, mut saved: Saved) -> Result<(Saved, usize)> {
+    for _ in 0..TRIES {
+        match session.load_weights(saved.tensors(), Match::Common) {
+            Err(TrainError::Weights(WeightsError::Io { source, .. })) if source.kind() == ErrorKind::NotFound => {
+                saved = read_best(folder)?;
+            }
+            found => return Ok((saved, found?)),
+        }
+    }
+    let found = session.load_weights(saved.tensors(), Match::Common)?;
+    Ok((saved, found))
+}
+
+/// What [`str::escape_default`] made.
+fn unescape(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some('r') => text.push('\r'),
+                Some('u') => {
+                    let hex: String = rest.by_ref().skip(1).take_while(|c| *c != '}').collect();
+                    text.extend(u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32));
+                }
+                Some(other) => text.push(other),
+                None => {}
+            },
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Writes the weights of the best checkpoint, or those of the session where there is none; says of which step they are.
+pub fn export(folder: &Path, session: &mut Session<AnyExecutor>, path: &Path) -> Result<u32> {
+    let best = read_best(folder)?;
+    if best.checkpoint.step != session.steps() {
+        session.load_weights(best.tensors(), Match::Common)?;
+    }
+    session.save_weights(path)?;
+    Ok(best.checkpoint.step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn names_of_classes_survive_being_written_down() {
+        for name in ["cat", "a b", "\n", "\t", "\\", "'", "\"", "é", "漢", "\u{1f600}", "a\\nb"] {
+            assert_eq!(unescape(&name.escape_default().to_string()), name);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs that share a device: which ones do, what they are planned for, and what they take.
+
+use std::time::Instant;
+
+use memfit::exec::Device;
+use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
+use memfit::plan::{Member, Target};
+use memfit::{Plan, Subject};
+
+use crate::device::Room;
+use crate::error::{Result, RunError};
+use crate::planning::{self, OnProgress, Planned, Progress};
+use crate::resources::RunResources;
+
+/// The runs of each device, by their numbers.
+pub fn groups(runs: &[RunResources]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (i, run) in runs.iter().enumerate() {
+        match groups.iter_mut().find(|g| runs[g[0]].device.name() == run.device.name()) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups
+}
+
+/// Whether another run computes on the device of this one.
+pub fn is_shared(runs: &[RunResources], run: &RunResources) -> bool {
+    runs.iter().filter(|r| r.device.name() == run.device.name()).count() > 1
+}
+
+/// Runs of one process share its threads.
+pub fn threads(runs: &[RunResources]) -> Result<usize> {
+    let Some(first) = runs.first() else { return Ok(1) };
+    match runs.iter().find(|r| r.threads != first.threads) {
+        None => Ok(first.threads),
+        Some(other) => Err(RunError::ThreadsDiffer {
+            first: (first.label.clone(), first.threads),
+            other: (other.label.clone(), other.threads),
+        }),
+    }
+}
+
+/// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has
+/// left; if they are to run here, also within what the machine has.
+pub fn plan(
+    runs: &[RunResources],
+    budget: Option<u64>,
+    is_here: bool,
+    target: &dyn Target,
+    progress: OnProgress,
+) -> Result<Vec<Planned>> {
+    let groups = groups(runs);
+    if budget.is_some() && groups.len() > 1 {
+        return Err(RunError::BudgetForNone);
+    }
+    let mut planned: Vec<Option<Planned>> = runs.iter().map(|_| None).collect();
+    for members in groups {
+        let group: Vec<&RunResources> = members.iter().map(|&i| &runs[i]).collect();
+        let room = group[0].room.clone().or(is_here.then(|| Room::of_whole(&group[0].device)));
+        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), target, progress)?) {
+            planned[i] = Some(plan);
+        }
+    }
+    Ok(planned.into_iter().flatten().collect())
+}
+
+fn plan_group(
+    runs: &[&RunResources],
+    budget: Option<u64>,
+    room: Option<&Room>,
+    target: &dyn Target,
+    progress: OnProgress,
+) -> Result<Vec<Planned>> {
+    let start = Instant::now();
+    let subjects: Vec<Subject> = runs.iter().map(|run| run.subject(target)).collect();
+    let mut surveys = Vec::new();
+    for (run, subject) in runs.iter().zip(&subjects) {
+        progress(Progress::Survey(&run.label));
+        let survey = run.named(subject.survey().map_err(RunError::from))?;
+        if run.request.budget.is_some() {
+            // What does not even fit alone is refused with what would.
+            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
+            run.named(alone.map_err(|e| planning::explain(e, run.tight_room())))?;
+        }
+        surveys.push(survey);
+    }
+    let member = |(run, survey)| {
+        let run: &&RunResources = run;
+        Member { name: &run.label, survey, budget: run.request.budget }
+    };
+    let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
+    let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
+    let together = plan_together_or_fixes(&subjects, &members, most, &mut |c| progress(Progress::Trying(c)));
+    // The smaller of both is what did not suffice.
+    let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
+    let mut planned = Vec::new();
+    for (i, plan) in together.plans.into_iter().enumerate() {
+        let made = Planned::new(&subjects[i], &surveys[i], plan, start)?;
+        planned.push(Planned { micro_batch_alone: Some(together.micro_batches_alone[i]), ..made });
+    }
+    Ok(planned)
+}
+
+/// What the runs of one device take there.
+pub struct SharedMemory {
+    /// Which runs they are.
+    pub members: Vec<usize>,
+    pub labels: Vec<String>,
+    pub device: Device,
+    /// Side by side.
+    pub state_bytes: u64,
+    /// In turns.
+    pub transient_bytes: u64,
+    /// If each had its own.
+    pub sum_of_arenas: u64,
+    /// What all of them may take, where it was said.
+    pub budget: Option<u64>,
+}
+
+impl SharedMemory {
+    /// Of some of the runs, and the plans of all.
+    pub fn new(runs: &[RunResources], members: Vec<usize>, plans: &[&Plan], budget: Option<u64>) -> SharedMemory {
+        let own = || members.iter().map(|&i| plans[i]);
+        SharedMemory {
+            labels: members.iter().map(|&i| runs[i].label.clone()).collect(),
+            device: runs[members[0]].device.clone(),
+            state_bytes: own().map(|p| p.state_bytes).sum(),
+            transient_bytes: own().map(|p| p.transient_bytes).max().unwrap_or(0),
+            sum_of_arenas: own().map(Plan::arena_bytes).sum(),
+            budget,
+            members,
+        }
+    }
+
+    pub fn arena_bytes(&self) -> u64 {
+        self.state_bytes + self.transient_bytes
+    }
+
+    /// Whether there is more than one run to share it.
+    pub fn is_shared(&self) -> bool {
+        self.members.len() > 1
+    }
+}

@@ -1,0 +1,66 @@
+//! Training of runs: planned, given their memory and folders ([`prepare`]), and run side by side in one process
+//! ([`run_all`]). Several runs share a device: their steps take turns. One run is a set of one.
+
+mod options;
+mod prepare;
+mod run_all;
+
+use std::path::{Path, PathBuf};
+
+use memfit::train::{Datasets, FitOptions};
+use memfit::{AnyExecutor, Session};
+
+use crate::data::same_data::Set;
+use crate::planning::{Planned, Progress};
+use crate::resources::RunResources;
+use crate::together::SharedMemory;
+use crate::weights::LoadedWeights;
+
+pub use options::{evaluation_task, skip_bad};
+pub use prepare::prepare;
+pub use run_all::{End, Finished, Observer, run_all};
+
+/// How runs are planned.
+#[derive(Clone, Debug, Default)]
+pub struct Planning {
+    /// For all of them together, where there are several.
+    pub budget: Option<u64>,
+    /// Exactly the plan of this file, for one run.
+    pub plan_file: Option<PathBuf>,
+}
+
+/// What happens before the first step.
+pub enum RunEvent<'a> {
+    /// The files of a set are not those that the run began with.
+    DataChanged { run: &'a RunResources, set: Set },
+    /// What planning is at.
+    Planning(Progress<'a>),
+    /// The plan of a run, before it takes its memory; which may be shared with others.
+    Planned { run: &'a RunResources, planned: &'a Planned, is_shared: bool },
+    /// What runs on one device take together.
+    Shared(&'a SharedMemory),
+    /// Weights that a run starts from.
+    Weights { run: &'a RunResources, file: &'a Path, loaded: &'a LoadedWeights },
+    /// Where a run goes on; it may be over.
+    Resumed { run: &'a RunResources, step: u32, epoch: u64, is_over: bool },
+}
+
+/// A run that is ready to go: at its first step, or at the one where it was left.
+pub struct Training {
+    pub run: RunResources,
+    pub session: Session<AnyExecutor>,
+    pub data: Datasets,
+    pub options: FitOptions,
+    pub folder: PathBuf,
+    /// The step at which this process begins.
+    pub first_step: u32,
+    /// Its memory, with others.
+    pub is_shared: bool,
+}
+
+impl Training {
+    /// Of the whole run.
+    pub fn steps(&self) -> u64 {
+        options::length(&self.run.config).steps(options::saturated(self.data.train.len().unwrap_or(0))).into()
+    }
+}

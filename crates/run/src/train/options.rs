@@ -1,0 +1,119 @@
+//! What a configuration says about training: how long, how fast, judged by what; and what is refused before memory is taken.
+
+use memfit::data::OnBad;
+use memfit::nn::zoo::Task as ModelTask;
+use memfit::train::run_dir::RunDir;
+use memfit::train::{Decay, EarlyStop, Feed, FitOptions, Metric, Period, Progress, SaveEvery, Schedule, Task};
+
+use crate::config::RunConfig;
+use crate::data::{self, DataSources};
+use crate::error::{Result, RunError};
+use crate::resources::RunResources;
+use crate::weights;
+
+/// Epochs where nothing is said.
+const EPOCHS: usize = 20;
+
+pub fn fit_options(run: &RunResources, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
+    let t = &run.config.train;
+    Ok(FitOptions {
+        length: length(&run.config),
+        schedule: schedule(run),
+        task: evaluation_task(run),
+        evaluate: Period::Epochs(1),
+        metric: metric(run)?,
+        early_stop: t.patience.map(|n| EarlyStop { patience: saturated(n), min_delta: 0.0 }),
+        run: Some(run_dir),
+        save: SaveEvery { epoch: true, steps: t.save_every.map(saturated), time: None },
+        progress,
+        feed: Feed {
+            pool: run.pool.clone(),
+            test_pool: run.pool.clone(),
+            threads: run.threads,
+            bad: skip_bad(&run.config),
+        },
+    })
+}
+
+/// More than anybody counts to is as good as the most.
+pub fn saturated(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// What is done about samples that cannot be read.
+pub fn skip_bad(config: &RunConfig) -> OnBad {
+    if config.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail }
+}
+
+/// What would only come out after the memory is taken, or after the training.
+pub fn check(run: &RunResources, sources: &DataSources) -> Result<()> {
+    let (batch, samples) = (run.request.batch, sources.train.len());
+    if batch > samples {
+        return Err(RunError::BatchTooLarge { batch, samples });
+    }
+    let is_classifier = run.model.task() == ModelTask::Classes;
+    if let Some(data) = sources.facts.classes.filter(|n| is_classifier && *n > run.model.classes()) {
+        return Err(RunError::TooManyClasses { data, model: run.model.classes() });
+    }
+    if let Some(path) = run.config.model.weights.as_ref().filter(|_| run.config.resumed_folder().is_none()) {
+        weights::check(path, run)?;
+    }
+    if run.config.data.skip_bad != Some(true) && is_classifier {
+        check_test_labels(run, sources)?;
+    }
+    // It describes, and does nothing yet.
+    data::datasets(sources, run, run.request.batch)?;
+    metric(run).map(|_| ())
+}
+
+/// A class that the model does not have would only show when the first epoch is over.
+fn check_test_labels(run: &RunResources, sources: &DataSources) -> Result<()> {
+    // What was held out of the training set was counted with it.
+    let counted = run.config.data.test.is_none() && sources.facts.classes.is_some();
+    match sources.test.as_ref().filter(|_| !counted) {
+        Some(test) => Ok(test.check_classes(run.model.classes(), &run.pool)?),
+        None => Ok(()),
+    }
+}
+
+pub fn length(config: &RunConfig) -> Period {
+    match (config.train.steps, config.train.epochs) {
+        (Some(steps), _) => Period::Steps(saturated(steps)),
+        (None, epochs) => Period::Epochs(saturated(epochs.unwrap_or(EPOCHS))),
+    }
+}
+
+fn schedule(run: &RunResources) -> Schedule {
+    let t = &run.config.train;
+    let peak = run.learning_rate;
+    let decay = match t.schedule.as_deref() {
+        Some("cosine") => Decay::Cosine { floor: peak * t.decay.unwrap_or(0.0) },
+        Some("step") => {
+            let every = Period::Epochs(saturated(t.decay_every.unwrap_or(10)));
+            Decay::Step { every, factor: t.decay.unwrap_or(0.1) }
+        }
+        _ => Decay::Constant,
+    };
+    Schedule { peak, warm_up: Period::Steps(saturated(t.warm_up.unwrap_or(0))), decay }
+}
+
+/// How the model's logits are evaluated.
+pub fn evaluation_task(run: &RunResources) -> Task {
+    match run.model.task() {
+        ModelTask::Classes | ModelTask::Tokens => Task::Classes,
+        ModelTask::Masks => Task::Masks,
+    }
+}
+
+fn metric(run: &RunResources) -> Result<Metric> {
+    let usual = match run.model.task() {
+        ModelTask::Classes => Metric::Accuracy,
+        ModelTask::Tokens => Metric::Loss,
+        ModelTask::Masks => Metric::MeanIou,
+    };
+    let Some(name) = &run.config.train.monitor else { return Ok(usual) };
+    Metric::ALL.into_iter().find(|m| m.name() == name).ok_or_else(|| {
+        let known: Vec<&str> = Metric::ALL.iter().map(|m| m.name()).collect();
+        RunError::of_key("train", "monitor", format!("\"{name}\" is not known; there are {}", known.join(", ")))
+    })
+}

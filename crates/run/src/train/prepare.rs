@@ -1,0 +1,260 @@
+//! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
+
+use memfit::exec::{Engine, Executor, Options, Transient};
+use memfit::plan::Plan;
+use memfit::plan::save::Labels;
+use memfit::train::run_dir::{RunDir, Saved, Which};
+use memfit::train::{Checkpoint, Period, Progress};
+use memfit::{AnyExecutor, AnyMemory, Session};
+
+use super::options::{check, fit_options, length};
+use super::{Planning, RunEvent, Training};
+use crate::config::Origin;
+use crate::data::{self, DataSources, same_data};
+use crate::device::{self, Room};
+use crate::error::{Result, RunError};
+use crate::planning::{self, Planned};
+use crate::resident;
+use crate::resources::RunResources;
+use crate::run_dir;
+use crate::together::{self, SharedMemory};
+use crate::weights;
+
+/// Hears what happens before the first step.
+type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
+
+/// A run with its plan, before it has memory.
+struct Prepared {
+    planned: Planned,
+    /// Where it goes on from.
+    from: Option<(RunDir, Box<Saved>)>,
+}
+
+/// Plans the runs, makes or finds their folders, and takes their memory: all of them or none.
+pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) -> Result<Vec<Training>> {
+    check_growth(&runs)?;
+    for run in &runs {
+        run.named(check_data(run, on_event))?;
+    }
+    let device = runs.first().map_or("cpu", |run| run.device.name());
+    let executor = AnyExecutor::open(device, together::threads(&runs)?)?;
+    let prepared = plan_all(&mut runs, planning, &executor, on_event)?;
+    for (run, prepared) in runs.iter().zip(&prepared) {
+        let is_shared = together::is_shared(&runs, run);
+        on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared });
+    }
+    let plans: Vec<&Plan> = prepared.iter().map(|p| &p.planned.plan).collect();
+    let groups = together::groups(&runs).into_iter();
+    let groups: Vec<SharedMemory> =
+        groups.map(|members| SharedMemory::new(&runs, members, &plans, planning.budget)).collect();
+    // All or nothing, so that a limit is met before anything is begun.
+    for group in &groups {
+        group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), group.arena_bytes())?;
+    }
+    let mut homes = Vec::new();
+    for (run, prepared) in runs.iter().zip(prepared) {
+        let home = Home::new(run, &executor, &prepared.planned.plan, prepared.from);
+        homes.push((prepared.planned.plan, run.named(home)?));
+    }
+    let segments = share(&runs, &groups, &executor, on_event)?;
+    let mut trainings = Vec::new();
+    for ((run, (plan, home)), segment) in runs.into_iter().zip(homes).zip(segments) {
+        trainings.push(begin(run, &executor, plan, home, segment.as_ref(), on_event)?);
+    }
+    Ok(trainings)
+}
+
+/// Runs in one memory take its pages in one way.
+fn check_growth(runs: &[RunResources]) -> Result<()> {
+    let growth = |i: &usize| device::growth(&runs[*i].config.memory);
+    let differ = |group: &Vec<usize>| group.iter().any(|i| growth(i) != growth(&group[0]));
+    if together::groups(runs).iter().any(differ) { Err(RunError::GrowthDiffers) } else { Ok(()) }
+}
+
+/// Of a run that goes on, its data must be those that it began with.
+fn check_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
+    let sources = sources(run)?;
+    if let Some(folder) = run.config.resumed_folder() {
+        for set in same_data::check(folder, sources)? {
+            on_event(RunEvent::DataChanged { run, set });
+        }
+    }
+    check(run, sources)
+}
+
+fn sources(run: &RunResources) -> Result<&DataSources> {
+    run.data.as_ref().ok_or_else(|| RunError::NoData { model: run.name.clone() })
+}
+
+fn plan_all(
+    runs: &mut [RunResources],
+    planning: &Planning,
+    executor: &AnyExecutor,
+    on_event: OnEvent,
+) -> Result<Vec<Prepared>> {
+    if let [run] = runs {
+        if run.may_choose_budget() && planning.plan_file.is_none() {
+            run.request.budget = Some(planning::budget_to_plan_for(run, executor.target())?);
+        }
+        return Ok(vec![plan_alone(run, planning, executor, on_event)?]);
+    }
+    // Runs of several files are planned for what they take together; runs that go on have their plans.
+    if runs.iter().any(|run| run.config.resumed_folder().is_some()) {
+        return runs.iter().map(|run| run.named(plan_one(run, planning, executor, on_event))).collect();
+    }
+    let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
+    let planned = together::plan(runs, planning.budget, true, executor.target(), on_progress)?;
+    Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
+}
+
+/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does.
+fn plan_alone(
+    run: &mut RunResources,
+    planning: &Planning,
+    executor: &AnyExecutor,
+    on_event: OnEvent,
+) -> Result<Prepared> {
+    let prepared = plan_one(run, planning, executor, on_event)?;
+    let (needed, room) = (prepared.planned.plan.arena_bytes(), run.device.free());
+    let is_given = planning.plan_file.is_some() || prepared.from.is_some();
+    if needed <= room || run.request.budget.is_some() || is_given {
+        return Ok(prepared);
+    }
+    run.request.budget = Some(room);
+    run.room = Some(Room::of_whole(&run.device));
+    plan_one(run, planning, executor, on_event)
+}
+
+fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_event: OnEvent) -> Result<Prepared> {
+    if let Origin::RunDir { checkpoint, .. } = run.config.origin() {
+        return plan_resumed(run, executor, *checkpoint);
+    }
+    let planned = match &planning.plan_file {
+        Some(path) => planning::load(run, executor, path)?,
+        None => planning::plan(run, executor.target(), &mut |at| on_event(RunEvent::Planning(at)))?,
+    };
+    Ok(Prepared { planned, from: None })
+}
+
+fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: Which) -> Result<Prepared> {
+    let folder = run.config.resumed_folder().unwrap_or(std::path::Path::new("."));
+    let (run_dir, saved) = RunDir::resume(folder, checkpoint)?;
+    check_length(run, &saved.checkpoint)?;
+    check_threads(run, &saved.plan.labels)?;
+    let (labels, file) = (planning::labels(run, executor, saved.plan.plan.micro_batch)?, folder.display().to_string());
+    planning::check_labels(run, &saved.plan, &labels, &file)?;
+    let planned = Planned::from_file(saved.plan_for(executor.target())?, file);
+    Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
+}
+
+/// For each run, the memory that it shares with others of its device; none for one that is alone there.
+fn share(
+    runs: &[RunResources],
+    groups: &[SharedMemory],
+    executor: &AnyExecutor,
+    on_event: OnEvent,
+) -> Result<Vec<Option<Transient<AnyMemory>>>> {
+    let mut segments: Vec<Option<Transient<AnyMemory>>> = runs.iter().map(|_| None).collect();
+    for shared in groups.iter().filter(|group| group.is_shared()) {
+        resident::trim_heap();
+        let holder = format!("activations of {}, in turns", shared.labels.join(", "));
+        let growth = device::growth(&runs[shared.members[0]].config.memory);
+        let segment = Transient::new(&executor.on(shared.device.clone()), &holder, shared.transient_bytes, growth)?;
+        shared.members.iter().for_each(|&i| segments[i] = Some(segment.clone()));
+        on_event(RunEvent::Shared(shared));
+    }
+    Ok(segments)
+}
+
+/// The folder of a run.
+struct Home {
+    run_dir: RunDir,
+    /// Where it goes on from.
+    from: Option<Box<Saved>>,
+}
+
+impl Home {
+    fn new(
+        run: &RunResources,
+        executor: &AnyExecutor,
+        plan: &Plan,
+        from: Option<(RunDir, Box<Saved>)>,
+    ) -> Result<Home> {
+        if let Some((run_dir, saved)) = from {
+            return Ok(Home { run_dir, from: Some(saved) });
+        }
+        let labels = planning::labels(run, executor, plan.micro_batch)?;
+        let folder = match &run.config.train.out {
+            Some(folder) => folder.clone(),
+            None => run_dir::free(&run.name)?,
+        };
+        let text = run_dir::run_file(run, sources(run)?)?;
+        let run_dir = RunDir::create_again(&folder, plan, &labels)?;
+        run_dir::describe(&folder, &text, sources(run)?)?;
+        Ok(Home { run_dir, from: None })
+    }
+}
+
+/// Takes the memory, and sets the states.
+fn begin(
+    run: RunResources,
+    executor: &AnyExecutor,
+    plan: Plan,
+    home: Home,
+    shared: Option<&Transient<AnyMemory>>,
+    on_event: OnEvent,
+) -> Result<Training> {
+    let (label, is_one_of_several) = (run.label.clone(), run.is_one_of_several);
+    let training = || {
+        let executor = executor.on(run.device.clone());
+        let growth = device::growth(&run.config.memory);
+        let options = Options { name: run.label.clone(), growth, poison: false };
+        resident::trim_heap();
+        let engine = match shared {
+            Some(transient) => Engine::sharing(executor, plan, options, transient),
+            None => Engine::new(executor, plan, options),
+        };
+        let (session, progress) = match &home.from {
+            None => (first_session(&run, engine?, on_event)?, Progress::default()),
+            Some(saved) => {
+                let session = Session::go_on(engine, saved)?;
+                run_dir::describe_again(home.run_dir.folder(), &run.config)?;
+                let (is_over, epoch) = (check_length(&run, &saved.checkpoint)?, saved.checkpoint.progress.epoch);
+                on_event(RunEvent::Resumed { run: &run, step: session.steps(), epoch, is_over });
+                (session, saved.checkpoint.progress.clone())
+            }
+        };
+        let data = data::datasets(sources(&run)?, &run, session.plan().micro_batch)?;
+        let (folder, first_step) = (home.run_dir.folder().to_path_buf(), session.steps());
+        let options = fit_options(&run, home.run_dir, progress)?;
+        Ok(Training { run, session, data, options, folder, first_step, is_shared: shared.is_some() })
+    };
+    crate::error::named(&label, is_one_of_several, training())
+}
+
+/// At its first step, with the weights that it starts from.
+fn first_session(run: &RunResources, engine: Engine<AnyExecutor>, on_event: OnEvent) -> Result<Session<AnyExecutor>> {
+    let mut session = Session::start(engine, run.seed)?;
+    if let Some(file) = &run.config.model.weights {
+        let loaded = weights::load_into(&mut session, file, run)?;
+        on_event(RunEvent::Weights { run, file, loaded: &loaded });
+    }
+    Ok(session)
+}
+
+/// Whether nothing is left to do. Less than was done cannot be.
+fn check_length(run: &RunResources, checkpoint: &Checkpoint) -> Result<bool> {
+    let (wanted, unit, done) = match length(&run.config) {
+        Period::Steps(n) => (u64::from(n), "step", u64::from(checkpoint.step)),
+        Period::Epochs(n) => (u64::from(n), "epoch", checkpoint.progress.epoch),
+    };
+    if wanted < done { Err(RunError::TooShort { unit, wanted, done }) } else { Ok(wanted == done) }
+}
+
+/// A run goes on with its own plan, which is made for a number of threads.
+fn check_threads(run: &RunResources, labels: &Labels) -> Result<()> {
+    match labels.get("threads").filter(|theirs| **theirs != run.threads.to_string()) {
+        None => Ok(()),
+        Some(theirs) => Err(RunError::PlanThreads { ours: run.threads, theirs: theirs.clone() }),
+    }
+}

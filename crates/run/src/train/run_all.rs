@@ -1,0 +1,110 @@
+//! Trainings side by side, each on a thread of its own: on the device they take turns, but not in reading their data. One that
+//! ends gives its memory back; one that fails is told of, and the others go on.
+
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use memfit::exec::Device;
+use memfit::train::run_dir::WEIGHTS;
+use memfit::train::{Event, Flow, Metric, Outcome, Seat, Share, TrainError, Why, fit};
+
+use super::Training;
+use crate::announce::announce;
+use crate::error::{Result, RunError};
+use crate::resources::RunResources;
+use crate::run_dir;
+
+/// Hears of trainings, each by its number, from several threads.
+pub trait Observer: Sync {
+    /// Something happened in a training, which may be asked to stop.
+    fn on_event(&self, index: usize, event: &Event) -> Flow;
+
+    /// A training came to its end, and its weights are written.
+    fn on_finish(&self, finished: &Finished);
+
+    fn on_failure(&self, run: &RunResources, error: &RunError);
+}
+
+/// A training that came to its end.
+pub struct Finished<'a> {
+    pub training: &'a Training,
+    pub outcome: &'a Outcome,
+    /// What the best weights are judged by, where they are: they are those that are written.
+    pub best: Option<(Metric, f64)>,
+    /// The step of the weights that are written.
+    pub weights_step: u32,
+}
+
+/// How a training ended.
+pub enum End {
+    Finished,
+    /// Asked to stop, and saved up to a step.
+    Interrupted {
+        folder: PathBuf,
+        saved: Option<u32>,
+    },
+    Failed {
+        label: String,
+        error: RunError,
+    },
+}
+
+/// Trains all, and says how each ended.
+pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
+    let share = |t: &Training| Share {
+        weight: t.run.config.train.share.map_or(1.0, f64::from),
+        priority: t.run.config.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
+    };
+    let seats = Seat::table(&trainings.iter().map(share).collect::<Vec<_>>());
+    let devices = devices(&trainings);
+    let announced = Mutex::new(announce(devices.iter()));
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (i, (mut training, seat)) in trainings.into_iter().zip(seats).enumerate() {
+            let (announced, devices) = (&announced, &devices);
+            threads.push(scope.spawn(move || {
+                training.session.take_turns(seat);
+                let Training { session, data, options, .. } = &mut training;
+                let outcome = fit(session, data, options, &mut |event| observer.on_event(i, event));
+                let end = conclude(training, outcome, observer);
+                // What it held is free.
+                *announced.lock().unwrap_or_else(PoisonError::into_inner) = announce(devices.iter());
+                end
+            }));
+        }
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
+/// Each once.
+fn devices(trainings: &[Training]) -> Vec<Device> {
+    let mut devices: Vec<Device> = Vec::new();
+    for device in trainings.iter().map(|t| &t.run.device) {
+        if !devices.iter().any(|d| d.name() == device.name()) {
+            devices.push(device.clone());
+        }
+    }
+    devices
+}
+
+fn conclude(mut training: Training, outcome: Result<Outcome, TrainError>, observer: &dyn Observer) -> End {
+    match outcome.map_err(RunError::from).and_then(|outcome| finish(&mut training, &outcome, observer)) {
+        Ok(end) => end,
+        Err(error) => {
+            observer.on_failure(&training.run, &error);
+            End::Failed { label: training.run.label.clone(), error }
+        }
+    }
+}
+
+fn finish(training: &mut Training, outcome: &Outcome, observer: &dyn Observer) -> Result<End> {
+    if outcome.why == Why::Interrupted {
+        return Ok(End::Interrupted { folder: training.folder.clone(), saved: outcome.saved });
+    }
+    let folder = &training.folder;
+    let weights_step = run_dir::export(folder, &mut training.session, &folder.join(WEIGHTS))?;
+    let best = outcome.best.map(|value| (training.options.metric, value));
+    observer.on_finish(&Finished { training, outcome, best, weights_step });
+    Ok(End::Finished)
+}
