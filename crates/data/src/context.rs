@@ -42,9 +42,9 @@ impl<'a> Context<'a> {
         }
     }
 
-    pub(crate) fn for_map(pool: &'a BytePool, at: MapCall<'a>) -> Context<'a> {
-        let key = key(at.seed, MAP, at.verb, at.epoch);
-        Context { pool, key, element: at.element, location: at.location, drew_random: Some(at.drew_random) }
+    pub(crate) fn for_map(pool: &'a BytePool, call: MapCall<'a>) -> Context<'a> {
+        let key = key(call.seed, MAP, call.verb, call.epoch);
+        Context { pool, key, element: call.element, location: call.location, drew_random: Some(call.drew_random) }
     }
 
     /// Where this example comes from, as a person would say it in an error: its file, its row.

@@ -46,11 +46,11 @@ struct Shared {
     used: AtomicU64,
     /// The most that was ever used at once.
     high_water: AtomicU64,
-    /// Counts returns and rings, so that a waiter misses none.
+    /// Counts returns and notifications, so that a waiter misses none.
     events: AtomicU64,
     /// Those who wait for anything, and those among them who wait for bytes: nobody is woken for nothing.
     waiting: AtomicUsize,
-    wants_bytes: AtomicUsize,
+    waiting_for_bytes: AtomicUsize,
     sleepers: Mutex<()>,
     changed: Condvar,
     evictables: Mutex<Vec<Weak<dyn Evictable>>>,
@@ -74,7 +74,7 @@ impl BytePool {
             high_water: AtomicU64::new(0),
             events: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
-            wants_bytes: AtomicUsize::new(0),
+            waiting_for_bytes: AtomicUsize::new(0),
             sleepers: Mutex::new(()),
             changed: Condvar::new(),
             evictables: Mutex::new(Vec::new()),
@@ -183,13 +183,13 @@ impl BytePool {
         let shared = &*self.shared;
         let sleepers = self.sleepers();
         shared.waiting.fetch_add(1, Ordering::SeqCst);
-        shared.wants_bytes.fetch_add(wants_bytes as usize, Ordering::SeqCst);
+        shared.waiting_for_bytes.fetch_add(wants_bytes as usize, Ordering::SeqCst);
         // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
         // the two sees the other.
         if shared.events.load(Ordering::SeqCst) == seen {
             drop(shared.changed.wait(sleepers));
         }
-        shared.wants_bytes.fetch_sub(wants_bytes as usize, Ordering::SeqCst);
+        shared.waiting_for_bytes.fetch_sub(wants_bytes as usize, Ordering::SeqCst);
         shared.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -197,7 +197,7 @@ impl BytePool {
     pub(crate) fn notify(&self) {
         self.shared.events.fetch_add(1, Ordering::SeqCst);
         if self.shared.waiting.load(Ordering::SeqCst) > 0 {
-            let _asleep = self.sleepers();
+            let _sleepers = self.sleepers();
             self.shared.changed.notify_all();
         }
     }
@@ -282,8 +282,8 @@ impl Drop for Lease {
         }
         shared.used.fetch_sub(self.bytes, Ordering::SeqCst);
         shared.events.fetch_add(1, Ordering::SeqCst);
-        if shared.wants_bytes.load(Ordering::SeqCst) > 0 {
-            let _asleep = self.pool.sleepers();
+        if shared.waiting_for_bytes.load(Ordering::SeqCst) > 0 {
+            let _sleepers = self.pool.sleepers();
             shared.changed.notify_all();
         }
     }

@@ -41,6 +41,7 @@ pub enum OnBad {
     Skip,
 }
 
+/// What follows recipes, and what it needs for that.
 pub(crate) struct Producer<'a> {
     pub pipeline: &'a Pipeline,
     /// Where elements are drawn from.
@@ -48,7 +49,7 @@ pub(crate) struct Producer<'a> {
     pub on_bad: OnBad,
     /// What was left out of batches on the way.
     pub skipped: Vec<BadSample>,
-    /// Batches that were made before, in the order in which the recipe meets them.
+    /// Batches that were collated before, in the order in which the recipe meets them.
     pub finished_batches: std::vec::IntoIter<Example>,
 }
 
@@ -67,7 +68,7 @@ impl Producer<'_> {
             },
             Recipe::Map(map) => self.produce_map(map),
             Recipe::Batch(batch) => match self.finished_batches.next() {
-                Some(finished_batches) => Ok(finished_batches),
+                Some(batch) => Ok(batch),
                 None => self.produce_batch(batch),
             },
             Recipe::Zip(both) => self.produce_zip(both),
@@ -81,7 +82,7 @@ impl Producer<'_> {
             unreachable!("a map made it")
         };
         let location = || self.pipeline.location(&map.input);
-        let at = MapCall {
+        let call = MapCall {
             seed: self.pipeline.seed,
             verb: *number,
             epoch: map.epoch,
@@ -89,7 +90,7 @@ impl Producer<'_> {
             location: &location,
             drew_random,
         };
-        let context = Context::for_map(self.pool, at);
+        let context = Context::for_map(self.pool, call);
         catch_panic(location, || f(input, &context))
     }
 
@@ -144,7 +145,7 @@ impl Producer<'_> {
         if let Some(example) = store.get(cached.index, self.pool)? {
             return Ok(example);
         }
-        // Nobody made the batches of what seemed to be there: those that are ready belong to others.
+        // Nobody collated the batches of what seemed to be there: those that are finished belong to others.
         let finished_batches = std::mem::take(&mut self.finished_batches);
         let made = self.produce(&cached.input);
         self.finished_batches = finished_batches;

@@ -115,11 +115,11 @@ impl Index {
         self.memory + self.lease.as_ref().map_or(0, Lease::bytes)
     }
 
-    /// The offsets of all elements, when all are settled.
+    /// The offsets of all elements, when all are resolved.
     pub(super) fn complete_table(&self) -> Option<Vec<u64>> {
         let offset = |entry: &Entry| if let Entry::Disk(offset) = entry { *offset } else { 0 };
-        let whole = self.count == Cardinality::Exact(self.resolved) && !self.disabled;
-        whole.then(|| self.entries.iter().take(self.resolved as usize).map(offset).collect())
+        let complete = self.count == Cardinality::Exact(self.resolved) && !self.disabled;
+        complete.then(|| self.entries.iter().take(self.resolved as usize).map(offset).collect())
     }
 
     /// Makes an entry for `index`, if the pool has room.

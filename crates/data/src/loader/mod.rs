@@ -188,7 +188,7 @@ impl Loader {
             let seen = pool.events();
             let mut state = self.shared.state();
             state.paused = true;
-            if state.drop_made() {
+            if state.drop_finished() {
                 return;
             }
             drop(state);

@@ -145,7 +145,7 @@ impl State {
             let try_it = age == 0 && self.running.is_empty() && (self.asked || task.is_none());
             if fits || try_it {
                 let chunk = if task.is_some() { (samples_waiting / (2 * self.threads)).clamp(1, 16) } else { 1 };
-                return self.begin_part(age, chunk, None, pipeline);
+                return self.begin_subtask(age, chunk, None, pipeline);
             }
             return NextTask::Idle { wants_bytes: true };
         }
@@ -170,11 +170,11 @@ impl State {
             return self.begin_pull(true, pipeline);
         }
         let others = self.others(pipeline);
-        self.begin_part(0, 1, Some(others), pipeline)
+        self.begin_subtask(0, 1, Some(others), pipeline)
     }
 
     /// Lets go of all that was made, if nobody is at work.
-    pub(super) fn drop_made(&mut self) -> bool {
+    pub(super) fn drop_finished(&mut self) -> bool {
         if self.running.is_empty() {
             self.queue.iter_mut().filter_map(Slot::work).for_each(Work::reset);
         }
@@ -231,7 +231,7 @@ impl State {
         }
     }
 
-    fn begin_part(&mut self, age: usize, chunk: usize, exclusive: Option<u64>, pipeline: &Pipeline) -> NextTask {
+    fn begin_subtask(&mut self, age: usize, chunk: usize, exclusive: Option<u64>, pipeline: &Pipeline) -> NextTask {
         let Some(work) = self.queue[age].work() else { unreachable!("only an element has parts") };
         let (job, part) = (work.job.clone(), work.claim(chunk));
         let expected = match part {

@@ -157,11 +157,11 @@ impl Shared {
         }
         let mut collators = job.collators();
         let rows = collators[number].rows();
-        let put = collators[number].insert(row, example, &self.pipeline.pool);
+        let inserted = collators[number].insert(row, example, &self.pipeline.pool);
         let held: u64 = collators.iter().map(Collator::held_bytes).sum();
         job.collated_bytes.store(held, Ordering::Relaxed);
         outcome.batch_bytes = outcome.batch_bytes.max(held);
-        match put {
+        match inserted {
             Ok(()) => Ok(()),
             Err(CollateError::Mismatch) => Err(SampleFailure::Fault),
             Err(CollateError::NoRoom(e)) => {
@@ -175,9 +175,9 @@ impl Shared {
     /// The samples are there: the batches, and what stands around them.
     fn rest(&self, job: Arc<Job>, bad: Vec<BadSample>, pool: &BytePool) -> Outcome {
         let finish = |(collator, batch): (Collator, &BatchRecipe)| collator.finish(self.pipeline.remainder(batch));
-        let ready: Option<Vec<Example>> = job.take_collators().into_iter().zip(job.batches()).map(finish).collect();
-        match ready {
-            Some(ready) => self.whole_element(job, ready, bad, pool),
+        let batches: Option<Vec<Example>> = job.take_collators().into_iter().zip(job.batches()).map(finish).collect();
+        match batches {
+            Some(batches) => self.whole_element(job, batches, bad, pool),
             // A batch has no good sample: made in order, the element shows whether that is the first thing wrong with it.
             None => self.whole_element(job, Vec::new(), Vec::new(), pool),
         }
@@ -195,5 +195,6 @@ impl Shared {
 /// Why a sample is not there.
 enum SampleFailure {
     NoRoom(NoRoom),
+    /// It cannot be used, or does not go with the others: the element is produced in sequence, to tell the first fault.
     Fault,
 }
