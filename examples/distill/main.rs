@@ -5,11 +5,10 @@ use memfit::data::{BytePool, LoadOptions, Loader, Remainder};
 use memfit::exec::Executor;
 use memfit::ir::{Builder, TensorType};
 use memfit::nn::optim::Optimizer;
-use memfit::nn::zoo::Mlp;
-use memfit::nn::{Forward, Mode, Model, loss};
-use memfit::plan::plan;
-use memfit::train::{Session, Task, evaluate, programs, views};
-use memfit::{CpuExecutor, Request, SourceError, TensorView, Training, plan_model};
+use memfit::nn::zoo::{Digits, Mlp, Network};
+use memfit::nn::{Forward, Head, HeadInfo, Loss, Mode, Model, from_fn};
+use memfit::train::{Session, evaluate, views};
+use memfit::{CpuExecutor, Request, TensorView, Training, plan_model};
 
 #[path = "../glyphs.rs"]
 mod glyphs;
@@ -32,8 +31,8 @@ pub fn main() -> Result<(), Error> {
 pub fn run() -> Result<(f32, f64), Error> {
     let pool = BytePool::new(16 << 20);
     let data = glyphs().shuffle(1024).batch(BATCH, Remainder::Drop);
-    let teacher = Model::from_name("digits")?;
-    let student = Model::Mlp(Mlp { sizes: vec![64, 32, CLASSES] });
+    let teacher = Digits::default();
+    let student = Mlp { sizes: vec![64, 32, CLASSES] };
 
     let cpu = CpuExecutor::new(2)?;
     let training = Training::new(Optimizer::adam().update);
@@ -45,16 +44,16 @@ pub fn run() -> Result<(f32, f64), Error> {
             taught.step(&views(&batch), 2e-3)?;
         }
     }
-    println!("teacher: {:.1} % right", 100.0 * accuracy(&mut taught, &pool)?);
+    println!("teacher: {:.1} % right", 100.0 * accuracy(&mut taught, &teacher.heads()?, &pool)?);
 
     // Teacher and student side by side; only the student has gradients.
-    let build = |rows: usize, mode: Mode| -> Result<Forward, SourceError> { Ok(both(&teacher, &student, rows, mode)?) };
+    let model = from_fn("distillation", |rows, mode| both(&teacher, &student, rows, mode));
     let frozen = taught.weights().filter(|s| !s.name.starts_with("optimizer")).map(|s| format!("teacher/{}", s.name));
     let names: Vec<String> = frozen.collect();
     let is_param = |name: &&String| !name.ends_with("/mean") && !name.ends_with("/var");
     let training = Training { frozen: names.iter().filter(is_param).cloned().collect(), ..training };
     let cpu = CpuExecutor::new(2)?;
-    let plan = plan(&|rows| programs(&build, &training, BATCH, rows), cpu.target(), &request)?;
+    let plan = plan_model(&model, &training, cpu.target(), &request)?;
     println!("both in {} bytes, exactly", plan.arena_bytes());
     let mut session = Session::new(cpu, plan, 2)?;
     for name in &names {
@@ -68,31 +67,34 @@ pub fn run() -> Result<(f32, f64), Error> {
         let Some(batch) = loader.next()? else { continue };
         last = session.step(&views(&batch), 2e-3)?;
         if step % 100 == 0 {
-            println!("step {step:>4}  loss {last:.4}");
+            let [hard, soft] = [session.output("logits/loss")?, session.output("softened/loss")?];
+            println!("step {step:>4}  loss {last:.4} = {hard:.4} from the labels + {soft:.4} from the teacher");
         }
     }
-    Ok((last, accuracy(&mut session, &pool)?))
+    Ok((last, accuracy(&mut session, &model.heads()?, &pool)?))
 }
 
-/// The student's loss: what it says against what the teacher says, both softened. Evaluation gives the student's logits.
-fn both(teacher: &Model, student: &Model, rows: usize, mode: Mode) -> memfit::nn::Result<Forward> {
+/// The student has two losses: against the labels, and what it says against what the teacher says, both softened.
+fn both(teacher: &dyn Network, student: &dyn Network, rows: usize, mode: Mode) -> memfit::nn::Result<Forward> {
     let mut b = Builder::new();
     let x = b.input("x", TensorType::f32([rows, 8, 8, 1]))?;
     let y = b.input("y", TensorType::i32([rows]))?;
-    let told = b.scope("teacher", |b| teacher.logits(b, Mode::Eval, x))?;
+    let taught = b.scope("teacher", |b| teacher.logits(b, Mode::Eval, x))?;
     let flat = b.reshape(x, [rows, 64])?;
     let logits = b.scope("student", |b| student.logits(b, mode, flat))?;
-    let (told, said) = (b.scale(told, 1.0 / TEMPERATURE)?, b.scale(logits, 1.0 / TEMPERATURE)?);
-    let told = b.softmax(told, 1, false)?;
-    let soft = loss::cross_entropy(&mut b, said, told, 0.0)?;
-    let hard = b.scope("hard", |b| loss::sparse_cross_entropy(b, logits, y, 0.0))?;
-    let total = b.add(soft, hard)?;
-    b.output("loss", total);
-    b.output("logits", logits);
-    Ok(Forward { graph: b.finish(), logits, loss: total })
+    let (taught, softened) = (b.scale(taught, 1.0 / TEMPERATURE)?, b.scale(logits, 1.0 / TEMPERATURE)?);
+    let taught = b.softmax(taught, 1, false)?;
+    let by_row = b.cross_entropy(softened, taught, 0.0)?;
+    let heads = [
+        Head::new("logits", logits, Loss::SparseCrossEntropy { smoothing: 0.0 }, y),
+        Head::custom("softened", softened, by_row),
+    ];
+    Forward::new(b, mode, &heads)
 }
 
-fn accuracy(session: &mut Session<CpuExecutor>, pool: &BytePool) -> Result<f64, Error> {
+/// Of the head that gives the classes.
+fn accuracy(session: &mut Session<CpuExecutor>, heads: &[HeadInfo], pool: &BytePool) -> Result<f64, Error> {
     let data = glyphs().take(512).batch(64, Remainder::Keep);
-    Ok(evaluate(session, &data, Task::Classes, LoadOptions::new(pool.clone()))?.scores.accuracy)
+    let scores = evaluate(session, &data, &heads[..1], LoadOptions::new(pool.clone()))?.scores;
+    scores.accuracy.ok_or_else(|| "classes have an accuracy".into())
 }

@@ -6,7 +6,7 @@ use memfit::exec::{Device, Executor, Growth, Transient};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::{Member, plan_together};
 use memfit::train::{Session, views};
-use memfit::{CpuExecutor, Engine, Model, Options, Request, Training, survey_model};
+use memfit::{CpuExecutor, Engine, Options, Request, Training, ZooModel, survey_model};
 
 #[path = "../glyphs.rs"]
 mod glyphs;
@@ -29,7 +29,7 @@ pub fn main() -> Result<(), Error> {
 pub fn run() -> Result<Vec<f32>, Error> {
     let device = Device::host().split(&[LIMIT])?.remove(0);
     let cpu = CpuExecutor::new(2)?.on(device.clone());
-    let model = Model::from_name("digits")?;
+    let model = ZooModel::from_name("digits")?;
     let training = Training::new(Optimizer::adam().update);
 
     // What is possible for each, and then the fastest plans that fit in beside one another.

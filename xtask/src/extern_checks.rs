@@ -1,5 +1,5 @@
-//! What needs more than Rust, step by step: each is announced by name, and the first that fails ends the run. Judges
-//! nothing itself: the oracles and the commands of memfit do.
+//! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, a GPU in software.
+//! Judges nothing itself: the oracles and the commands of memfit do.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,24 +10,41 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::built::Built;
 use crate::command::{output, run as run_command, shown};
+use crate::machines::instruction_sets;
+use crate::report::Report;
 use crate::{python, vulkan};
 
-/// Runs every check, with a set of golden vectors for each seed.
-pub fn run(seeds: &[u32]) -> Result<()> {
-    let requirements = python::oracle().join("requirements.txt");
-    let interpreter = step("Python environment", || python::environment("python", &requirements))?;
-    let oracle = Oracle { interpreter, work: work_folder("oracle")? };
-    step("weights to Python and back", || oracle.check_weights())?;
-    step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
-    for &seed in seeds {
-        let vectors = step(&format!("golden vectors of seed {seed}"), || oracle.vectors(seed))?;
-        step(&format!("the CPU against seed {seed}"), || check_cpu(&vectors))?;
-    }
-    let driver = step("Vulkan driver in software", vulkan::software_driver)?;
-    step("the GPU executor", || check_gpu(driver.as_deref()))
+/// Of the sets of golden vectors, where none are asked for.
+pub const SEEDS: [u32; 2] = [1, 2];
+
+/// Both checks, with a set of golden vectors for each seed.
+pub fn check(report: &mut Report, seeds: &[u32]) -> Result<()> {
+    report.check("golden vectors and weights from Python", || check_oracle(seeds))?;
+    report.check("the GPU executor on a driver in software", || {
+        let driver = step("Vulkan driver in software", vulkan::software_driver)?;
+        step("tests", || check_gpu(driver.as_deref()))
+    })
 }
 
+fn check_oracle(seeds: &[u32]) -> Result<()> {
+    let requirements = python::oracle().join("requirements.txt");
+    let interpreter = step("Python environment", || python::environment("python", &requirements))?;
+    let oracle = Oracle { interpreter, work: work_folder("oracle")?, built: Built::new()? };
+    step("weights to Python and back", || oracle.check_weights())?;
+    step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
+    let sets = instruction_sets(&oracle.built)?;
+    for &seed in seeds {
+        let vectors = step(&format!("golden vectors of seed {seed}"), || oracle.vectors(seed))?;
+        for isa in &sets {
+            step(&format!("the CPU with {isa} instructions against seed {seed}"), || oracle.check_cpu(&vectors, isa))?;
+        }
+    }
+    Ok(())
+}
+
+/// A part of a check: the first that fails ends it.
 fn step<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
     println!("== {name}");
     let start = Instant::now();
@@ -40,6 +57,7 @@ struct Oracle {
     interpreter: PathBuf,
     /// Takes what the checks write.
     work: PathBuf,
+    built: Built,
 }
 
 impl Oracle {
@@ -73,11 +91,23 @@ impl Oracle {
     }
 
     fn check_weights(&self) -> Result<()> {
-        let memfit = ["--quiet", "--release", "--package", "memfit-cli", "--bin", "memfit"];
-        run_command(cargo("build").args(memfit))?;
         let mut script = self.script("weights.py");
-        script.arg(self.work.join("weights")).arg("--").arg(cargo_program()).arg("run").args(memfit).arg("--");
+        script.arg(self.work.join("weights")).arg("--").arg(self.built.program("memfit")?.get_program());
         run_command(script.current_dir(repository()))
+    }
+
+    /// Prints the cases that fail and the count.
+    fn check_cpu(&self, vectors: &Path, isa: &str) -> Result<()> {
+        let mut golden = self.built.program("golden")?;
+        golden.arg(vectors).args(["--device", "cpu"]).env("MEMFIT_ISA", isa);
+        let (lines, passed) = output(&mut golden)?;
+        for line in lines.lines().filter(|l| !l.starts_with("ok ")) {
+            println!("{line}");
+        }
+        if !passed {
+            bail!("the CPU does not compute what the oracle says; again with: MEMFIT_ISA={isa} {}", shown(&golden));
+        }
+        Ok(())
     }
 }
 
@@ -89,21 +119,6 @@ fn oracle_sources() -> Result<String> {
         text += &fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     }
     Ok(text)
-}
-
-/// Prints the cases that fail and the count.
-fn check_cpu(vectors: &Path) -> Result<()> {
-    let mut golden = cargo("run");
-    golden.args(["--quiet", "--release", "--package", "memfit-exec-tests", "--bin", "golden", "--"]);
-    golden.arg(vectors).args(["--device", "cpu"]);
-    let (lines, passed) = output(&mut golden)?;
-    for line in lines.lines().filter(|l| !l.starts_with("ok ")) {
-        println!("{line}");
-    }
-    if !passed {
-        bail!("the CPU does not compute what the oracle says; again with: {}", shown(&golden));
-    }
-    Ok(())
 }
 
 /// With a driver, a missing GPU is a failure; without one, the tests run on what is there or say that they are skipped.

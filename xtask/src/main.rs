@@ -6,25 +6,47 @@ mod bench_kernels;
 mod bench_peers;
 mod bench_plan;
 mod bench_together;
+mod built;
+mod ci;
 mod command;
 mod extern_checks;
 mod machine;
+mod machines;
 mod page;
 mod peers;
 mod process;
 mod python;
+mod report;
 mod vulkan;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use report::{OnFailure, Report};
 
 const HELP: &str = "\
-Usage: cargo xtask ci-extern [--seed N]...
+Usage: cargo xtask ci
+       cargo xtask ci-full
+       cargo xtask ci-machines
+       cargo xtask ci-extern [--seed N]...
        cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
        cargo xtask bench-together [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
+
+  ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, and the three below in
+                their short form; ends with the first failure, and with a table of what ran and how long
+
+  ci-full       the same, and what is too long for every change: all random cases, every test on every machine of
+                ci-machines, the benchmarks' programs once; goes on after a failure; some hours
+
+  ci-machines   the tests as if this machine had fewer instructions, one core or 4 GiB of memory; says what it cannot
+                look like
+
+  ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
+                write golden vectors and holds the CPU against them, passes weights to Python and back, and
+                runs the GPU executor on a Vulkan driver in software
+  --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
   bench-kernels  times kernels against a matrix product and a long sum, matrix products in turns with PyTorch's, and
                 forks of the thread pool, and writes its part of BENCHMARKS.md; five minutes on a quiet machine
@@ -46,11 +68,6 @@ Usage: cargo xtask ci-extern [--seed N]...
   --steps N            how many steps are timed in a process at least, 5 if not given; 3 where a step takes over 5 s
   --threads N          2 if not given
   --timeout SECONDS    after which a process is given up, 600 if not given
-
-  ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
-                write golden vectors and holds the CPU against them, passes weights to Python and back, and
-                runs the GPU executor on a Vulkan driver in software
-  --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
 The cache folder is $MEMFIT_CACHE, $XDG_CACHE_HOME/memfit or ~/.cache/memfit, the first that is set.
 ";
@@ -77,10 +94,24 @@ fn run(arguments: &[String]) -> Result<()> {
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
         ["bench-together", ref options @ ..] => bench_together::run(options),
-        ["ci-extern", ref options @ ..] => extern_checks::run(&seeds(options)?),
+        ["ci"] => ci::run(),
+        ["ci-full"] => ci::run_full(),
+        ["ci-machines"] => alone(|report| machines::check(report, machines::Extent::Short)),
+        ["ci-extern", ref options @ ..] => {
+            let seeds = seeds(options)?;
+            alone(|report| extern_checks::check(report, &seeds))
+        }
         [] => bail!("give a task; see --help"),
+        ["ci" | "ci-full" | "ci-machines", option, ..] => bail!("\"{option}\" is not an option; see --help"),
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),
     }
+}
+
+/// A part of `ci` by itself.
+fn alone(checks: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
+    let mut report = Report::new(OnFailure::Stop);
+    let done = checks(&mut report);
+    done.and(report.finish())
 }
 
 /// None of nothing.
@@ -106,7 +137,7 @@ fn seeds(options: &[&str]) -> Result<Vec<u32>> {
             _ => bail!("\"{}\" is not an option; see --help", pair[0]),
         }
     }
-    Ok(if seeds.is_empty() { vec![1, 2] } else { seeds })
+    Ok(if seeds.is_empty() { extern_checks::SEEDS.to_vec() } else { seeds })
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use memfit::Model;
 use memfit::ir::Op;
+use memfit::nn::ZooModel;
 use memfit_bench::{Case, Failure, Timed, is_stream, kernels, sgemm, stream};
 
 fn all(c: &mut Criterion) {
@@ -20,7 +20,7 @@ fn run(c: &mut Criterion, threads: usize) -> Result<(), Failure> {
     bench(c, "limit", &[stream()], threads)?;
     bench(c, "sgemm", &[256, 512, 1024, 2048, 4096].map(sgemm), threads)?;
     for (name, batch) in [("resnet50", 16), ("mobilenet_v3_large", 16), ("gpt", 8)] {
-        let model = Model::from_name(name)?;
+        let model = ZooModel::from_name(name)?;
         let products = kernels(&model, batch, |op| !is_stream(op) && !is_free(op))?;
         bench(c, &format!("{name} products"), &most(products, |w| w.flops)?, threads)?;
         bench(c, &format!("{name} streams"), &most(kernels(&model, batch, is_stream)?, |w| w.bytes)?, threads)?;

@@ -3,7 +3,7 @@
 use memfit::ir::op::{Binary, CLOCK, Init, LEARNING_RATE, MatMul, StateClass, Update};
 use memfit::ir::{Builder, Graph, Op, TensorType, ValueId, graph_cost};
 use memfit::nn::optim::Optimizer;
-use memfit::{Model, Training, programs};
+use memfit::{Training, ZooModel, programs};
 
 use crate::Failure;
 
@@ -87,13 +87,13 @@ pub fn sgemm(side: usize) -> Case {
 }
 
 /// Every different kernel of a training step of which `wanted` is true, before anything is grouped.
-pub fn kernels(model: &Model, batch: usize, wanted: impl Fn(&Op) -> bool) -> Result<Vec<Case>, Failure> {
+pub fn kernels(model: &ZooModel, batch: usize, wanted: impl Fn(&Op) -> bool) -> Result<Vec<Case>, Failure> {
     kernels_of(model, batch, &Training::new(Optimizer::momentum().update), wanted)
 }
 
 /// The same of a step that is trained in a given way.
 pub fn kernels_of(
-    model: &Model,
+    model: &ZooModel,
     batch: usize,
     training: &Training,
     wanted: impl Fn(&Op) -> bool,
@@ -113,7 +113,7 @@ pub fn kernels_of(
 }
 
 /// The products and convolutions of a training step, forward and both backwards.
-pub fn contractions(model: &Model, batch: usize) -> Result<Vec<Case>, Failure> {
+pub fn contractions(model: &ZooModel, batch: usize) -> Result<Vec<Case>, Failure> {
     kernels(model, batch, |op| matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_)))
 }
 

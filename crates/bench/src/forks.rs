@@ -1,11 +1,10 @@
 //! What it costs to hand out work and come back: forks of the thread pool with nothing to do, and how many of them a step
 //! makes.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use memfit::CpuExecutor;
-use memfit::cpu::pool::Pool;
 
 use crate::{Failure, Runner, Workload, median};
 
@@ -31,7 +30,7 @@ const FORKS_FROM_SLEEP: usize = 500;
 const LONG: Duration = Duration::from_millis(1);
 
 pub fn fork_cost(threads: usize, gap: Gap) -> Result<ForkCost, Failure> {
-    let pool = Pool::new(threads)?;
+    let executor = CpuExecutor::new(threads)?;
     let forks = if gap == Gap::None { FORKS } else { FORKS_FROM_SLEEP };
     let mut times = Vec::with_capacity(forks);
     for _ in 0..forks {
@@ -42,9 +41,7 @@ pub fn fork_cost(threads: usize, gap: Gap) -> Result<ForkCost, Failure> {
             }
         }
         let start = Instant::now();
-        pool.run(&|thread| {
-            black_box(thread);
-        });
+        executor.fork();
         times.push(start.elapsed().as_secs_f64() * 1e9);
     }
     times.sort_by(f64::total_cmp);

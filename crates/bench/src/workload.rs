@@ -37,12 +37,12 @@ impl Workload {
         Ok(found.ok_or_else(|| format!("there is no workload \"{name}\""))?)
     }
 
-    pub fn model(&self) -> Result<Model, Failure> {
+    pub fn model(&self) -> Result<ZooModel, Failure> {
         Ok(match self.name {
             "resnet18_cifar" => {
-                Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
+                ZooModel::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
             }
-            other => Model::from_name(other)?,
+            other => ZooModel::from_name(other)?,
         })
     }
 

@@ -1,7 +1,11 @@
-//! What would make it fit, in the words of the command line: the planner says what to change, this says what to type.
+//! Cures in the words of the command line: the planner says what to change so that a run fits, training what went wrong;
+//! this says what to type.
+
+use std::path::{Path, PathBuf};
 
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
 use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
+use memfit::train::{Recovery, TrainError, Which};
 use memfit_run::planning::Progress;
 
 /// The option that makes a change.
@@ -84,6 +88,51 @@ fn table(fixes: &[Fix], width: usize) -> String {
         )
     };
     fixes.iter().map(line).collect()
+}
+
+/// What to do about a test set that cannot be read, when the run was saved.
+pub fn test_set(folder: &Path, step: u32) -> String {
+    format!(
+        "that is in the test set: mend it; `memfit train --resume {}` then goes on from step {step}",
+        folder.display()
+    )
+}
+
+/// Errors of training whose cure is an option or a command; none for those that say it themselves.
+pub fn training(error: &TrainError) -> Option<String> {
+    let last_good = |saved: &Option<PathBuf>| match saved {
+        Some(path) => format!("{} is the last good checkpoint: resume it", path.display()),
+        None => "no checkpoint was kept: start again".into(),
+    };
+    Some(match error {
+        TrainError::Diverged { step, loss, lr, saved } => {
+            let saved = last_good(saved);
+            format!("the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller --lr")
+        }
+        TrainError::Overflow { step, skips, lr, saved } => format!(
+            "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the \
+             loss; {} with a smaller --lr than {lr}, or begin another run in bf16 (--precision mixed)",
+            last_good(saved)
+        ),
+        TrainError::Begin { .. } => format!("{error} with --out"),
+        TrainError::RunExists { folder } => format!(
+            "{0} holds a run already; `memfit train --resume {0}` goes on with it, or give another folder",
+            folder.display()
+        ),
+        TrainError::Foreign { .. } => format!("{error}: --out"),
+        TrainError::NoFolder { .. } => format!("{error} with --out"),
+        TrainError::Damaged { path: damaged, problem, recovery: Recovery::Resume { which, step, path } } => {
+            // The folder is resumed from its last checkpoint.
+            let from = if *which == Which::Last { path.parent().unwrap_or(path) } else { path };
+            format!(
+                "{}: {problem}; {} (step {step}) is intact: `memfit train --resume {}` goes on from it",
+                damaged.display(),
+                which.file_name(),
+                from.display()
+            )
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

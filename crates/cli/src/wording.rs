@@ -46,9 +46,11 @@ fn library(error: &(dyn Error + 'static)) -> String {
 
 fn training(error: &TrainError) -> String {
     match error {
-        TrainError::Test { source, saved } => format!("{}; {saved}", training(source)),
+        TrainError::Test { source, folder, step } => {
+            format!("{}; {}", training(source), cure::test_set(folder, *step))
+        }
         TrainError::Data(error) => data(error),
-        other => other.to_string(),
+        other => cure::training(other).unwrap_or_else(|| other.to_string()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `memfit devices` where it is built with GPUs.
 #![cfg(feature = "gpu")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::events;

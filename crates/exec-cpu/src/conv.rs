@@ -3,45 +3,37 @@
 
 use memfit_ir::op::Conv;
 
-use crate::gemm::{A, B, Fed, Gemm, Micro, Patches, Rows, Taps, scratch_len};
+use crate::gemm::{A, B, Gemm, Micro, Operands, Patches, Rows, Taps, scratch_len};
 use crate::winograd::{self, Geometry};
 
 /// The sizes of `y = conv(x, w)`; the three products of a convolution share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConvShape {
-    pub batch: usize,
+pub(crate) struct ConvShape {
+    pub(crate) batch: usize,
     /// Height and width of x.
-    pub image: [usize; 2],
-    pub channels_in: usize,
-    pub channels_out: usize,
-    pub filter: [usize; 2],
+    pub(crate) image: [usize; 2],
+    pub(crate) channels_in: usize,
+    pub(crate) channels_out: usize,
+    pub(crate) filter: [usize; 2],
     /// Height and width of y.
-    pub out: [usize; 2],
-    pub conv: Conv,
-}
-
-/// x, w and y (or their gradients); which one is written depends on the product.
-#[derive(Clone, Copy, Debug)]
-pub struct Tensors {
-    pub x: *mut f32,
-    pub w: *mut f32,
-    pub y: *mut f32,
+    pub(crate) out: [usize; 2],
+    pub(crate) conv: Conv,
 }
 
 /// Which of the three is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Product {
-    /// y from x and w.
+pub(crate) enum Product {
+    /// y = x·w
     Forward,
-    /// x from y and w.
+    /// x = y·w
     Transposed,
-    /// w from x and y.
+    /// w = x·y
     Filter,
 }
 
 impl ConvShape {
     /// One filter a channel: these have kernels of their own.
-    pub fn is_depthwise(&self) -> bool {
+    pub(crate) fn is_depthwise(&self) -> bool {
         self.conv.groups == self.channels_in && self.channels_in == self.channels_out && self.conv.groups > 1
     }
 
@@ -53,16 +45,17 @@ impl ConvShape {
         self.channels_out / self.conv.groups
     }
 
-    /// Calls `each` for every matrix product that makes up a product of the convolution.
-    pub fn products(&self, product: Product, t: Tensors, mut each: impl FnMut(&Gemm)) {
+    /// Calls `each` for every matrix product that makes up a product of the convolution; the operands are in the order in which
+    /// [`Product`] names them.
+    pub(crate) fn products(&self, product: Product, operands: Operands, mut each: impl FnMut(&Gemm)) {
         for group in 0..self.conv.groups {
             match product {
-                Product::Forward => each(&self.forward(t, group)),
-                Product::Filter => each(&self.filter(t, group)),
+                Product::Forward => each(&self.forward(operands, group)),
+                Product::Filter => each(&self.filter(operands, group)),
                 Product::Transposed => {
                     for py in 0..self.conv.stride[0].min(self.image[0]) {
                         for px in 0..self.conv.stride[1].min(self.image[1]) {
-                            if let Some(g) = self.transposed(t, group, [py, px]) {
+                            if let Some(g) = self.transposed(operands, group, [py, px]) {
                                 each(&g);
                             }
                         }
@@ -72,25 +65,21 @@ impl ConvShape {
         }
     }
 
-    /// Elements of scratch for a product, whose left and right sides may be fed.
-    pub fn scratch_len(&self, micro: &Micro, product: Product, fed: Fed, threads: usize) -> usize {
+    /// Elements of scratch for a product, of whose operands some may have prologues.
+    pub(crate) fn scratch_len(&self, micro: &Micro, product: Product, prologues: [bool; 2], threads: usize) -> usize {
         if let Some(g) = Geometry::new(self, product) {
             return match product {
-                Product::Forward | Product::Transposed => winograd::scratch_len(micro, &g, fed, threads),
-                Product::Filter => winograd::filter_scratch_len(micro, &g, fed, threads),
+                Product::Forward | Product::Transposed => winograd::scratch_len(micro, &g, prologues, threads),
+                Product::Filter => winograd::filter_scratch_len(micro, &g, prologues, threads),
             };
         }
-        let none = std::ptr::null_mut();
         let mut most = 0;
-        self.products(product, Tensors { x: none, w: none, y: none }, |g| {
-            most = most.max(scratch_len(micro, g, fed, threads));
-        });
+        self.products(product, Operands::unplaced(prologues), |g| most = most.max(scratch_len(micro, g, threads)));
         most
     }
 
-    fn patches(&self, x: *const f32, group: usize) -> Patches {
+    fn patches(&self) -> Patches {
         Patches {
-            image: x.wrapping_add(group * self.group_in()),
             size: self.image,
             channels: self.channels_in,
             used_channels: self.group_in(),
@@ -102,41 +91,35 @@ impl ConvShape {
         }
     }
 
-    fn forward(&self, t: Tensors, group: usize) -> Gemm {
-        let Conv { stride, .. } = self.conv;
+    fn forward<'a>(&self, x_w_y: Operands<'a>, group: usize) -> Gemm<'a> {
         // Pixels as they stand: no patches to find.
-        let plain = self.filter == [1, 1] && stride == [1, 1] && self.out == self.image;
-        let a = if plain {
-            A::Rows { start: t.x.wrapping_add(group * self.group_in()), stride: self.channels_in }
-        } else {
-            A::Patches(self.patches(t.x, group))
-        };
+        let plain = self.filter == [1, 1] && self.conv.stride == [1, 1] && self.out == self.image;
         Gemm {
             m: self.batch * self.out[0] * self.out[1],
             n: self.group_out(),
             k: self.filter[0] * self.filter[1] * self.group_in(),
-            a,
-            b: B::Rows { start: t.w.wrapping_add(group * self.group_out()), stride: self.channels_out },
-            c: t.y.wrapping_add(group * self.group_out()),
+            a: if plain { A::Rows { stride: self.channels_in } } else { A::Patches(self.patches()) },
+            b: B::Rows { stride: self.channels_out },
             rows: Rows::plain(self.channels_out),
+            operands: x_w_y.skip([self.group_in(), self.group_out(), self.group_out()].map(|n| group * n)),
         }
     }
 
-    fn filter(&self, t: Tensors, group: usize) -> Gemm {
+    fn filter<'a>(&self, x_y_w: Operands<'a>, group: usize) -> Gemm<'a> {
         Gemm {
             m: self.filter[0] * self.filter[1] * self.group_in(),
             n: self.group_out(),
             k: self.batch * self.out[0] * self.out[1],
-            a: A::PatchColumns(self.patches(t.x, group)),
-            b: B::Rows { start: t.y.wrapping_add(group * self.group_out()), stride: self.channels_out },
-            c: t.w.wrapping_add(group * self.group_out()),
+            a: A::PatchColumns(self.patches()),
+            b: B::Rows { stride: self.channels_out },
             rows: Rows::plain(self.channels_out),
+            operands: x_y_w.skip([self.group_in(), self.group_out(), self.group_out()].map(|n| group * n)),
         }
     }
 
     /// The pixels of x whose position is `phase` modulo the stride: for them it is a plain convolution over y with those
     /// taps of the filter that reach them.
-    fn transposed(&self, t: Tensors, group: usize, phase: [usize; 2]) -> Option<Gemm> {
+    fn transposed<'a>(&self, y_w_x: Operands<'a>, group: usize, phase: [usize; 2]) -> Option<Gemm<'a>> {
         let axis = |i: usize, pad: usize| {
             PhaseAxis::new(self.image[i], phase[i], pad, self.filter[i], self.conv.stride[i], self.conv.dilation[i])
         };
@@ -144,7 +127,6 @@ impl ConvShape {
         let (group_in, group_out) = (self.group_in(), self.group_out());
         let line = self.image[1] * self.channels_in;
         let patches = Patches {
-            image: t.y.wrapping_add(group * group_out),
             size: self.out,
             channels: self.channels_out,
             used_channels: group_out,
@@ -166,19 +148,18 @@ impl ConvShape {
             n: group_in,
             k: v.taps * h.taps * group_out,
             a: A::Patches(patches),
-            b: B::Taps {
-                start: t.w.wrapping_add(group * group_out),
-                stride: self.channels_out,
-                per_tap: group_out,
-                taps,
-            },
-            c: t.x.wrapping_add(group * group_in + phase[0] * line + phase[1] * self.channels_in),
+            b: B::Taps { stride: self.channels_out, per_tap: group_out, taps },
             rows: Rows {
                 grid: [v.pixels, h.pixels],
                 image: self.image[0] * line,
                 line: self.conv.stride[0] * line,
                 pixel: self.conv.stride[1] * self.channels_in,
             },
+            operands: y_w_x.skip([
+                group * group_out,
+                group * group_out,
+                group * group_in + phase[0] * line + phase[1] * self.channels_in,
+            ]),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The executor itself: what the planner may ask of the CPU, and how plans run on it.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::sync::Arc;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
@@ -9,9 +11,9 @@ use memfit_transform::Group;
 use memfit_transform::group::is_contraction;
 
 use crate::Cpu;
+use crate::compile::contract::{self, Contraction};
+use crate::compile::{self, CpuKernel};
 use crate::isa::Isa;
-use crate::launch::{self, Launch};
-use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::subnormal::Flushed;
 
@@ -21,7 +23,7 @@ const ALIGNMENT: u64 = 64;
 /// More threads than any machine has cores would only wait for each other.
 const MAX_THREADS: usize = 1024;
 
-/// Clones share their threads.
+/// Runs plans on the CPU. Clones share their threads.
 #[derive(Clone)]
 pub struct CpuExecutor {
     cpu: Arc<Cpu>,
@@ -49,8 +51,16 @@ impl CpuExecutor {
         Ok(CpuExecutor { cpu, device: Device::host() })
     }
 
+    /// The threads that run kernels, the caller's included.
     pub fn threads(&self) -> usize {
         self.cpu.pool.threads()
+    }
+
+    /// Hands out no work to all threads, and waits for them: what a benchmark of that times.
+    pub fn fork(&self) {
+        self.cpu.pool.run(&|thread| {
+            std::hint::black_box(thread);
+        });
     }
 
     /// How often its threads were handed out work: what a benchmark of that counts.
@@ -58,6 +68,7 @@ impl CpuExecutor {
         self.cpu.pool.forks()
     }
 
+    /// The instructions that kernels use.
     pub fn isa(&self) -> Isa {
         self.cpu.isa
     }
@@ -84,7 +95,7 @@ impl Target for CpuExecutor {
     }
 
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        4 * launch::scratch_len(&self.cpu, graph, group) as u64
+        4 * compile::scratch_len(&self.cpu, graph, group) as u64
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
@@ -98,7 +109,7 @@ impl Target for CpuExecutor {
         // packing.
         for &operand in &root.inputs {
             if !group.feeding(graph, operand).is_empty() {
-                let times = launch::contract::times_read(&self.cpu, graph, root) as u64;
+                let times = Contraction::new(graph, root).map_or(1, |c| c.times_read(&self.cpu)) as u64;
                 bytes += 2 * times * graph.ty(operand).bytes();
             }
         }
@@ -130,13 +141,13 @@ impl Target for CpuExecutor {
         if root.op.is_elementwise() {
             return same_size;
         }
-        // The chain behind a contraction reads and writes element by element; the product itself does not, nor do the
-        // chains before it, nor the sums that close the group.
+        // The epilogue of a contraction reads and writes element by element; the product itself does not, nor do its prologues
+        // and reductions.
         if is_contraction(&root.op) {
             let mut others = group.nodes[..=group.before].iter().chain(group.closing_sums());
             let read = others.any(|&n| graph.node(n).inputs.contains(&input));
             let by_elements = group.behind().contains(&graph.producer(output));
-            let summed_there = launch::contract::home(graph, group) == Some(output);
+            let summed_there = contract::home(graph, group) == Some(output);
             return same_size && !read && !summed_there && by_elements;
         }
         if matches!(root.op, Op::Update(_) | Op::BatchUpdate(_)) {
@@ -160,16 +171,15 @@ fn is_heavy(op: &Op) -> bool {
 /// How fast an op's arithmetic is, measured against a large product's: depthwise convolutions have few operations for each
 /// byte, attention spends as long on its softmax, and a convolution of 3×3 taps makes fewer multiplications than it counts.
 fn pace(graph: &Graph, node: NodeId) -> f64 {
-    let node = graph.node(node);
-    if !is_contraction(&node.op) {
-        return 0.6;
+    match Contraction::new(graph, graph.node(node)) {
+        Some(contraction) if !contraction.is_depthwise() => contraction.gain(),
+        Some(_) | None => 0.6,
     }
-    if launch::contract::is_depthwise(graph, node) { 0.6 } else { launch::contract::gain(graph, node) }
 }
 
 impl Executor for CpuExecutor {
     type Memory = HostMemory;
-    type Kernel = Launch;
+    type Kernel = CpuKernel;
 
     fn target(&self) -> &dyn Target {
         self
@@ -183,7 +193,7 @@ impl Executor for CpuExecutor {
         HostMemory::new(&self.device, holder, bytes, growth)
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<Launch, ExecError> {
+    fn compile(&self, program: &Program, step: &Step) -> Result<CpuKernel, ExecError> {
         let needed = self.scratch_bytes(&program.graph, &step.group);
         let given = step.scratch.map_or(0, |p| p.size);
         if given != needed {
@@ -199,13 +209,13 @@ impl Executor for CpuExecutor {
                 ),
             });
         }
-        Ok(launch::compile(&self.cpu, program, step))
+        Ok(compile::compile(&self.cpu, program, step))
     }
 
-    fn launch(&self, kernel: &Launch, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
+    fn launch(&self, kernel: &CpuKernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         // The pool's threads are always in this mode.
         let _flushed = Flushed::new();
-        kernel(&self.cpu, &Memory::new(arena))
+        kernel.launch(&self.cpu, arena)
     }
 
     fn write(&self, memory: &mut HostMemory, place: Place, offset: u64, bytes: &[u8]) {

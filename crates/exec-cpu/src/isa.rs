@@ -23,6 +23,7 @@ pub enum Isa {
 }
 
 impl Isa {
+    /// Its name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -85,7 +86,7 @@ impl Isa {
 /// a·b + c: one rounding where the instruction set has it, two where not. The only FMA in the kernels is where this is
 /// written.
 #[inline(always)]
-pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
@@ -94,7 +95,7 @@ pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// ```text
 /// simd! {
 ///     /// y ← a·x + y
-///     pub fn axpy<FMA>(isa, a: f32, x: &[f32], y: &mut [f32]) {
+///     fn axpy<FMA>(isa, a: f32, x: &[f32], y: &mut [f32]) {
 ///         for (y, &x) in y.iter_mut().zip(x) { *y = fma::<FMA>(a, x, *y); }
 ///     }
 /// }
@@ -102,7 +103,10 @@ pub fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 /// ```
 ///
 /// The body is inlined into each version, so that the compiler vectorises it with that version's registers. Helpers that
-/// it calls must be `#[inline(always)]`. `FMA` is a const generic of the body.
+/// it calls must be `#[inline(always)]`. `FMA` is a const generic of the body; with `<V>` in its place, the body is generic
+/// over a [`Vector`](crate::vector::Vector), the register of its instruction set, whose availability it may rely on.
+///
+/// A body that dereferences pointers of the caller is an `unsafe fn`, with a `# Safety` section as any other.
 macro_rules! simd {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<FMA>(isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
@@ -111,22 +115,108 @@ macro_rules! simd {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
             fn body<const FMA: bool>($($arg: $ty),*) $(-> $ret)? $body
+            /// # Safety
+            /// AVX-512 is available.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
+            /// # Safety
+            /// AVX2, FMA and F16C are available.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx2($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
             match isa {
-                // SAFETY: an `Isa` is one of those that `Isa::available` found on this machine.
+                // SAFETY: kernels get an `Isa` that `Isa::available` found on this machine, as `Cpu::new` asserts.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
+                // SAFETY: `Isa::available` found AVX2, FMA and F16C on this machine.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
                 _ => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+            }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<FMA>(isa $(, $arg:ident: $ty:ty)* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis unsafe fn $name(isa: $crate::isa::Isa $(, $arg: $ty)*) {
+            /// # Safety
+            /// As for the function that is dispatched to it.
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn body<const FMA: bool>($($arg: $ty),*) $body
+            /// # Safety
+            /// As for the body; AVX-512 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx512($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<true>($($arg),*) }
+            }
+            /// # Safety
+            /// As for the body; AVX2 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx2($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<true>($($arg),*) }
+            }
+            // SAFETY: the arguments are those that the caller made his promise about; kernels get an `Isa` that
+            // `Isa::available` found on this machine, as `Cpu::new` asserts.
+            unsafe {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx512 => avx512($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx2 => avx2($($arg),*),
+                    _ => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+                }
+            }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<V>(isa $(, $arg:ident: $ty:ty)* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis unsafe fn $name(isa: $crate::isa::Isa $(, $arg: $ty)*) {
+            /// # Safety
+            /// As for the function that is dispatched to it; the instruction set of `V` is available.
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn body<V: $crate::vector::Vector>($($arg: $ty),*) $body
+            /// # Safety
+            /// As for the body; AVX-512 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx512($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<$crate::vector::V512>($($arg),*) }
+            }
+            /// # Safety
+            /// As for the body; AVX2 is available.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn avx2($($arg: $ty),*) {
+                // SAFETY: the arguments are those that the caller made his promise about.
+                unsafe { body::<$crate::vector::V256>($($arg),*) }
+            }
+            // SAFETY: the arguments are those that the caller made his promise about; kernels get an `Isa` that
+            // `Isa::available` found on this machine, as `Cpu::new` asserts.
+            unsafe {
+                match isa {
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx512 => avx512($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::isa::Isa::Avx2 => avx2($($arg),*),
+                    #[cfg(target_arch = "aarch64")]
+                    $crate::isa::Isa::Neon => body::<$crate::vector::V128>($($arg),*),
+                    _ => body::<$crate::vector::Plain<4>>($($arg),*),
+                }
             }
         }
     };

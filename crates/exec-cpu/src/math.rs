@@ -7,7 +7,7 @@ use crate::isa::fma;
 
 /// eˣ. Below −87.3 it is 0, above 88.7 infinite.
 #[inline(always)]
-pub fn exp<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     const LN2_HIGH: f32 = 0.693359375;
     const LN2_LOW: f32 = -2.12194440e-4;
@@ -36,7 +36,7 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
 
 /// eˣ − 1 for x ≤ 0.
 #[inline(always)]
-pub fn expm1<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn expm1<const FMA: bool>(x: f32) -> f32 {
     // Near 0 the series, which has no cancellation.
     let mut p = 1.0 / 5040.0;
     p = fma::<FMA>(p, x, 1.0 / 720.0);
@@ -50,7 +50,7 @@ pub fn expm1<const FMA: bool>(x: f32) -> f32 {
 
 /// The natural logarithm of a number that is not negative.
 #[inline(always)]
-pub fn log<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn log<const FMA: bool>(x: f32) -> f32 {
     // Subnormal numbers are scaled up by 2²³ first.
     let small = x < f32::MIN_POSITIVE;
     let scaled = if small { x * 8_388_608.0 } else { x };
@@ -80,7 +80,7 @@ pub fn log<const FMA: bool>(x: f32) -> f32 {
 
 /// log(1 + x) for 0 ≤ x ≤ 1.
 #[inline(always)]
-pub fn log1p<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn log1p<const FMA: bool>(x: f32) -> f32 {
     // log(1+x) = log(u) · x / (u − 1) with u = 1 + x as rounded corrects the rounding of u.
     let u = 1.0 + x;
     let d = u - 1.0;
@@ -91,7 +91,7 @@ pub fn log1p<const FMA: bool>(x: f32) -> f32 {
 
 /// tanh by a rational function; exactly ±1 beyond ±7.9, because slopes multiply what is missing to 1 by large numbers.
 #[inline(always)]
-pub fn tanh<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn tanh<const FMA: bool>(x: f32) -> f32 {
     const LARGEST: f32 = 7.90531110763549805;
     let c = x.clamp(-LARGEST, LARGEST);
     let z = c * c;
@@ -111,7 +111,7 @@ pub fn tanh<const FMA: bool>(x: f32) -> f32 {
 
 /// 1 / (1 + e^−x)
 #[inline(always)]
-pub fn sigmoid<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     // e^−|x| never overflows, and both branches share it.
     let e = exp::<FMA>(-x.abs());
     let d = 1.0 / (1.0 + e);
@@ -120,13 +120,13 @@ pub fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 
 /// log(1 + eˣ)
 #[inline(always)]
-pub fn softplus<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn softplus<const FMA: bool>(x: f32) -> f32 {
     x.max(0.0) + log1p::<FMA>(exp::<FMA>(-x.abs()))
 }
 
 /// The error function by a rational function; constant beyond ±4.
 #[inline(always)]
-pub fn erf<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn erf<const FMA: bool>(x: f32) -> f32 {
     let c = x.clamp(-4.0, 4.0);
     let z = c * c;
     let mut p = -2.72614225801306e-10;
@@ -146,17 +146,17 @@ pub fn erf<const FMA: bool>(x: f32) -> f32 {
 
 /// aᵇ for a ≥ 0, or any a with b an integer.
 #[inline(always)]
-pub fn pow(a: f32, b: f32) -> f32 {
+pub(crate) fn pow(a: f32, b: f32) -> f32 {
     // Rare in training steps: precision before speed.
     (a as f64).powf(b as f64) as f32
 }
 
 /// The lanes that every sum uses, whatever the instruction set: sums do not depend on the width of its registers.
-pub const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// The sum of the lanes in a fixed order.
 #[inline(always)]
-pub fn sum_lanes(lanes: [f32; LANES]) -> f32 {
+pub(crate) fn sum_lanes(lanes: [f32; LANES]) -> f32 {
     let mut v = lanes;
     let mut width = LANES / 2;
     while width > 0 {

@@ -6,23 +6,23 @@ use memfit_plan::{Place, Segment};
 
 /// Where the two segments start, for the time of one launch.
 #[derive(Clone, Copy)]
-pub struct Memory {
+pub(crate) struct Memory {
     state: *mut u8,
     transient: *mut u8,
 }
 
-// SAFETY: kernels give each thread its own part of what they write.
+// SAFETY: it gives addresses, and slices only to callers who promise that nobody else has them.
 unsafe impl Sync for Memory {}
-// SAFETY: as above.
+// SAFETY: it gives the same on whatever thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    pub fn new(arena: &mut Arena<HostMemory>) -> Memory {
+    pub(crate) fn new(arena: &mut Arena<HostMemory>) -> Memory {
         Memory { state: arena.state.base_mut(), transient: arena.transient.base_mut() }
     }
 
     /// Where a place starts.
-    pub fn at(&self, place: Place) -> *mut u8 {
+    pub(crate) fn at(&self, place: Place) -> *mut u8 {
         let base = match place.segment {
             Segment::State => self.state,
             Segment::Transient => self.transient,
@@ -30,25 +30,27 @@ impl Memory {
         base.wrapping_add(place.offset as usize)
     }
 
-    pub fn f32_at(&self, place: Place) -> *mut f32 {
+    pub(crate) fn f32_at(&self, place: Place) -> *mut f32 {
         self.at(place).cast()
     }
 
     /// What a kernel reads.
     ///
     /// # Safety
-    /// Nothing writes the place while the slice lives, and it is a place of this memory.
-    pub unsafe fn read<'a, T: bytemuck::Pod>(&self, place: Place) -> &'a [T] {
-        // SAFETY: places are aligned to 64 bytes and lie inside their segment; the rest is the caller's promise.
+    /// The place lies inside of its segment, which lives as long as the slice, and nothing writes it meanwhile.
+    pub(crate) unsafe fn read<'a, T: bytemuck::Pod>(&self, place: Place) -> &'a [T] {
+        // SAFETY: the place is inside of its segment, and nothing writes it; the planner aligns places to 64 bytes, and any bits are
+        // a `Pod`.
         unsafe { std::slice::from_raw_parts(self.at(place).cast(), place.size as usize / size_of::<T>()) }
     }
 
     /// What a kernel writes.
     ///
     /// # Safety
-    /// Nothing else reads or writes the place while the slice lives, and it is a place of this memory.
-    pub unsafe fn write<'a, T: bytemuck::Pod>(&self, place: Place) -> &'a mut [T] {
-        // SAFETY: as above.
+    /// The place lies inside of its segment, which lives as long as the slice, and nothing else reads or writes it meanwhile.
+    pub(crate) unsafe fn write<'a, T: bytemuck::Pod>(&self, place: Place) -> &'a mut [T] {
+        // SAFETY: the place is inside of its segment, and nothing else touches it; the planner aligns places to 64 bytes, and any
+        // bits are a `Pod`.
         unsafe { std::slice::from_raw_parts_mut(self.at(place).cast(), place.size as usize / size_of::<T>()) }
     }
 }

@@ -17,7 +17,8 @@ const SPINS: usize = 20_000;
 
 type Job = *const (dyn Fn(usize) + Sync);
 
-pub struct Pool {
+/// Threads that run a kernel together.
+pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// One fork at a time.
@@ -45,7 +46,7 @@ unsafe impl Send for Shared {}
 
 impl Pool {
     /// A pool that runs kernels on `threads` threads, the caller's included.
-    pub fn new(threads: usize) -> std::io::Result<Pool> {
+    pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
@@ -65,17 +66,17 @@ impl Pool {
         Ok(pool)
     }
 
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
     /// How often it has shared out work.
-    pub fn forks(&self) -> usize {
+    pub(crate) fn forks(&self) -> usize {
         self.shared.epoch.load(Ordering::Relaxed)
     }
 
     /// Runs `body(0)`, …, `body(threads − 1)` at once and returns when all are done.
-    pub fn run(&self, body: &(dyn Fn(usize) + Sync)) {
+    pub(crate) fn run(&self, body: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() {
             return body(0);
         }
@@ -106,7 +107,7 @@ impl Pool {
     }
 
     /// Splits `0..n` into one contiguous part a thread, each a multiple of `grain` but for the last, and runs them at once.
-    pub fn split(&self, n: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
+    pub(crate) fn split(&self, n: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
         let threads = self.threads();
         if threads == 1 || n <= grain {
             if n > 0 {
@@ -139,7 +140,7 @@ impl Drop for Pool {
 }
 
 /// Part `t` of `0..n` cut into `parts` contiguous pieces at multiples of `grain`.
-pub fn part(n: usize, grain: usize, parts: usize, t: usize) -> Range<usize> {
+pub(crate) fn part(n: usize, grain: usize, parts: usize, t: usize) -> Range<usize> {
     let grain = grain.max(1);
     let grains = n.div_ceil(grain);
     let cut = |i: usize| (grains * i / parts * grain).min(n);
@@ -187,7 +188,7 @@ fn wait_for_fork(shared: &Shared, seen: usize) -> usize {
 }
 
 /// A slice that several threads write in disjoint parts.
-pub struct Parts<'a, T> {
+pub(crate) struct Parts<'a, T> {
     start: *mut T,
     len: usize,
     life: PhantomData<&'a mut [T]>,
@@ -195,29 +196,29 @@ pub struct Parts<'a, T> {
 
 // SAFETY: the only access is `range`, whose caller promises that parts are disjoint.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
-// SAFETY: as above.
+// SAFETY: it stands for a `&mut [T]`, which is `Send` where T is.
 unsafe impl<T: Send> Send for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
-    pub fn new(slice: &'a mut [T]) -> Self {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Parts { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
 
     /// The same of memory that threads name each for itself.
     ///
     /// # Safety
-    /// There are `len` elements, and all parts of them that live at once come from such slices.
-    pub unsafe fn from_raw(start: *mut T, len: usize) -> Self {
+    /// There are `len` elements for as long as the parts live, and nobody has them but through [`Parts::range`].
+    pub(crate) unsafe fn from_raw(start: *mut T, len: usize) -> Self {
         Parts { start, len, life: PhantomData }
     }
 
     /// A part of the slice.
     ///
     /// # Safety
-    /// No two parts that live at once may overlap.
+    /// No two parts that live at once overlap.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
+    pub(crate) unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "a part outside of its slice");
         // SAFETY: inside the slice by the assertion, disjoint by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }

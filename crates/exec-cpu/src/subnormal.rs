@@ -3,13 +3,13 @@
 //! is in this mode, so that bits do not depend on which thread computes what.
 
 /// While one lives, this thread's arithmetic takes and gives zero for subnormal numbers.
-pub struct Flushed {
+pub(crate) struct Flushed {
     before: u64,
 }
 
 impl Flushed {
     #[inline]
-    pub fn new() -> Flushed {
+    pub(crate) fn new() -> Flushed {
         let before = control::read();
         control::write(before | control::FLUSH);
         Flushed { before }
@@ -28,10 +28,10 @@ mod control {
     use std::arch::asm;
 
     /// Results and operands.
-    pub const FLUSH: u64 = 1 << 15 | 1 << 6;
+    pub(crate) const FLUSH: u64 = 1 << 15 | 1 << 6;
 
     #[inline]
-    pub fn read() -> u64 {
+    pub(crate) fn read() -> u64 {
         let mut word = 0u32;
         // SAFETY: writes the register's 32 bits to `word`.
         unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut word, options(nostack, preserves_flags)) };
@@ -39,7 +39,7 @@ mod control {
     }
 
     #[inline]
-    pub fn write(word: u64) {
+    pub(crate) fn write(word: u64) {
         let word = word as u32;
         // SAFETY: the word was read from the register, with or without FLUSH: no reserved bit is set, and rounding and
         // exceptions stay. The compiler takes subnormals for ordinary numbers; kernels compute nothing that relies on it.
@@ -52,10 +52,10 @@ mod control {
     use std::arch::asm;
 
     /// Results and operands.
-    pub const FLUSH: u64 = 1 << 24;
+    pub(crate) const FLUSH: u64 = 1 << 24;
 
     #[inline]
-    pub fn read() -> u64 {
+    pub(crate) fn read() -> u64 {
         let word;
         // SAFETY: reads a register.
         unsafe { asm!("mrs {}, fpcr", out(reg) word, options(nomem, nostack, preserves_flags)) };
@@ -63,7 +63,7 @@ mod control {
     }
 
     #[inline]
-    pub fn write(word: u64) {
+    pub(crate) fn write(word: u64) {
         // SAFETY: the word was read from the register, with or without FLUSH: rounding and exceptions stay. The compiler
         // takes subnormals for ordinary numbers; kernels compute nothing that relies on it.
         unsafe { asm!("msr fpcr, {}", in(reg) word, options(nomem, nostack, preserves_flags)) };
@@ -72,13 +72,13 @@ mod control {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod control {
-    pub const FLUSH: u64 = 0;
+    pub(crate) const FLUSH: u64 = 0;
 
-    pub fn read() -> u64 {
+    pub(crate) fn read() -> u64 {
         0
     }
 
-    pub fn write(_: u64) {}
+    pub(crate) fn write(_: u64) {}
 }
 
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -1,6 +1,7 @@
 //! A step allocates nothing: a counting allocator sees steps 2 to 200 of a convnet, of the same in micro-batches, and of a
 //! GPT. One test in a binary of its own, so that no other test's allocations are counted.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,7 +14,7 @@ use memfit_exec_tests::Result;
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_nn::zoo::Gpt;
-use memfit_nn::{Mode, Model};
+use memfit_nn::{Mode, Model, ZooModel};
 use memfit_plan::{MicroBatch, Phase, Request};
 use memfit_transform::{Clip, Training};
 
@@ -94,7 +95,7 @@ fn convnet(batch: usize) -> Result<(Graph, ValueId)> {
 
 fn gpt(batch: usize) -> Result<(Graph, ValueId)> {
     let model = Gpt { layers: 2, width: 32, heads: 4, sequence: 24, vocabulary: 10 };
-    let forward = Model::Gpt(model).build(batch, Mode::Train).unwrap();
+    let forward = ZooModel::from(model).build(batch, Mode::Train).unwrap();
     Ok((forward.graph, forward.loss))
 }
 

@@ -10,21 +10,27 @@ use memfit_plan::{CostModel, Place, Program, Step, Target};
 /// Clones share their threads.
 #[derive(Clone)]
 pub enum AnyExecutor {
+    /// Of the CPU.
     Cpu(CpuExecutor),
+    /// Of a GPU.
     #[cfg(feature = "gpu")]
     Gpu(GpuExecutor),
 }
 
 /// A segment of a plan, on the executor's device.
 pub enum AnyMemory {
+    /// Of the CPU.
     Cpu(<CpuExecutor as Executor>::Memory),
+    /// Of a GPU.
     #[cfg(feature = "gpu")]
     Gpu(<GpuExecutor as Executor>::Memory),
 }
 
 /// A compiled group.
 pub enum AnyKernel {
+    /// Of the CPU.
     Cpu(<CpuExecutor as Executor>::Kernel),
+    /// Of a GPU.
     #[cfg(feature = "gpu")]
     Gpu(<GpuExecutor as Executor>::Kernel),
 }

@@ -10,12 +10,16 @@ use memfit_transform::Grouping;
 
 use crate::SourceError;
 
+/// Why a device could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
+    /// It does not run.
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// A program cannot be planned for it.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A program cannot be built.
     #[error(transparent)]
     Graph(#[from] memfit_ir::Error),
 }

@@ -1,6 +1,5 @@
 //! What would make a refused run fit. Every fix is planned before it is named, so that doing what it says works.
 
-use memfit_nn::zoo::Model;
 use memfit_plan::bytes::round_up;
 use memfit_plan::{
     Change, Effect, Fix, Member, MicroBatch, Plan, PlanError, Request, Survey, Together, divisors, plan_together,
@@ -98,7 +97,7 @@ fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> O
 /// The largest micro-batch that fits, where the planner was not free to take one.
 fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     let batch = subject.request.batch;
-    let mixer = subject.mixer().ok()?;
+    let mixer = subject.batch_dependence().ok()?;
     let below = match subject.request.micro_batch {
         MicroBatch::Allow => return None,
         MicroBatch::Auto if mixer.is_none() => return None,
@@ -146,16 +145,15 @@ fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut
 
 /// The largest of the smaller models of the family that fits, with the same batch, input and classes.
 fn sibling(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
-    let mut model: Model = subject.model.clone();
-    let mut name = subject.name;
-    while let Some((smaller, next)) = model.smaller(name) {
-        (name, model) = (smaller, next);
-        let change = Change::Model(name.to_string());
+    let mut smaller = subject.model.smaller();
+    while let Some(model) = smaller {
+        let change = Change::Model(model.name().to_string());
         progress(&change);
-        let plan = Subject { name, model: &model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
+        let plan = Subject { model: &*model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
         if let Ok(plan) = plan {
             return Some(fix(vec![change], Some(Effect::SmallerModel), &plan));
         }
+        smaller = model.smaller();
     }
     None
 }

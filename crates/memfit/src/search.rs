@@ -8,9 +8,11 @@ use crate::subject::Subject;
 /// A batch that was planned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriedBatch {
+    /// Its samples.
     pub batch: usize,
     /// What its smallest plan takes; none where there are more bytes than can be counted.
     pub needed: Option<u64>,
+    /// Whether that is within the budget.
     pub fits: bool,
 }
 

@@ -1,26 +1,28 @@
-//! What is to be planned: a zoo model by its name, how it is trained, on what, and what is asked.
+//! What is to be planned: a model, how it is trained, on what, and what is asked.
 
 use memfit_ir::{Graph, philox, text};
-use memfit_nn::zoo::{Labels, Model};
+use memfit_nn::Model;
 use memfit_plan::{self as plan, Phase, PlanError, Request, Survey, Target};
 use memfit_transform::samples::mixes_samples;
 use memfit_transform::{Training, end_of_forward};
 
 use crate::SourceError;
 
+/// What is to be planned.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The model's name in the zoo, by which its smaller siblings are found.
-    pub name: &'a str,
-    pub model: &'a Model,
-    /// What the labels of a training step are.
-    pub labels: Labels,
+    /// The model.
+    pub model: &'a dyn Model,
+    /// Optimizer, precision, what is frozen.
     pub training: &'a Training,
+    /// The device.
     pub target: &'a dyn Target,
+    /// Batch, micro-batch, budget.
     pub request: &'a Request,
 }
 
 impl<'a> Subject<'a> {
+    /// Looks for plans of every size and speed.
     pub fn survey(&self) -> Result<Survey<'a>, PlanError> {
         plan::survey(&|micro_batch| self.build(self.request.batch, micro_batch), self.target, self.request)
     }
@@ -32,12 +34,11 @@ impl<'a> Subject<'a> {
 
     /// The programs for any batch.
     pub fn build(&self, batch: usize, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, SourceError> {
-        let build = |rows: usize, mode| Ok(self.model.build_with(rows, mode, self.labels)?);
-        memfit_train::programs(&build, self.training, batch, micro_batch)
+        memfit_train::programs(self.model, self.training, batch, micro_batch)
     }
 
     /// What makes a sample's result depend on the rest of its batch, in words; none where nothing does.
-    pub fn mixer(&self) -> Result<Option<String>, PlanError> {
+    pub fn batch_dependence(&self) -> Result<Option<String>, PlanError> {
         // Two samples, for one has no others.
         let graphs = self.build(2, 2).map_err(PlanError::Source)?;
         Ok(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?, 2)))

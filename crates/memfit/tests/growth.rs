@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::fs::File;
@@ -14,7 +15,7 @@ use memfit::exec::{Executor, Growth};
 use memfit::ir::op::StateClass;
 use memfit::nn::optim::Optimizer;
 use memfit::plan::{MicroBatch, StateSlot};
-use memfit::{CpuExecutor, Model, Options, Plan, Request, Session, Training, plan_model};
+use memfit::{CpuExecutor, Options, Plan, Request, Session, Training, ZooModel, plan_model};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,7 +25,7 @@ fn pages_come_with_use_and_go_with_the_model() {
     let cpu = CpuExecutor::new(2).expect("threads");
     let Some(_) = resident() else { return println!("skipped: the system does not tell") };
     for (name, batch) in [("mlp", 64), ("resnet18", 4), ("gpt", 1)] {
-        let model = Model::from_name(name).expect("in the zoo");
+        let model = ZooModel::from_name(name).expect("in the zoo");
         let training = Training::new(Optimizer::adam().update);
         let request = Request { micro_batch: MicroBatch::Off, ..Request::new(batch) };
         let plan = plan_model(&model, &training, cpu.target(), &request).expect("a plan");
@@ -51,7 +52,7 @@ fn pages_come_with_use_and_go_with_the_model() {
         let left = resident().expect("it told before").saturating_sub(before);
         assert!(left < 8 * MIB, "{name}: {left} stay of {arena}");
     }
-    let model = Model::from_name("digits").expect("in the zoo");
+    let model = ZooModel::from_name("digits").expect("in the zoo");
     let training = Training::new(Optimizer::adam().update);
     let cycle = |seed: u64| {
         let plan = plan_model(&model, &training, cpu.target(), &Request::new(32)).expect("a plan");

@@ -1,18 +1,36 @@
 //! The errors of this crate, and the suggestion that an unknown name gets. Errors of single layers are those of the
 //! graph builder, carried unchanged.
 
+/// What this crate gives, or why not.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+/// Why a model cannot be named, set up or built.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A layer cannot be built; the message names it.
     #[error(transparent)]
     Graph(#[from] memfit_ir::Error),
+    /// A name that nothing has.
     #[error("there is no {what} \"{given}\"{}; known are {}", suggestion(.known, .given), .known.join(", "))]
-    Unknown { what: &'static str, given: String, known: Vec<&'static str> },
+    Unknown {
+        /// The kind of thing that was asked for: "model", "optimizer".
+        what: &'static str,
+        /// The name that was given.
+        given: String,
+        /// Every name that there is.
+        known: Vec<&'static str>,
+    },
     /// An option that the model does not have, or a value that it cannot take.
     #[error("{model}: {problem}")]
-    Option { model: &'static str, problem: String },
+    Option {
+        /// The model, or the option where several models are meant.
+        model: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Whatever a model of one's own fails with.
+    #[error(transparent)]
+    Other(#[from] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
@@ -20,7 +38,7 @@ impl Error {
     pub fn nearest(&self) -> Option<&'static str> {
         match self {
             Error::Unknown { given, known, .. } => nearest(known, given),
-            Error::Graph(_) | Error::Option { .. } => None,
+            Error::Graph(_) | Error::Option { .. } | Error::Other(_) => None,
         }
     }
 }

@@ -4,23 +4,50 @@
 use memfit_ir::op::Init;
 
 /// The rule for a weight's first values.
+///
+/// ```
+/// use memfit_ir::op::Init;
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::Initializer;
+/// use memfit_nn::init::Fans;
+/// use memfit_nn::layers::{Dense, dense};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 50]))?;
+/// dense(&mut b, "fc", x, Dense { init: Initializer::HE_NORMAL, ..Dense::new(10) })?;
+///
+/// // A variance of 2 ÷ fan_in.
+/// let fans = Fans { fan_in: 50, fan_out: 10 };
+/// assert_eq!(Initializer::HE_NORMAL.resolve(fans), Init::Normal { std: 0.2 });
+/// assert_eq!(Initializer::Uniform { limit: 0.05 }.resolve(fans), Init::Uniform { limit: 0.05 });
+/// assert_eq!(Initializer::Ones.resolve(fans), Init::Constant(1.0));
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initializer {
+    /// All 0.
     Zeros,
+    /// All 1.
     Ones,
+    /// All this.
     Constant(f32),
-    /// Mean 0.
+    /// Mean 0, not truncated.
     Normal {
+        /// The standard deviation.
         std: f32,
     },
     /// Between −limit and limit.
     Uniform {
+        /// The largest value.
         limit: f32,
     },
     /// Mean 0 and variance `scale ÷ fan`: Glorot, He and their kin.
     Scaled {
+        /// The variance, times the fan.
         scale: f32,
+        /// What it is divided by.
         fan: Fan,
+        /// The shape of the distribution.
         draw: Draw,
     },
 }
@@ -28,35 +55,46 @@ pub enum Initializer {
 /// Which of a weight's fans sets the variance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
+    /// The inputs of one output: keeps the size of the activations.
     In,
+    /// The outputs of one input: keeps the size of the gradients.
     Out,
     /// The mean of both.
     Mean,
 }
 
+/// The shape of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
-    /// Not truncated, as in PyTorch.
+    /// Not truncated, as in PyTorch; Keras' are, at two standard deviations.
     Normal,
+    /// The same density everywhere.
     Uniform,
 }
 
 /// How many inputs one output of a layer reads, and how many outputs one input feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fans {
+    /// Inputs of one output.
     pub fan_in: usize,
+    /// Outputs that one input feeds.
     pub fan_out: usize,
 }
 
 impl Initializer {
-    /// Keras' default for dense and convolution layers.
+    /// Uniform with a variance of 2 ÷ (fan_in + fan_out): Keras' default for dense and convolution layers.
     pub const GLOROT_UNIFORM: Self = scaled(1.0, Fan::Mean, Draw::Uniform);
+    /// Normal with a variance of 2 ÷ (fan_in + fan_out); Xavier in PyTorch.
     pub const GLOROT_NORMAL: Self = scaled(1.0, Fan::Mean, Draw::Normal);
+    /// Uniform with a variance of 2 ÷ fan_in; `kaiming_uniform_` in PyTorch.
     pub const HE_UNIFORM: Self = scaled(2.0, Fan::In, Draw::Uniform);
+    /// Normal with a variance of 2 ÷ fan_in; `kaiming_normal_` in PyTorch.
     pub const HE_NORMAL: Self = scaled(2.0, Fan::In, Draw::Normal);
-    /// Keeps the size of the gradients instead of the activations; what torchvision's convnets use.
+    /// Normal with a variance of 2 ÷ fan_out: keeps the size of the gradients instead of the activations; what torchvision's convnets use.
     pub const HE_NORMAL_OUT: Self = scaled(2.0, Fan::Out, Draw::Normal);
+    /// Uniform with a variance of 2 ÷ fan_out.
     pub const HE_UNIFORM_OUT: Self = scaled(2.0, Fan::Out, Draw::Uniform);
+    /// Normal with a variance of 1 ÷ fan_in.
     pub const LECUN_NORMAL: Self = scaled(1.0, Fan::In, Draw::Normal);
     /// Between ∓1/√fan_in: PyTorch's default for linear and convolution layers.
     pub const TORCH_UNIFORM: Self = scaled(1.0 / 3.0, Fan::In, Draw::Uniform);

@@ -3,10 +3,10 @@
 use memfit_ir::{Builder, Result, TensorType, ValueId};
 use memfit_nn::layers::*;
 use memfit_nn::zoo::{Gpt, Mlp, Resnet, Stem, Unet, Vit};
-use memfit_nn::{Mode, Model, loss};
+use memfit_nn::{Mode, Model, ZooModel, loss};
 
-fn of(name: &str) -> Model {
-    Model::from_name(name).unwrap()
+fn of(name: &str) -> ZooModel {
+    ZooModel::from_name(name).unwrap()
 }
 
 #[test]
@@ -24,29 +24,33 @@ fn models_refuse_sizes_that_do_not_fit_and_name_the_layer() {
             "down2: the image of 125x125 cannot be halved; the input of 250x250 must be a multiple of 16 in height and \
              width, for example 256x256",
         ),
-        (Model::Unet(Unet { channels: vec![], ..Unet::default() }), 2, "model: a unet needs the channels"),
+        (ZooModel::from(Unet { channels: vec![], ..Unet::default() }), 2, "model: a unet needs the channels"),
         (
             of("vit_b16").with_input(&[224, 230, 3]).unwrap(),
             2,
             "conv_proj: patches of 16x16 do not divide the input of 224x230; 224x240 would fit",
         ),
-        (Model::Vit(Vit { patch: 0, ..Vit::b16() }), 2, "conv_proj: patches of 0x0 do not divide"),
+        (ZooModel::from(Vit { patch: 0, ..Vit::b16() }), 2, "conv_proj: patches of 0x0 do not divide"),
         (
-            Model::Vit(Vit { heads: 7, ..Vit::b16() }),
+            ZooModel::from(Vit { heads: 7, ..Vit::b16() }),
             2,
             "encoder/layers/0/attn: 7 heads do not divide the width 768; 6 or 8 do",
         ),
         (
-            Model::Gpt(Gpt { heads: 5, ..gpt.clone() }),
+            ZooModel::from(Gpt { heads: 5, ..gpt.clone() }),
             2,
             "blocks/0/attn: 5 heads do not divide the width 384; 4 or 6 do",
         ),
-        (Model::Gpt(Gpt { heads: 0, ..gpt.clone() }), 2, "blocks/0/attn: 0 heads do not divide the width 384; 1 do"),
-        (Model::Gpt(Gpt { vocabulary: 0, ..gpt.clone() }), 2, "tokens: the table would be [0, 384]"),
-        (Model::Gpt(Gpt { sequence: 0, ..gpt }), 2, "x: an input of i32[2,0] is empty"),
+        (
+            ZooModel::from(Gpt { heads: 0, ..gpt.clone() }),
+            2,
+            "blocks/0/attn: 0 heads do not divide the width 384; 1 do",
+        ),
+        (ZooModel::from(Gpt { vocabulary: 0, ..gpt.clone() }), 2, "tokens: the table would be [0, 384]"),
+        (ZooModel::from(Gpt { sequence: 0, ..gpt }), 2, "x: an input of i32[2,0] is empty"),
         (of("vgg16").with_input(&[31, 64, 3]).unwrap(), 2, "features: five poolings leave nothing of 31x64"),
-        (Model::Mlp(Mlp { sizes: vec![] }), 2, "mlp: it has no layers"),
-        (Model::Mlp(Mlp { sizes: vec![784] }), 2, "model: an mlp of [784] has no layer"),
+        (ZooModel::from(Mlp { sizes: vec![] }), 2, "mlp: it has no layers"),
+        (ZooModel::from(Mlp { sizes: vec![784] }), 2, "model: an mlp of [784] has no layer"),
     ] {
         for mode in [Mode::Train, Mode::Eval] {
             let error = model.build(batch, mode).expect_err(expected).to_string();
@@ -58,7 +62,7 @@ fn models_refuse_sizes_that_do_not_fit_and_name_the_layer() {
 #[test]
 fn absurd_sizes_are_refused_before_they_overflow() {
     let huge = usize::MAX / 2;
-    for name in Model::names() {
+    for name in ZooModel::names() {
         assert!(of(name).build(huge, Mode::Train).is_err(), "{name}");
         if let Ok(model) = of(name).with_classes(huge) {
             assert!(model.build(2, Mode::Train).is_err(), "{name}");
@@ -69,15 +73,15 @@ fn absurd_sizes_are_refused_before_they_overflow() {
     }
     let gpt = Gpt::default();
     for model in [
-        Model::Gpt(Gpt { width: huge, ..gpt.clone() }),
-        Model::Gpt(Gpt { vocabulary: huge, ..gpt.clone() }),
-        Model::Gpt(Gpt { heads: huge, ..gpt.clone() }),
-        Model::Gpt(Gpt { sequence: huge, ..gpt }),
-        Model::Vit(Vit { hidden: huge, ..Vit::b16() }),
-        Model::Vit(Vit { patch: huge, ..Vit::b16() }),
-        Model::Unet(Unet { channels: vec![huge, 3], ..Unet::default() }),
-        Model::Unet(Unet { channels: vec![1; 100], ..Unet::default() }),
-        Model::Resnet(Resnet { input: [1, 1, huge], ..Resnet::resnet18() }),
+        ZooModel::from(Gpt { width: huge, ..gpt.clone() }),
+        ZooModel::from(Gpt { vocabulary: huge, ..gpt.clone() }),
+        ZooModel::from(Gpt { heads: huge, ..gpt.clone() }),
+        ZooModel::from(Gpt { sequence: huge, ..gpt }),
+        ZooModel::from(Vit { hidden: huge, ..Vit::b16() }),
+        ZooModel::from(Vit { patch: huge, ..Vit::b16() }),
+        ZooModel::from(Unet { channels: vec![huge, 3], ..Unet::default() }),
+        ZooModel::from(Unet { channels: vec![1; 100], ..Unet::default() }),
+        ZooModel::from(Resnet { input: [1, 1, huge], ..Resnet::resnet18() }),
     ] {
         assert!(model.build(2, Mode::Train).is_err(), "{model:?}");
     }
@@ -158,20 +162,20 @@ fn an_unknown_model_is_answered_with_the_nearest_and_all() {
         ("u-net", "unet"),
         ("gtp", "gpt"),
     ] {
-        let error = Model::from_name(given).unwrap_err();
+        let error = ZooModel::from_name(given).unwrap_err();
         assert_eq!(error.nearest(), Some(nearest), "{given}");
         let message = error.to_string();
         let start = format!("there is no model \"{given}\" (did you mean \"{nearest}\"?); known are mlp, digits,");
         assert!(message.starts_with(&start), "{message}");
-        assert!(Model::names().all(|name| message.contains(name)), "{message}");
+        assert!(ZooModel::names().all(|name| message.contains(name)), "{message}");
     }
-    let message = Model::from_name("something else entirely").unwrap_err().to_string();
+    let message = ZooModel::from_name("something else entirely").unwrap_err().to_string();
     assert!(!message.contains("did you mean"), "{message}");
 }
 
 #[test]
 fn options_that_a_model_does_not_have_are_refused() {
-    let message = |r: memfit_nn::Result<Model>| r.unwrap_err().to_string();
+    let message = |r: memfit_nn::Result<ZooModel>| r.unwrap_err().to_string();
     assert_eq!(message(of("gpt").with_classes(3)), "gpt: it predicts tokens and has no classes; set its vocabulary");
     assert_eq!(
         message(of("resnet18").with_input(&[224, 224])),

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use memfit::Model;
 use memfit::ir::op::StateClass;
-use memfit::nn::Mode;
-use memfit::nn::zoo::{Stem, Task};
+use memfit::nn::zoo::{Setting, Stem, Task};
+use memfit::nn::{Mode, Model, ZooModel};
 use memfit::transform::scope::matches;
 
 use crate::config::ModelConfig;
@@ -13,8 +12,8 @@ use crate::data::DataFacts;
 use crate::error::{Result, RunError};
 
 /// The model with its options: what was said, else what the data says.
-pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Result<Model> {
-    let mut model = Model::from_name(name)?;
+pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Result<ZooModel> {
+    let mut model = ZooModel::from_name(name)?;
     if let Some(stem) = &config.stem {
         model = model.with_stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet })?;
     }
@@ -28,23 +27,25 @@ pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Resul
         ("heads", config.heads),
         ("vocabulary", config.vocabulary),
     ];
-    match &mut model {
-        Model::Gpt(gpt) => {
-            gpt.layers = config.layers.unwrap_or(gpt.layers);
-            gpt.width = config.width.unwrap_or(gpt.width);
-            gpt.heads = config.heads.unwrap_or(gpt.heads);
-            gpt.vocabulary = config.vocabulary.or(facts.classes).unwrap_or(gpt.vocabulary);
-            if let Some(rate) = config.dropout {
-                return Err(RunError::conflict(format!("model.dropout is {rate}, but gpt has none")));
-            }
+    if model.task() == Task::Tokens {
+        if let Some(rate) = config.dropout {
+            return Err(RunError::conflict(format!("model.dropout is {rate}, but gpt has none")));
         }
-        other => {
-            if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
-                return Err(RunError::conflict(format!("model.{key} is of a gpt; {name} has none")));
-            }
-            if let Some(rate) = config.dropout {
-                *other = other.clone().with_dropout(rate)?;
-            }
+        let settings = [
+            config.layers.map(Setting::Layers),
+            config.width.map(Setting::Width),
+            config.heads.map(Setting::Heads),
+            config.vocabulary.or(facts.classes).map(Setting::Vocabulary),
+        ];
+        for setting in settings.into_iter().flatten() {
+            model = model.with(setting)?;
+        }
+    } else {
+        if let Some((key, _)) = of_gpt.iter().find(|(_, given)| given.is_some()) {
+            return Err(RunError::conflict(format!("model.{key} is of a gpt; {name} has none")));
+        }
+        if let Some(rate) = config.dropout {
+            model = model.with_dropout(rate)?;
         }
     }
     match config.classes.or(facts.classes.filter(|_| model.task() != Task::Tokens)) {
@@ -54,7 +55,7 @@ pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Resul
 }
 
 /// The names of the parameters that the patterns mean.
-pub fn frozen(model: &Model, config: &ModelConfig) -> Result<HashSet<String>> {
+pub fn frozen(model: &ZooModel, config: &ModelConfig) -> Result<HashSet<String>> {
     if config.freeze.is_empty() && config.trainable.is_empty() {
         return Ok(HashSet::new());
     }

@@ -87,7 +87,7 @@ impl Planned {
             plan,
             planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
             free_tools_bytes: Some(survey.free_tools_bytes()),
-            mixer: subject.mixer()?,
+            mixer: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
             file: None,
@@ -203,7 +203,7 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
         let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
         return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
-    let mixer = run.subject(executor.target()).mixer()?;
+    let mixer = run.subject(executor.target()).batch_dependence()?;
     Ok(Planned { mixer, ..Planned::from_file(plan, file) })
 }
 

@@ -9,7 +9,7 @@ use memfit::exec::{Device, Reservation};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Labels;
 use memfit::plan::{CostModel, MicroBatch, Target};
-use memfit::{Clip, Model, Precision, Request, Subject, Training};
+use memfit::{Clip, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
@@ -28,9 +28,7 @@ pub struct RunResources {
     pub is_one_of_several: bool,
     /// Of the model.
     pub name: String,
-    pub model: Model,
-    /// What the labels of a step are.
-    pub labels: Labels,
+    pub model: ZooModel,
     pub training: Training,
     pub request: Request,
     pub optimizer: String,
@@ -205,8 +203,7 @@ impl RunResources {
             label,
             is_one_of_several,
             name,
-            model,
-            labels,
+            model: model.with_labels(labels),
             training,
             request,
             optimizer,
@@ -238,14 +235,7 @@ impl RunResources {
 
     /// What the planner is asked about.
     pub fn subject<'a>(&'a self, target: &'a dyn Target) -> Subject<'a> {
-        Subject {
-            name: &self.name,
-            model: &self.model,
-            labels: self.labels,
-            training: &self.training,
-            target,
-            request: &self.request,
-        }
+        Subject { model: &self.model, training: &self.training, target, request: &self.request }
     }
 
     /// Whether nothing is said about memory: then a budget is taken with which there is something to plan.
@@ -263,7 +253,7 @@ impl RunResources {
 }
 
 /// How the model is trained: name of the optimizer, learning rate, and the rest.
-fn training(model: &Model, config: &RunConfig) -> Result<(String, f32, Training)> {
+fn training(model: &ZooModel, config: &RunConfig) -> Result<(String, f32, Training)> {
     let t = &config.train;
     let name = t.optimizer.clone().unwrap_or_else(|| "adam".into());
     let optimizer = Optimizer::from_name(&name)?;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use memfit::data::image::Channels;
 use memfit::exec::weights::{Match, WeightsError};
 use memfit::exec::{Executor, Options};
-use memfit::nn::Mode;
+use memfit::nn::zoo::Task;
+use memfit::nn::{Mode, Model};
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
@@ -44,10 +45,8 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     config.set("data", "kind", sources.kind.name())?;
     config.set("model", "name", run.name.as_str())?;
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
-    match run.model {
-        memfit::Model::Gpt(ref gpt) => config.set("model", "vocabulary", size(gpt.vocabulary))?,
-        _ => config.set("model", "classes", size(run.model.classes()))?,
-    }
+    let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };
+    config.set("model", width, size(run.model.classes()))?;
     config.set("memory", "threads", size(run.threads))?;
     if let Some(budget) = run.request.budget {
         config.set_count("memory", "budget", budget)?;

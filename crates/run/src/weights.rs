@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
 use memfit::ir::op::StateClass;
-use memfit::nn::Mode;
+use memfit::nn::{Mode, Model};
 use memfit::{AnyExecutor, Session};
 
 use crate::error::{Result, RunError};

@@ -15,10 +15,13 @@ pub const FORMAT: u32 = 1;
 pub struct Checkpoint {
     /// The number of the next step.
     pub step: u32,
+    /// Of all its randomness.
     pub seed: u64,
+    /// What else it goes on from.
     pub progress: Progress,
     /// Every state, optimizer and loss scale included.
     pub tensors: FileSum,
+    /// The plan it runs on.
     pub plan: FileSum,
 }
 
@@ -28,25 +31,31 @@ pub struct Checkpoint {
 pub struct Progress {
     /// Of the next sample: the pass over the data, and its number within it.
     pub epoch: u64,
+    /// The number within the epoch.
     pub element: u64,
     /// Of the losses of this epoch so far, where they are finite.
     pub loss_sum: f64,
+    /// How many those are.
     pub loss_count: u32,
     /// The best value of the watched metric.
     pub best: Option<f64>,
     /// The value that resets the patience, and the evaluations since.
     pub to_beat: Option<f64>,
+    /// Evaluations since it last got better.
     pub stale: u32,
+    /// The last one.
     pub evaluation: Option<Evaluation>,
     /// How many there were.
     pub evaluations: u64,
 }
 
 /// The scores of the model as it was before a step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
+    /// The number of its next step.
     pub step: u32,
+    /// What was found.
     pub scores: Scores,
 }
 
@@ -54,13 +63,16 @@ pub struct Evaluation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSum {
+    /// Its name in the folder.
     pub name: String,
+    /// Its length.
     pub bytes: u64,
     /// 16 hexadecimal digits.
     pub checksum: String,
 }
 
 impl FileSum {
+    /// A file with what was summed up while it was written.
     pub fn new(name: impl Into<String>, sum: &Checksum) -> FileSum {
         FileSum { name: name.into(), bytes: sum.bytes(), checksum: format!("{:016x}", sum.finish()) }
     }
@@ -81,6 +93,7 @@ struct Form {
 }
 
 impl Checkpoint {
+    /// Its JSON.
     pub fn to_text(&self) -> String {
         let form = Form {
             memfit: env!("CARGO_PKG_VERSION").into(),
@@ -117,11 +130,20 @@ fn json(result: serde_json::Result<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Task;
+    use crate::metrics::LabelKind;
 
     fn checkpoint() -> Checkpoint {
-        let scores =
-            Scores { task: Task::Classes, count: 360, loss: 0.1 + 0.2, accuracy: 0.975, top5: None, mean_iou: 0.9 };
+        let scores = Scores {
+            labels: LabelKind::Classes,
+            count: 360,
+            loss: 0.1 + 0.2,
+            accuracy: Some(0.975),
+            top5: None,
+            mean_iou: Some(0.9),
+            mean_absolute_error: None,
+            metrics: Default::default(),
+            heads: Default::default(),
+        };
         Checkpoint {
             step: 1234,
             seed: u64::MAX,

@@ -1,102 +1,338 @@
-//! What can go wrong in training. Every message names the thing, the place and the cure.
+//! What can go wrong in training. A variant carries facts: the thing, the place, what was saved. Its message says the cure
+//! as somebody who calls this crate would do it; a front end words it in its own terms.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use memfit_data::DataError;
 use memfit_exec::ExecError;
 use memfit_exec::weights::WeightsError;
 use memfit_ir::TensorType;
+use memfit_nn::Loss;
 
-use crate::metrics::{Metric, Task};
+use crate::metrics::{LabelKind, Monitor};
+use crate::run_dir::Which;
 
+/// What training gives, or why not.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
+/// Why something could not be trained, evaluated, saved or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
+    /// Of the device.
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// Of the data.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Of a file of weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// Two inputs of one batch that do not belong together.
     #[error("input \"{name}\" has {rows} rows, but \"{other}\" has {other_rows}; give both the same")]
-    Rows { name: String, rows: usize, other: String, other_rows: usize },
+    Rows {
+        /// An input.
+        name: String,
+        /// Its rows.
+        rows: usize,
+        /// The first input.
+        other: String,
+        /// The rows of that.
+        other_rows: usize,
+    },
+    /// An empty batch.
     #[error("there are no rows to evaluate; give every input at least one")]
     NoRows,
     /// What is read row by row must have rows.
     #[error("output \"{name}\" is {ty}, which is not one result for each of {micro_batch} rows")]
-    NotByRow { name: String, ty: TensorType, micro_batch: usize },
+    NotByRow {
+        /// The output.
+        name: String,
+        /// What it is.
+        ty: TensorType,
+        /// The rows of an evaluation.
+        micro_batch: usize,
+    },
+    /// A label that the model does not know.
     #[error("label {label} is outside of 0..{classes}, the classes that the model knows")]
-    Label { label: i64, classes: usize },
+    Label {
+        /// The label.
+        label: i64,
+        /// Classes of the model.
+        classes: usize,
+    },
+    /// Outputs and labels that are not as many as one another.
     #[error("there are {logits} logits where the labels need {expected}")]
-    Labels { logits: usize, expected: usize },
-    #[error("{task:?} cannot be judged by logits of {logits} and the labels of this model; give the task that it has")]
-    Task { task: Task, logits: TensorType },
-    #[error("there is no {} of {task:?} like these; watch another metric", metric.name())]
-    NoMetric { metric: Metric, task: Task },
-    #[error("early stopping watches the {} on a test set, but there is none; give one or leave it out", metric.name())]
-    NothingToWatch { metric: Metric },
+    Labels {
+        /// Numbers that the model gave.
+        logits: usize,
+        /// Numbers that the labels need.
+        expected: usize,
+    },
+    /// A head that is not of the planned model.
+    #[error(
+        "head \"{head}\" cannot be evaluated by {loss:?}: the model gives {output}, and its labels are {}",
+        label.as_ref().map_or("not among its inputs".into(), TensorType::to_string)
+    )]
+    Head {
+        /// The head.
+        head: String,
+        /// What it says that its loss is.
+        loss: Loss,
+        /// What the model gives.
+        output: TensorType,
+        /// The input with the labels, where there is one.
+        label: Option<TensorType>,
+    },
+    /// A model whose forward pass was made by hand, without heads.
+    #[error("a model without heads cannot be evaluated; give each output its loss")]
+    NoHeads,
+    /// A score that the model does not have.
+    #[error("there is no {monitor} of {labels:?} like these; watch another metric")]
+    NoMetric {
+        /// What should be followed.
+        monitor: Monitor,
+        /// What the labels are.
+        labels: LabelKind,
+    },
+    /// Early stopping without a test set.
+    #[error("early stopping watches the {monitor} on a test set, but there is none; give one or leave it out")]
+    NothingToWatch {
+        /// What should be followed.
+        monitor: Monitor,
+    },
+    /// A test set without an element.
     #[error("the test set has no elements; give one that has, or none")]
     NoTestData,
+    /// A batch of another size than was planned.
     #[error(
         "input \"{name}\" has {rows} rows, but the plan takes batches of {expected}; drop what does not fill a batch"
     )]
-    Batch { name: String, rows: usize, expected: usize },
+    Batch {
+        /// The input.
+        name: String,
+        /// Its rows.
+        rows: usize,
+        /// The planned batch size.
+        expected: usize,
+    },
+    /// Less data than one batch.
     #[error("an epoch has no batch of {batch} rows; give more data or a smaller batch")]
-    EmptyEpoch { batch: usize },
+    EmptyEpoch {
+        /// The planned batch size.
+        batch: usize,
+    },
+    /// A schedule with a number that is not a learning rate.
     #[error("the {what} of the learning rate is {number}; give a finite number that is not negative")]
-    Rate { what: &'static str, number: f32 },
+    Rate {
+        /// Which number of the schedule.
+        what: &'static str,
+        /// Its value.
+        number: f32,
+    },
+    /// A schedule in epochs over data of unknown length.
     #[error("the data cannot tell how long an epoch is, which the learning rate depends on; count it in steps")]
     UnknownEpoch,
+    /// A batch with numbers that are not finite.
     #[error(
-        "the loss is {loss} at step {step}, since its batch has numbers that are not finite{place}; mend the data; \
-         {saved}"
+        "the loss is {loss} at step {step}, since its batch has numbers that are not finite{}; mend the data; {}",
+        place.as_ref().map_or(String::new(), |place| format!(": {place}")),
+        last_good(saved.as_deref())
     )]
-    NotFinite { step: u32, loss: f32, place: String, saved: String },
-    #[error("the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller --lr")]
-    Diverged { step: u32, loss: f32, lr: f32, saved: String },
+    NotFinite {
+        /// The step.
+        step: u32,
+        /// Its loss.
+        loss: f32,
+        /// Where in the data, where that is known.
+        place: Option<BadValue>,
+        /// The last good checkpoint, where one was kept.
+        saved: Option<PathBuf>,
+    },
+    /// A loss that is not finite, of data that are.
+    #[error(
+        "the loss is {loss} at step {step} with a learning rate of {lr}; {} with a smaller learning rate",
+        last_good(saved.as_deref())
+    )]
+    Diverged {
+        /// The step.
+        step: u32,
+        /// Its loss.
+        loss: f32,
+        /// Its learning rate.
+        lr: f32,
+        /// The last good checkpoint, where one was kept.
+        saved: Option<PathBuf>,
+    },
+    /// Gradients that overflow in f16 however the loss is scaled.
     #[error(
         "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the loss; \
-         {saved} with a smaller --lr than {lr}, or begin another run in bf16 (--precision mixed)"
+         {} with a smaller learning rate than {lr}, or begin another run in bf16",
+        last_good(saved.as_deref())
     )]
-    Overflow { step: u32, skips: u32, lr: f32, saved: String },
-    /// In the test set, which is looked at when training has got somewhere.
-    #[error("{source}; {saved}")]
-    Test { source: Box<TrainError>, saved: String },
-    /// Of the folder of a run that has saved nothing yet.
+    Overflow {
+        /// The step.
+        step: u32,
+        /// Steps in a row that changed nothing.
+        skips: u32,
+        /// The learning rate.
+        lr: f32,
+        /// The last good checkpoint, where one was kept.
+        saved: Option<PathBuf>,
+    },
+    /// In the test set, which is looked at when training has got somewhere. The run was saved as it was.
     #[error(
-        "a run cannot begin, for {} cannot be written: {source}; mend that, or give another folder with --out",
-        path.display()
+        "{source}; that is in the test set: mend it and resume {}, which then goes on from step {step}",
+        folder.display()
     )]
-    Begin { path: PathBuf, source: std::io::Error },
+    Test {
+        /// What is wrong with it.
+        source: Box<TrainError>,
+        /// Of the run.
+        folder: PathBuf,
+        /// At which it was saved.
+        step: u32,
+    },
+    /// Of the folder of a run that has saved nothing yet.
+    #[error("a run cannot begin, for {} cannot be written: {source}; mend that, or give another folder", path.display())]
+    Begin {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// Of a run's folder; whatever was saved before is still there.
     #[error(
         "cannot save {}: {source}; what was saved before is untouched: make room or mend it, then resume",
         path.display()
     )]
-    Save { path: PathBuf, source: std::io::Error },
-    #[error("{}: {problem}; {cure}", path.display())]
-    Damaged { path: PathBuf, problem: String, cure: String },
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A checkpoint that is not as it was written.
+    #[error("{}: {problem}; {recovery}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+        /// How to go on all the same.
+        recovery: Recovery,
+    },
+    /// A plan that this device does not run.
     #[error(
         "{problem}; but a run goes on with its own plan: resume it on the device, and with as many threads, as it had"
     )]
-    OtherDevice { problem: String },
-    #[error(
-        "{0} holds a run already; `memfit train --resume {0}` goes on with it, or give another folder",
-        folder.display()
-    )]
-    RunExists { folder: PathBuf },
-    #[error("{} is not of a run, which would write over it; keep the run in another folder: --out", path.display())]
-    Foreign { path: PathBuf },
-    #[error("{} is a file or lies in one, but a run needs a folder; give another with --out", path.display())]
-    NoFolder { path: PathBuf },
+    OtherDevice {
+        /// What is different.
+        problem: String,
+    },
+    /// A new run where one is already.
+    #[error("{} holds a run already; resume it, or give another folder", folder.display())]
+    RunExists {
+        /// Of that run.
+        folder: PathBuf,
+    },
+    /// A file in the way that no run has written.
+    #[error("{} is not of a run, which would write over it; keep the run in another folder", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file where a folder should be.
+    #[error("{} is a file or lies in one, but a run needs a folder; give another", path.display())]
+    NoFolder {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder without a run.
     #[error("there is no run in {} to go on with; start one there", folder.display())]
-    NoRun { folder: PathBuf },
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder that is being written to.
     #[error("another process trains in {}; wait for it or give another folder", folder.display())]
-    Busy { folder: PathBuf },
+    Busy {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Unknown, more than one number, or asked for too early.
     #[error("there is no number \"{name}\" here; a step that has ended gives {known}")]
-    NoNumber { name: String, known: String },
+    NoNumber {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// More steps than are counted.
     #[error("a run has at most {} steps", u32::MAX)]
     TooManySteps,
+}
+
+/// A number in the data that is not finite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadValue {
+    /// The input.
+    pub field: String,
+    /// The file and the place in it, or the number of the sample.
+    pub place: String,
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "\"{}\" of {}", self.field, self.place)
+    }
+}
+
+/// How to go on after a damaged checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// The other checkpoint of the run is intact: resume that.
+    Resume {
+        /// Which one.
+        which: Which,
+        /// Of which step it is.
+        step: u32,
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The last checkpoint is intact, and is used where there is no best one.
+    RemoveBest {
+        /// Of which step it is.
+        step: u32,
+    },
+    /// The run can do without it.
+    MoveAway(Which),
+    /// Nothing is left of the run.
+    StartAnew,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Recovery::Resume { which, step, path } => {
+                write!(f, "{} (step {step}) is intact: resume {}", which.file_name(), path.display())
+            }
+            Recovery::RemoveBest { step } => {
+                let [last, best] = [Which::Last, Which::Best].map(Which::file_name);
+                write!(f, "{last} (step {step}) is intact: remove {best} to use that")
+            }
+            Recovery::MoveAway(which) => {
+                write!(f, "bring it back, or move {} away to go on without it", which.file_name())
+            }
+            Recovery::StartAnew => f.write_str("start anew in another folder"),
+        }
+    }
+}
+
+/// What to go on from when training came to a bad end.
+fn last_good(saved: Option<&Path>) -> String {
+    match saved {
+        Some(path) => format!("{} is the last good checkpoint: resume it", path.display()),
+        None => "no checkpoint was kept: start again".into(),
+    }
 }

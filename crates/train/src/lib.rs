@@ -1,27 +1,29 @@
 //! Training: a [`Session`] is a planned model with its state, one step at a time; [`fit`] takes it through the data,
-//! judges it and keeps its checkpoints in a [`RunDir`].
+//! evaluates it and keeps its checkpoints in a [`RunDir`]; [`evaluate`] gives its loss and metrics on other data.
 //!
 //! Nothing here prints, and nothing here knows a device or a kernel. A run that is stopped at any instant, or killed,
 //! goes on from its last checkpoint and ends in the same bits.
 
-pub mod checkpoint;
+#![warn(missing_docs)]
+
+mod checkpoint;
 mod error;
 mod evaluate;
 mod fit;
-pub mod metrics;
+mod metrics;
 mod programs;
 pub mod run_dir;
-pub mod schedule;
+mod schedule;
 mod session;
 mod turns;
 
-pub use checkpoint::{Checkpoint, Evaluation, Progress};
-pub use error::{Result, TrainError};
-pub use evaluate::{Judged, evaluate};
+pub use checkpoint::{Checkpoint, Evaluation, FileSum, Progress};
+pub use error::{BadValue, Recovery, Result, TrainError};
+pub use evaluate::{EvaluationResult, evaluate};
 pub use fit::{Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Outcome, SaveEvery, Why, fit};
-pub use metrics::{Metric, Scores, Tally, Task};
+pub use metrics::{LabelKind, Metric, Monitor, Scores};
 pub use programs::{SourceError, programs};
 pub use run_dir::{RunDir, Saved, Which};
 pub use schedule::{Decay, Period, Schedule, Span};
 pub use session::{Session, views};
-pub use turns::{Seat, Share};
+pub use turns::{Share, Ticket, Turn};

@@ -1,8 +1,7 @@
-//! From a model to the programs that are planned for it. A model is a function of batch size and mode, whoever wrote
-//! it.
+//! From a model to the programs that are planned for it.
 
 use memfit_ir::Graph;
-use memfit_nn::{Forward, Mode};
+use memfit_nn::{Forward, Mode, Model};
 use memfit_plan::Phase;
 use memfit_transform::{Training, checkpoint, forward_in, split_step, step};
 
@@ -14,16 +13,16 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 /// else is a single number, so that nothing large has to be kept until its end; evaluation gives every output. Both
 /// round their activations alike. Last comes the checkpoint, which hands out the states.
 pub fn programs(
-    build: &dyn Fn(usize, Mode) -> Result<Forward, SourceError>,
+    model: &dyn Model,
     training: &Training,
     batch: usize,
     micro_batch: usize,
 ) -> Result<Vec<(Phase, Graph)>, SourceError> {
-    let Forward { mut graph, loss, .. } = build(micro_batch, Mode::Train)?;
+    let Forward { mut graph, loss, .. } = model.build(micro_batch, Mode::Train)?;
     let numbers: Vec<bool> = graph.outputs.iter().map(|(_, v)| graph.ty(*v).shape.rank() == 0).collect();
     let mut numbers = numbers.into_iter();
     graph.outputs.retain(|_| numbers.next().unwrap_or(false));
-    let eval = build(micro_batch, Mode::Eval)?;
+    let eval = model.build(micro_batch, Mode::Eval)?;
     let mut programs = if micro_batch == batch {
         vec![(Phase::Step, step(&graph, loss, training)?)]
     } else {

@@ -8,7 +8,9 @@ use crate::error::{Result, TrainError};
 /// A number of steps, or of passes over the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
+    /// Training steps.
     Steps(u32),
+    /// Passes over the data.
     Epochs(u32),
 }
 
@@ -32,29 +34,53 @@ pub struct Span {
 }
 
 /// A learning rate that rises to `peak` over the warm-up and then follows the decay.
+///
+/// ```
+/// use memfit_train::{Decay, Period, Schedule, Span};
+///
+/// // Keras' CosineDecay(initial_learning_rate=0, decay_steps=90, warmup_target=0.1, warmup_steps=10).
+/// let decay = Decay::Cosine { floor: 0.0 };
+/// let schedule = Schedule { peak: 0.1, warm_up: Period::Steps(10), decay };
+/// let span = Span { steps: 100, epoch: 50 };
+/// assert_eq!(schedule.rate(9, span), 0.1);
+/// assert_eq!(schedule.rate(55, span), 0.05);
+///
+/// // PyTorch's StepLR(step_size=30 epochs, gamma=0.1).
+/// let decay = Decay::Step { every: Period::Epochs(30), factor: 0.1 };
+/// let schedule = Schedule { decay, ..Schedule::constant(0.1) };
+/// assert!((schedule.rate(30 * 50, Span { steps: 90 * 50, epoch: 50 }) - 0.01).abs() < 1e-8);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
+    /// The largest rate.
     pub peak: f32,
     /// Over so many steps the rate rises in a straight line; its last one has the peak.
     pub warm_up: Period,
+    /// What comes after it.
     pub decay: Decay,
 }
 
+/// How a learning rate falls after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decay {
+    /// Not at all.
     Constant,
     /// Times `factor` after every period of the run, the warm-up included.
     Step {
+        /// The period.
         every: Period,
+        /// What the rate is multiplied by.
         factor: f32,
     },
     /// Half a cosine from the peak, at the end of the warm-up, to `floor`, at the end of the run.
     Cosine {
+        /// The last rate.
         floor: f32,
     },
 }
 
 impl Schedule {
+    /// The same rate all the time.
     pub fn constant(rate: f32) -> Schedule {
         Schedule { peak: rate, warm_up: Period::Steps(0), decay: Decay::Constant }
     }

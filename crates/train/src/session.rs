@@ -13,8 +13,32 @@ use memfit_plan::{Phase, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
 
 use crate::error::{Result, TrainError};
-use crate::turns::Seat;
+use crate::turns::Ticket;
 
+/// A planned model on a device: its memory, its weights, and one training step at a time.
+///
+/// ```
+/// use memfit_exec::{Executor, TensorView};
+/// use memfit_exec_cpu::CpuExecutor;
+/// use memfit_nn::{Model, Optimizer, zoo::Mlp};
+/// use memfit_plan::{Request, plan};
+/// use memfit_train::{Session, programs};
+/// use memfit_transform::Training;
+///
+/// let cpu = CpuExecutor::new(1)?;
+/// let model = Mlp { sizes: vec![4, 8, 3] };
+/// let training = Training::new(Optimizer::adam().update);
+/// let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
+/// let mut session = Session::new(cpu, plan, 1)?;
+///
+/// let (x, y) = (vec![0.5f32; 8 * 4], vec![1i32; 8]);
+/// let batch = [("x", TensorView::f32(&[8, 4], &x)), ("y", TensorView::i32(&[8], &y))];
+/// let first = session.step(&batch, 1e-2)?;
+/// let second = session.step(&batch, 1e-2)?;
+/// assert!(second < first);
+/// assert_eq!(session.output("loss")?, second);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Session<E: Executor> {
     pub(crate) engine: Engine<E>,
     /// The number of the next one.
@@ -23,7 +47,7 @@ pub struct Session<E: Executor> {
     /// Every single number that a step gives, by name; none has a value before the first step.
     numbers: Vec<(String, Option<f32>)>,
     /// Where others have the device too.
-    seat: Option<Seat>,
+    ticket: Option<Ticket>,
     /// For its turn, before the last step.
     waited: Duration,
 }
@@ -34,6 +58,7 @@ impl<E: Executor> Session<E> {
         Session::with_options(executor, plan, seed, Options::default())
     }
 
+    /// The same with options of the engine: how memory is committed, what it is called among the device's holders.
     pub fn with_options(executor: E, plan: Plan, seed: u64, options: Options) -> Result<Self> {
         Session::start(Engine::new(executor, plan, options)?, seed)
     }
@@ -46,18 +71,20 @@ impl<E: Executor> Session<E> {
 
     pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
         let numbers = numbers(&engine);
-        Session { engine, step, seed, numbers, seat: None, waited: Duration::ZERO }
+        Session { engine, step, seed, numbers, ticket: None, waited: Duration::ZERO }
     }
 
     /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
-    pub fn take_turns(&mut self, seat: Seat) {
-        self.seat = Some(seat);
+    pub fn take_turns(&mut self, ticket: Ticket) {
+        self.ticket = Some(ticket);
     }
 
+    /// The plan that it runs.
     pub fn plan(&self) -> &Plan {
         self.engine.plan()
     }
 
+    /// What runs it.
     pub fn engine(&self) -> &Engine<E> {
         &self.engine
     }
@@ -67,6 +94,7 @@ impl<E: Executor> Session<E> {
         self.step
     }
 
+    /// Where all its randomness comes from.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -76,7 +104,7 @@ impl<E: Executor> Session<E> {
         let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
         self.numbers.iter_mut().for_each(|(_, value)| *value = None);
         let asked = Instant::now();
-        let turn = self.seat.as_mut().map(Seat::turn);
+        let turn = self.ticket.as_mut().map(Ticket::turn);
         self.waited = asked.elapsed();
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
         // Now, because whoever has the next turn may write over them.
@@ -96,7 +124,8 @@ impl<E: Executor> Session<E> {
         self.waited
     }
 
-    /// A number that the last step gave, the loss or one besides, such as one of several losses; until the next step.
+    /// A number that the last step gave, until the next step: `loss`, the loss of one head as `head/loss` where there are
+    /// several, or whatever else the model has as a scalar output.
     pub fn output(&self, name: &str) -> Result<f32> {
         let number = self.numbers.iter().find(|(n, _)| n == name).and_then(|(_, value)| *value);
         number.ok_or_else(|| {
@@ -125,16 +154,33 @@ impl<E: Executor> Session<E> {
         room: &mut [u8],
         mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let row_bytes = self.eval_bytes(output)? / self.plan().micro_batch;
+        let bytes = self.eval_bytes(output)?;
+        let row_bytes = bytes / self.plan().micro_batch;
+        self.eval_outputs(batch, &[(output, 0..bytes)], room, |rows, room| {
+            let real = rows.len() * row_bytes;
+            each(rows, &room[..real])
+        })
+    }
+
+    /// The same of several outputs, each of which has its place in the room; what lies there behind the rows that
+    /// `each` is told of only fills up the micro-batch.
+    pub(crate) fn eval_outputs(
+        &mut self,
+        batch: &[(&str, TensorView)],
+        outputs: &[(impl AsRef<str>, Range<usize>)],
+        room: &mut [u8],
+        mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let count = rows(batch)?;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
-            let turn = self.seat.as_mut().map(Seat::turn);
+            let turn = self.ticket.as_mut().map(Ticket::turn);
             self.engine.eval(batch, rows.clone())?;
-            self.engine.read_output(Phase::Eval, output, room)?;
+            for (name, place) in outputs {
+                self.engine.read_output(Phase::Eval, name.as_ref(), &mut room[place.clone()])?;
+            }
             drop(turn);
-            let real = rows.len() * row_bytes;
-            each(rows, &room[..real])?;
+            each(rows, room)?;
         }
         Ok(())
     }
@@ -155,10 +201,12 @@ impl<E: Executor> Session<E> {
         self.plan().states.iter().filter(|s| s.class.outlives_step())
     }
 
+    /// The bytes of a state by its name.
     pub fn weight(&self, name: &str) -> Result<Vec<u8>> {
         Ok(self.engine.read_state(name)?)
     }
 
+    /// Sets a state by its name.
     pub fn set_weight(&mut self, name: &str, tensor: TensorView) -> Result<()> {
         Ok(self.engine.write_state(name, tensor)?)
     }

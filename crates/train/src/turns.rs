@@ -32,69 +32,88 @@ const CREDIT: f64 = 1.0;
 const GRACE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
 /// A training's place in the order. Once it is dropped, nobody waits for it.
-pub struct Seat {
-    table: Arc<Table>,
+///
+/// ```
+/// use memfit_train::{Share, Ticket};
+///
+/// // The second gets twice the time of the first.
+/// let tickets = Ticket::issue(&[Share::default(), Share { weight: 2.0, ..Share::default() }]);
+/// std::thread::scope(|scope| {
+///     for mut ticket in tickets {
+///         scope.spawn(move || {
+///             for _ in 0..3 {
+///                 let _turn = ticket.turn();
+///                 // A step; then the turn ends.
+///             }
+///         });
+///     }
+/// });
+/// ```
+pub struct Ticket {
+    scheduler: Arc<Scheduler>,
     index: usize,
 }
 
 /// The device, for as long as this lives.
-pub struct Turn<'a>(&'a Seat);
+pub struct Turn<'a>(&'a Ticket);
 
-struct Table {
-    book: Mutex<Book>,
+struct Scheduler {
+    state: Mutex<State>,
     /// Somebody has ended a turn, or has left.
     changed: Condvar,
 }
 
-impl Seat {
-    /// A seat for each of those who share a device.
-    pub fn table(shares: &[Share]) -> Vec<Seat> {
-        let table = Arc::new(Table { book: Mutex::new(Book::new(shares)), changed: Condvar::new() });
-        (0..shares.len()).map(|index| Seat { table: table.clone(), index }).collect()
+impl Ticket {
+    /// A ticket for each of those who share a device.
+    pub fn issue(shares: &[Share]) -> Vec<Ticket> {
+        let scheduler = Arc::new(Scheduler { state: Mutex::new(State::new(shares)), changed: Condvar::new() });
+        (0..shares.len()).map(|index| Ticket { scheduler: scheduler.clone(), index }).collect()
     }
 
     /// Waits for its turn.
     pub fn turn(&mut self) -> Turn<'_> {
-        let (mut book, changed) = (self.table.book(), &self.table.changed);
-        book.come(self.index, Instant::now());
+        let (mut state, changed) = (self.scheduler.lock(), &self.scheduler.changed);
+        state.enqueue(self.index, Instant::now());
         // That somebody comes never makes it the turn of one who waits already, so coming wakes nobody; that time passes
         // may, so who waits while the device is held wakes up by itself.
         loop {
             let now = Instant::now();
-            book = match book.next(now) {
+            state = match state.next(now) {
                 Next::Goes(index) if index == self.index => break,
-                Next::HeldUntil(end) => changed.wait_timeout(book, end - now).unwrap_or_else(PoisonError::into_inner).0,
-                Next::Goes(_) | Next::Nobody => changed.wait(book).unwrap_or_else(PoisonError::into_inner),
+                Next::HeldUntil(end) => {
+                    changed.wait_timeout(state, end - now).unwrap_or_else(PoisonError::into_inner).0
+                }
+                Next::Goes(_) | Next::Nobody => changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
-        book.go(self.index, Instant::now());
-        drop(book);
+        state.start(self.index, Instant::now());
+        drop(state);
         Turn(self)
     }
 }
 
-impl Drop for Seat {
+impl Drop for Ticket {
     fn drop(&mut self) {
-        self.table.book().leave(self.index);
-        self.table.changed.notify_all();
+        self.scheduler.lock().leave(self.index);
+        self.scheduler.changed.notify_all();
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.table.book().end(Instant::now());
-        self.0.table.changed.notify_all();
+        self.0.scheduler.lock().end(Instant::now());
+        self.0.scheduler.changed.notify_all();
     }
 }
 
-impl Table {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+impl Scheduler {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Who waits, who runs, who is expected, and what each has had.
-struct Book {
+struct State {
     rows: Vec<Row>,
     /// And since when.
     runs: Option<(usize, Instant)>,
@@ -127,14 +146,14 @@ impl Row {
     }
 }
 
-impl Book {
-    fn new(shares: &[Share]) -> Book {
+impl State {
+    fn new(shares: &[Share]) -> State {
         let row = |&share| Row { share, waits: false, time: 0.0, due: None, trusted: true };
-        Book { rows: shares.iter().map(row).collect(), runs: None }
+        State { rows: shares.iter().map(row).collect(), runs: None }
     }
 
     /// Somebody is ready. What was not asked for is lost but for some credit.
-    fn come(&mut self, index: usize, now: Instant) {
+    fn enqueue(&mut self, index: usize, now: Instant) {
         let runs = self.runs.map(|(i, _)| i);
         let priority = self.rows[index].share.priority;
         // Those of another priority do not share time with it.
@@ -163,7 +182,7 @@ impl Book {
         }
     }
 
-    fn go(&mut self, index: usize, now: Instant) {
+    fn start(&mut self, index: usize, now: Instant) {
         self.rows[index].waits = false;
         self.runs = Some((index, now));
     }
@@ -224,34 +243,34 @@ mod tests {
         idle: f64,
     }
 
-    /// Runs for some time: at every instant, whoever is due comes, and what the book says is done.
+    /// Runs for some time: at every instant, whoever is due comes, and what the state says is done.
     fn simulate(shares: &[Share], runs: &[Run], length: f64) -> Spent {
-        let (mut book, start) = (Book::new(shares), Instant::now());
+        let (mut state, start) = (State::new(shares), Instant::now());
         let (mut now, end) = (start, start + ms(length));
         let mut comes: Vec<Option<Instant>> = runs.iter().map(|r| Some(start + ms(r.comes))).collect();
         let mut spent = Spent { by: vec![0.0; runs.len()], held: 0.0, idle: 0.0 };
         let earliest = |comes: &[Option<Instant>]| comes.iter().enumerate().filter_map(|(i, t)| Some(((*t)?, i))).min();
-        let let_in = |book: &mut Book, comes: &mut [Option<Instant>], until: Instant| {
+        let let_in = |state: &mut State, comes: &mut [Option<Instant>], until: Instant| {
             while let Some((time, index)) = earliest(comes).filter(|(time, _)| *time <= until) {
-                book.come(index, time);
+                state.enqueue(index, time);
                 comes[index] = None;
             }
         };
         while now < end {
-            let_in(&mut book, &mut comes, now);
-            if let Next::Goes(index) = book.next(now) {
-                book.go(index, now);
-                assert_eq!(book.next(now), Next::Nobody, "one at a time");
+            let_in(&mut state, &mut comes, now);
+            if let Next::Goes(index) = state.next(now) {
+                state.start(index, now);
+                assert_eq!(state.next(now), Next::Nobody, "one at a time");
                 now += ms(runs[index].step);
-                let_in(&mut book, &mut comes, now);
-                book.end(now);
+                let_in(&mut state, &mut comes, now);
+                state.end(now);
                 spent.by[index] += runs[index].step;
                 comes[index] = Some(now + ms(runs[index].gap));
                 continue;
             }
             let (next, _) = earliest(&comes).expect("who does not wait comes");
-            let then = if let Next::HeldUntil(limit) = book.next(now) { next.min(limit) } else { next };
-            let waits = book.rows.iter().any(|r| r.waits);
+            let then = if let Next::HeldUntil(limit) = state.next(now) { next.min(limit) } else { next };
+            let waits = state.rows.iter().any(|r| r.waits);
             *(if waits { &mut spent.held } else { &mut spent.idle }) += (then - now).as_secs_f64() * 1000.0;
             now = then;
         }
@@ -312,47 +331,47 @@ mod tests {
 
     #[test]
     fn trust_is_lost_by_coming_late_and_regained_by_coming_in_time() {
-        let (mut book, mut now) = (Book::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
-        let turn = |book: &mut Book, now: &mut Instant| {
-            book.come(0, *now);
-            assert_eq!(book.next(*now), Next::Goes(0));
-            book.go(0, *now);
+        let (mut state, mut now) = (State::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
+        let turn = |state: &mut State, now: &mut Instant| {
+            state.enqueue(0, *now);
+            assert_eq!(state.next(*now), Next::Goes(0));
+            state.start(0, *now);
             *now += ms(2.0);
-            book.end(*now);
+            state.end(*now);
         };
-        book.come(1, now);
-        turn(&mut book, &mut now);
+        state.enqueue(1, now);
+        turn(&mut state, &mut now);
         // It comes back after a gap; then whether the device is held for it when its next turn has ended.
         for (gap, held) in [(0.5, true), (1.5, false), (1.5, false), (0.5, true), (0.9, true), (5.0, false)] {
             now += ms(gap);
-            turn(&mut book, &mut now);
+            turn(&mut state, &mut now);
             let next = if held { Next::HeldUntil(now + ms(1.0)) } else { Next::Goes(1) };
-            assert_eq!(book.next(now), next, "after {gap} ms");
+            assert_eq!(state.next(now), next, "after {gap} ms");
         }
     }
 
     #[test]
     fn the_grace_is_a_quarter_of_the_last_turn_within_limits() {
         for (took, held) in [(0.1, 1.0), (4.0, 1.0), (40.0, 10.0), (80.0, 20.0), (5000.0, 20.0)] {
-            let (mut book, start) = (Book::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
-            (0..2).for_each(|i| book.come(i, start));
-            book.go(0, start);
+            let (mut state, start) = (State::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
+            (0..2).for_each(|i| state.enqueue(i, start));
+            state.start(0, start);
             let now = start + ms(took);
-            book.end(now);
-            assert_eq!(book.next(now), Next::HeldUntil(now + ms(held)), "after {took} ms");
-            assert_eq!(book.next(now + ms(held)), Next::Goes(1), "after {took} ms");
+            state.end(now);
+            assert_eq!(state.next(now), Next::HeldUntil(now + ms(held)), "after {took} ms");
+            assert_eq!(state.next(now + ms(held)), Next::Goes(1), "after {took} ms");
         }
     }
 
     #[test]
     fn who_has_left_is_not_waited_for() {
-        let (mut book, now) = (Book::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
-        (0..2).for_each(|i| book.come(i, now));
-        book.go(0, now);
-        book.end(now);
-        assert_eq!(book.next(now), Next::HeldUntil(now + GRACE[0]));
-        book.leave(0);
-        assert_eq!(book.next(now), Next::Goes(1));
+        let (mut state, now) = (State::new(&[share(1.0, 1), share(1.0, 0)]), Instant::now());
+        (0..2).for_each(|i| state.enqueue(i, now));
+        state.start(0, now);
+        state.end(now);
+        assert_eq!(state.next(now), Next::HeldUntil(now + GRACE[0]));
+        state.leave(0);
+        assert_eq!(state.next(now), Next::Goes(1));
     }
 
     #[test]
@@ -369,14 +388,14 @@ mod tests {
 
     #[test]
     fn threads_take_turns_one_at_a_time_until_all_are_done() {
-        let seats = Seat::table(&[share(1.0, 0), share(2.0, 0), share(1.0, 1)]);
+        let tickets = Ticket::issue(&[share(1.0, 0), share(2.0, 0), share(1.0, 1)]);
         let (inside, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
-            for mut seat in seats {
+            for mut ticket in tickets {
                 let (inside, turns) = (&inside, &turns);
                 scope.spawn(move || {
                     for _ in 0..300 {
-                        let _turn = seat.turn();
+                        let _turn = ticket.turn();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         // Two at a time would lose one of their turns here.
                         let before = turns.load(Ordering::SeqCst);

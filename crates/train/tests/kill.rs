@@ -3,6 +3,7 @@
 //!
 //! Started as `kill child FOLDER [STEPS]` this binary is that process.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::path::Path;
@@ -12,12 +13,13 @@ use std::time::{Duration, Instant};
 use common::{contents, cpu, folder, images, options, plan, training};
 use memfit_data::{BytePool, Dataset, Remainder};
 use memfit_ir::philox;
-use memfit_nn::{Model, zoo::Mlp};
+use memfit_nn::zoo::Mlp;
 use memfit_train::{
     Datasets, Event, Feed, Flow, Period, Progress, Result, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir,
 };
 
-const KILLS: usize = 50;
+/// Of a process, as often as this.
+const KILLS: u32 = 20;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
@@ -45,8 +47,8 @@ fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
     let (run, mut session, progress) = match RunDir::resume(folder, Which::Last) {
         Ok((run, saved)) => (run, Session::resume(cpu(), &saved)?, saved.checkpoint.progress),
         Err(TrainError::NoRun { .. }) => {
-            let model = Model::Mlp(Mlp { sizes: vec![64, 96, 10] });
-            let plan = plan(&|rows, mode| Ok(model.build(rows, mode)?), &training(), 8, None);
+            let model = Mlp { sizes: vec![64, 96, 10] };
+            let plan = plan(&model, &training(), 8, None);
             (RunDir::create(folder, &plan, &Default::default())?, Session::new(cpu(), plan, 7)?, Progress::default())
         }
         Err(e) => return Err(e),
@@ -111,9 +113,10 @@ fn killed_at_any_moment(untouched: &Untouched) {
     let start_time = Instant::now();
     let folder = folder("kill");
     let (mut kills, mut runs, mut steps) = (0, 1, Vec::new());
+    let wanted = memfit_test_effort::cases(KILLS);
     // The same moments every time, as far as a clock can.
     let mut moments = philox::uniform(3, "moments", 100_000).map(|x| f64::from(x + 1.0) / 2.0);
-    while kills < KILLS {
+    while kills < wanted {
         let mut process = start(&folder);
         std::thread::sleep(Duration::from_secs_f64(moments.next().unwrap() * untouched.seconds * 0.5));
         // Only the process that was started here; if it has ended, nobody else has its number before it is waited for.
@@ -138,7 +141,7 @@ fn killed_at_any_moment(untouched: &Untouched) {
     std::fs::remove_dir_all(folder).unwrap();
     steps.sort_unstable();
     steps.dedup();
-    assert!(steps.len() > 5, "the kills hit only the steps {steps:?}");
+    assert!(steps.len() > wanted as usize / 10, "the kills hit only the steps {steps:?}");
     println!(
         "killed {kills} times in {runs} runs, at {} different steps, in {:.1} s",
         steps.len(),

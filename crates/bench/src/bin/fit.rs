@@ -10,10 +10,8 @@ use memfit::data::{BytePool, Dataset, LoadOptions, Loader, OnBad, Prefetch, Rema
 use memfit::exec::Executor;
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Stem;
-use memfit::train::{
-    Datasets, Feed, FitOptions, Flow, Metric, Period, Progress, SaveEvery, Schedule, Task, fit, views,
-};
-use memfit::{CpuExecutor, Model, Request, Session, Training, plan_model};
+use memfit::train::{Datasets, Feed, FitOptions, Flow, Metric, Period, Progress, SaveEvery, Schedule, fit, views};
+use memfit::{CpuExecutor, Model, Request, Session, Training, ZooModel, plan_model};
 
 #[path = "../../../../examples/pictures/draw.rs"]
 #[allow(dead_code)]
@@ -36,7 +34,7 @@ fn main() -> Result<(), Error> {
 }
 
 fn measure(folder: &Path, steps: u32, rounds: u32) -> Result<(), Error> {
-    let model = Model::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(5)?;
+    let model = ZooModel::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(5)?;
     let training = Training::new(Optimizer::momentum().update);
     let pool = BytePool::new(64 << 20);
     let normalise = Normalise::new(&[0.5; 3], &[0.25; 3])?;
@@ -59,9 +57,9 @@ fn measure(folder: &Path, steps: u32, rounds: u32) -> Result<(), Error> {
         let options = FitOptions {
             length: Period::Steps(session.steps() + steps),
             schedule: Schedule::constant(0.01),
-            task: Task::Classes,
+            heads: model.heads()?,
             evaluate: Period::Epochs(1),
-            metric: Metric::Loss,
+            monitor: Metric::Loss.into(),
             early_stop: None,
             run: None,
             save: SaveEvery::default(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use memfit::exec::{Executor, Growth, Transient};
 use memfit::plan::{Member, MicroBatch, Survey, Together, plan_together};
-use memfit::train::{Seat, Share};
+use memfit::train::{Share, Ticket};
 use memfit::*;
 use memfit_bench::{Failure, Runner, Workload, median};
 
@@ -89,17 +89,17 @@ fn in_one_memory(together: &Together, classes: &[usize], executor: &CpuExecutor)
 
 /// Seconds in which each makes its steps, each on a thread of its own, as `memfit train` does it.
 fn in_turns(runners: &mut [Runner]) -> Result<f64, Failure> {
-    let seats = Seat::table(&vec![Share::default(); runners.len()]);
+    let tickets = Ticket::issue(&vec![Share::default(); runners.len()]);
     let start = Instant::now();
     std::thread::scope(|scope| {
-        let run = |(runner, mut seat): (&mut Runner, Seat)| {
+        let run = |(runner, mut ticket): (&mut Runner, Ticket)| {
             for _ in 0..STEPS {
-                let _turn = seat.turn();
+                let _turn = ticket.turn();
                 runner.step()?;
             }
             Ok(())
         };
-        let threads: Vec<_> = runners.iter_mut().zip(seats).map(|r| scope.spawn(move || run(r))).collect();
+        let threads: Vec<_> = runners.iter_mut().zip(tickets).map(|r| scope.spawn(move || run(r))).collect();
         threads.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err::<(), Failure>("a step panicked".into())))
     })?;
     Ok(start.elapsed().as_secs_f64())

@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use memfit::data::LoadOptions;
+use memfit::nn::Model;
 use memfit::train::evaluate;
 use memfit_run::RunConfig;
 use memfit_run::data::{self, DataSources, Kind, same_data};
 use memfit_run::run_dir::{Rows, Trained};
 use memfit_run::text::{count, first_few};
-use memfit_run::train::{evaluation_task, skip_bad};
+use memfit_run::train::skip_bad;
 use serde_json::json;
 
 use crate::args::EvalArgs;
@@ -29,7 +30,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let run = &trained.run;
     let test = data::test_set(sources.kind, test, run, batch)?;
     let load = LoadOptions { threads: run.threads, bad: skip_bad(&run.config), ..LoadOptions::new(run.pool.clone()) };
-    let evaluation = evaluate(&mut trained.session, &test, evaluation_task(run), load)?;
+    let evaluation = evaluate(&mut trained.session, &test, &run.model.heads()?, load)?;
     let left_out = &evaluation.left_out;
     let evaluated = (samples as u64).saturating_sub(left_out.count);
     if json {

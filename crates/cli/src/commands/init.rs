@@ -22,7 +22,7 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
         None => Kind::Digits.usual_model(),
     };
     let model = args.settings.text("model", "name").unwrap_or(usual);
-    memfit::Model::from_name(model).map_err(usage)?;
+    memfit::ZooModel::from_name(model).map_err(usage)?;
     set.push(("model.name", text_of(model)));
     match data {
         Some(path) => set.push(("data.train", text_of(&from_file(path, &args.file)?.to_string_lossy()))),

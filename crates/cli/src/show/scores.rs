@@ -18,9 +18,9 @@ pub fn words(scores: &Scores, task: Task) -> String {
 /// The one of them that is looked at first.
 pub fn main_score(scores: &Scores, task: Task) -> String {
     match task {
-        Task::Classes => format!("accuracy {:.2} %", scores.accuracy * 100.0),
+        Task::Classes => format!("accuracy {:.2} %", scores.accuracy.unwrap_or(f64::NAN) * 100.0),
         Task::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
-        Task::Masks => format!("mean IoU {:.4}", scores.mean_iou),
+        Task::Masks => format!("mean IoU {:.4}", scores.mean_iou.unwrap_or(f64::NAN)),
     }
 }
 
@@ -32,6 +32,7 @@ pub fn metric(metric: Metric, value: f64) -> String {
         Metric::Top5 => format!("top 5 {:.2} %", value * 100.0),
         Metric::MeanIou => format!("mean IoU {value:.4}"),
         Metric::Perplexity => format!("perplexity {value:.2}"),
+        Metric::MeanAbsoluteError => format!("mean absolute error {value:.4}"),
     }
 }
 

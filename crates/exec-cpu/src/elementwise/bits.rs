@@ -9,8 +9,8 @@ use crate::isa::{Isa, simd};
 /// What is over in the last byte is 0.
 ///
 /// # Safety
-/// The pointers cover n elements.
-pub unsafe fn mask(isa: Isa, u: Unary, y: *const f32, bits: *mut u8, n: usize) {
+/// There are n lanes at `y`, and room for n bits at `bits`, which nobody else uses.
+pub(super) unsafe fn mask(isa: Isa, u: Unary, y: *const f32, bits: *mut u8, n: usize) {
     let limit = match u {
         // Nothing reaches a NaN.
         Unary::Relu | Unary::LeakyRelu(_) => f32::NAN,
@@ -18,7 +18,7 @@ pub unsafe fn mask(isa: Isa, u: Unary, y: *const f32, bits: *mut u8, n: usize) {
         Unary::HardSigmoid => 1.0,
         u => unreachable!("{} has no mask", u.name()),
     };
-    // SAFETY: passed on; an `Isa` is one that this machine has.
+    // SAFETY: lanes and room are as the caller promises; a kernel's `Isa` is one that `Isa::available` found on this machine.
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
@@ -35,13 +35,15 @@ trait Words {
     /// Bit i is whether lane i is above 0 and does not reach the limit.
     ///
     /// # Safety
-    /// The instruction set is available, and there are 16 lanes.
+    /// The instruction set is available, and there are 16 lanes at `y`.
     unsafe fn word(y: *const f32, limit: f32) -> u16;
 }
 
+/// # Safety
+/// As for [`mask`]; the instruction set of `I` is available.
 #[inline(always)]
 unsafe fn pack<I: Words>(y: *const f32, bits: *mut u8, n: usize, limit: f32) {
-    // SAFETY: the caller's promise covers n elements.
+    // SAFETY: whole words of lanes end at n, and so do their bits; the rest goes through an array, and its bits fill the last bytes.
     unsafe {
         for at in (0..n - n % W).step_by(W) {
             bits.add(at / 8).cast::<[u8; 2]>().write(I::word(y.add(at), limit).to_le_bytes());
@@ -63,7 +65,7 @@ impl Words for Plain {
     unsafe fn word(y: *const f32, limit: f32) -> u16 {
         let mut word = 0;
         for i in 0..W {
-            // SAFETY: by the caller's promise.
+            // SAFETY: there are 16 lanes.
             let y = unsafe { *y.add(i) };
             // Not the same as y < limit, which nothing is below NaN.
             let reaches = y >= limit;
@@ -85,7 +87,7 @@ mod x86 {
     impl Words for Avx512 {
         #[inline(always)]
         unsafe fn word(y: *const f32, limit: f32) -> u16 {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller promises AVX-512 and 16 lanes.
             unsafe {
                 let y = _mm512_loadu_ps(y);
                 let above = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(y, _mm512_setzero_ps());
@@ -97,7 +99,7 @@ mod x86 {
     impl Words for Avx2 {
         #[inline(always)]
         unsafe fn word(y: *const f32, limit: f32) -> u16 {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller promises AVX2 and 16 lanes, of which each half reads 8.
             unsafe {
                 let half = |at: usize| {
                     let y = _mm256_loadu_ps(y.add(at));
@@ -110,15 +112,19 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// As for [`super::mask`]; AVX-512 is available.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    pub unsafe fn avx512(y: *const f32, bits: *mut u8, n: usize, limit: f32) {
-        // SAFETY: passed on.
+    pub(super) unsafe fn avx512(y: *const f32, bits: *mut u8, n: usize, limit: f32) {
+        // SAFETY: the caller promises lanes, room and instruction set.
         unsafe { pack::<Avx512>(y, bits, n, limit) }
     }
 
+    /// # Safety
+    /// As for [`super::mask`]; AVX2 is available.
     #[target_feature(enable = "avx2,fma")]
-    pub unsafe fn avx2(y: *const f32, bits: *mut u8, n: usize, limit: f32) {
-        // SAFETY: passed on.
+    pub(super) unsafe fn avx2(y: *const f32, bits: *mut u8, n: usize, limit: f32) {
+        // SAFETY: the caller promises lanes, room and instruction set.
         unsafe { pack::<Avx2>(y, bits, n, limit) }
     }
 }
@@ -144,8 +150,11 @@ macro_rules! map_masked {
 
 simd! {
     /// What [`super::lanes::unary_grad`] gives, from the bit instead of from the output.
-    pub fn mask_grad<FMA>(isa, u: Unary, bits: *const u8, dy: *const f32, dx: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`super::lanes::unary`], with n bits at `bits`.
+    pub(super) unsafe fn mask_grad<FMA>(isa, u: Unary, bits: *const u8, dy: *const f32, dx: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and the bytes of bits with them.
         unsafe {
             match u {
                 Unary::Relu | Unary::Relu6 => map_masked!(bits, dy, dx, n, |d, chosen| chosen, d, 0.0),

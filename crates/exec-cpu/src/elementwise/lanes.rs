@@ -12,14 +12,18 @@ use crate::math::*;
 pub(super) const W: usize = 16;
 
 /// A lane: f32 or i32; or 16 bits on their way to one.
-pub trait Lane: Copy + Default {}
+pub(super) trait Lane: Copy + Default {}
 impl Lane for f32 {}
 impl Lane for i32 {}
 impl Lane for u16 {}
 
+/// Elements `at..n`, but no more than W; zeros behind them.
+///
+/// # Safety
+/// There are n elements at `p`, and `at` is at most n.
 #[inline(always)]
 pub(super) unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
-    // SAFETY: the caller's promise covers `n` elements.
+    // SAFETY: of the n elements, W or n − at are left.
     unsafe {
         if n - at >= W {
             p.add(at).cast::<[T; W]>().read_unaligned()
@@ -31,9 +35,13 @@ pub(super) unsafe fn load<T: Lane>(p: *const T, at: usize, n: usize) -> [T; W] {
     }
 }
 
+/// Elements `at..n`, but no more than W.
+///
+/// # Safety
+/// There is room for n elements at `p`, and `at` is at most n.
 #[inline(always)]
 pub(super) unsafe fn store<T: Lane>(p: *mut T, at: usize, n: usize, v: [T; W]) {
-    // SAFETY: the caller's promise covers `n` elements.
+    // SAFETY: of the n elements, W or n − at are left.
     unsafe {
         if n - at >= W {
             p.add(at).cast::<[T; W]>().write_unaligned(v);
@@ -105,8 +113,12 @@ const GELU_CUBIC: f32 = 0.044_715;
 
 simd! {
     /// y = u(x)
-    pub fn unary<FMA>(isa, u: Unary, x: *const f32, y: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// The pointers cover n lanes each, of which nobody else writes any; what is written is apart from each input, or lies where
+    /// that lies.
+    pub(super) unsafe fn unary<FMA>(isa, u: Unary, x: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match u {
                 Unary::Neg => map1!(x, y, n, |x| -x),
@@ -140,8 +152,11 @@ fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
 
 simd! {
     /// dx from what the gradient reads (x or y) and dy
-    pub fn unary_grad<FMA>(isa, u: Unary, s: *const f32, dy: *const f32, dx: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn unary_grad<FMA>(isa, u: Unary, s: *const f32, dy: *const f32, dx: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match u {
                 Unary::Neg => map1!(dy, dx, n, |d| -d),
@@ -185,8 +200,11 @@ simd! {
 
 simd! {
     /// y = b(a, b)
-    pub fn binary<FMA>(isa, op: Binary, a: *const f32, b: *const f32, y: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn binary<FMA>(isa, op: Binary, a: *const f32, b: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match op {
                 Binary::Add => map2!(a, b, y, n, |a, b| a + b),
@@ -207,8 +225,11 @@ simd! {
 
 simd! {
     /// The arithmetic that integers have; it wraps around.
-    pub fn binary_int<FMA>(isa, op: Binary, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn binary_int<FMA>(isa, op: Binary, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match op {
                 Binary::Add => map2!(a, b, y, n, |a, b| a.wrapping_add(b)),
@@ -225,8 +246,11 @@ simd! {
 
 simd! {
     /// Neg and Abs of integers; the type rules refuse the others.
-    pub fn unary_int<FMA>(isa, negate: bool, x: *const i32, y: *mut i32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn unary_int<FMA>(isa, negate: bool, x: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             if negate {
                 map1!(x, y, n, |x| x.wrapping_neg())
@@ -239,8 +263,11 @@ simd! {
 
 simd! {
     /// 1 where it holds
-    pub fn compare<FMA>(isa, c: Compare, a: *const f32, b: *const f32, y: *mut i32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn compare<FMA>(isa, c: Compare, a: *const f32, b: *const f32, y: *mut i32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match c {
                 Compare::Eq => map2!(a, b, y, n, |a, b| (a == b) as i32),
@@ -256,8 +283,11 @@ simd! {
 
 simd! {
     /// 1 where it holds
-    pub fn compare_int<FMA>(isa, c: Compare, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn compare_int<FMA>(isa, c: Compare, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match c {
                 Compare::Eq => map2!(a, b, y, n, |a, b| (a == b) as i32),
@@ -273,8 +303,11 @@ simd! {
 
 simd! {
     /// a where the condition is not 0, else b; of any kind of lane
-    pub fn select<FMA>(isa, c: *const i32, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn select<FMA>(isa, c: *const i32, a: *const i32, b: *const i32, y: *mut i32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         by_vectors!(n, |at, end| unsafe {
             let (c, a, b) = (load(c, at, end), load(a, at, end), load(b, at, end));
             let mut r = [0; W];
@@ -288,8 +321,11 @@ simd! {
 
 simd! {
     /// Lanes of one kind as lanes of another: truncated towards zero and saturated, as Rust's `as`.
-    pub fn convert<FMA>(isa, from_float: bool, to: DType, x: *const f32, y: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn convert<FMA>(isa, from_float: bool, to: DType, x: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         unsafe {
             match (from_float, to) {
                 (true, DType::F32 | DType::F16 | DType::BF16) => map1!(x, y, n, |x| x),
@@ -306,8 +342,11 @@ simd! {
 
 simd! {
     /// (x − mean)·factor + bias
-    pub fn batch_apply<FMA>(isa, x: *const f32, mean: *const f32, factor: *const f32, bias: *const f32, y: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn batch_apply<FMA>(isa, x: *const f32, mean: *const f32, factor: *const f32, bias: *const f32, y: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         by_vectors!(n, |at, end| unsafe {
             let (x, m, f, b) = (load(x, at, end), load(mean, at, end), load(factor, at, end), load(bias, at, end));
             let mut r = [0f32; W];
@@ -321,19 +360,22 @@ simd! {
 
 /// The vectors of [`batch_grad_input`], each repeated over the tile.
 #[derive(Clone, Copy)]
-pub struct GradVectors {
-    pub mean: *const f32,
+pub(super) struct GradVectors {
+    pub(super) mean: *const f32,
     /// Of dy.
-    pub a: *const f32,
+    pub(super) a: *const f32,
     /// Of x − mean.
-    pub b: *const f32,
-    pub c: *const f32,
+    pub(super) b: *const f32,
+    pub(super) c: *const f32,
 }
 
 simd! {
     /// a·dy + b·(x − mean) + c
-    pub fn batch_grad_input<FMA>(isa, x: *const f32, dy: *const f32, v: GradVectors, dx: *mut f32, n: usize) {
-        // SAFETY: the tape gives pointers that cover n elements.
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn batch_grad_input<FMA>(isa, x: *const f32, dy: *const f32, v: GradVectors, dx: *mut f32, n: usize) {
+        // SAFETY: loads and stores end at n, and W lanes are read before they are written.
         by_vectors!(n, |at, end| unsafe {
             let (x, dy, m) = (load(x, at, end), load(dy, at, end), load(v.mean, at, end));
             let (a, b, c) = (load(v.a, at, end), load(v.b, at, end), load(v.c, at, end));
@@ -346,21 +388,24 @@ simd! {
     }
 }
 
-/// What a mask depends on: the clock's numbers and the op's.
+/// What the mask of a dropout depends on: the clock's numbers and the op's.
 #[derive(Clone, Copy)]
-pub struct Mask {
-    pub seed: [u32; 2],
-    pub step: u32,
-    pub first_sample: u32,
-    pub stream: u32,
-    pub rate: f32,
+pub(super) struct DropoutMask {
+    pub(super) seed: [u32; 2],
+    pub(super) step: u32,
+    pub(super) first_sample: u32,
+    pub(super) stream: u32,
+    pub(super) rate: f32,
     /// Elements of a sample.
-    pub per_sample: usize,
+    pub(super) per_sample: usize,
 }
 
 simd! {
     /// Elements `e0..e0+n` of the whole tensor, each kept or dropped by its own random word.
-    pub fn dropout<FMA>(isa, m: &Mask, e0: usize, x: *const f32, y: *mut f32, n: usize) {
+    ///
+    /// # Safety
+    /// As for [`unary`].
+    pub(super) unsafe fn dropout<FMA>(isa, m: &DropoutMask, e0: usize, x: *const f32, y: *mut f32, n: usize) {
         let keep = 1.0 / (1.0 - m.rate);
         let mut at = 0;
         while at < n {
@@ -370,7 +415,7 @@ simd! {
             let counter = [(element >> 2) as u32, m.first_sample.wrapping_add(sample as u32), m.step, m.stream];
             let words = philox::philox(counter, m.seed);
             for i in 0..run {
-                // SAFETY: the tape gives pointers that cover n elements.
+                // SAFETY: at + i is below n.
                 unsafe {
                     let kept = philox::unit(words[element % 4 + i]) >= m.rate;
                     *y.add(at + i) = if kept { *x.add(at + i) * keep } else { 0.0 };

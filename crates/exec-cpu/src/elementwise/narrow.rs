@@ -10,12 +10,12 @@ const SIGN: u32 = 0x8000_0000;
 const INFINITE: u32 = 0x7f80_0000;
 
 #[inline(always)]
-pub fn bf16_to_f32(h: u16) -> f32 {
+pub(super) fn bf16_to_f32(h: u16) -> f32 {
     f32::from_bits((h as u32) << 16)
 }
 
 #[inline(always)]
-pub fn f32_to_bf16(x: f32) -> u16 {
+pub(super) fn f32_to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
     let odd = bits >> 16 & 1;
     let rounded = bits.wrapping_add(0x7fff + odd) >> 16;
@@ -30,7 +30,7 @@ const BIAS: u32 = 112 << 23;
 const SMALLEST_NORMAL: u32 = 113 << 23;
 
 #[inline(always)]
-pub fn f16_to_f32(h: u16) -> f32 {
+pub(super) fn f16_to_f32(h: u16) -> f32 {
     let sign = (h as u32 & 0x8000) << 16;
     let magnitude = (h as u32 & 0x7fff) << 13;
     let normal = magnitude + BIAS;
@@ -43,7 +43,7 @@ pub fn f16_to_f32(h: u16) -> f32 {
 }
 
 #[inline(always)]
-pub fn f32_to_f16(x: f32) -> u16 {
+pub(super) fn f32_to_f16(x: f32) -> u16 {
     let sign = (x.to_bits() & SIGN) >> 16;
     let magnitude = x.to_bits() & !SIGN;
     let odd = magnitude >> 13 & 1;
@@ -60,44 +60,52 @@ pub fn f32_to_f16(x: f32) -> u16 {
 }
 
 simd! {
-    pub fn widen_bf16<FMA>(isa, x: *const u16, y: *mut f32, n: usize) {
-        // SAFETY: the caller's pointers cover n elements.
-        unsafe { map1!(x, y, n, |x| bf16_to_f32(x)) }
+    pub(super) fn widen_bf16<FMA>(isa, x: &[u16], y: &mut [f32]) {
+        assert_eq!(x.len(), y.len());
+        // SAFETY: both slices have as many elements, and do not overlap.
+        unsafe { map1!(x.as_ptr(), y.as_mut_ptr(), x.len(), |x| bf16_to_f32(x)) }
     }
 }
 
 simd! {
-    pub fn narrow_bf16<FMA>(isa, x: *const f32, y: *mut u16, n: usize) {
-        // SAFETY: the caller's pointers cover n elements.
-        unsafe { map1!(x, y, n, |x| f32_to_bf16(x)) }
+    pub(super) fn narrow_bf16<FMA>(isa, x: &[f32], y: &mut [u16]) {
+        assert_eq!(x.len(), y.len());
+        // SAFETY: both slices have as many elements, and do not overlap.
+        unsafe { map1!(x.as_ptr(), y.as_mut_ptr(), x.len(), |x| f32_to_bf16(x)) }
     }
 }
 
 simd! {
-    pub fn round_bf16<FMA>(isa, x: *mut f32, n: usize) {
-        // SAFETY: the caller's pointer covers n elements.
-        unsafe { map1!(x.cast_const(), x, n, |x| bf16_to_f32(f32_to_bf16(x))) }
+    /// To what the type can hold.
+    pub(super) fn round_bf16<FMA>(isa, x: &mut [f32]) {
+        let (start, n) = (x.as_mut_ptr(), x.len());
+        // SAFETY: the slice has n elements, and results lie where their inputs lay.
+        unsafe { map1!(start.cast_const(), start, n, |x| bf16_to_f32(f32_to_bf16(x))) }
     }
 }
 
 simd! {
-    pub fn widen_f16<FMA>(isa, x: *const u16, y: *mut f32, n: usize) {
-        // SAFETY: the caller's pointers cover n elements.
-        unsafe { map1!(x, y, n, |x| f16_to_f32(x)) }
+    pub(super) fn widen_f16<FMA>(isa, x: &[u16], y: &mut [f32]) {
+        assert_eq!(x.len(), y.len());
+        // SAFETY: both slices have as many elements, and do not overlap.
+        unsafe { map1!(x.as_ptr(), y.as_mut_ptr(), x.len(), |x| f16_to_f32(x)) }
     }
 }
 
 simd! {
-    pub fn narrow_f16<FMA>(isa, x: *const f32, y: *mut u16, n: usize) {
-        // SAFETY: the caller's pointers cover n elements.
-        unsafe { map1!(x, y, n, |x| f32_to_f16(x)) }
+    pub(super) fn narrow_f16<FMA>(isa, x: &[f32], y: &mut [u16]) {
+        assert_eq!(x.len(), y.len());
+        // SAFETY: both slices have as many elements, and do not overlap.
+        unsafe { map1!(x.as_ptr(), y.as_mut_ptr(), x.len(), |x| f32_to_f16(x)) }
     }
 }
 
 simd! {
-    pub fn round_f16<FMA>(isa, x: *mut f32, n: usize) {
-        // SAFETY: the caller's pointer covers n elements.
-        unsafe { map1!(x.cast_const(), x, n, |x| f16_to_f32(f32_to_f16(x))) }
+    /// To what the type can hold.
+    pub(super) fn round_f16<FMA>(isa, x: &mut [f32]) {
+        let (start, n) = (x.as_mut_ptr(), x.len());
+        // SAFETY: the slice has n elements, and results lie where their inputs lay.
+        unsafe { map1!(start.cast_const(), start, n, |x| f16_to_f32(f32_to_f16(x))) }
     }
 }
 
@@ -144,11 +152,11 @@ mod tests {
         let n = numbers.len();
         for isa in Isa::available() {
             let (mut f, mut b) = (vec![0u16; n], vec![0u16; n]);
-            narrow_f16(isa, numbers.as_ptr(), f.as_mut_ptr(), n);
-            narrow_bf16(isa, numbers.as_ptr(), b.as_mut_ptr(), n);
+            narrow_f16(isa, &numbers, &mut f);
+            narrow_bf16(isa, &numbers, &mut b);
             let (mut rounded_f, mut rounded_b) = (numbers.clone(), numbers.clone());
-            round_f16(isa, rounded_f.as_mut_ptr(), n);
-            round_bf16(isa, rounded_b.as_mut_ptr(), n);
+            round_f16(isa, &mut rounded_f);
+            round_bf16(isa, &mut rounded_b);
             for (i, &x) in numbers.iter().enumerate() {
                 let (want_f, want_b) = (half::f16::from_f32_const(x), half::bf16::from_f32(x));
                 if x.is_nan() {

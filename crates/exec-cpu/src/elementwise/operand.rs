@@ -1,5 +1,7 @@
 //! How a chain reads its operands: straight from memory, converted, repeated, or gathered by strides.
 
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
 use memfit_ir::DType;
 
 use super::{TILE, narrow};
@@ -8,11 +10,11 @@ use crate::isa::Isa;
 /// A broadcast operand as axes of the chain's shape: extent, and distance in elements (0 where it is repeated). Neighbouring
 /// axes that step alike are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strides(pub Vec<(usize, usize)>);
+pub(super) struct Strides(pub(super) Vec<(usize, usize)>);
 
 impl Strides {
     /// How a tensor of shape `from` is read along `to`, to which it broadcasts.
-    pub fn new(from: &[usize], to: &[usize]) -> Strides {
+    pub(super) fn new(from: &[usize], to: &[usize]) -> Strides {
         let lead = to.len() - from.len();
         let mut axes: Vec<(usize, usize)> = Vec::new();
         let mut stride = 1;
@@ -37,7 +39,7 @@ impl Strides {
     }
 
     /// The length after which the operand repeats from its start, if it is read contiguously until then.
-    pub fn period(&self) -> Option<usize> {
+    pub(super) fn period(&self) -> Option<usize> {
         match self.0[..] {
             [(_, 0), (n, 1)] => Some(n),
             _ => None,
@@ -47,8 +49,8 @@ impl Strides {
     /// Fills a tile with elements `e0..e0+n` of the broadcast operand.
     ///
     /// # Safety
-    /// `from` holds the whole operand, `to` has room for n lanes.
-    pub unsafe fn gather(&self, isa: Isa, from: *const u8, dtype: DType, e0: usize, n: usize, to: *mut f32) {
+    /// `from` holds the whole operand, aligned as its type, and `to` has room for n lanes that nobody else uses.
+    pub(super) unsafe fn gather(&self, isa: Isa, from: *const u8, dtype: DType, e0: usize, n: usize, to: *mut f32) {
         let (inner, step) = self.0[self.0.len() - 1];
         let outer = &self.0[..self.0.len() - 1];
         let mut done = 0;
@@ -61,7 +63,8 @@ impl Strides {
                 rest /= extent;
             }
             let run = (inner - within).min(n - done);
-            // SAFETY: offsets are inside the operand; `done + run` stays within n.
+            // SAFETY: the offset is that of element e, which the operand has, and so are those of the run behind it; `done + run` is at
+            // most n.
             unsafe {
                 let source = from.add(dtype.bytes(offset));
                 let to = to.add(done);
@@ -89,12 +92,12 @@ impl Strides {
 /// Repeats a vector of lanes until `period + TILE` lanes are full: a tile may then start anywhere in the period.
 ///
 /// # Safety
-/// The first `period` lanes are set, and there is room for the rest.
-pub unsafe fn repeat(lanes: *mut f32, period: usize) {
+/// There is room for `period + TILE` lanes that nobody else uses.
+pub(super) unsafe fn repeat(lanes: *mut f32, period: usize) {
     let mut filled = period;
     while filled < period + TILE {
         let n = filled.min(period + TILE - filled);
-        // SAFETY: source and destination do not overlap, because n ≤ filled.
+        // SAFETY: filled + n is at most period + TILE, for which there is room; n ≤ filled, so that the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(lanes, lanes.add(filled), n) };
         filled += n;
     }
@@ -103,14 +106,14 @@ pub unsafe fn repeat(lanes: *mut f32, period: usize) {
 /// Reads elements as lanes: floats as f32, integers as i32.
 ///
 /// # Safety
-/// `from` holds n elements of the type, `to` has room for n lanes.
-pub unsafe fn load_lanes(isa: Isa, from: *const u8, dtype: DType, n: usize, to: *mut f32) {
-    // SAFETY: by the caller's promise.
+/// `from` holds n elements of the type, aligned as it, and `to` has room for n lanes, apart from them, that nobody else uses.
+pub(super) unsafe fn load_lanes(isa: Isa, from: *const u8, dtype: DType, n: usize, to: *mut f32) {
+    // SAFETY: there are n elements and room for n lanes.
     unsafe {
         match dtype {
             DType::F32 | DType::I32 => std::ptr::copy_nonoverlapping(from.cast(), to, n),
-            DType::F16 => narrow::widen_f16(isa, from.cast(), to, n),
-            DType::BF16 => narrow::widen_bf16(isa, from.cast(), to, n),
+            DType::F16 => narrow::widen_f16(isa, from_raw_parts(from.cast(), n), from_raw_parts_mut(to, n)),
+            DType::BF16 => narrow::widen_bf16(isa, from_raw_parts(from.cast(), n), from_raw_parts_mut(to, n)),
             DType::U8 => (0..n).for_each(|i| *to.cast::<i32>().add(i) = *from.add(i) as i32),
             DType::Bit => unreachable!("bits are read where they lie"),
         }
@@ -120,14 +123,14 @@ pub unsafe fn load_lanes(isa: Isa, from: *const u8, dtype: DType, n: usize, to: 
 /// Writes lanes as elements.
 ///
 /// # Safety
-/// `from` holds n lanes, `to` has room for n elements of the type.
-pub unsafe fn store_lanes(isa: Isa, from: *const f32, dtype: DType, n: usize, to: *mut u8) {
-    // SAFETY: by the caller's promise.
+/// `from` holds n lanes, and `to` has room for n elements of the type, aligned as it and apart from them, that nobody else uses.
+pub(super) unsafe fn store_lanes(isa: Isa, from: *const f32, dtype: DType, n: usize, to: *mut u8) {
+    // SAFETY: there are n lanes and room for n elements; of bits, for as many bytes as they fill.
     unsafe {
         match dtype {
             DType::F32 | DType::I32 => std::ptr::copy_nonoverlapping(from, to.cast(), n),
-            DType::F16 => narrow::narrow_f16(isa, from, to.cast(), n),
-            DType::BF16 => narrow::narrow_bf16(isa, from, to.cast(), n),
+            DType::F16 => narrow::narrow_f16(isa, from_raw_parts(from, n), from_raw_parts_mut(to.cast(), n)),
+            DType::BF16 => narrow::narrow_bf16(isa, from_raw_parts(from, n), from_raw_parts_mut(to.cast(), n)),
             DType::U8 => (0..n).for_each(|i| *to.add(i) = *from.cast::<i32>().add(i) as u8),
             // A register of bits holds them as memory does.
             DType::Bit => std::ptr::copy_nonoverlapping(from.cast(), to, n.div_ceil(8)),
@@ -138,12 +141,14 @@ pub unsafe fn store_lanes(isa: Isa, from: *const f32, dtype: DType, n: usize, to
 /// Rounds lanes to what the type can hold, so that a value is the same inside a chain and in memory.
 ///
 /// # Safety
-/// `lanes` holds n lanes.
-pub unsafe fn round_lanes(isa: Isa, lanes: *mut f32, dtype: DType, n: usize) {
+/// `lanes` holds n elements of the type as lanes, which nobody else uses.
+pub(super) unsafe fn round_lanes(isa: Isa, lanes: *mut f32, dtype: DType, n: usize) {
     match dtype {
         DType::F32 | DType::I32 | DType::U8 | DType::Bit => {}
-        DType::F16 => narrow::round_f16(isa, lanes, n),
-        DType::BF16 => narrow::round_bf16(isa, lanes, n),
+        // SAFETY: there are n lanes.
+        DType::F16 => narrow::round_f16(isa, unsafe { from_raw_parts_mut(lanes, n) }),
+        // SAFETY: there are n lanes.
+        DType::BF16 => narrow::round_bf16(isa, unsafe { from_raw_parts_mut(lanes, n) }),
     }
 }
 

@@ -8,7 +8,7 @@ use super::operand::{load_lanes, repeat};
 use crate::isa::Isa;
 
 #[derive(Clone, Debug)]
-pub enum Setup {
+pub(super) enum Setup {
     /// A number, as lane bits.
     Number { bits: u32, at: usize },
     /// One element of memory.
@@ -23,7 +23,7 @@ pub enum Setup {
 
 impl Setup {
     /// The values it reads.
-    pub fn values(&self) -> [Option<ValueId>; 4] {
+    pub(super) fn values(&self) -> [Option<ValueId>; 4] {
         match *self {
             Setup::Number { .. } => [None; 4],
             Setup::Scalar { value, .. } | Setup::Vector { value, .. } => [Some(value), None, None, None],
@@ -35,13 +35,14 @@ impl Setup {
     /// Sets its lanes of the shared part from the operands, which start here.
     ///
     /// # Safety
-    /// The operands are there, and the offsets lie inside of `scratch`.
-    pub unsafe fn run(&self, from: [*mut u8; 4], tile: usize, scratch: *mut f32) {
+    /// `from` holds the values that [`Setup::values`] names, each whole; `scratch` has what this step shares of it, at its offsets,
+    /// and nobody else uses it.
+    pub(super) unsafe fn run(&self, from: [*mut u8; 4], tile: usize, scratch: *mut f32) {
         let vector = |i: usize, n: usize| -> &[f32] {
-            // SAFETY: the operand has n elements, by the shape rules.
+            // SAFETY: the shape rules give each of these operands as many elements as channels, which are the period.
             unsafe { std::slice::from_raw_parts(from[i].cast(), n) }
         };
-        // SAFETY: the offsets lie inside the shared part, which has room for a period and a tile.
+        // SAFETY: at its offset the scratch has a tile, or a period and a tile for each vector.
         unsafe {
             match *self {
                 Setup::Number { bits, at } => {
@@ -75,13 +76,16 @@ impl Setup {
 }
 
 /// dx = a·dy + b·(x − mean) + c, from (var, scale, dscale, dbias).
+///
+/// # Safety
+/// `to` has room for as many lanes as there are channels, three times.
 unsafe fn grad_factors(v: [&[f32]; 4], eps: f32, batch_stats: bool, rows: usize, to: [*mut f32; 3]) {
     let [var, scale, dscale, dbias] = v;
     let per_row = if batch_stats { 1.0 / rows as f32 } else { 0.0 };
     for i in 0..var.len() {
         let rstd = 1.0 / (var[i] + eps).sqrt();
         let a = scale[i] * rstd;
-        // SAFETY: the caller gives room for as many lanes as there are channels.
+        // SAFETY: i is below the number of channels.
         unsafe {
             *to[0].add(i) = a;
             *to[1].add(i) = -a * rstd * dscale[i] * per_row;

@@ -1,50 +1,50 @@
 //! The micro-kernels: an MR×NR tile of C from packed panels of A and B, held in registers.
 
-use super::ahead::{Ahead, LINE};
-use super::vector::{Plain, Vector};
 use crate::isa::Isa;
+use crate::prefetch::{BlockPrefetch, LINE};
+use crate::vector::{Plain, Vector};
 
 /// Depth of a block: the longest sum that is held in registers.
-pub const KC: usize = 512;
+pub(crate) const KC: usize = 512;
 /// Distance of two rows in A when packed by rows. Not a power of two, so that rows do not share cache sets.
-pub const ROW_STRIDE: usize = KC + 16;
+pub(crate) const ROW_STRIDE: usize = KC + 16;
 
 /// How A is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PackedA {
+pub(crate) enum PackedA {
     /// Row after row, `ROW_STRIDE` apart: for sources that are contiguous along the depth. Packing is plain copying.
     Rows,
     /// MR rows interleaved: for sources that are contiguous along the rows.
     Panels,
 }
 
-/// One tile: C[0..m, 0..n] (+)= A·B over `depth`.
+/// One tile: C[0..m, 0..n] (+)= A·B over `depth`. Of A and B, a kernel reads whole panels of MR rows and NR columns.
 #[derive(Clone, Copy)]
-pub struct Tile {
-    pub a: *const f32,
+pub(crate) struct Tile {
+    pub(crate) a: *const f32,
     /// An NR-wide panel.
-    pub b: *const f32,
-    pub c: *mut f32,
+    pub(crate) b: *const f32,
+    pub(crate) c: *mut f32,
     /// Where each row of C starts, in elements from `c`: `rows[i]`.
-    pub rows: *const usize,
-    pub depth: usize,
-    pub m: usize,
-    pub n: usize,
+    pub(crate) rows: *const usize,
+    pub(crate) depth: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
     /// Add to C instead of overwriting it.
-    pub accumulate: bool,
+    pub(crate) accumulate: bool,
     /// Whether C is far away.
-    pub far: bool,
-    /// What else is far away and will be wanted. It and C are asked for line by line while the sums are made, so that A and
+    pub(crate) prefetch_c: bool,
+    /// What else is far away and will be wanted. It and C are prefetched line by line while the sums are made, so that A and
     /// B need not wait.
-    pub ahead: Ahead,
+    pub(crate) prefetch: BlockPrefetch,
 }
 
 /// A micro-kernel for one instruction set: its tile and its functions.
 #[derive(Clone, Copy)]
-pub struct Micro {
-    pub isa: Isa,
-    pub mr: usize,
-    pub nr: usize,
+pub(crate) struct Micro {
+    pub(crate) isa: Isa,
+    pub(crate) mr: usize,
+    pub(crate) nr: usize,
     rows: TileFn,
     panels: TileFn,
 }
@@ -52,7 +52,7 @@ pub struct Micro {
 type TileFn = unsafe fn(&Tile);
 
 impl Micro {
-    pub fn new(isa: Isa) -> Micro {
+    pub(crate) fn new(isa: Isa) -> Micro {
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Micro { isa, mr: 14, nr: 32, rows: x86::rows512, panels: x86::panels512 },
@@ -65,15 +65,19 @@ impl Micro {
     }
 
     /// Tiles of so many rows and columns.
-    pub fn tiles(&self, rows: usize, columns: usize) -> usize {
+    pub(crate) fn tiles(&self, rows: usize, columns: usize) -> usize {
         rows.div_ceil(self.mr) * columns.div_ceil(self.nr)
     }
 
+    /// Makes a tile.
+    ///
     /// # Safety
-    /// The pointers of the tile hold what it names, and the instruction set of this kernel is available.
+    /// `a` holds `depth` columns of MR packed rows, `b` `depth` rows of NR columns, and `rows` the offsets of `m` rows; `m` and
+    /// `n` are at most MR and NR. The first `n` elements of those rows of `c` can be written, and read where they are added to,
+    /// and no other thread touches them. The kernel is one of an instruction set that is available.
     #[inline(always)]
-    pub unsafe fn run(&self, packed: PackedA, tile: &Tile) {
-        // SAFETY: passed on.
+    pub(crate) unsafe fn run(&self, packed: PackedA, tile: &Tile) {
+        // SAFETY: the caller's promise; both functions are of this kernel's instruction set, MR and NR.
         unsafe {
             match packed {
                 PackedA::Rows => (self.rows)(tile),
@@ -84,28 +88,32 @@ impl Micro {
 }
 
 /// The kernel. A's element (i, p) is at `i·AI + p·AP`; NV registers make a row of the tile.
+///
+/// # Safety
+/// As for [`Micro::run`], with MR rows and NV registers of columns; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, const AP: usize, const NR: usize>(
     t: &Tile,
 ) {
-    // SAFETY: the caller's promise about the tile's pointers covers every access below.
+    // SAFETY: the loops over depth take MR elements of A and NR of B at a time, `depth` times in all; offsets are read of the
+    // first `m` rows.
     unsafe {
         let mut acc = [[V::zero(); NV]; MR];
         let (mut a, mut b) = (t.a, t.b);
-        let (mut ahead, far) = (t.ahead, if t.far { t.m } else { 0 });
+        let (mut prefetch, c_rows) = (t.prefetch, if t.prefetch_c { t.m } else { 0 });
         // More would come faster than memory gives them.
-        let asked = (far + ahead.lines()).min(t.depth);
-        let apart = t.depth / asked.max(1);
-        for i in 0..=asked {
-            if i < far {
+        let prefetches = (c_rows + prefetch.lines()).min(t.depth);
+        let apart = t.depth / prefetches.max(1);
+        for i in 0..=prefetches {
+            if i < c_rows {
                 let row = t.c.wrapping_add(*t.rows.add(i));
                 for j in (0..NR).step_by(LINE) {
                     V::prefetch(row.wrapping_add(j));
                 }
-            } else if let Some(line) = ahead.next() {
+            } else if let Some(line) = prefetch.next() {
                 V::prefetch(line);
             }
-            let depth = if i < asked { apart } else { t.depth - asked * apart };
+            let depth = if i < prefetches { apart } else { t.depth - prefetches * apart };
             for _ in 0..depth {
                 let mut row: [V; NV] = [V::zero(); NV];
                 for (j, r) in row.iter_mut().enumerate() {
@@ -121,15 +129,20 @@ unsafe fn kernel<V: Vector, const MR: usize, const NV: usize, const AI: usize, c
                 b = b.add(NR);
             }
         }
-        match (t.m >= MR && t.n >= NV * V::WIDTH, t.accumulate) {
-            (true, true) => whole::<V, MR, NV>(t, acc, |sum, p| V::load(p).add(sum)),
-            (true, false) => whole::<V, MR, NV>(t, acc, |sum, _| sum),
-            (false, _) => edge::<V, MR, NV>(t, acc),
+        if t.m < MR || t.n < NV * V::WIDTH {
+            edge::<V, MR, NV>(t, acc);
+        } else if t.accumulate {
+            whole::<V, MR, NV>(t, acc, |sum, p| V::load(p).add(sum));
+        } else {
+            whole::<V, MR, NV>(t, acc, |sum, _| sum);
         }
     }
 }
 
-/// Writes a tile that has all its rows and columns.
+/// Writes a tile that has all its rows and columns. `join` may read a register from the pointer that it is given.
+///
+/// # Safety
+/// As for [`Micro::run`], with at least MR rows and NV registers of columns.
 #[inline(always)]
 unsafe fn whole<V: Vector, const MR: usize, const NV: usize>(
     t: &Tile,
@@ -138,7 +151,7 @@ unsafe fn whole<V: Vector, const MR: usize, const NV: usize>(
 ) {
     for (i, acc) in acc.into_iter().enumerate() {
         for (j, sum) in acc.into_iter().enumerate() {
-            // SAFETY: the tile's rows and columns are inside C.
+            // SAFETY: row i is one of the MR, and its NV registers are inside of C.
             unsafe {
                 let p = t.c.add(*t.rows.add(i) + j * V::WIDTH);
                 join(sum, p).store(p);
@@ -148,12 +161,15 @@ unsafe fn whole<V: Vector, const MR: usize, const NV: usize>(
 }
 
 /// Writes those rows and columns that the tile has.
+///
+/// # Safety
+/// As for [`Micro::run`]; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn edge<V: Vector, const MR: usize, const NV: usize>(t: &Tile, acc: [[V; NV]; MR]) {
     for (i, acc) in acc.into_iter().enumerate().take(t.m) {
         for (j, x) in acc.into_iter().enumerate() {
             let left = t.n.saturating_sub(j * V::WIDTH);
-            // SAFETY: the tile's rows and columns are inside C, and no others are touched.
+            // SAFETY: row i is one of the `m`, and of its `n` columns those from this register on are touched, which may be none.
             unsafe {
                 let p = t.c.add(*t.rows.add(i)).wrapping_add(j * V::WIDTH);
                 let sum = if t.accumulate { V::load_first(p, left).add(x) } else { x };
@@ -164,9 +180,13 @@ unsafe fn edge<V: Vector, const MR: usize, const NV: usize>(t: &Tile, acc: [[V; 
 }
 
 /// Picks the smallest kernel that has room for the tile: at edges, most registers of a full one would be idle.
+///
+/// # Safety
+/// As for [`Micro::run`], with panels of MR rows and NR columns; the instruction set of `V` is available, and NR is two of its
+/// registers.
 #[inline(always)]
 unsafe fn fitting<V: Vector, const MR: usize, const AI: usize, const AP: usize, const NR: usize>(t: &Tile) {
-    // SAFETY: passed on; a smaller kernel reads less of the packed panels.
+    // SAFETY: a smaller kernel reads less of the packed panels, and has room for the tile.
     unsafe {
         match (t.m, t.n > V::WIDTH) {
             (0..=4, true) => kernel::<V, 4, 2, AI, AP, NR>(t),
@@ -178,58 +198,48 @@ unsafe fn fitting<V: Vector, const MR: usize, const AI: usize, const AP: usize, 
     }
 }
 
-unsafe fn portable_rows(t: &Tile) {
-    // SAFETY: passed on.
-    unsafe { fitting::<Plain<4>, 4, ROW_STRIDE, 1, 8>(t) }
+/// Defines the kernel functions of an instruction set.
+macro_rules! tile_fns {
+    ($($(#[$attribute:meta])* $vis:vis fn $name:ident = $vector:ty, $mr:literal, $ai:expr, $ap:literal, $nr:literal;)*) => {$(
+        /// # Safety
+        /// As for [`Micro::run`], of a kernel of this instruction set.
+        $(#[$attribute])*
+        $vis unsafe fn $name(t: &Tile) {
+            // SAFETY: the caller's promise is of this kernel's sizes and instruction set.
+            unsafe { fitting::<$vector, $mr, { $ai }, $ap, $nr>(t) }
+        }
+    )*};
 }
 
-unsafe fn portable_panels(t: &Tile) {
-    // SAFETY: passed on.
-    unsafe { fitting::<Plain<4>, 4, 1, 4, 8>(t) }
+tile_fns! {
+    fn portable_rows = Plain<4>, 4, ROW_STRIDE, 1, 8;
+    fn portable_panels = Plain<4>, 4, 1, 4, 8;
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::vector::{V256, V512};
     use super::{ROW_STRIDE, Tile, fitting};
+    use crate::vector::{V256, V512};
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    pub unsafe fn rows512(t: &Tile) {
-        // SAFETY: passed on.
-        unsafe { fitting::<V512, 14, ROW_STRIDE, 1, 32>(t) }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    pub unsafe fn panels512(t: &Tile) {
-        // SAFETY: passed on.
-        unsafe { fitting::<V512, 14, 1, 14, 32>(t) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    pub unsafe fn rows256(t: &Tile) {
-        // SAFETY: passed on.
-        unsafe { fitting::<V256, 6, ROW_STRIDE, 1, 16>(t) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    pub unsafe fn panels256(t: &Tile) {
-        // SAFETY: passed on.
-        unsafe { fitting::<V256, 6, 1, 6, 16>(t) }
+    tile_fns! {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        pub(super) fn rows512 = V512, 14, ROW_STRIDE, 1, 32;
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        pub(super) fn panels512 = V512, 14, 1, 14, 32;
+        #[target_feature(enable = "avx2,fma")]
+        pub(super) fn rows256 = V256, 6, ROW_STRIDE, 1, 16;
+        #[target_feature(enable = "avx2,fma")]
+        pub(super) fn panels256 = V256, 6, 1, 6, 16;
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    use super::super::vector::V128;
     use super::{ROW_STRIDE, Tile, fitting};
+    use crate::vector::V128;
 
-    pub unsafe fn rows(t: &Tile) {
-        // SAFETY: passed on.
-        unsafe { fitting::<V128, 8, ROW_STRIDE, 1, 8>(t) }
-    }
-
-    pub unsafe fn panels(t: &Tile) {
-        // SAFETY: passed on.
-        unsafe { fitting::<V128, 8, 1, 8, 8>(t) }
+    tile_fns! {
+        pub(super) fn rows = V128, 8, ROW_STRIDE, 1, 8;
+        pub(super) fn panels = V128, 8, 1, 8, 8;
     }
 }

@@ -4,58 +4,51 @@
 //! A sum is split along the depth into blocks that depend on the depth alone: every schedule, and every number of threads,
 //! adds the same numbers in the same order.
 
-mod ahead;
-mod feed;
 mod micro;
+mod operand;
 mod pack;
+mod packer;
 mod panel;
 mod stream;
-pub(crate) mod vector;
 
 use std::ops::Range;
 
 use crate::Cpu;
 use crate::pool::part;
-pub(crate) use ahead::Ahead;
-use feed::Packer;
-pub use feed::{Fed, Feed, Feeds};
-pub(crate) use feed::{Window, fill_lines};
-pub use micro::{KC, Micro};
-pub(crate) use micro::{PackedA, ROW_STRIDE, Tile};
+use crate::prefetch::BlockPrefetch;
+pub(crate) use micro::{KC, Micro, PackedA, ROW_STRIDE, Tile};
+pub(crate) use operand::{Operands, Prologue, Source, Window, compute_lines};
 use pack::Walk;
-pub use pack::{A, B, Patches, Taps};
+pub(crate) use pack::{A, B, Patches, Taps};
+use packer::Packer;
 pub(crate) use panel::{Columns, pack_turned};
 
 /// C = A·B with A of `m`×`k` and B of `k`×`n`.
 #[derive(Clone, Copy)]
-pub struct Gemm {
-    pub m: usize,
-    pub n: usize,
-    pub k: usize,
-    pub a: A,
-    pub b: B,
-    pub c: *mut f32,
-    pub rows: Rows,
+pub(crate) struct Gemm<'a> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    /// How A and B lie, and the rows of C.
+    pub(crate) a: A,
+    pub(crate) b: B,
+    pub(crate) rows: Rows,
+    pub(crate) operands: Operands<'a>,
 }
-
-// SAFETY: the pointers name memory of the arena; the schedule below gives each thread its own part of C and of scratch.
-unsafe impl Sync for Gemm {}
-// SAFETY: as above.
-unsafe impl Send for Gemm {}
 
 /// Where the rows of C lie: row (n, i, j) of a grid at `n·image + i·line + j·pixel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
+pub(crate) struct Rows {
     /// Height and width of the grid.
-    pub grid: [usize; 2],
-    pub image: usize,
-    pub line: usize,
-    pub pixel: usize,
+    pub(crate) grid: [usize; 2],
+    pub(crate) image: usize,
+    pub(crate) line: usize,
+    pub(crate) pixel: usize,
 }
 
 impl Rows {
     /// Row i at `i·stride`.
-    pub fn plain(stride: usize) -> Rows {
+    pub(crate) fn plain(stride: usize) -> Rows {
         Rows { grid: [1, usize::MAX], image: 0, line: 0, pixel: stride }
     }
 
@@ -101,17 +94,18 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(micro: &Micro, g: &Gemm, fed: Fed) -> Shape {
+    fn new(micro: &Micro, g: &Gemm) -> Shape {
         let Gemm { m, n, k, .. } = *g;
         let blocks = k.div_ceil(KC).max(1);
         let kc = k.div_ceil(blocks);
         let mc = (MC / micro.mr * micro.mr).min(m.next_multiple_of(micro.mr));
         let nc = NC.min(n.next_multiple_of(micro.nr));
+        let computed = g.operands.a.has_prologue();
         let most = match g.a {
             // A window over depths would start anew for every block of rows.
-            A::PatchColumns(_) if fed.a => 0,
+            A::PatchColumns(_) if computed => 0,
             // And one over rows for every block of depths: worth a larger B, if that is small beside the image.
-            A::Patches(ref p) if fed.a && k * nc <= p.elements(m) / 2 => 2 * WHOLE,
+            A::Patches(ref p) if computed && k * nc <= p.elements(m) / 2 => 2 * WHOLE,
             A::Rows { .. } | A::Columns { .. } | A::Patches(_) | A::PatchColumns(_) => WHOLE,
         };
         let is_matrix = matches!(g.a, A::Rows { .. } | A::Columns { .. });
@@ -143,8 +137,8 @@ impl Shape {
     }
 
     /// Elements that each thread has for itself besides A.
-    fn own_len(&self, g: &Gemm, fed: Fed) -> usize {
-        self.b_len(g) + feed::strip_len(g, self, fed)
+    fn own_len(&self, g: &Gemm) -> usize {
+        self.b_len(g) + packer::strip_len(g, self)
     }
 
     fn b_len(&self, g: &Gemm) -> usize {
@@ -162,35 +156,34 @@ fn split_of(m: usize, n: usize) -> Split {
 }
 
 /// Whether each thread makes whole rows, one after the other where their columns fit into one block.
-pub fn makes_rows(m: usize, n: usize) -> bool {
+pub(crate) fn makes_rows(m: usize, n: usize) -> bool {
     split_of(m, n) == Split::Rows
 }
 
-/// Elements of scratch for [`run`] on a number of threads. The pointers of the product do not matter.
-pub fn scratch_len(micro: &Micro, g: &Gemm, fed: Fed, threads: usize) -> usize {
-    let s = Shape::new(micro, g, fed);
-    let own = s.own_len(g, fed) * threads;
+/// Elements of scratch for [`run`] on a number of threads. Where the operands lie does not matter.
+pub(crate) fn scratch_len(micro: &Micro, g: &Gemm, threads: usize) -> usize {
+    let s = Shape::new(micro, g);
+    let own = s.own_len(g) * threads;
     if s.shares_a() { s.a_len(g) + own } else { s.a_len(g) * threads + own }
 }
 
-/// Runs a product on all threads. `finish(thread, rows, columns)` is called once for every block of C when it is complete and
+/// Runs a product on all threads. `epilogue(thread, rows, columns)` is called once for every block of C when it is complete and
 /// still in the cache. Where threads make rows, each makes a multiple of `rows_at_once`, but for the last.
 ///
 /// # Safety
-/// The pointers of `g` cover its sizes or start at null where the operand is fed, C overlaps neither A nor B, and `scratch` has
-/// [`scratch_len`] elements.
-pub unsafe fn run(
+/// Operands that are in memory and C cover the sizes of `g`, C overlaps neither A nor B, nobody else touches C, and `scratch`
+/// has [`scratch_len`] elements that nobody else uses.
+pub(crate) unsafe fn run(
     cpu: &Cpu,
     g: &Gemm,
-    feeds: Feeds,
     rows_at_once: usize,
     scratch: *mut f32,
-    finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+    epilogue: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
 ) {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
-    let s = Shape::new(&micro, g, feeds.fed());
-    let (a_len, own_len) = (s.a_len(g), s.own_len(g, feeds.fed()));
+    let s = Shape::new(&micro, g);
+    let (a_len, own_len) = (s.a_len(g), s.own_len(g));
     let scratch = Scratch(scratch);
     let part_of = |t: usize| {
         let (rows, columns) = match split_of(g.m, g.n) {
@@ -199,22 +192,23 @@ pub unsafe fn run(
         };
         Part { thread: t, rows, columns }
     };
-    // SAFETY: each thread has its own part of C and of the scratch, but for a packed A that all read.
+    // SAFETY: the scratch is as long as `scratch_len` says: a packed A that all threads read, or one for each, and `own_len` for
+    // each. Threads make different parts of C.
     unsafe {
         if s.shares_a() {
             let own = |t: usize| scratch.at(a_len + t * own_len);
             cpu.pool.run(&|t| {
-                let mut packer = Packer::new(&micro, g, &s, feeds, t, own(t).add(s.b_len(g)));
+                let mut packer = Packer::new(&micro, g, &s, t, own(t).add(s.b_len(g)));
                 stream::pack(&mut packer, &s, scratch.at(0), threads, t);
             });
             cpu.pool.run(&|t| {
-                let packer = Packer::new(&micro, g, &s, feeds, t, own(t).add(s.b_len(g)));
-                stream::run(&packer, &s, &part_of(t), [scratch.at(0), own(t)], &|r, c| finish(t, r, c));
+                let packer = Packer::new(&micro, g, &s, t, own(t).add(s.b_len(g)));
+                stream::run(&packer, &s, &part_of(t), [scratch.at(0), own(t)], &|r, c| epilogue(t, r, c));
             });
         } else {
             cpu.pool.run(&|t| {
                 let own = scratch.at(t * (a_len + own_len));
-                run_part(&micro, g, feeds, part_of(t), own, &|r, c| finish(t, r, c));
+                run_part(&micro, g, part_of(t), own, &|r, c| epilogue(t, r, c));
             });
         }
     }
@@ -222,57 +216,56 @@ pub unsafe fn run(
 
 /// Scratch shared between threads, each of which uses its own part.
 #[derive(Clone, Copy)]
-pub(crate) struct Scratch(pub *mut f32);
+pub(crate) struct Scratch(pub(crate) *mut f32);
 
-// SAFETY: users take disjoint parts by their thread's number.
+// SAFETY: it gives nothing but addresses; whoever uses one takes a part by his thread's number.
 unsafe impl Sync for Scratch {}
-// SAFETY: as above.
+// SAFETY: it gives nothing but addresses, on whatever thread.
 unsafe impl Send for Scratch {}
 
 impl Scratch {
     /// # Safety
-    /// The offset is inside the scratch.
-    pub unsafe fn at(&self, offset: usize) -> *mut f32 {
-        // SAFETY: passed on.
+    /// The scratch has at least as many elements as the offset.
+    pub(crate) unsafe fn at(&self, offset: usize) -> *mut f32 {
+        // SAFETY: inside of the scratch or at its end, as the caller promises.
         unsafe { self.0.add(offset) }
     }
 }
 
 /// What one thread computes of a product.
 #[derive(Clone, Debug)]
-pub struct Part {
-    pub thread: usize,
-    pub rows: Range<usize>,
-    pub columns: Range<usize>,
+pub(crate) struct Part {
+    pub(crate) thread: usize,
+    pub(crate) rows: Range<usize>,
+    pub(crate) columns: Range<usize>,
 }
 
 /// Runs rows × columns of a product on the calling thread.
 ///
 /// # Safety
-/// As for [`run`], with the scratch of one thread.
-pub unsafe fn run_part(
+/// As for [`run`], with the scratch of one thread; nobody else touches these rows × columns of C.
+pub(crate) unsafe fn run_part(
     micro: &Micro,
     g: &Gemm,
-    feeds: Feeds,
     part: Part,
     scratch: *mut f32,
-    finish: &dyn Fn(Range<usize>, Range<usize>),
+    epilogue: &dyn Fn(Range<usize>, Range<usize>),
 ) {
     if part.rows.is_empty() || part.columns.is_empty() {
         return;
     }
-    let s = Shape::new(micro, g, feeds.fed());
-    // SAFETY: the scratch holds what is packed of A, then of B, then what feeds need.
+    let s = Shape::new(micro, g);
+    // SAFETY: the scratch of a thread is what is packed of A, then of B, then the strips.
     let (a, b, strips) = unsafe { (scratch, scratch.add(s.a_len(g)), scratch.add(s.a_len(g) + s.b_len(g))) };
-    let mut packer = Packer::new(micro, g, &s, feeds, part.thread, strips);
-    // SAFETY: as above, and by the caller's promise.
+    let mut packer = Packer::new(micro, g, &s, part.thread, strips);
+    // SAFETY: the operands are as the caller promises, and `a` and `b` have the room that this order packs into.
     unsafe {
         match s.order {
             Order::Panels => {
                 stream::pack(&mut packer, &s, a, 1, 0);
-                stream::run(&packer, &s, &part, [a, b], finish);
+                stream::run(&packer, &s, &part, [a, b], epilogue);
             }
-            Order::Rows | Order::Depths => run_blocks(&mut packer, &s, &part, [a, b], finish),
+            Order::Rows | Order::Depths => run_blocks(&mut packer, &s, &part, [a, b], epilogue),
         }
     }
 }
@@ -286,7 +279,7 @@ unsafe fn run_blocks(
     s: &Shape,
     part: &Part,
     [a, b]: [*mut f32; 2],
-    finish: &dyn Fn(Range<usize>, Range<usize>),
+    epilogue: &dyn Fn(Range<usize>, Range<usize>),
 ) {
     let (micro, g) = (packer.micro, packer.g);
     for columns in steps(part.columns.clone(), s.nc) {
@@ -296,19 +289,20 @@ unsafe fn run_blocks(
         for packed in blocks(g.k, most) {
             let place = |depths: &Range<usize>| b.wrapping_add((depths.start - packed.start) * width);
             let depth_blocks = || blocks(packed.len(), s.kc).map(|d| packed.start + d.start..packed.start + d.end);
-            // SAFETY: each block is packed into its place before it is multiplied.
+            // SAFETY: blocks of A are at most mc × kc, and those of B together `most` × nc, for which there is room; each is
+            // packed into its place before it is multiplied, and its rows × columns of C are of this part.
             unsafe {
                 depth_blocks().for_each(|d| packer.b(columns.clone(), d.clone(), place(&d)));
                 let rows = steps(part.rows.clone(), s.mc);
                 let mut pairs = rows.flat_map(|r| depth_blocks().map(move |d| (r.clone(), d))).peekable();
                 while let Some((rows, depths)) = pairs.next() {
                     packer.a(rows.clone(), depths.clone(), a);
-                    let mut ahead = pairs.peek().map_or(Ahead::NOTHING, |(r, d)| packer.ahead_a(r, d));
-                    let lines = ahead.lines().div_ceil(micro.tiles(rows.len(), columns.len()));
+                    let mut next = pairs.peek().map_or(BlockPrefetch::NOTHING, |(r, d)| packer.prefetch_a(r, d));
+                    let lines = next.lines().div_ceil(micro.tiles(rows.len(), columns.len()));
                     let block = Block { rows: &rows, columns: &columns, depths: &depths, a, b: place(&depths) };
-                    multiply(micro, g, &block, || ahead.split_off(lines));
+                    multiply(micro, g, &block, || next.split_off(lines));
                     if depths.end >= g.k {
-                        finish(rows, columns.clone());
+                        epilogue(rows, columns.clone());
                     }
                 }
             }
@@ -335,11 +329,12 @@ struct Block<'a> {
     b: *const f32,
 }
 
-/// Multiplies two packed blocks. For each tile, `ahead` says what shall be asked for meanwhile.
+/// Multiplies two packed blocks. For each tile, `prefetch` says what shall be prefetched meanwhile.
 ///
 /// # Safety
-/// As for [`run`]; the blocks are packed, and have at most MC rows.
-unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut ahead: impl FnMut() -> Ahead) {
+/// The blocks are packed, up to whole panels, and have at most MC rows; C covers these rows and columns, and nobody else touches
+/// them.
+unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut prefetch: impl FnMut() -> BlockPrefetch) {
     let Micro { mr, nr, .. } = *micro;
     let (m, n, depth) = (block.rows.len(), block.columns.len(), block.depths.len());
     let packed = g.a.packed();
@@ -350,7 +345,7 @@ unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut ahead: impl FnMut
     for j in (0..n).step_by(nr) {
         for i in (0..m).step_by(mr) {
             let (height, width) = (mr.min(m - i), nr.min(n - j));
-            // SAFETY: the caller's promise for sizes.
+            // SAFETY: the tile is one of the block's: its panels are packed, and its rows and columns are inside of C.
             unsafe {
                 let a = match packed {
                     PackedA::Rows => block.a.add(i * ROW_STRIDE),
@@ -359,14 +354,14 @@ unsafe fn multiply(micro: &Micro, g: &Gemm, block: &Block, mut ahead: impl FnMut
                 let tile = Tile {
                     a,
                     b: block.b.add(j * depth),
-                    c: g.c.add(j),
+                    c: g.operands.c.add(j),
                     rows: offsets.as_ptr().add(i),
                     depth,
                     m: height,
                     n: width,
                     accumulate: block.depths.start > 0,
-                    far: true,
-                    ahead: ahead(),
+                    prefetch_c: true,
+                    prefetch: prefetch(),
                 };
                 micro.run(packed, &tile);
             }

@@ -5,47 +5,47 @@ use std::ops::Range;
 
 use super::micro::{KC, Micro, PackedA, ROW_STRIDE};
 use super::panel::{Columns, pack_rows, pack_turned};
-use super::vector::Vector;
-use crate::isa::Isa;
+use crate::isa::simd;
+use crate::prefetch::BlockPrefetch;
 
-/// The left side.
-#[derive(Clone, Copy)]
-pub enum A {
+/// How the left side lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum A {
     /// Element (i, p) at `i·stride + p`.
-    Rows { start: *const f32, stride: usize },
+    Rows { stride: usize },
     /// Element (i, p) at `i + p·stride`.
-    Columns { start: *const f32, stride: usize },
+    Columns { stride: usize },
     /// Row i is the patch of pixel i; the depth runs over taps and channels.
     Patches(Patches),
     /// Row i is tap and channel i of a patch; the depth runs over pixels.
     PatchColumns(Patches),
 }
 
-/// The right side.
-#[derive(Clone, Copy)]
-pub enum B {
+/// How the right side lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum B {
     /// Element (p, j) at `p·stride + j`.
-    Rows { start: *const f32, stride: usize },
+    Rows { stride: usize },
     /// Depth p is tap `p / per_tap`; element (p, j) at `tap_offset + p % per_tap + j·stride`.
-    Taps { start: *const f32, stride: usize, per_tap: usize, taps: Taps },
+    Taps { stride: usize, per_tap: usize, taps: Taps },
 }
 
 /// The order in which the taps of a filter appear along the depth: forwards, or backwards in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taps {
+pub(crate) struct Taps {
     /// Taps along width, of those that take part.
-    pub across: usize,
+    pub(crate) across: usize,
     /// Index of the first one and distance of the next, in taps of the filter, for height and width.
-    pub first: [usize; 2],
-    pub step: [isize; 2],
+    pub(crate) first: [usize; 2],
+    pub(crate) step: [isize; 2],
     /// Width of the whole filter, and elements between two of its taps.
-    pub filter_width: usize,
-    pub tap_stride: usize,
+    pub(crate) filter_width: usize,
+    pub(crate) tap_stride: usize,
 }
 
 impl Taps {
     /// A single tap.
-    pub const ONE: Taps = Taps { across: 1, first: [0, 0], step: [0, 0], filter_width: 1, tap_stride: 0 };
+    pub(crate) const ONE: Taps = Taps { across: 1, first: [0, 0], step: [0, 0], filter_width: 1, tap_stride: 0 };
 
     pub(super) fn offset(&self, t: usize) -> usize {
         let ky = self.first[0] as isize + self.step[0] * (t / self.across) as isize;
@@ -57,19 +57,18 @@ impl Taps {
 /// The patches of an image: pixel (n, i, j) of a grid reads, for tap (ty, tx), the image at
 /// `(i·stride + origin + ty·dilation, …)`, zero outside of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Patches {
-    pub image: *const f32,
+pub(crate) struct Patches {
     /// Height, width and channels of the image.
-    pub size: [usize; 2],
-    pub channels: usize,
-    /// The channels that take part: this many from the first that `image` points to.
-    pub used_channels: usize,
+    pub(crate) size: [usize; 2],
+    pub(crate) channels: usize,
+    /// The channels that take part: this many from where the operand starts.
+    pub(crate) used_channels: usize,
     /// Height and width of the grid.
-    pub grid: [usize; 2],
-    pub taps: [usize; 2],
-    pub stride: [usize; 2],
-    pub origin: [isize; 2],
-    pub dilation: [usize; 2],
+    pub(crate) grid: [usize; 2],
+    pub(crate) taps: [usize; 2],
+    pub(crate) stride: [usize; 2],
+    pub(crate) origin: [isize; 2],
+    pub(crate) dilation: [usize; 2],
 }
 
 /// Walks over the pixels of images, line by line: the image, the line and the place in it.
@@ -79,7 +78,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub fn new(grid: [usize; 2], pixel: usize) -> Walk {
+    pub(crate) fn new(grid: [usize; 2], pixel: usize) -> Walk {
         let (j, rest) = (pixel % grid[1], pixel / grid[1]);
         Walk { grid, at: [rest / grid[0], rest % grid[0], j] }
     }
@@ -106,9 +105,9 @@ impl Iterator for Walk {
 /// Where a pixel's patch starts, before any tap.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Corner {
-    pub image: usize,
-    pub y: isize,
-    pub x: isize,
+    pub(crate) image: usize,
+    pub(crate) y: isize,
+    pub(crate) x: isize,
 }
 
 impl Patches {
@@ -138,56 +137,84 @@ impl Patches {
 }
 
 impl A {
-    pub fn packed(&self) -> PackedA {
+    pub(crate) fn packed(&self) -> PackedA {
         match self {
             A::Rows { .. } | A::Patches(_) => PackedA::Rows,
             A::Columns { .. } | A::PatchColumns(_) => PackedA::Panels,
         }
     }
 
-    /// Packs some rows at some depths.
+    /// The cache lines of a block. Patches of an image are read line by line, which processors foresee by themselves.
+    pub(super) fn prefetch(&self, from: *const f32, rows: &Range<usize>, depths: &Range<usize>) -> BlockPrefetch {
+        match *self {
+            A::Rows { stride } => {
+                let start = from.wrapping_add(rows.start * stride + depths.start);
+                BlockPrefetch::new(start, stride, rows.len(), depths.len())
+            }
+            A::Columns { stride } => {
+                let start = from.wrapping_add(depths.start * stride + rows.start);
+                BlockPrefetch::new(start, stride, depths.len(), rows.len())
+            }
+            A::Patches(_) | A::PatchColumns(_) => BlockPrefetch::NOTHING,
+        }
+    }
+
+    /// Packs some rows at some depths of the operand whose element 0 is, or would be, at `from`.
     ///
     /// # Safety
-    /// The source covers them, and `to` has room for the rows rounded up to MR, times `ROW_STRIDE`.
-    pub unsafe fn pack(&self, micro: &Micro, rows: Range<usize>, depths: Range<usize>, to: *mut f32) {
+    /// The operand's elements for these rows and depths can be read, and `to` has room for the rows rounded up to MR, times
+    /// `ROW_STRIDE`.
+    pub(super) unsafe fn pack(
+        &self,
+        micro: &Micro,
+        from: *const f32,
+        rows: Range<usize>,
+        depths: Range<usize>,
+        to: *mut f32,
+    ) {
         let (i0, m, p0, depth) = (rows.start, rows.len(), depths.start, depths.len());
-        // SAFETY: passed on.
+        // SAFETY: each arm reads the elements of these rows and depths, at the places that its layout says, and writes `m` rows.
         unsafe {
             match *self {
-                A::Rows { start, stride } => copy_rows(start.wrapping_add(i0 * stride + p0), stride, m, depth, to),
+                A::Rows { stride } => copy_rows(from.wrapping_add(i0 * stride + p0), stride, m, depth, to),
                 A::Patches(ref p) if p.are_pixels() => {
-                    copy_rows(p.image.wrapping_add(i0 * p.channels + p0), p.channels, m, depth, to);
+                    copy_rows(from.wrapping_add(i0 * p.channels + p0), p.channels, m, depth, to);
                 }
                 A::Patches(ref p) => {
                     let copy = |at: usize, n: usize, to: *mut f32| {
-                        std::ptr::copy_nonoverlapping(p.image.wrapping_add(at), to, n);
+                        std::ptr::copy_nonoverlapping(from.wrapping_add(at), to, n);
                     };
                     for (i, corner) in p.corners(i0).take(m).enumerate() {
                         pack_patch(p, corner, p0, depth, to.add(i * ROW_STRIDE), copy);
                     }
                 }
-                A::Columns { start, stride } => {
-                    pack_columns(micro, start.wrapping_add(p0 * stride + i0), stride, m, depth, to);
+                A::Columns { stride } => {
+                    pack_columns(micro, from.wrapping_add(p0 * stride + i0), stride, m, depth, to);
                 }
                 A::PatchColumns(ref p) if p.are_pixels() => {
-                    let source = p.image.wrapping_add(p0 * p.channels + i0);
+                    let source = from.wrapping_add(p0 * p.channels + i0);
                     pack_columns(micro, source, p.channels, m, depth, to);
                 }
-                A::PatchColumns(ref p) => pack_patch_columns(micro, p, rows, depths, to),
+                A::PatchColumns(ref p) => pack_patch_columns(micro, p, from, rows, depths, to),
             }
         }
     }
 }
 
+/// # Safety
+/// There are `m` rows of `depth` elements, `stride` apart, and `to` has room for as many, `ROW_STRIDE` apart.
 unsafe fn copy_rows(from: *const f32, stride: usize, m: usize, depth: usize, to: *mut f32) {
     for i in 0..m {
-        // SAFETY: passed on.
+        // SAFETY: row i is one of the m, on both sides.
         unsafe { std::ptr::copy_nonoverlapping(from.add(i * stride), to.add(i * ROW_STRIDE), depth) };
     }
 }
 
 /// One row: the patch of a pixel at depths `p0..p0+depth`. Neighbouring taps are one copy where they are neighbours in
 /// the image too. `copy(at, n, to)` copies n elements of the image.
+///
+/// # Safety
+/// `to` has room for `depth` elements, and `copy` may be called for any elements of the image and any part of `to`.
 #[inline(always)]
 pub(super) unsafe fn pack_patch(
     p: &Patches,
@@ -202,7 +229,8 @@ pub(super) unsafe fn pack_patch(
     let line = p.taps[1] * c;
     let end = p0 + depth;
     let mut at = p0;
-    // SAFETY: `at` stays below `end`; sources are inside the image by the bounds taken for each tap.
+    // SAFETY: what is written lies in p0..end, for which there is room; what is copied lies inside of the image by the bounds
+    // taken for each tap.
     unsafe {
         while at < end {
             let ty = at / line;
@@ -244,6 +272,9 @@ pub(super) unsafe fn pack_patch(
 const DEPTHS_AT_ONCE: usize = 32;
 
 /// Rows of a transposed matrix, `mr` at a time.
+///
+/// # Safety
+/// There are `depth` lines of `m` elements, `stride` apart, and `to` has room for `m` rounded up to MR, times the depth.
 pub(super) unsafe fn pack_columns(
     micro: &Micro,
     from: *const f32,
@@ -257,7 +288,7 @@ pub(super) unsafe fn pack_columns(
         let depths = d0..depth.min(d0 + DEPTHS_AT_ONCE);
         for at in (0..m).step_by(mr) {
             let segment = Segment { at: 0, rows: mr.min(m - at) };
-            // SAFETY: passed on; the panel starts at `at·depth`.
+            // SAFETY: the panel starts at `at·depth`; the rows of a segment are among the m elements of each line.
             unsafe {
                 let (from, to) = (from.add(at), to.add(at * depth));
                 copy_segment(micro.isa, mr, segment, depths.clone(), to, |d| Some(from.add(d * stride)));
@@ -267,7 +298,18 @@ pub(super) unsafe fn pack_columns(
 }
 
 /// Rows that are taps and channels; the depth runs over pixels.
-unsafe fn pack_patch_columns(micro: &Micro, p: &Patches, rows: Range<usize>, depths: Range<usize>, to: *mut f32) {
+///
+/// # Safety
+/// The image's element 0 is, or would be, at `from`, and what these rows and depths read of it can be read; `to` has room for
+/// the rows rounded up to MR, times the depth, which is at most KC.
+unsafe fn pack_patch_columns(
+    micro: &Micro,
+    p: &Patches,
+    from: *const f32,
+    rows: Range<usize>,
+    depths: Range<usize>,
+    to: *mut f32,
+) {
     let (m, p0, depth, mr) = (rows.len(), depths.start, depths.len(), micro.mr);
     let mut corners = [Corner::default(); KC];
     for (corner, found) in corners[..depth].iter_mut().zip(p.corners(p0)) {
@@ -283,11 +325,12 @@ unsafe fn pack_patch_columns(micro: &Micro, p: &Patches, rows: Range<usize>, dep
             let n = (mr - at % mr).min(c - channel).min(m - at);
             let (ty, tx) = (tap / p.taps[1], tap % p.taps[1]);
             let segment = Segment { at: at % mr, rows: n };
-            // SAFETY: passed on; offsets are inside the image.
+            // SAFETY: the segment's panel starts at a multiple of mr rows; an offset is that of a pixel inside of the image, whose
+            // channels from `channel` on are at least the segment's rows.
             unsafe {
                 let to = to.add((at - at % mr) * depth);
                 copy_segment(micro.isa, mr, segment, depths.clone(), to, |d| {
-                    p.offset(corners[d], ty, tx).map(|o| p.image.wrapping_add(o + channel))
+                    p.offset(corners[d], ty, tx).map(|o| from.wrapping_add(o + channel))
                 });
             }
             at += n;
@@ -306,25 +349,16 @@ struct Segment {
     rows: usize,
 }
 
-/// Fills rows of a panel for some depths from the pointer that `source` gives, or with zeros.
-unsafe fn copy_segment(
-    isa: Isa,
-    mr: usize,
-    s: Segment,
-    depths: Range<usize>,
-    to: *mut f32,
-    source: impl Fn(usize) -> Option<*const f32>,
-) {
-    #[inline(always)]
-    unsafe fn body<V: Vector>(
-        mr: usize,
-        s: Segment,
-        depths: Range<usize>,
-        to: *mut f32,
-        source: impl Fn(usize) -> Option<*const f32>,
+simd! {
+    /// Fills rows of a panel for some depths from the pointer that `source` gives, or with zeros.
+    ///
+    /// # Safety
+    /// From each of those pointers on, the segment's rows can be read; the panel has room for `mr` rows of these depths.
+    unsafe fn copy_segment<V>(
+        isa, mr: usize, s: Segment, depths: Range<usize>, to: *mut f32, source: impl Fn(usize) -> Option<*const f32>,
     ) {
         for d in depths {
-            // SAFETY: the caller's promise covers `rows` elements at the source and the whole panel.
+            // SAFETY: loads and stores end with the segment's rows, which are at most mr.
             unsafe {
                 let to = to.add(d * mr + s.at);
                 let from = source(d);
@@ -340,59 +374,61 @@ unsafe fn copy_segment(
             }
         }
     }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    unsafe fn avx512(mr: usize, s: Segment, d: Range<usize>, to: *mut f32, f: impl Fn(usize) -> Option<*const f32>) {
-        // SAFETY: passed on.
-        unsafe { body::<super::vector::V512>(mr, s, d, to, f) }
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2(mr: usize, s: Segment, d: Range<usize>, to: *mut f32, f: impl Fn(usize) -> Option<*const f32>) {
-        // SAFETY: passed on.
-        unsafe { body::<super::vector::V256>(mr, s, d, to, f) }
-    }
-    // SAFETY: passed on; an `Isa` is one that this machine has.
-    unsafe {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512(mr, s, depths, to, source),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2(mr, s, depths, to, source),
-            _ => body::<super::vector::Plain<4>>(mr, s, depths, to, source),
-        }
-    }
 }
 
 impl B {
-    /// Packs some columns at some depths into panels of NR columns.
+    /// The cache lines of a block. One of several taps is packed whole.
+    pub(super) fn prefetch(&self, from: *const f32, columns: &Range<usize>, depths: &Range<usize>) -> BlockPrefetch {
+        match *self {
+            B::Rows { stride } => {
+                let start = from.wrapping_add(depths.start * stride + columns.start);
+                BlockPrefetch::new(start, stride, depths.len(), columns.len())
+            }
+            B::Taps { stride, taps: Taps::ONE, .. } => {
+                let start = from.wrapping_add(columns.start * stride + depths.start);
+                BlockPrefetch::new(start, stride, columns.len(), depths.len())
+            }
+            B::Taps { .. } => BlockPrefetch::NOTHING,
+        }
+    }
+
+    /// Packs some columns at some depths of the operand at `from` into panels of NR columns.
     ///
     /// # Safety
-    /// The source covers them, and `to` has room for the columns rounded up to NR, times the depth.
-    pub unsafe fn pack(&self, micro: &Micro, columns: Range<usize>, depths: Range<usize>, to: *mut f32) {
+    /// The operand's elements for these columns and depths can be read, and `to` has room for the columns rounded up to NR,
+    /// times the depth.
+    pub(super) unsafe fn pack(
+        &self,
+        micro: &Micro,
+        from: *const f32,
+        columns: Range<usize>,
+        depths: Range<usize>,
+        to: *mut f32,
+    ) {
         let (j0, n, p0, depth, nr) = (columns.start, columns.len(), depths.start, depths.len(), micro.nr);
         let panels = || (0..n).step_by(nr).map(|j| (j, nr.min(n - j)));
-        // SAFETY: passed on; the panel of column j starts at `j·depth`.
+        // SAFETY: each arm reads the elements of these columns and depths, at the places that its layout says; the panel of
+        // column j starts at `j·depth`, and has room for NR columns.
         unsafe {
             match *self {
-                B::Rows { start, stride } => {
+                B::Rows { stride } => {
                     for d in (0..depth).step_by(DEPTHS_AT_ONCE) {
                         let rows = DEPTHS_AT_ONCE.min(depth - d);
                         for (j, columns) in panels() {
-                            let from = start.add((p0 + d) * stride + j0 + j);
-                            let columns = Columns { start: from, stride, count: columns };
+                            let start = from.add((p0 + d) * stride + j0 + j);
+                            let columns = Columns { start, stride, count: columns };
                             pack_rows(micro, columns, rows, to.add(j * depth + d * nr));
                         }
                     }
                 }
-                B::Taps { start, stride, per_tap, ref taps } => {
+                B::Taps { stride, per_tap, ref taps } => {
                     for (j, columns) in panels() {
                         let mut done = 0;
                         while done < depth {
                             let (tap, within) = ((p0 + done) / per_tap, (p0 + done) % per_tap);
                             let d = (per_tap - within).min(depth - done);
-                            let from = start.add(taps.offset(tap) + within + (j0 + j) * stride);
-                            let columns = Columns { start: from, stride, count: columns };
+                            let start = from.add(taps.offset(tap) + within + (j0 + j) * stride);
+                            let columns = Columns { start, stride, count: columns };
                             pack_turned(micro, columns, d, to.add(j * depth + done * nr));
                             done += d;
                         }

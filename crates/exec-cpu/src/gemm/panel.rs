@@ -2,27 +2,27 @@
 //! registers, a square at a time.
 
 use super::micro::Micro;
-use super::vector::Vector;
 use crate::isa::Isa;
+use crate::vector::Vector;
 
-/// How far ahead of what is turned the source is asked for, in elements: its lines are far apart, and no processor sees
+/// How far ahead of what is turned the source is prefetched, in elements: its lines are far apart, and no processor foresees
 /// by itself that the next ones are wanted.
-const AHEAD: usize = 64;
+const PREFETCH_DISTANCE: usize = 64;
 
 /// Up to NR columns of a matrix in memory; zeros are packed for those that a panel has more.
 #[derive(Clone, Copy)]
-pub struct Columns {
-    pub start: *const f32,
-    pub stride: usize,
-    pub count: usize,
+pub(crate) struct Columns {
+    pub(crate) start: *const f32,
+    pub(crate) stride: usize,
+    pub(crate) count: usize,
 }
 
 /// Packs columns whose depths are `stride` apart.
 ///
 /// # Safety
-/// There are `depth` elements of each column, and room for NR columns of them.
-pub unsafe fn pack_rows(micro: &Micro, from: Columns, depth: usize, to: *mut f32) {
-    // SAFETY: passed on.
+/// `depth` elements of each of the `count` columns can be read, and there is room for NR columns of them.
+pub(crate) unsafe fn pack_rows(micro: &Micro, from: Columns, depth: usize, to: *mut f32) {
+    // SAFETY: the caller's promise is that of `pack`.
     unsafe { pack::<false>(micro, from, depth, to) }
 }
 
@@ -30,30 +30,38 @@ pub unsafe fn pack_rows(micro: &Micro, from: Columns, depth: usize, to: *mut f32
 ///
 /// # Safety
 /// As for [`pack_rows`].
-pub unsafe fn pack_turned(micro: &Micro, from: Columns, depth: usize, to: *mut f32) {
-    // SAFETY: passed on.
+pub(crate) unsafe fn pack_turned(micro: &Micro, from: Columns, depth: usize, to: *mut f32) {
+    // SAFETY: the caller's promise is that of `pack`.
     unsafe { pack::<true>(micro, from, depth, to) }
 }
 
+/// # Safety
+/// As for [`pack_rows`].
 unsafe fn pack<const TURNED: bool>(micro: &Micro, from: Columns, depth: usize, to: *mut f32) {
+    /// # Safety
+    /// As for [`pack_rows`]; the instruction set of `V` is available, whose width is N.
     #[inline(always)]
     unsafe fn body<V: Vector, const N: usize, const TURNED: bool>(nr: usize, f: Columns, depth: usize, to: *mut f32) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise about columns, room and instruction set.
         unsafe { if TURNED { turned::<V, N>(nr, f, depth, to) } else { rows::<V, N>(nr, f, depth, to) } }
     }
+    /// # Safety
+    /// As for [`pack_rows`]; AVX-512 is available.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     unsafe fn avx512<const TURNED: bool>(nr: usize, from: Columns, depth: usize, to: *mut f32) {
-        // SAFETY: passed on.
-        unsafe { body::<super::vector::V512, 16, TURNED>(nr, from, depth, to) }
+        // SAFETY: the caller's promise about columns, room and instruction set.
+        unsafe { body::<crate::vector::V512, 16, TURNED>(nr, from, depth, to) }
     }
+    /// # Safety
+    /// As for [`pack_rows`]; AVX2 is available.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2<const TURNED: bool>(nr: usize, from: Columns, depth: usize, to: *mut f32) {
-        // SAFETY: passed on.
-        unsafe { body::<super::vector::V256, 8, TURNED>(nr, from, depth, to) }
+        // SAFETY: the caller's promise about columns, room and instruction set.
+        unsafe { body::<crate::vector::V256, 8, TURNED>(nr, from, depth, to) }
     }
-    // SAFETY: passed on; an `Isa` is one that this machine has.
+    // SAFETY: the caller's promise about columns and room; a kernel's `Isa` is one that `Isa::available` found on this machine.
     unsafe {
         match micro.isa {
             #[cfg(target_arch = "x86_64")]
@@ -61,18 +69,21 @@ unsafe fn pack<const TURNED: bool>(micro: &Micro, from: Columns, depth: usize, t
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::<TURNED>(micro.nr, from, depth, to),
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => body::<super::vector::V128, 4, TURNED>(micro.nr, from, depth, to),
-            _ => body::<super::vector::Plain<4>, 4, TURNED>(micro.nr, from, depth, to),
+            Isa::Neon => body::<crate::vector::V128, 4, TURNED>(micro.nr, from, depth, to),
+            _ => body::<crate::vector::Plain<4>, 4, TURNED>(micro.nr, from, depth, to),
         }
     }
 }
 
 /// `N` is the width of a register, and divides `nr`.
+///
+/// # Safety
+/// As for [`pack_rows`]; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn rows<V: Vector, const N: usize>(nr: usize, from: Columns, depth: usize, to: *mut f32) {
     for p in 0..depth {
         for j in (0..nr).step_by(N) {
-            // SAFETY: the caller's promise covers the first `count` columns, and the whole panel.
+            // SAFETY: only the first `count` columns are read, at depths below `depth`; a panel is nr columns wide.
             unsafe {
                 let source = from.start.wrapping_add(p * from.stride + j);
                 let whole = j + N <= from.count;
@@ -84,17 +95,20 @@ unsafe fn rows<V: Vector, const N: usize>(nr: usize, from: Columns, depth: usize
 }
 
 /// `N` is the width of a register, and divides `nr`.
+///
+/// # Safety
+/// As for [`pack_rows`]; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn turned<V: Vector, const N: usize>(nr: usize, from: Columns, depth: usize, to: *mut f32) {
     for p in (0..depth).step_by(N) {
         let n = N.min(depth - p);
         for j in (0..nr).step_by(N) {
-            // SAFETY: the caller's promise covers the first `count` columns, and the whole panel.
+            // SAFETY: only the first `count` columns are read, at depths below `depth`; a panel is nr columns wide.
             unsafe {
                 let mut square = [V::zero(); N];
                 for (c, v) in square.iter_mut().enumerate().take(from.count.saturating_sub(j)) {
                     let source = from.start.add((j + c) * from.stride + p);
-                    V::prefetch(source.wrapping_add(AHEAD));
+                    V::prefetch(source.wrapping_add(PREFETCH_DISTANCE));
                     *v = if n == N { V::load(source) } else { V::load_first(source, n) };
                 }
                 for (i, v) in turn::<V, N>(square).into_iter().enumerate().take(n) {
@@ -107,12 +121,11 @@ unsafe fn turned<V: Vector, const N: usize>(nr: usize, from: Columns, depth: usi
 
 /// Rows become columns: each round interleaves one half of the rows with the other.
 #[inline(always)]
-unsafe fn turn<V: Vector, const N: usize>(mut rows: [V; N]) -> [V; N] {
+fn turn<V: Vector, const N: usize>(mut rows: [V; N]) -> [V; N] {
     for _ in 0..N.ilog2() {
         let mut next = rows;
         for i in 0..N / 2 {
-            // SAFETY: passed on.
-            [next[2 * i], next[2 * i + 1]] = unsafe { rows[i].interleave(rows[i + N / 2]) };
+            [next[2 * i], next[2 * i + 1]] = rows[i].interleave(rows[i + N / 2]);
         }
         rows = next;
     }

@@ -1,13 +1,13 @@
 //! Products of few rows. Packing B is as much as a fifth of the work if it is done by itself, mostly waiting for memory. Here
-//! all of A is packed, and B streams by in panels: while the tiles of one are multiplied, the next one is asked for and packed
+//! all of A is packed, and B streams by in panels: while the tiles of one are multiplied, the next one is prefetched and packed
 //! bit by bit.
 
 use std::ops::Range;
 
-use super::ahead::Ahead;
-use super::feed::Packer;
+use super::packer::Packer;
 use super::{Block, Part, Shape, blocks, multiply, steps};
 use crate::pool::part;
+use crate::prefetch::BlockPrefetch;
 
 /// Depths that are packed at once, at least.
 const PIECE: usize = 16;
@@ -19,13 +19,13 @@ const PANELS: usize = 8;
 ///
 /// # Safety
 /// As for [`super::run_part`], with room for all of A.
-pub unsafe fn pack(packer: &mut Packer, s: &Shape, a: *mut f32, parts: usize, index: usize) {
+pub(crate) unsafe fn pack(packer: &mut Packer, s: &Shape, a: *mut f32, parts: usize, index: usize) {
     let g = packer.g;
     let of_depths = |depths: Range<usize>| steps(0..g.m, s.mc).map(move |rows| (rows, depths.clone()));
     let list = || blocks(g.k, s.kc).flat_map(of_depths).enumerate();
     let mine = part(list().count(), 1, parts, index);
     for (i, (rows, depths)) in list().skip(mine.start).take(mine.len()) {
-        // SAFETY: blocks stand one after the other.
+        // SAFETY: block i has its own place among those of A, for all of which there is room.
         unsafe { packer.a(rows, depths, a.add(i * s.a_block())) };
     }
 }
@@ -34,12 +34,12 @@ pub unsafe fn pack(packer: &mut Packer, s: &Shape, a: *mut f32, parts: usize, in
 ///
 /// # Safety
 /// As for [`super::run_part`], with A packed and room for two panels of B.
-pub unsafe fn run(
+pub(crate) unsafe fn run(
     packer: &Packer,
     s: &Shape,
     made: &Part,
     [a, b]: [*mut f32; 2],
-    finish: &dyn Fn(Range<usize>, Range<usize>),
+    epilogue: &dyn Fn(Range<usize>, Range<usize>),
 ) {
     let (micro, g) = (packer.micro, packer.g);
     let row_blocks = || steps(0..g.m, s.mc).enumerate();
@@ -47,7 +47,8 @@ pub unsafe fn run(
     let a_at = |i: usize, p: usize| a.wrapping_add((p * count + i) * s.a_block());
     let panel = |u: usize| b.wrapping_add(u % 2 * s.nc * s.kc);
     let unit = |u: usize| Unit::nth(s, g.k, &made.columns, u);
-    // SAFETY: a panel is packed whole before its tiles, into the half of B that no tile reads meanwhile.
+    // SAFETY: a panel is packed whole before its tiles, into the half of B that no tile reads meanwhile; all of A is packed, and
+    // the columns of C are of this part.
     unsafe {
         let mut next = unit(0);
         if let Some(first) = &next {
@@ -59,13 +60,13 @@ pub unsafe fn run(
             let mut coming = next.as_ref().map(|n| Coming::new(packer, n, panel(u + 1), micro.tiles(g.m, s.nc)));
             for (i, rows) in row_blocks() {
                 let block = Block { rows: &rows, columns: &columns, depths: &depths, a: a_at(i, p), b: panel(u) };
-                multiply(micro, g, &block, || coming.as_mut().map_or(Ahead::NOTHING, Coming::step));
+                multiply(micro, g, &block, || coming.as_mut().map_or(BlockPrefetch::NOTHING, Coming::step));
             }
             if let Some(mut c) = coming {
                 c.rest();
             }
             if depths.end >= g.k && columns.end == group.end {
-                row_blocks().for_each(|(_, rows)| finish(rows, group.clone()));
+                row_blocks().for_each(|(_, rows)| epilogue(rows, group.clone()));
             }
         }
     }
@@ -103,27 +104,27 @@ struct Coming<'a> {
     to: *mut f32,
     /// Depths that are packed at once.
     piece: usize,
-    /// Up to where it is packed, and asked for.
+    /// Up to where it is packed, and prefetched.
     packed: usize,
-    asked: usize,
+    prefetched: usize,
 }
 
 impl<'a> Coming<'a> {
     /// # Safety
-    /// There is room for the panel, and nobody else uses it.
+    /// As for [`Packer::b`] of this panel, for as long as it lives.
     unsafe fn new(packer: &'a Packer<'a>, unit: &Unit, to: *mut f32, tiles: usize) -> Self {
         let Unit { columns, depths, .. } = unit;
         let piece = depths.len().div_ceil(tiles).next_multiple_of(PIECE);
-        let (packed, asked) = (depths.start, depths.start);
-        Coming { packer, columns: columns.clone(), depths: depths.clone(), to, piece, packed, asked }
+        let (packed, prefetched) = (depths.start, depths.start);
+        Coming { packer, columns: columns.clone(), depths: depths.clone(), to, piece, packed, prefetched }
     }
 
-    /// Packs what was asked for, and says what to ask for next.
-    fn step(&mut self) -> Ahead {
-        self.pack(self.asked);
-        let next = self.asked..self.depths.end.min(self.asked + self.piece);
-        self.asked = next.end;
-        self.packer.ahead_b(&self.columns, &next)
+    /// Packs what was prefetched, and says what to prefetch next.
+    fn step(&mut self) -> BlockPrefetch {
+        self.pack(self.prefetched);
+        let next = self.prefetched..self.depths.end.min(self.prefetched + self.piece);
+        self.prefetched = next.end;
+        self.packer.prefetch_b(&self.columns, &next)
     }
 
     /// Packs all that is left.
@@ -134,7 +135,7 @@ impl<'a> Coming<'a> {
     fn pack(&mut self, end: usize) {
         if self.packed < end {
             let at = (self.packed - self.depths.start) * self.packer.micro.nr;
-            // SAFETY: by the promise of `new`; a panel has its depths one after the other.
+            // SAFETY: the panel has room and its operand is there, as was promised to `new`; its depths are one after the other.
             unsafe { self.packer.b(self.columns.clone(), self.packed..end, self.to.wrapping_add(at)) };
             self.packed = end;
         }

@@ -2,17 +2,17 @@
 //! and leave only the outputs and a log-sum-exp for each query. A unit of work is one head of one sample; its arithmetic
 //! does not depend on the threads.
 
-use super::ahead::Ahead;
 use super::heads::{AttentionShape, Head, TILE, Tile, take};
 use super::lanes;
 use crate::Cpu;
 use crate::isa::{Isa, simd};
 use crate::math::{self, LANES, sum_lanes};
 use crate::pool::Parts;
+use crate::prefetch::RowPrefetch;
 use memfit_ir::op::Attention;
 
 /// Elements of scratch that [`attention`] needs.
-pub fn attention_scratch(threads: usize, shape: &AttentionShape) -> usize {
+pub(crate) fn attention_scratch(threads: usize, shape: &AttentionShape) -> usize {
     shape.scratch(threads, head_scratch(shape))
 }
 
@@ -22,7 +22,7 @@ fn head_scratch(shape: &AttentionShape) -> usize {
 }
 
 /// y ← softmax(scale·q·kᵀ)·v of each head, lse ← the log-sum-exp of each query's scores.
-pub fn attention(
+pub(crate) fn attention(
     cpu: &Cpu,
     op: Attention,
     shape: &AttentionShape,
@@ -41,12 +41,12 @@ pub fn attention(
             let [q, k, v] = h.qkv.map(|rows| rows.far(qkv.as_ptr().addr()));
             [k, v, q, h.y.far(y_address)]
         });
-        let mut ahead = Ahead::new(soon, shape.sequence);
+        let mut prefetch = RowPrefetch::new(soon, shape.sequence);
         for queries in shape.tiles() {
             let tiles = shape.tiles().map_while(|keys| Tile::new(op, shape.dim, queries.clone(), keys));
             let q = head.qkv[0].from(qkv, queries.start);
-            buffers.attend(cpu.isa, &mut ahead, op.scale, q, tiles, &mut lse[queries.clone()]);
-            // SAFETY: as above.
+            buffers.attend(cpu.isa, &mut prefetch, op.scale, q, tiles, &mut lse[queries.clone()]);
+            // SAFETY: the rows of a head belong to one thread.
             unsafe { head.y.unpack(buffers.out, queries, &y) };
         }
     });
@@ -86,7 +86,7 @@ impl<'a> Buffers<'a> {
     fn attend(
         &mut self,
         isa: Isa,
-        ahead: &mut Ahead,
+        prefetch: &mut RowPrefetch,
         scale: f32,
         queries: (&[f32], usize),
         tiles: impl Iterator<Item = Tile>,
@@ -96,13 +96,13 @@ impl<'a> Buffers<'a> {
         let (mut sums, mut shrink) = ([0.0; TILE], [0.0; TILE]);
         lse.fill(f32::NEG_INFINITY);
         for (tile, keys_t) in tiles.zip(self.keys_t.chunks_exact(TILE * self.dim)) {
-            tile.across(isa, ahead, queries, keys_t, self.scores);
+            tile.across(isa, prefetch, queries, keys_t, self.scores);
             softmax_tile(isa, scale, &tile, self.scores, lse, &mut sums, &mut shrink);
             let first = tile.keys.start == 0;
             if !first {
                 scale_rows(isa, padded, &shrink[..lse.len()], self.out);
             }
-            tile.over_keys(isa, ahead, !first, self.scores, &self.values[tile.keys.start * padded..], self.out);
+            tile.over_keys(isa, prefetch, !first, self.scores, &self.values[tile.keys.start * padded..], self.out);
         }
         finish(isa, padded, &mut sums, self.out, lse);
     }
@@ -181,7 +181,7 @@ pub(super) mod tests {
     use super::*;
     use crate::kernels::check::{check, nans, random};
 
-    pub fn cases() -> Vec<(AttentionShape, Attention)> {
+    pub(crate) fn cases() -> Vec<(AttentionShape, Attention)> {
         let mut cases = Vec::new();
         for [batch, sequence, heads, dim] in [
             [1, 1, 1, 1],
@@ -201,7 +201,7 @@ pub(super) mod tests {
     }
 
     /// qkv, of which queries and keys are large, and dy.
-    pub fn inputs(shape: &AttentionShape) -> [Vec<f32>; 2] {
+    pub(crate) fn inputs(shape: &AttentionShape) -> [Vec<f32>; 2] {
         let (width, positions) = (shape.heads * shape.dim, shape.batch * shape.sequence);
         let mut qkv = random(positions * 3 * width, 1);
         for position in qkv.chunks_mut(3 * width) {
@@ -211,17 +211,17 @@ pub(super) mod tests {
     }
 
     /// Of part 0, 1 or 2 of qkv.
-    pub fn place(shape: &AttentionShape, part: usize, [b, h, t, d]: [usize; 4]) -> usize {
+    pub(crate) fn place(shape: &AttentionShape, part: usize, [b, h, t, d]: [usize; 4]) -> usize {
         (((b * shape.sequence + t) * 3 + part) * shape.heads + h) * shape.dim + d
     }
 
     /// Of y.
-    pub fn y_place(shape: &AttentionShape, [b, h, t, d]: [usize; 4]) -> usize {
+    pub(crate) fn y_place(shape: &AttentionShape, [b, h, t, d]: [usize; 4]) -> usize {
         ((b * shape.sequence + t) * shape.heads + h) * shape.dim + d
     }
 
     /// Weights [batch, heads, queries, keys], y and lse, in f64.
-    pub fn naive(shape: &AttentionShape, op: Attention, qkv: &[f32]) -> [Vec<f64>; 3] {
+    pub(crate) fn naive(shape: &AttentionShape, op: Attention, qkv: &[f32]) -> [Vec<f64>; 3] {
         let n = shape.sequence;
         let mut out = [vec![], vec![0.0; qkv.len() / 3], vec![]];
         for row in 0..shape.batch * shape.heads * n {
@@ -244,7 +244,7 @@ pub(super) mod tests {
         out
     }
 
-    pub fn forward(cpu: &Cpu, shape: &AttentionShape, op: Attention, qkv: &[f32]) -> [Vec<f32>; 2] {
+    pub(crate) fn forward(cpu: &Cpu, shape: &AttentionShape, op: Attention, qkv: &[f32]) -> [Vec<f32>; 2] {
         let (mut y, mut lse) = (nans(qkv.len() / 3), nans(shape.batch * shape.heads * shape.sequence));
         let mut scratch = nans(attention_scratch(cpu.pool.threads(), shape));
         attention(cpu, op, shape, qkv, &mut y, &mut lse, &mut scratch);

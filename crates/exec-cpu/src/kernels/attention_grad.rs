@@ -2,27 +2,27 @@
 //! values are summed over the queries for one tile of keys at a time; those of a head's queries are summed in scratch. What
 //! a head's gradient overwrites it has read, so that dqkv may take the place of qkv.
 
-use super::ahead::{Ahead, FarRows};
 use super::heads::{AttentionShape, Head, TILE, Tile, take};
 use super::lanes;
 use crate::Cpu;
 use crate::isa::{Isa, fma, simd};
 use crate::math::{self, LANES};
 use crate::pool::Parts;
+use crate::prefetch::{FarRows, RowPrefetch};
 use memfit_ir::op::Attention;
 use std::ops::Range;
 
 /// What the forward pass leaves for the gradient.
 #[derive(Clone, Copy)]
-pub struct AttentionSaved<'a> {
+pub(crate) struct AttentionSaved<'a> {
     /// None where dqkv takes its place: then it is what lies there.
-    pub qkv: Option<&'a [f32]>,
-    pub y: &'a [f32],
-    pub lse: &'a [f32],
+    pub(crate) qkv: Option<&'a [f32]>,
+    pub(crate) y: &'a [f32],
+    pub(crate) lse: &'a [f32],
 }
 
 /// Elements of scratch that [`attention_grad`] needs.
-pub fn attention_grad_scratch(threads: usize, shape: &AttentionShape) -> usize {
+pub(crate) fn attention_grad_scratch(threads: usize, shape: &AttentionShape) -> usize {
     shape.scratch(threads, head_scratch(shape))
 }
 
@@ -32,7 +32,7 @@ fn head_scratch(shape: &AttentionShape) -> usize {
 }
 
 /// The gradient of [`super::attention::attention`].
-pub fn attention_grad(
+pub(crate) fn attention_grad(
     cpu: &Cpu,
     op: Attention,
     shape: &AttentionShape,
@@ -47,8 +47,8 @@ pub fn attention_grad(
         // SAFETY: the rows of a head belong to one thread, which writes none while it reads one.
         let x = |at: Range<usize>| saved.qkv.map_or_else(|| unsafe { &*dqkv.range(at.clone()) }, |x| &x[at.clone()]);
         let [q, k, v] = head.qkv;
-        let mut ahead =
-            Ahead::new(next.iter().flat_map(|head| rows_of(head, &saved, dy, dqkv_address)), shape.sequence);
+        let mut prefetch =
+            RowPrefetch::new(next.iter().flat_map(|head| rows_of(head, &saved, dy, dqkv_address)), shape.sequence);
         let mut buffers = Buffers::carve(shape, scratch);
         buffers.load_queries(cpu.isa, shape, &head, x, saved.y, dy);
         for keys in shape.tiles() {
@@ -57,16 +57,16 @@ pub fn attention_grad(
             v.pack_transposed(x, keys.clone(), buffers.values_t);
             for queries in shape.tiles() {
                 if let Some(tile) = Tile::new(op, shape.dim, queries, keys.clone()) {
-                    buffers.add_tile(cpu.isa, &mut ahead, op, &tile, &saved.lse[head.lse.clone()]);
+                    buffers.add_tile(cpu.isa, &mut prefetch, op, &tile, &saved.lse[head.lse.clone()]);
                 }
             }
-            // SAFETY: as above.
+            // SAFETY: the rows of a head belong to one thread, and no slice of them lives any more.
             unsafe {
                 k.unpack(buffers.dk, keys.clone(), &dqkv);
                 v.unpack(buffers.dv, keys, &dqkv);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the rows of a head belong to one thread, and no slice of them lives any more.
         unsafe { q.unpack(buffers.dq, 0..shape.sequence, &dqkv) };
     });
 }
@@ -133,17 +133,17 @@ impl<'a> Buffers<'a> {
     }
 
     /// Adds what one tile of scores gives to dq, dk and dv. The first tile of a sum begins it.
-    fn add_tile(&mut self, isa: Isa, ahead: &mut Ahead, op: Attention, tile: &Tile, lse: &[f32]) {
+    fn add_tile(&mut self, isa: Isa, prefetch: &mut RowPrefetch, op: Attention, tile: &Tile, lse: &[f32]) {
         let (padded, queries) = (self.dk.len() / TILE, tile.queries.clone());
         let rows = queries.start * padded..queries.end * padded;
         let (q, dy) = (&self.queries[rows.clone()], &self.dy[rows.clone()]);
-        tile.across(isa, ahead, (q, padded), self.keys_t, self.weights);
-        tile.across(isa, ahead, (dy, padded), self.values_t, self.dscores);
+        tile.across(isa, prefetch, (q, padded), self.keys_t, self.weights);
+        tile.across(isa, prefetch, (dy, padded), self.values_t, self.dscores);
         grad_tile(isa, op.scale, tile, &lse[queries.clone()], &self.deltas[queries], self.weights, self.dscores);
         let goes_on = tile.queries.start > if op.causal { tile.keys.start } else { 0 };
-        tile.over_queries(isa, ahead, goes_on, self.weights, dy, self.dv);
-        tile.over_queries(isa, ahead, goes_on, self.dscores, q, self.dk);
-        tile.over_keys(isa, ahead, tile.keys.start > 0, self.dscores, self.keys, &mut self.dq[rows]);
+        tile.over_queries(isa, prefetch, goes_on, self.weights, dy, self.dv);
+        tile.over_queries(isa, prefetch, goes_on, self.dscores, q, self.dk);
+        tile.over_keys(isa, prefetch, tile.keys.start > 0, self.dscores, self.keys, &mut self.dq[rows]);
     }
 }
 

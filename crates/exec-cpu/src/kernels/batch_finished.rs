@@ -9,7 +9,7 @@ use crate::isa::simd;
 use crate::pool::Parts;
 
 /// Rows that one thread has to finish if it is to sum them up while they are in its cache.
-pub fn rows_at_once(rows: usize, channels: usize) -> usize {
+pub(crate) fn rows_at_once(rows: usize, channels: usize) -> usize {
     Split::new(1, rows, channels).chunks.each
 }
 
@@ -31,7 +31,11 @@ fn finished_blocks(split: &Split, walk: Walk, finished: Range<usize>) -> impl It
 simd! {
     /// What the statistics of `batch_norm.rs` do, for the blocks of x that were finished with these rows. All of a chunk is
     /// finished in order and by one thread.
-    pub fn stat_finished<FMA>(
+    ///
+    /// # Safety
+    /// As for [`Finished::rows`], of the finished rows; both parts of the scratch hold `channels` elements for each chunk, and no
+    /// other thread looks at those of the same chunk.
+    pub(crate) unsafe fn stat_finished<FMA>(
         isa, rows: usize, channels: usize, x: Finished, finished: Range<usize>, scratch: &[Parts<f32>; 2],
     ) {
         let split = Split::new(1, rows, channels);
@@ -40,14 +44,15 @@ simd! {
             let walk = Walk { stride: channels, width: split.width(col) };
             for (chunk, block) in finished_blocks(&split, walk, finished.clone()) {
                 let place = chunk * channels + col..chunk * channels + col + walk.width;
-                // SAFETY: chunks have places of their own, and one thread finishes all of a chunk.
+                // SAFETY: a chunk has places of its own, which no other thread looks at, as the caller promises.
                 let (mean, m2) = unsafe { (scratch[0].range(place.clone()), scratch[1].range(place)) };
                 let seen = block.start - split.chunks.range(chunk).start;
                 if seen == 0 {
                     mean.fill(0.0);
                     m2.fill(0.0);
                 }
-                let x = x.rows(channels, &block, col);
+                // SAFETY: a block ends with the finished rows, and starts in the same chunk.
+                let x = unsafe { x.rows(channels, &block, col) };
                 stat_block::<FMA>(walk, [seen, block.len()], x, [&mut center, &mut acc], mean, m2);
             }
         }
@@ -56,7 +61,10 @@ simd! {
 
 simd! {
     /// What the sums of a gradient do for the blocks of dy that were finished with these rows, as [`stat_finished`].
-    pub fn grad_finished<FMA>(
+    ///
+    /// # Safety
+    /// As there, with dy in the place of x.
+    pub(crate) unsafe fn grad_finished<FMA>(
         isa, rows: usize, mean: &[f32], x: &[f32], dy: Finished, finished: Range<usize>, scratch: &[Parts<f32>; 2],
     ) {
         let channels = mean.len();
@@ -68,13 +76,15 @@ simd! {
             center[..walk.width].copy_from_slice(&mean[col..col + walk.width]);
             for (chunk, block) in finished_blocks(&split, walk, finished.clone()) {
                 let place = chunk * channels + col..chunk * channels + col + walk.width;
-                // SAFETY: as in `stat_finished`.
+                // SAFETY: a chunk has places of its own, which no other thread looks at, as the caller promises.
                 let (plain, weighted) = unsafe { (scratch[0].range(place.clone()), scratch[1].range(place)) };
                 if block.start == split.chunks.range(chunk).start {
                     plain.fill(0.0);
                     weighted.fill(0.0);
                 }
-                let x_dy = [&x[block.start * channels + col..], dy.rows(channels, &block, col)];
+                // SAFETY: a block ends with the finished rows, and starts in the same chunk.
+                let dy = unsafe { dy.rows(channels, &block, col) };
+                let x_dy = [&x[block.start * channels + col..], dy];
                 let room = [&mut center, &mut sum, &mut product];
                 grad_block::<FMA>(walk, block.len(), x_dy, room, plain, weighted);
             }
@@ -84,24 +94,21 @@ simd! {
 
 /// A matrix of which other threads may be writing other rows.
 #[derive(Clone, Copy)]
-pub struct Finished(*const f32);
-
-// SAFETY: only finished rows are looked at, which nobody writes any more.
-unsafe impl Sync for Finished {}
-// SAFETY: as above.
-unsafe impl Send for Finished {}
+pub(crate) struct Finished(*const f32);
 
 impl Finished {
-    /// # Safety
-    /// The pointer covers the matrix, and the rows that are named finished to others are written for good.
-    pub unsafe fn new(x: *const f32) -> Finished {
+    /// The matrix that starts here.
+    pub(crate) fn new(x: *const f32) -> Finished {
         Finished(x)
     }
 
     /// Whole rows from a column of the first one on.
+    ///
+    /// # Safety
+    /// The matrix has these rows of `channels` elements, and they are written for good.
     #[inline(always)]
-    fn rows(&self, channels: usize, rows: &Range<usize>, col: usize) -> &[f32] {
-        // SAFETY: by the promise of `new`.
+    unsafe fn rows<'a>(self, channels: usize, rows: &Range<usize>, col: usize) -> &'a [f32] {
+        // SAFETY: from the column on, the rows have as many elements, which nobody writes any more.
         unsafe { std::slice::from_raw_parts(self.0.add(rows.start * channels + col), rows.len() * channels - col) }
     }
 }

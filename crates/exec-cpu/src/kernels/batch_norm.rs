@@ -14,18 +14,25 @@ use std::ops::Range;
 const JOIN_GRAIN: usize = 256;
 
 /// Elements of scratch that [`batch_stats`] needs.
-pub fn batch_stats_scratch(rows: usize, channels: usize) -> usize {
+pub(crate) fn batch_stats_scratch(rows: usize, channels: usize) -> usize {
     column_stats_scratch(1, rows, channels)
 }
 
 /// (mean, var) ← mean and biased variance of each channel of x, [rows, channels].
-pub fn batch_stats(cpu: &Cpu, channels: usize, x: &[f32], mean: &mut [f32], var: &mut [f32], scratch: &mut [f32]) {
+pub(crate) fn batch_stats(
+    cpu: &Cpu,
+    channels: usize,
+    x: &[f32],
+    mean: &mut [f32],
+    var: &mut [f32],
+    scratch: &mut [f32],
+) {
     column_stats(cpu, 1, channels, x, scratch);
     join_batch_stats(cpu, x.len() / channels.max(1), mean, var, scratch);
 }
 
 /// The last part of [`batch_stats`], where scratch holds the statistics of the chunks of rows.
-pub fn join_batch_stats(cpu: &Cpu, rows: usize, mean: &mut [f32], var: &mut [f32], scratch: &[f32]) {
+pub(crate) fn join_batch_stats(cpu: &Cpu, rows: usize, mean: &mut [f32], var: &mut [f32], scratch: &[f32]) {
     let channels = mean.len();
     let (parts, split) = (StatParts::new(scratch, 1, rows, channels), Split::new(1, rows, channels));
     let (mean, var) = (Parts::new(mean), Parts::new(var));
@@ -38,20 +45,20 @@ pub fn join_batch_stats(cpu: &Cpu, rows: usize, mean: &mut [f32], var: &mut [f32
 }
 
 /// Elements of scratch that [`batch_grad_reduce`] needs.
-pub fn batch_grad_reduce_scratch(rows: usize, channels: usize) -> usize {
+pub(crate) fn batch_grad_reduce_scratch(rows: usize, channels: usize) -> usize {
     grad_sums_scratch(1, rows, channels)
 }
 
 /// The statistics that x was normalised with, a channel each.
 #[derive(Clone, Copy)]
-pub struct Stats<'a> {
-    pub mean: &'a [f32],
-    pub var: &'a [f32],
-    pub eps: f32,
+pub(crate) struct Stats<'a> {
+    pub(crate) mean: &'a [f32],
+    pub(crate) var: &'a [f32],
+    pub(crate) eps: f32,
 }
 
 /// dscale ← Σ dy·x̂ and dbias ← Σ dy over the rows, where x̂ = (x − mean)/√(var + ε).
-pub fn batch_grad_reduce(
+pub(crate) fn batch_grad_reduce(
     cpu: &Cpu,
     stats: Stats,
     x: &[f32],
@@ -66,7 +73,14 @@ pub fn batch_grad_reduce(
 }
 
 /// The last part of [`batch_grad_reduce`], where scratch holds the sums of the chunks of rows.
-pub fn join_batch_grad(cpu: &Cpu, stats: Stats, rows: usize, dscale: &mut [f32], dbias: &mut [f32], scratch: &[f32]) {
+pub(crate) fn join_batch_grad(
+    cpu: &Cpu,
+    stats: Stats,
+    rows: usize,
+    dscale: &mut [f32],
+    dbias: &mut [f32],
+    scratch: &[f32],
+) {
     let channels = stats.mean.len();
     let parts = StatParts::new(scratch, 1, rows, channels);
     let (dscale, dbias) = (Parts::new(dscale), Parts::new(dbias));
@@ -82,7 +96,7 @@ pub fn join_batch_grad(cpu: &Cpu, stats: Stats, rows: usize, dscale: &mut [f32],
 }
 
 /// running ← momentum·running + (1 − momentum)·batch, in place, for mean and variance.
-pub fn batch_update(cpu: &Cpu, momentum: f32, running: [&mut [f32]; 2], batch: [&[f32]; 2]) {
+pub(crate) fn batch_update(cpu: &Cpu, momentum: f32, running: [&mut [f32]; 2], batch: [&[f32]; 2]) {
     for (running, batch) in running.into_iter().zip(batch) {
         let n = running.len();
         let running = Parts::new(running);
@@ -97,13 +111,13 @@ pub fn batch_update(cpu: &Cpu, momentum: f32, running: [&mut [f32]; 2], batch: [
 /// Two values a column for each (sample, chunk), as they stand in scratch.
 #[derive(Clone, Copy)]
 pub(super) struct StatParts<'a> {
-    pub first: &'a [f32],
-    pub second: &'a [f32],
-    pub chunks: usize,
+    pub(crate) first: &'a [f32],
+    pub(crate) second: &'a [f32],
+    pub(crate) chunks: usize,
 }
 
 impl<'a> StatParts<'a> {
-    pub fn new(scratch: &'a [f32], samples: usize, rows: usize, cols: usize) -> StatParts<'a> {
+    pub(crate) fn new(scratch: &'a [f32], samples: usize, rows: usize, cols: usize) -> StatParts<'a> {
         let chunks = Split::new(samples, rows, cols).chunks.count;
         let (first, rest) = scratch.split_at(samples * chunks * cols);
         StatParts { first, second: &rest[..first.len()], chunks }
@@ -130,9 +144,9 @@ pub(super) fn grad_sums_scratch(samples: usize, rows: usize, cols: usize) -> usi
 /// The mean of a column: one value a sample and group of columns. Groups of one column of one sample are batch norm's.
 #[derive(Clone, Copy)]
 pub(super) struct GroupMean<'a> {
-    pub mean: &'a [f32],
+    pub(crate) mean: &'a [f32],
     /// Columns of a group.
-    pub group: usize,
+    pub(crate) group: usize,
 }
 
 /// Σ dy and Σ dy·(x − mean) of each column of each chunk of each sample, as [`StatParts`].

@@ -6,7 +6,7 @@ use crate::isa::Isa;
 use crate::pool::Pool;
 
 /// Numbers between −1 and 1, a function of the seed.
-pub fn random(n: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn random(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def0;
     let mut next = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -18,22 +18,22 @@ pub fn random(n: usize, seed: u64) -> Vec<f32> {
 }
 
 /// Integers in `0..limit`.
-pub fn random_ids(n: usize, limit: usize, seed: u64) -> Vec<i32> {
+pub(crate) fn random_ids(n: usize, limit: usize, seed: u64) -> Vec<i32> {
     random(n, seed).iter().map(|r| (((r + 1.0) * 0.5 * limit as f32) as i32).min(limit as i32 - 1)).collect()
 }
 
-pub fn nans(n: usize) -> Vec<f32> {
+pub(crate) fn nans(n: usize) -> Vec<f32> {
     vec![f32::NAN; n]
 }
 
-pub fn cpu(isa: Isa, threads: usize) -> Cpu {
+pub(crate) fn cpu(isa: Isa, threads: usize) -> Cpu {
     Cpu { pool: Pool::new(threads).unwrap(), isa }
 }
 
 /// Runs the kernel on each instruction set with 1, 2 and 3 threads: the same bits for any number of threads, and each
 /// output within `tolerance` of what is wanted, relative to the larger of 1 and the wanted value.
 #[track_caller]
-pub fn check(name: &str, tolerance: f64, want: &[Vec<f64>], kernel: impl Fn(&Cpu) -> Vec<Vec<f32>>) {
+pub(crate) fn check(name: &str, tolerance: f64, want: &[Vec<f64>], kernel: impl Fn(&Cpu) -> Vec<Vec<f32>>) {
     for isa in Isa::available() {
         let one = kernel(&cpu(isa, 1));
         assert_eq!(one.len(), want.len(), "{name}: number of outputs");

@@ -8,11 +8,11 @@ use super::Chunks;
 use crate::math::LANES;
 
 /// Columns that one unit of work covers; its accumulators stay in the first-level cache.
-pub const TILE: usize = 256;
+pub(crate) const TILE: usize = 256;
 /// Matrices with fewer columns are folded as wide ones.
 const NARROW: usize = 64;
 /// The longest accumulator: the least common multiple of 63 and the lanes, rounded up.
-pub const WIDEST: usize = 1024;
+pub(crate) const WIDEST: usize = 1024;
 /// Elements that are folded before their sum is joined with the rest: they stay in cache for a second look, and short
 /// sums keep the rounding error small.
 const BLOCK: usize = 8192;
@@ -21,18 +21,18 @@ const UNITS: usize = 64;
 /// Elements of the smallest chunk.
 const SMALLEST: usize = 16_384;
 
-pub type Accumulator = [f32; WIDEST];
+pub(crate) type Accumulator = [f32; WIDEST];
 
 /// How `samples` matrices of rows × columns are cut into units of work.
 #[derive(Clone, Copy, Debug)]
-pub struct Split {
-    pub cols: usize,
-    pub tiles: usize,
-    pub chunks: Chunks,
+pub(crate) struct Split {
+    pub(crate) cols: usize,
+    pub(crate) tiles: usize,
+    pub(crate) chunks: Chunks,
 }
 
 impl Split {
-    pub fn new(samples: usize, rows: usize, cols: usize) -> Split {
+    pub(crate) fn new(samples: usize, rows: usize, cols: usize) -> Split {
         let tiles = cols.div_ceil(TILE).max(1);
         let least = SMALLEST.div_ceil(cols.clamp(1, TILE));
         let chunks = Chunks::new(rows, least, UNITS.div_ceil((samples * tiles).max(1)));
@@ -40,26 +40,26 @@ impl Split {
     }
 
     /// Units of work of all samples.
-    pub fn units(&self, samples: usize) -> usize {
+    pub(crate) fn units(&self, samples: usize) -> usize {
         samples * self.chunks.count * self.tiles
     }
 
     /// The unit's sample, chunk and first column.
     #[inline(always)]
-    pub fn unit(&self, u: usize) -> (usize, usize, usize) {
+    pub(crate) fn unit(&self, u: usize) -> (usize, usize, usize) {
         let (rest, tile) = (u / self.tiles, u % self.tiles);
         (rest / self.chunks.count, rest % self.chunks.count, tile * TILE)
     }
 
     /// Columns of the tile that starts at `col`.
     #[inline(always)]
-    pub fn width(&self, col: usize) -> usize {
+    pub(crate) fn width(&self, col: usize) -> usize {
         TILE.min(self.cols - col)
     }
 
     /// Where the unit's partial results start when each (sample, chunk) keeps one value a column. Units in order write
     /// neighbouring ranges.
-    pub fn start(&self, u: usize) -> usize {
+    pub(crate) fn start(&self, u: usize) -> usize {
         let (rest, tile) = (u / self.tiles, u % self.tiles);
         rest * self.cols + tile * TILE
     }
@@ -67,15 +67,15 @@ impl Split {
 
 /// A tile of columns of a matrix: `width` of `stride` elements a row.
 #[derive(Clone, Copy)]
-pub struct Walk {
-    pub stride: usize,
-    pub width: usize,
+pub(crate) struct Walk {
+    pub(crate) stride: usize,
+    pub(crate) width: usize,
 }
 
 impl Walk {
     /// Rows that are folded before their result is joined with the rest.
     #[inline(always)]
-    pub fn block_rows(self) -> usize {
+    pub(crate) fn block_rows(self) -> usize {
         (BLOCK / self.width.max(1)).max(16)
     }
 
@@ -94,7 +94,7 @@ impl Walk {
 /// Folds `rows` rows of x into the first `width` elements of `acc`: `step(so far, x, param of the column)`.
 /// `param` has a value a column, and room for [`WIDEST`]; it is repeated there.
 #[inline(always)]
-pub fn fold1(
+pub(crate) fn fold1(
     walk: Walk,
     rows: usize,
     x: &[f32],
@@ -140,7 +140,7 @@ fn step1(x: &[f32], param: &[f32], acc: &mut [f32], step: &impl Fn(f32, f32, f32
 
 /// Sums of dy and of dy·(x − mean) a column, into the first `width` elements of `plain` and `weighted`.
 #[inline(always)]
-pub fn fold_grad<const FMA: bool>(
+pub(crate) fn fold_grad<const FMA: bool>(
     walk: Walk,
     rows: usize,
     [x, dy]: [&[f32]; 2],

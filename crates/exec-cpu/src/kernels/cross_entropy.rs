@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// What is true of each row.
 #[derive(Clone, Copy)]
-pub enum Labels<'a> {
+pub(crate) enum Labels<'a> {
     /// A class.
     Classes(&'a [i32]),
     /// A weight for each class.
@@ -37,7 +37,7 @@ impl<'a> Labels<'a> {
 
 /// loss ← −Σ q·log softmax(logits) of each row, where q is the label with `smoothing` of it spread over all classes; lse ←
 /// the row's log-sum-exp.
-pub fn cross_entropy(
+pub(crate) fn cross_entropy(
     cpu: &Cpu,
     smoothing: f32,
     logits: &[f32],
@@ -59,7 +59,7 @@ pub fn cross_entropy(
 }
 
 /// dlogits ← dloss·(softmax·Σq − q) of each row. Without `logits`, they are what lies in `dlogits`.
-pub fn cross_entropy_grad(
+pub(crate) fn cross_entropy_grad(
     cpu: &Cpu,
     smoothing: f32,
     logits: Option<&[f32]>,

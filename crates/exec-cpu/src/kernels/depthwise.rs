@@ -18,14 +18,14 @@ const GRAIN: usize = 4096;
 
 /// A depthwise convolution of an image: its geometry, and the height and width of the filter.
 #[derive(Clone, Copy, Debug)]
-pub struct Depthwise {
-    pub conv: Conv,
-    pub filter: [usize; 2],
+pub(crate) struct Depthwise {
+    pub(crate) conv: Conv,
+    pub(crate) filter: [usize; 2],
 }
 
 impl Depthwise {
     /// What the convolution makes of an image.
-    pub fn output(&self, x: Image) -> Image {
+    pub(crate) fn output(&self, x: Image) -> Image {
         let pad = [self.conv.pad.top + self.conv.pad.bottom, self.conv.pad.left + self.conv.pad.right];
         let out = |n: usize, i: usize| {
             (n + pad[i] - (self.filter[i] - 1) * self.conv.dilation[i] - 1) / self.conv.stride[i] + 1
@@ -34,12 +34,12 @@ impl Depthwise {
     }
 
     /// y ← the convolution of x, an image of `shape`.
-    pub fn forward(&self, shape: Image) -> Pass {
+    pub(crate) fn forward(&self, shape: Image) -> Pass {
         Pass { axes: Axis::both(self, shape, false), width: self.filter[1], from: shape, to: self.output(shape) }
     }
 
     /// dx, an image of `shape`, ← the gradient of [`Depthwise::forward`] by its input.
-    pub fn backward(&self, shape: Image) -> Pass {
+    pub(crate) fn backward(&self, shape: Image) -> Pass {
         let from = self.output(shape);
         Pass { axes: Axis::both(self, from, true), width: self.filter[1], from, to: shape }
     }
@@ -47,7 +47,7 @@ impl Depthwise {
 
 /// One walk over an image: pixels of `to` are sums over pixels of `from`.
 #[derive(Clone, Copy)]
-pub struct Pass {
+pub(crate) struct Pass {
     pub(super) axes: [Axis; 2],
     /// Of the filter.
     pub(super) width: usize,
@@ -57,22 +57,29 @@ pub struct Pass {
 
 /// Where the images of a pass and its filter start.
 #[derive(Clone, Copy)]
-pub struct Tensors {
-    pub from: *const f32,
-    pub filter: *const f32,
-    pub to: *mut f32,
+pub(crate) struct Tensors {
+    pub(crate) from: *const f32,
+    pub(crate) filter: *const f32,
+    pub(crate) to: *mut f32,
 }
 
-// SAFETY: threads write different pixels, and nobody writes what is read.
+// SAFETY: it gives nothing but addresses; threads write different pixels behind them, and nobody writes what is read.
 unsafe impl Sync for Tensors {}
 
 impl Pass {
-    /// Makes all pixels and tells `finish` the thread and the pixels that it has made, some at a time and each thread in order.
+    /// Makes all pixels, and calls `epilogue(thread, pixels)` for some at a time when they are complete, each thread in order.
     /// One thread makes `together` pixels, counted from the first one on.
     ///
     /// # Safety
-    /// The tensors have the lengths that the shapes say. Nobody else looks at a pixel before it is finished.
-    pub unsafe fn run(&self, cpu: &Cpu, t: Tensors, together: usize, finish: &(dyn Fn(usize, Range<usize>) + Sync)) {
+    /// The tensors have the lengths that the shapes say, what is written overlaps nothing that is read, and nobody else touches a
+    /// pixel before it is complete.
+    pub(crate) unsafe fn run(
+        &self,
+        cpu: &Cpu,
+        t: Tensors,
+        together: usize,
+        epilogue: &(dyn Fn(usize, Range<usize>) + Sync),
+    ) {
         let (pixels, work) = (self.to.n * self.to.h * self.to.w, self.axes[0].size * self.axes[1].size * self.to.c);
         if work == 0 || pixels == 0 {
             return;
@@ -84,9 +91,9 @@ impl Pass {
             let mut start = range.start;
             while start < range.end {
                 let end = range.end.min((start / at_once + 1) * at_once);
-                // SAFETY: passed on; threads have different pixels.
+                // SAFETY: the tensors are as the caller promises, and threads have different pixels.
                 unsafe { make_pixels(cpu.isa, self, *tensors, start..end) };
-                finish(thread, start..end);
+                epilogue(thread, start..end);
                 start = end;
             }
         };
@@ -106,7 +113,7 @@ pub(super) struct Axis {
     dilation: usize,
     pad: usize,
     /// Extent of what is read.
-    pub extent: usize,
+    pub(crate) extent: usize,
     /// From the outputs of the convolution to its inputs.
     back: bool,
 }
@@ -115,11 +122,11 @@ pub(super) struct Axis {
 /// `place + i·stride`.
 #[derive(Clone, Copy)]
 pub(super) struct Taps {
-    pub first: isize,
-    pub step: isize,
-    pub count: usize,
-    pub place: isize,
-    pub stride: isize,
+    pub(crate) first: isize,
+    pub(crate) step: isize,
+    pub(crate) count: usize,
+    pub(crate) place: isize,
+    pub(crate) stride: isize,
 }
 
 impl Axis {
@@ -136,17 +143,17 @@ impl Axis {
     }
 
     /// Outputs that use the same taps are this far apart …
-    pub fn phases(self) -> usize {
+    pub(crate) fn phases(self) -> usize {
         if self.back { self.stride } else { 1 }
     }
 
     /// … and read places that are this far apart.
-    pub fn advance(self) -> usize {
+    pub(crate) fn advance(self) -> usize {
         if self.back { 1 } else { self.stride }
     }
 
     /// The taps of output `o`, whether they lie inside or not.
-    pub fn taps(self, o: usize) -> Taps {
+    pub(crate) fn taps(self, o: usize) -> Taps {
         if !self.back {
             let place = (o * self.stride) as isize - self.pad as isize;
             return Taps { first: 0, step: 1, count: self.size, place, stride: self.dilation as isize };
@@ -168,7 +175,7 @@ impl Axis {
     }
 
     /// Those of the taps that read inside.
-    pub fn clip(self, mut taps: Taps) -> Taps {
+    pub(crate) fn clip(self, mut taps: Taps) -> Taps {
         let inside = |place: isize| place >= 0 && (place as usize) < self.extent;
         while taps.count > 0 && !inside(taps.place) {
             taps.first += taps.step;
@@ -193,7 +200,7 @@ pub(super) mod tests {
     use memfit_ir::op::Pad2;
     use std::sync::Mutex;
 
-    pub fn cases() -> Vec<(Image, Depthwise)> {
+    pub(crate) fn cases() -> Vec<(Image, Depthwise)> {
         let case =
             |filter, stride, pad, dilation| Depthwise { conv: Conv { stride, pad, dilation, groups: 0 }, filter };
         let odd = Pad2 { top: 1, bottom: 2, left: 0, right: 3 };
@@ -218,7 +225,7 @@ pub(super) mod tests {
     }
 
     /// All (y, x, w) places whose product is in the convolution.
-    pub fn products(shape: Image, d: &Depthwise) -> Vec<[usize; 3]> {
+    pub(crate) fn products(shape: Image, d: &Depthwise) -> Vec<[usize; 3]> {
         let to = d.output(shape);
         let mut products = Vec::new();
         for o in 0..to.len() {

@@ -8,10 +8,9 @@ use super::depthwise::Depthwise;
 use super::depthwise_lines::tiles;
 use super::{Chunks, Image};
 use crate::Cpu;
-use crate::gemm::vector::Vector;
-use crate::isa::Isa;
+use crate::isa::{Isa, simd};
 use crate::pool::Parts;
-use crate::winograd::vectors::{by_vectors, load, store};
+use crate::vector::{Vector, load, store};
 use std::ops::Range;
 
 /// Units of work that are worth a chunk of their own.
@@ -22,13 +21,13 @@ const SMALLEST: usize = 256;
 const PIXELS: usize = 64;
 
 /// Elements of scratch that [`depthwise_filter_grad`] needs.
-pub fn depthwise_filter_grad_scratch(d: &Depthwise, shape: Image) -> usize {
+pub(crate) fn depthwise_filter_grad_scratch(d: &Depthwise, shape: Image) -> usize {
     let chunks = chunks(d.output(shape)).count;
     if chunks == 1 { 0 } else { chunks * d.filter[0] * d.filter[1] * shape.c }
 }
 
 /// dw ← the gradient of the convolution of x, an image of `shape`, by its filter.
-pub fn depthwise_filter_grad(
+pub(crate) fn depthwise_filter_grad(
     cpu: &Cpu,
     d: &Depthwise,
     shape: Image,
@@ -71,7 +70,8 @@ fn sum_chunks(cpu: &Cpu, d: &Depthwise, shape: Image, chunks: Chunks, [x, dy]: [
             let (x, dy) = (x[channels.start..].as_ptr(), dy[channels.start..].as_ptr());
             let sums = out.at(chunk * per_chunk + channels.start);
             let unit = Unit { d, shape, to, x, dy, sums, channels: channels.len() };
-            // SAFETY: the images cover their shapes, and each unit has its own channels of its own chunk.
+            // SAFETY: images and sums have the lengths of their shapes, by the assertions; each unit has its own channels of its own
+            // chunk.
             unsafe {
                 unit.clear();
                 sum_rows(cpu.isa, &unit, chunks.range(chunk), matches!(cpu.isa, Isa::Avx512 | Isa::Neon));
@@ -83,7 +83,7 @@ fn sum_chunks(cpu: &Cpu, d: &Depthwise, shape: Image, chunks: Chunks, [x, dy]: [
 /// Sums of which threads write different ones.
 struct Sums(*mut f32);
 
-// SAFETY: each unit of work has its own.
+// SAFETY: it gives nothing but addresses; each unit of work has its own sums behind them.
 unsafe impl Sync for Sums {}
 
 impl Sums {
@@ -103,7 +103,7 @@ struct Unit<'a> {
     channels: usize,
 }
 
-by_vectors! {
+simd! {
     /// Adds Σ x·dy over some rows of dy, in groups of taps that share the loads of dy.
     ///
     /// # Safety
@@ -113,7 +113,7 @@ by_vectors! {
         let [height, width] = unit.d.filter;
         for start in rows.clone().step_by(each) {
             let rows = start..rows.end.min(start + each);
-            // SAFETY: passed on.
+            // SAFETY: the unit is as the caller promises, and these are taps of its filter.
             unsafe {
                 match (height, width) {
                     (3, 3) => unit.add::<V, 3, 3>(&rows, 0, 0),
@@ -133,21 +133,26 @@ struct Row<const G: usize> {
 }
 
 impl Unit<'_> {
+    /// # Safety
+    /// Nobody else looks at the sums.
     unsafe fn clear(&self) {
         for tap in 0..self.d.filter[0] * self.d.filter[1] {
-            // SAFETY: the unit's sums are inside of all sums, and its own.
+            // SAFETY: a tap has sums for all channels, of which the unit's follow here.
             unsafe { self.sums.add(tap * self.shape.c).write_bytes(0, self.channels) };
         }
     }
 
     /// Taps of any filter, a row after the other.
+    ///
+    /// # Safety
+    /// As for [`sum_rows`]; the instruction set of `V` is available.
     #[inline(always)]
     unsafe fn add_any<V: Vector>(&self, rows: &Range<usize>) {
         let [height, width] = self.d.filter;
         for kh in 0..height {
             let mut kw = 0;
             while kw < width {
-                // SAFETY: passed on.
+                // SAFETY: as many taps are left in the row of the filter.
                 unsafe {
                     match width - kw {
                         3 => self.add::<V, 1, 3>(rows, kh, kw),
@@ -166,11 +171,14 @@ impl Unit<'_> {
     }
 
     /// The taps `kh..kh + G` × `kw..kw + K`, all channels.
+    ///
+    /// # Safety
+    /// As for [`sum_rows`]; the filter has these taps, and the instruction set of `V` is available.
     #[inline(always)]
     unsafe fn add<V: Vector, const G: usize, const K: usize>(&self, rows: &Range<usize>, kh: usize, kw: usize) {
         let whole = self.whole_columns(kw, K);
         let mut c = 0;
-        // SAFETY: passed on.
+        // SAFETY: registers of channels are taken of those that the unit has, and the last ones by their number.
         unsafe {
             while c + V::WIDTH <= self.channels {
                 self.add_channels::<V, G, K, true>(rows, [kh, kw], &whole, c);
@@ -192,6 +200,9 @@ impl Unit<'_> {
     }
 
     /// A vector of channels from `c` on, which is whole or not.
+    ///
+    /// # Safety
+    /// As for [`Unit::add`]; the unit has these channels.
     #[inline(always)]
     unsafe fn add_channels<V: Vector, const G: usize, const K: usize, const WHOLE: bool>(
         &self,
@@ -201,7 +212,8 @@ impl Unit<'_> {
         c: usize,
     ) {
         let left = if WHOLE { V::WIDTH } else { self.channels - c };
-        // SAFETY: passed on.
+        // SAFETY: rows are of the image of dy, and `whole` are those pixels whose taps lie inside; the sums of a tap have these
+        // channels.
         unsafe {
             let mut sums = [[V::zero(); K]; G];
             for row in rows.clone() {
@@ -223,6 +235,10 @@ impl Unit<'_> {
         }
     }
 
+    /// A row of dy, and the rows of x that it meets.
+    ///
+    /// # Safety
+    /// The images cover their shapes, the row is one of dy's and the unit has channel `c`.
     #[inline(always)]
     unsafe fn row<const G: usize>(&self, row: usize, kh: usize, c: usize) -> Row<G> {
         let (n, oy) = (row / self.to.h, row % self.to.h);
@@ -235,14 +251,14 @@ impl Unit<'_> {
                 *x = unsafe { self.x.add(self.shape.row(n, y) + c) };
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the row lies inside of dy.
         Row { dy: unsafe { self.dy.add(self.to.row(n, oy) + c) }, x }
     }
 
-    /// Asks for what the same pixel of the next row reads for the first time: a row of a tile is too short for a processor to
+    /// Prefetches what the same pixel of the next row reads for the first time: a row of a tile is too short for a processor to
     /// foresee the next one.
     #[inline(always)]
-    fn fetch<V: Vector>(&self, dy: *const f32, x: *const f32) {
+    fn prefetch<V: Vector>(&self, dy: *const f32, x: *const f32) {
         V::prefetch(dy.wrapping_add(self.to.w * self.to.c));
         for row in 1..=self.d.conv.stride[0] {
             for column in 0..self.d.conv.stride[1] {
@@ -252,6 +268,10 @@ impl Unit<'_> {
     }
 
     /// Some pixels of a row. `EDGE`: some of their taps may lie outside.
+    ///
+    /// # Safety
+    /// The row is of [`Unit::row`], has these pixels and `left` channels; without `EDGE` all taps of the pixels lie inside. The
+    /// instruction set of `V` is available.
     #[inline(always)]
     unsafe fn add_pixels<V: Vector, const G: usize, const K: usize, const EDGE: bool>(
         &self,
@@ -265,9 +285,9 @@ impl Unit<'_> {
         for o in pixels {
             let place = (o * stride + kw * dilation).wrapping_sub(self.d.conv.pad.left);
             if !EDGE {
-                self.fetch::<V>(row.dy.wrapping_add(o * channels), row.x[G - 1].wrapping_add(place * channels));
+                self.prefetch::<V>(row.dy.wrapping_add(o * channels), row.x[G - 1].wrapping_add(place * channels));
             }
-            // SAFETY: taps lie inside, or else they are left out.
+            // SAFETY: pixel o is in the row of dy; taps lie inside of a row of x, or else they are left out.
             unsafe {
                 let dy: V = load(row.dy.add(o * channels), left);
                 for (sums, x) in sums.iter_mut().zip(row.x) {

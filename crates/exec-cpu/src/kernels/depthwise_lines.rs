@@ -3,8 +3,8 @@
 //! then over places from left to right, whatever else is made beside it.
 
 use super::depthwise::{Axis, Pass, Taps, Tensors};
-use crate::gemm::vector::Vector;
-use crate::winograd::vectors::{by_vectors, load, store};
+use crate::isa::simd;
+use crate::vector::{Vector, load, store};
 use std::ops::Range;
 
 /// Pixels whose sums are in registers at once; the next pixels' sums are under way while these end.
@@ -13,19 +13,19 @@ const BLOCK: usize = 4;
 /// they read, stay in the first-level cache. With 16 lanes, five vectors are at least as fast as four or eight.
 const TILE: usize = 80;
 
-by_vectors! {
+simd! {
     /// Makes some pixels, counted over all images.
     ///
     /// # Safety
     /// The tensors have the lengths that the shapes say, and nobody else writes these pixels.
-    pub unsafe fn make_pixels<V>(isa, pass: &Pass, tensors: Tensors, pixels: Range<usize>) {
+    pub(crate) unsafe fn make_pixels<V>(isa, pass: &Pass, tensors: Tensors, pixels: Range<usize>) {
         let w = pass.to.w;
         for channels in tiles(pass.to.c) {
             let mut start = pixels.start;
             while start < pixels.end {
                 let row = start / w;
                 let end = pixels.end.min((row + 1) * w);
-                // SAFETY: passed on.
+                // SAFETY: the pixels are of one row, and among those that the caller promises.
                 unsafe { make_line::<V>(pass, tensors, row, start - row * w..end - row * w, channels.clone()) };
                 start = end;
             }
@@ -54,12 +54,16 @@ struct Line<'a> {
     channels: usize,
 }
 
+/// Some pixels and channels of a row.
+///
+/// # Safety
+/// As for [`make_pixels`], of these pixels; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn make_line<V: Vector>(pass: &Pass, t: Tensors, row: usize, cols: Range<usize>, channels: Range<usize>) {
     let (c, axis) = (pass.to.c, pass.axes[1]);
     let first = channels.start;
     for o in cols.start..cols.end.min(cols.start + axis.phases()) {
-        // SAFETY: the row and its image are inside of their tensors, by the caller's promise.
+        // SAFETY: the row is one of the result's, and its image one of those that are read.
         let line = unsafe {
             Line {
                 image: t.from.add(pass.from.row(row / pass.to.h, 0) + first),
@@ -75,7 +79,7 @@ unsafe fn make_line<V: Vector>(pass: &Pass, t: Tensors, row: usize, cols: Range<
         };
         let pixels = (cols.end - o).div_ceil(axis.phases());
         let taps = line.taps;
-        // SAFETY: passed on.
+        // SAFETY: the pixels end with `cols`; K and S are the taps and the advance of this line.
         unsafe {
             match (taps.count, if taps.count == 1 { 1 } else { taps.stride }, axis.advance()) {
                 (1, 1, 1) => line.run::<V, 1, 1>(pixels),
@@ -92,11 +96,15 @@ unsafe fn make_line<V: Vector>(pass: &Pass, t: Tensors, row: usize, cols: Range<
 
 impl Line<'_> {
     /// All pixels, with `K` neighbouring taps each; neighbours read `S` places apart.
+    ///
+    /// # Safety
+    /// The line's pointers are inside of their tensors, it has as many pixels, and nobody else touches them; the instruction set of
+    /// `V` is available.
     #[inline(always)]
     unsafe fn run<V: Vector, const K: usize, const S: usize>(&self, pixels: usize) {
         let mut next = 0;
         while next < pixels {
-            // SAFETY: passed on.
+            // SAFETY: a block ends with the line's pixels, and those without an edge read inside of the row.
             unsafe {
                 if pixels < BLOCK {
                     self.block::<V, 1, K, S, true>(next);
@@ -118,10 +126,13 @@ impl Line<'_> {
     }
 
     /// `N` pixels from pixel `i` on. `EDGE`: some of their taps may lie outside.
+    ///
+    /// # Safety
+    /// As for [`Line::run`]; the line has these pixels, and without `EDGE` all their taps lie inside.
     #[inline(always)]
     unsafe fn block<V: Vector, const N: usize, const K: usize, const S: usize, const EDGE: bool>(&self, i: usize) {
         let mut c = 0;
-        // SAFETY: passed on.
+        // SAFETY: registers of channels are taken of those that the line has, and the last ones by their number.
         unsafe {
             while c + V::WIDTH <= self.channels {
                 self.sums::<V, N, K, S, EDGE, true>(i, c);
@@ -134,6 +145,9 @@ impl Line<'_> {
     }
 
     /// The same for a vector of channels from `c` on, which is `WHOLE` or not.
+    ///
+    /// # Safety
+    /// As for [`Line::block`]; the line has these channels.
     #[inline(always)]
     unsafe fn sums<V: Vector, const N: usize, const K: usize, const S: usize, const EDGE: bool, const WHOLE: bool>(
         &self,
@@ -142,7 +156,8 @@ impl Line<'_> {
     ) {
         let left = if WHOLE { V::WIDTH } else { self.channels - c };
         let (step, place) = (self.pass.to.c as isize, self.taps.place + (i * S) as isize);
-        // SAFETY: vertical taps lie inside; so do the others, or else they are left out.
+        // SAFETY: vertical taps were clipped to the image; the others lie inside of the row, or else they are left out. Taps are of
+        // the filter.
         unsafe {
             let mut sums = [V::zero(); N];
             for t in 0..self.vertical.count as isize {
@@ -167,17 +182,17 @@ impl Line<'_> {
                     }
                 }
             }
-            self.fetch::<V, N, S>(i, c);
+            self.prefetch::<V, N, S>(i, c);
             for (n, sum) in sums.into_iter().enumerate() {
                 store(sum, self.to.add((i + n) * self.to_step + c), left);
             }
         }
     }
 
-    /// Asks for what the same pixels of the next row write, and read for the first time: a row of a tile is too short for a
+    /// Prefetches what the same pixels of the next row write, and read for the first time: a row of a tile is too short for a
     /// processor to foresee the next one.
     #[inline(always)]
-    fn fetch<V: Vector, const N: usize, const S: usize>(&self, i: usize, c: usize) {
+    fn prefetch<V: Vector, const N: usize, const S: usize>(&self, i: usize, c: usize) {
         let below = (self.vertical.place + self.vertical.count as isize * self.vertical.stride) as usize;
         let from = self.image.wrapping_add((below * self.pass.from.w + i * S) * self.pass.to.c + c);
         for n in 0..N {
@@ -191,6 +206,9 @@ impl Line<'_> {
     }
 
     /// All pixels, whatever their taps are.
+    ///
+    /// # Safety
+    /// As for [`Line::run`].
     #[inline(always)]
     unsafe fn run_any<V: Vector>(&self, pixels: usize) {
         let step = self.pass.to.c as isize;
@@ -199,7 +217,7 @@ impl Line<'_> {
             let taps = self.axis.clip(Taps { place, ..self.taps });
             for c in (0..self.channels).step_by(V::WIDTH) {
                 let left = self.channels - c;
-                // SAFETY: all of these taps lie inside.
+                // SAFETY: taps were clipped to the image on both axes; loads and stores end with the channels of the line.
                 unsafe {
                     let mut sum = V::zero();
                     for t in 0..self.vertical.count as isize {

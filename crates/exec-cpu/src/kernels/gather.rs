@@ -11,7 +11,7 @@ use crate::pool::Parts;
 const GRAIN: usize = 4096;
 
 /// y ← the rows of the table, of `dim` elements, with these ids.
-pub fn gather(cpu: &Cpu, dim: usize, table: &[f32], ids: &[i32], y: &mut [f32]) -> Result<(), BadIndex> {
+pub(crate) fn gather(cpu: &Cpu, dim: usize, table: &[f32], ids: &[i32], y: &mut [f32]) -> Result<(), BadIndex> {
     check_indices(ids, table.len() / dim.max(1))?;
     let y = Parts::new(y);
     cpu.pool.split(ids.len(), GRAIN.div_ceil(dim.max(1)), |r| {
@@ -25,7 +25,7 @@ pub fn gather(cpu: &Cpu, dim: usize, table: &[f32], ids: &[i32], y: &mut [f32]) 
 }
 
 /// dtable ← the sum of the rows of dy with each id; zeros where an id does not occur.
-pub fn gather_grad(cpu: &Cpu, dim: usize, ids: &[i32], dy: &[f32], dtable: &mut [f32]) -> Result<(), BadIndex> {
+pub(crate) fn gather_grad(cpu: &Cpu, dim: usize, ids: &[i32], dy: &[f32], dtable: &mut [f32]) -> Result<(), BadIndex> {
     let rows = dtable.len() / dim.max(1);
     check_indices(ids, rows)?;
     fill(cpu, 0.0, dtable);

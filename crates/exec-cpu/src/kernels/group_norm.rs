@@ -14,11 +14,11 @@ const GRAIN: usize = 4096;
 
 /// The extents of [samples, places, channels], and the groups that divide the channels.
 #[derive(Clone, Copy, Debug)]
-pub struct GroupShape {
-    pub samples: usize,
-    pub places: usize,
-    pub channels: usize,
-    pub groups: usize,
+pub(crate) struct GroupShape {
+    pub(crate) samples: usize,
+    pub(crate) places: usize,
+    pub(crate) channels: usize,
+    pub(crate) groups: usize,
 }
 
 impl GroupShape {
@@ -39,12 +39,12 @@ impl GroupShape {
 }
 
 /// Elements of scratch that [`group_norm`] needs.
-pub fn group_norm_scratch(shape: &GroupShape) -> usize {
+pub(crate) fn group_norm_scratch(shape: &GroupShape) -> usize {
     column_stats_scratch(shape.samples, shape.places, shape.channels) + 2 * shape.samples * shape.channels
 }
 
 /// y ← (x − mean)·rstd·scale + bias, with mean and 1/√(variance + ε) of each sample and group.
-pub fn group_norm(
+pub(crate) fn group_norm(
     cpu: &Cpu,
     shape: &GroupShape,
     eps: f32,
@@ -90,20 +90,20 @@ fn group_stats(shape: &GroupShape, parts: &StatParts, eps: f32, i: usize) -> (f3
 
 /// What the gradient reads.
 #[derive(Clone, Copy)]
-pub struct GroupNormSaved<'a> {
-    pub x: &'a [f32],
-    pub mean: &'a [f32],
-    pub rstd: &'a [f32],
-    pub scale: &'a [f32],
+pub(crate) struct GroupNormSaved<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) mean: &'a [f32],
+    pub(crate) rstd: &'a [f32],
+    pub(crate) scale: &'a [f32],
 }
 
 /// Elements of scratch that [`group_norm_grad`] needs.
-pub fn group_norm_grad_scratch(shape: &GroupShape) -> usize {
+pub(crate) fn group_norm_grad_scratch(shape: &GroupShape) -> usize {
     grad_sums_scratch(shape.samples, shape.places, shape.channels) + 4 * shape.samples * shape.channels
 }
 
 /// The gradients of group norm by x, scale and bias.
-pub fn group_norm_grad(
+pub(crate) fn group_norm_grad(
     cpu: &Cpu,
     shape: &GroupShape,
     saved: GroupNormSaved,

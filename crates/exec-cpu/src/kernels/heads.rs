@@ -1,46 +1,46 @@
 //! What attention and its gradient share: where the rows of a head lie, how they come into scratch and out of it, and the
 //! products of a tile. The rows of a head lie far apart in memory, so a tile is only ever computed from copies of them.
 
-use super::ahead::{Ahead, FarRows};
 use super::product::Product;
 use crate::Cpu;
 use crate::isa::Isa;
 use crate::math::LANES;
 use crate::pool::{Parts, part};
+use crate::prefetch::{FarRows, RowPrefetch};
 use memfit_ir::op::Attention;
 use std::ops::Range;
 
 /// Queries and keys of a tile.
-pub const TILE: usize = 64;
+pub(crate) const TILE: usize = 64;
 
 /// The extents of qkv [batch, sequence, 3, heads, dim].
 #[derive(Clone, Copy, Debug)]
-pub struct AttentionShape {
-    pub batch: usize,
-    pub sequence: usize,
-    pub heads: usize,
-    pub dim: usize,
+pub(crate) struct AttentionShape {
+    pub(crate) batch: usize,
+    pub(crate) sequence: usize,
+    pub(crate) heads: usize,
+    pub(crate) dim: usize,
 }
 
 impl AttentionShape {
     /// How far apart the rows of a head lie in scratch: the dim, rounded up to whole vectors.
-    pub fn padded(&self) -> usize {
+    pub(crate) fn padded(&self) -> usize {
         self.dim.next_multiple_of(LANES)
     }
 
     /// The positions of a sequence, cut into tiles.
-    pub fn tiles(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+    pub(crate) fn tiles(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let sequence = self.sequence;
         (0..sequence).step_by(TILE).map(move |first| first..(first + TILE).min(sequence))
     }
 
     /// Elements of scratch for so many a head.
-    pub fn scratch(&self, threads: usize, each: usize) -> usize {
+    pub(crate) fn scratch(&self, threads: usize, each: usize) -> usize {
         threads.min(self.batch * self.heads) * each
     }
 
     /// Runs `body(head, the one after it, scratch of its thread)` on all heads of all samples. Each belongs to one thread.
-    pub fn for_each_head(
+    pub(crate) fn for_each_head(
         &self,
         cpu: &Cpu,
         each: usize,
@@ -75,16 +75,16 @@ impl AttentionShape {
 
 /// Where one head of one sample lies.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub(crate) struct Head {
     /// Its queries, keys and values, in qkv.
-    pub qkv: [HeadRows; 3],
-    pub y: HeadRows,
-    pub lse: Range<usize>,
+    pub(crate) qkv: [HeadRows; 3],
+    pub(crate) y: HeadRows,
+    pub(crate) lse: Range<usize>,
 }
 
 /// `dim` elements for each position of the sequence.
 #[derive(Clone, Copy, Debug)]
-pub struct HeadRows {
+pub(crate) struct HeadRows {
     first: usize,
     stride: usize,
     dim: usize,
@@ -92,23 +92,23 @@ pub struct HeadRows {
 
 impl HeadRows {
     #[inline(always)]
-    pub fn at(self, position: usize) -> Range<usize> {
+    pub(crate) fn at(self, position: usize) -> Range<usize> {
         let first = self.first + position * self.stride;
         first..first + self.dim
     }
 
     /// From the row of a position on, and the stride.
-    pub fn from(self, x: &[f32], position: usize) -> (&[f32], usize) {
+    pub(crate) fn from(self, x: &[f32], position: usize) -> (&[f32], usize) {
         (&x[self.at(position).start..], self.stride)
     }
 
     /// All of them, in a tensor at this address.
-    pub fn far(self, x: usize) -> FarRows {
+    pub(crate) fn far(self, x: usize) -> FarRows {
         FarRows { start: x + 4 * self.first, stride: self.stride, len: self.dim }
     }
 
     /// Copies rows into `to`, each with zeros up to whole vectors.
-    pub fn pack<'a>(self, x: impl Fn(Range<usize>) -> &'a [f32], positions: Range<usize>, to: &mut [f32]) {
+    pub(crate) fn pack<'a>(self, x: impl Fn(Range<usize>) -> &'a [f32], positions: Range<usize>, to: &mut [f32]) {
         for (to, position) in to.chunks_exact_mut(self.dim.next_multiple_of(LANES)).zip(positions) {
             to[..self.dim].copy_from_slice(x(self.at(position)));
             to[self.dim..].fill(0.0);
@@ -116,7 +116,12 @@ impl HeadRows {
     }
 
     /// Copies up to [`TILE`] rows into columns of `to`, [dim, TILE]; zeros where there is no row.
-    pub fn pack_transposed<'a>(self, x: impl Fn(Range<usize>) -> &'a [f32], positions: Range<usize>, to: &mut [f32]) {
+    pub(crate) fn pack_transposed<'a>(
+        self,
+        x: impl Fn(Range<usize>) -> &'a [f32],
+        positions: Range<usize>,
+        to: &mut [f32],
+    ) {
         if positions.len() < TILE {
             to.fill(0.0);
         }
@@ -139,17 +144,17 @@ impl HeadRows {
     /// Copies padded rows to their places.
     ///
     /// # Safety
-    /// No other part of `to` that lives has one of these rows.
-    pub unsafe fn unpack(self, from: &[f32], positions: Range<usize>, to: &Parts<f32>) {
+    /// No other part of `to` that lives has an element of these rows.
+    pub(crate) unsafe fn unpack(self, from: &[f32], positions: Range<usize>, to: &Parts<f32>) {
         for (from, position) in from.chunks_exact(self.dim.next_multiple_of(LANES)).zip(positions) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller promises that nobody else has an element of the row.
             unsafe { to.range(self.at(position)) }.copy_from_slice(&from[..self.dim]);
         }
     }
 }
 
 /// The next `n` elements of scratch.
-pub fn take<'a>(scratch: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
+pub(crate) fn take<'a>(scratch: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
     let (first, rest) = std::mem::take(scratch).split_at_mut(n);
     *scratch = rest;
     first
@@ -158,22 +163,22 @@ pub fn take<'a>(scratch: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
 /// A tile of scores [queries, keys], in rows of [`TILE`]. On the diagonal of causal attention nothing is computed of the
 /// vectors that no query of a band sees.
 #[derive(Clone, Debug)]
-pub struct Tile {
-    pub queries: Range<usize>,
-    pub keys: Range<usize>,
+pub(crate) struct Tile {
+    pub(crate) queries: Range<usize>,
+    pub(crate) keys: Range<usize>,
     dim: usize,
     causal: bool,
 }
 
 impl Tile {
     /// Of two tiles of one sequence; none where no query sees a key.
-    pub fn new(op: Attention, dim: usize, queries: Range<usize>, keys: Range<usize>) -> Option<Tile> {
+    pub(crate) fn new(op: Attention, dim: usize, queries: Range<usize>, keys: Range<usize>) -> Option<Tile> {
         (!op.causal || keys.start <= queries.start).then_some(Tile { queries, keys, dim, causal: op.causal })
     }
 
     /// How many of the tile's keys a query of it may look at.
     #[inline(always)]
-    pub fn visible(&self, row: usize) -> usize {
+    pub(crate) fn visible(&self, row: usize) -> usize {
         if self.is_diagonal() { row + 1 } else { self.keys.len() }
     }
 
@@ -189,10 +194,10 @@ impl Tile {
     }
 
     /// scores ← rows·columns: rows of the queries, a stride apart, and columns of the keys, [dim, TILE].
-    pub fn across(
+    pub(crate) fn across(
         &self,
         isa: Isa,
-        ahead: &mut Ahead,
+        prefetch: &mut RowPrefetch,
         (rows, stride): (&[f32], usize),
         columns: &[f32],
         scores: &mut [f32],
@@ -208,12 +213,20 @@ impl Tile {
                 c_stride: TILE,
                 add: false,
             };
-            product.run(isa, ahead, &rows[band.start * stride..], columns, &mut scores[band.start * TILE..]);
+            product.run(isa, prefetch, &rows[band.start * stride..], columns, &mut scores[band.start * TILE..]);
         }
     }
 
     /// y (+)= scores·x: a padded row of y for each query, and of x for each key.
-    pub fn over_keys(&self, isa: Isa, ahead: &mut Ahead, add: bool, scores: &[f32], x: &[f32], y: &mut [f32]) {
+    pub(crate) fn over_keys(
+        &self,
+        isa: Isa,
+        prefetch: &mut RowPrefetch,
+        add: bool,
+        scores: &[f32],
+        x: &[f32],
+        y: &mut [f32],
+    ) {
         let padded = self.dim.next_multiple_of(LANES);
         for band in self.bands(self.queries.len()) {
             let product = Product {
@@ -226,12 +239,20 @@ impl Tile {
                 c_stride: padded,
                 add,
             };
-            product.run(isa, ahead, &scores[band.start * TILE..], x, &mut y[band.start * padded..]);
+            product.run(isa, prefetch, &scores[band.start * TILE..], x, &mut y[band.start * padded..]);
         }
     }
 
     /// y (+)= scoresᵀ·x: a padded row of y for each key, and of x for each query.
-    pub fn over_queries(&self, isa: Isa, ahead: &mut Ahead, add: bool, scores: &[f32], x: &[f32], y: &mut [f32]) {
+    pub(crate) fn over_queries(
+        &self,
+        isa: Isa,
+        prefetch: &mut RowPrefetch,
+        add: bool,
+        scores: &[f32],
+        x: &[f32],
+        y: &mut [f32],
+    ) {
         let padded = self.dim.next_multiple_of(LANES);
         for band in self.bands(self.keys.len()) {
             // Of the queries, those before a key do not see it.
@@ -247,7 +268,7 @@ impl Tile {
                 add,
             };
             let scores = &scores[first * TILE + band.start..];
-            product.run(isa, ahead, scores, &x[first * padded..], &mut y[band.start * padded..]);
+            product.run(isa, prefetch, scores, &x[first * padded..], &mut y[band.start * padded..]);
         }
     }
 }

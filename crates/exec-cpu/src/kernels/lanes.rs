@@ -5,19 +5,19 @@ use crate::math::{LANES, sum_lanes};
 
 /// The sum of `step` over a row: `step(sum so far, x)`.
 #[inline(always)]
-pub fn sum1(x: &[f32], step: impl Fn(f32, f32) -> f32) -> f32 {
+pub(crate) fn sum1(x: &[f32], step: impl Fn(f32, f32) -> f32) -> f32 {
     sum3([x, x, x], |acc, [x, _, _]| step(acc, x))
 }
 
 /// The sum of `step` over two rows of equal length: `step(sum so far, x, y)`.
 #[inline(always)]
-pub fn sum2(x: &[f32], y: &[f32], step: impl Fn(f32, f32, f32) -> f32) -> f32 {
+pub(crate) fn sum2(x: &[f32], y: &[f32], step: impl Fn(f32, f32, f32) -> f32) -> f32 {
     sum3([x, y, x], |acc, [x, y, _]| step(acc, x, y))
 }
 
 /// The sum of `step` over three rows of equal length: `step(sum so far, elements)`.
 #[inline(always)]
-pub fn sum3([x, y, z]: [&[f32]; 3], step: impl Fn(f32, [f32; 3]) -> f32) -> f32 {
+pub(crate) fn sum3([x, y, z]: [&[f32]; 3], step: impl Fn(f32, [f32; 3]) -> f32) -> f32 {
     let (y, z) = (&y[..x.len()], &z[..x.len()]);
     if x.len() < LANES {
         // Rows this short are summed one element after the other; neighbouring rows overlap in time.
@@ -57,7 +57,7 @@ pub fn sum3([x, y, z]: [&[f32]; 3], step: impl Fn(f32, [f32; 3]) -> f32) -> f32 
 /// The same lanes, in memory. The compiler would else cut the loop that fills them into the halves and quarters that the
 /// fold of the lanes begins with.
 #[inline(always)]
-pub fn settle(lanes: [f32; LANES]) -> [f32; LANES] {
+pub(crate) fn settle(lanes: [f32; LANES]) -> [f32; LANES] {
     std::hint::black_box(lanes)
 }
 
@@ -76,25 +76,25 @@ fn step_lanes(
 
 /// The larger one; not a number if one of them is not.
 #[inline(always)]
-pub fn larger(a: f32, b: f32) -> f32 {
+pub(crate) fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }
 }
 
 /// The largest element; −∞ for an empty row, not a number if one of them is not.
 #[inline(always)]
-pub fn max(x: &[f32]) -> f32 {
+pub(crate) fn max(x: &[f32]) -> f32 {
     fold_max(x, larger)
 }
 
 /// The largest of the elements that are numbers; −∞ if there is none. For those who notice the others by themselves.
 #[inline(always)]
-pub fn max_number(x: &[f32]) -> f32 {
+pub(crate) fn max_number(x: &[f32]) -> f32 {
     fold_max(x, larger_number)
 }
 
 /// The larger one, the first if one of them is not a number: a single instruction.
 #[inline(always)]
-pub fn larger_number(a: f32, b: f32) -> f32 {
+pub(crate) fn larger_number(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }
 
@@ -126,7 +126,7 @@ fn max_lanes(acc: &mut [f32; LANES], x: &[f32; LANES], larger: &impl Fn(f32, f32
 
 /// The lanes joined in pairs, in a fixed order.
 #[inline(always)]
-pub fn fold_lanes(lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+pub(crate) fn fold_lanes(lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut v = settle(lanes);
     let mut width = LANES / 2;
     while width > 0 {

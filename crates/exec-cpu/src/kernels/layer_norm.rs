@@ -14,7 +14,7 @@ const CHUNKS: usize = 32;
 const SMALLEST: usize = 4096;
 
 /// y ← (x − mean)·rstd·scale + bias, with mean and 1/√(variance + ε) of each row.
-pub fn layer_norm(
+pub(crate) fn layer_norm(
     cpu: &Cpu,
     eps: f32,
     x: &[f32],
@@ -33,7 +33,7 @@ pub fn layer_norm(
 }
 
 /// y ← x·rstd·scale, with 1/√(mean of squares + ε) of each row.
-pub fn rms_norm(cpu: &Cpu, eps: f32, x: &[f32], scale: &[f32], y: &mut [f32], rstd: &mut [f32]) {
+pub(crate) fn rms_norm(cpu: &Cpu, eps: f32, x: &[f32], scale: &[f32], y: &mut [f32], rstd: &mut [f32]) {
     let (rows, dim) = (rstd.len(), scale.len());
     let (y, rstd) = (Parts::new(y), Parts::new(rstd));
     cpu.pool.split(rows, grain(dim), |r| {
@@ -46,20 +46,20 @@ pub fn rms_norm(cpu: &Cpu, eps: f32, x: &[f32], scale: &[f32], y: &mut [f32], rs
 
 /// What the gradient of layer norm reads.
 #[derive(Clone, Copy)]
-pub struct LayerNormSaved<'a> {
-    pub x: &'a [f32],
-    pub mean: &'a [f32],
-    pub rstd: &'a [f32],
-    pub scale: &'a [f32],
+pub(crate) struct LayerNormSaved<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) mean: &'a [f32],
+    pub(crate) rstd: &'a [f32],
+    pub(crate) scale: &'a [f32],
 }
 
 /// Elements of scratch that [`layer_norm_grad`] needs.
-pub fn layer_norm_grad_scratch(rows: usize, dim: usize) -> usize {
+pub(crate) fn layer_norm_grad_scratch(rows: usize, dim: usize) -> usize {
     2 * chunks(rows, dim).count * dim
 }
 
 /// The gradients of layer norm by x, scale and bias.
-pub fn layer_norm_grad(
+pub(crate) fn layer_norm_grad(
     cpu: &Cpu,
     saved: LayerNormSaved,
     dy: &[f32],
@@ -87,19 +87,19 @@ pub fn layer_norm_grad(
 
 /// What the gradient of RMS norm reads.
 #[derive(Clone, Copy)]
-pub struct RmsNormSaved<'a> {
-    pub x: &'a [f32],
-    pub rstd: &'a [f32],
-    pub scale: &'a [f32],
+pub(crate) struct RmsNormSaved<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) rstd: &'a [f32],
+    pub(crate) scale: &'a [f32],
 }
 
 /// Elements of scratch that [`rms_norm_grad`] needs.
-pub fn rms_norm_grad_scratch(rows: usize, dim: usize) -> usize {
+pub(crate) fn rms_norm_grad_scratch(rows: usize, dim: usize) -> usize {
     chunks(rows, dim).count * dim
 }
 
 /// The gradients of RMS norm by x and scale.
-pub fn rms_norm_grad(
+pub(crate) fn rms_norm_grad(
     cpu: &Cpu,
     saved: RmsNormSaved,
     dy: &[f32],

@@ -9,7 +9,7 @@ use crate::pool::Parts;
 pub(super) const GRAIN: usize = 8192;
 
 /// y ← value everywhere.
-pub fn fill<T: Copy + Send + Sync>(cpu: &Cpu, value: T, y: &mut [T]) {
+pub(crate) fn fill<T: Copy + Send + Sync>(cpu: &Cpu, value: T, y: &mut [T]) {
     let n = y.len();
     let y = Parts::new(y);
     // SAFETY: split gives disjoint ranges.
@@ -17,7 +17,7 @@ pub fn fill<T: Copy + Send + Sync>(cpu: &Cpu, value: T, y: &mut [T]) {
 }
 
 /// y ← x, flat.
-pub fn copy<T: Copy + Send + Sync>(cpu: &Cpu, x: &[T], y: &mut [T]) {
+pub(crate) fn copy<T: Copy + Send + Sync>(cpu: &Cpu, x: &[T], y: &mut [T]) {
     let n = y.len();
     let y = Parts::new(y);
     // SAFETY: split gives disjoint ranges.
@@ -25,7 +25,7 @@ pub fn copy<T: Copy + Send + Sync>(cpu: &Cpu, x: &[T], y: &mut [T]) {
 }
 
 /// y ← the elements of x from `start` up to `stop` on each axis.
-pub fn slice<T: Copy + Send + Sync>(
+pub(crate) fn slice<T: Copy + Send + Sync>(
     cpu: &Cpu,
     shape: &[usize],
     (start, stop): (&[usize], &[usize]),
@@ -43,7 +43,7 @@ pub fn slice<T: Copy + Send + Sync>(
 }
 
 /// y ← x stretched to `to` as numpy does: aligned at the last axis, extent 1 repeats.
-pub fn broadcast<T: Copy + Send + Sync>(cpu: &Cpu, shape: &[usize], to: &[usize], x: &[T], y: &mut [T]) {
+pub(crate) fn broadcast<T: Copy + Send + Sync>(cpu: &Cpu, shape: &[usize], to: &[usize], x: &[T], y: &mut [T]) {
     let mut view = Strided::default();
     let mut stride = 1;
     let missing = to.len() - shape.len();
@@ -55,18 +55,9 @@ pub fn broadcast<T: Copy + Send + Sync>(cpu: &Cpu, shape: &[usize], to: &[usize]
     copy_rows(cpu, &view, x, y);
 }
 
-/// y ← the inputs side by side along an axis with `outer` elements in front of it (the product of the earlier extents).
-pub fn concat<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, inputs: &[&[T]], y: &mut [T]) {
-    let mut offset = 0;
-    for x in inputs {
-        concat_part(cpu, outer, offset, x, y);
-        offset += x.len() / outer.max(1);
-    }
-}
-
-/// One input of a [`concat()`]: its rows go to `offset` in each of the `outer` rows of y. The other inputs' places are not
-/// written.
-pub fn concat_part<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, offset: usize, x: &[T], y: &mut [T]) {
+/// One of the inputs that stand side by side in y along an axis with `outer` elements in front of it (the product of the earlier
+/// extents): its rows go to `offset` in each of the `outer` rows of y. The other inputs' places are not written.
+pub(crate) fn concat_part<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, offset: usize, x: &[T], y: &mut [T]) {
     if x.is_empty() {
         return;
     }
@@ -88,7 +79,13 @@ pub fn concat_part<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, offset: usize
 }
 
 /// y ← x with zeros around: `pads` gives how many before and after, an axis each.
-pub fn pad<T: Copy + Default + Send + Sync>(cpu: &Cpu, shape: &[usize], pads: &[(usize, usize)], x: &[T], y: &mut [T]) {
+pub(crate) fn pad<T: Copy + Default + Send + Sync>(
+    cpu: &Cpu,
+    shape: &[usize],
+    pads: &[(usize, usize)],
+    x: &[T],
+    y: &mut [T],
+) {
     if y.is_empty() {
         return;
     }
@@ -198,6 +195,14 @@ mod tests {
             x[ravel(shape, &source)]
         });
         check_moves(&want, 0xffff, |cpu, y| broadcast(cpu, shape, to, &x, y));
+    }
+
+    fn concat<T: Copy + Send + Sync>(cpu: &Cpu, outer: usize, inputs: &[&[T]], y: &mut [T]) {
+        let mut offset = 0;
+        for x in inputs {
+            concat_part(cpu, outer, offset, x, y);
+            offset += x.len() / outer.max(1);
+        }
     }
 
     proptest! {

@@ -5,26 +5,25 @@
 //! chunk leaves its partial result in scratch, and partial results are joined in the order of the chunks: the number of
 //! threads changes no bit.
 
-pub mod attention;
-pub mod attention_grad;
-pub mod batch_finished;
-pub mod batch_norm;
-pub mod cross_entropy;
-pub mod depthwise;
-pub mod depthwise_filter;
-pub mod gather;
-pub mod group_norm;
-pub mod heads;
-pub mod layer_norm;
-pub mod layout;
-pub mod reduce;
-pub mod softmax;
-pub mod transpose;
-pub mod update;
-pub mod upsample;
-pub mod window;
+pub(crate) mod attention;
+pub(crate) mod attention_grad;
+pub(crate) mod batch_finished;
+pub(crate) mod batch_norm;
+pub(crate) mod cross_entropy;
+pub(crate) mod depthwise;
+pub(crate) mod depthwise_filter;
+pub(crate) mod gather;
+pub(crate) mod group_norm;
+pub(crate) mod heads;
+pub(crate) mod layer_norm;
+pub(crate) mod layout;
+pub(crate) mod reduce;
+pub(crate) mod softmax;
+pub(crate) mod transpose;
+pub(crate) mod update;
+pub(crate) mod upsample;
+pub(crate) mod window;
 
-pub(crate) mod ahead;
 mod columns;
 mod depthwise_lines;
 mod lanes;
@@ -38,11 +37,11 @@ pub(crate) mod check;
 /// An id or a label outside of its table. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("index {index} at position {position} is not below {limit}")]
-pub struct BadIndex {
-    pub index: i64,
-    pub limit: usize,
+pub(crate) struct BadIndex {
+    pub(crate) index: i64,
+    pub(crate) limit: usize,
     /// Where the index stands among the ids or labels, counted from 0.
-    pub position: usize,
+    pub(crate) position: usize,
 }
 
 /// All indices lie in `0..limit`.
@@ -56,25 +55,21 @@ fn check_indices(indices: &[i32], limit: usize) -> Result<(), BadIndex> {
 
 /// The extents of a batch of images, channels last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Image {
-    pub n: usize,
-    pub h: usize,
-    pub w: usize,
-    pub c: usize,
+pub(crate) struct Image {
+    pub(crate) n: usize,
+    pub(crate) h: usize,
+    pub(crate) w: usize,
+    pub(crate) c: usize,
 }
 
 impl Image {
-    pub fn new(n: usize, h: usize, w: usize, c: usize) -> Image {
+    pub(crate) fn new(n: usize, h: usize, w: usize, c: usize) -> Image {
         Image { n, h, w, c }
     }
 
     /// Number of elements.
-    pub fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         self.n * self.h * self.w * self.c
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
     }
 
     /// Where row `y` of image `n` starts.

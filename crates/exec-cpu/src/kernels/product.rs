@@ -1,53 +1,53 @@
 //! Products of small matrices that are in cache already: the tiles of attention. The columns of the right side and of the
 //! result are a multiple of the lanes. Each element is a sum over the inner axis in order, whatever the tile's shape.
 
-use super::ahead::Ahead;
 use crate::isa::{Isa, fma, simd};
 use crate::math::LANES;
+use crate::prefetch::RowPrefetch;
 
 /// c ← a·b (+ c), where a is [m, k], b [k, n] and c [m, n].
 #[derive(Clone, Copy)]
-pub struct Product {
-    pub m: usize,
-    pub k: usize,
+pub(crate) struct Product {
+    pub(crate) m: usize,
+    pub(crate) k: usize,
     /// A multiple of the lanes.
-    pub n: usize,
+    pub(crate) n: usize,
     /// Elements between the rows of a as it is stored: [m, k], or [k, m] with `transposed`.
-    pub a_stride: usize,
-    pub transposed: bool,
-    pub b_stride: usize,
-    pub c_stride: usize,
+    pub(crate) a_stride: usize,
+    pub(crate) transposed: bool,
+    pub(crate) b_stride: usize,
+    pub(crate) c_stride: usize,
     /// Add to what c holds.
-    pub add: bool,
+    pub(crate) add: bool,
 }
 
 impl Product {
     /// Fetches what comes next with each of its blocks.
-    pub fn run(self, isa: Isa, ahead: &mut Ahead, a: &[f32], b: &[f32], c: &mut [f32]) {
+    pub(crate) fn run(self, isa: Isa, prefetch: &mut RowPrefetch, a: &[f32], b: &[f32], c: &mut [f32]) {
         // With 32 registers of 16 lanes a block of 4 × 64 stays in registers; else 4 × 16, or 2 × 16 of 4 lanes each.
         match isa {
-            Isa::Avx512 => blocks_4x4(isa, self, ahead, a, b, c),
-            Isa::Avx2 | Isa::Neon => blocks_4x1(isa, self, ahead, a, b, c),
-            Isa::Portable => blocks_2x1(isa, self, ahead, a, b, c),
+            Isa::Avx512 => blocks_4x4(isa, self, prefetch, a, b, c),
+            Isa::Avx2 | Isa::Neon => blocks_4x1(isa, self, prefetch, a, b, c),
+            Isa::Portable => blocks_2x1(isa, self, prefetch, a, b, c),
         }
     }
 }
 
 simd! {
-    fn blocks_4x4<FMA>(isa, p: Product, ahead: &mut Ahead, a: &[f32], b: &[f32], c: &mut [f32]) {
-        blocks::<FMA, 4, 64, 32>(p, ahead, a, b, c);
+    fn blocks_4x4<FMA>(isa, p: Product, prefetch: &mut RowPrefetch, a: &[f32], b: &[f32], c: &mut [f32]) {
+        blocks::<FMA, 4, 64, 32>(p, prefetch, a, b, c);
     }
 }
 
 simd! {
-    fn blocks_4x1<FMA>(isa, p: Product, ahead: &mut Ahead, a: &[f32], b: &[f32], c: &mut [f32]) {
-        blocks::<FMA, 4, LANES, LANES>(p, ahead, a, b, c);
+    fn blocks_4x1<FMA>(isa, p: Product, prefetch: &mut RowPrefetch, a: &[f32], b: &[f32], c: &mut [f32]) {
+        blocks::<FMA, 4, LANES, LANES>(p, prefetch, a, b, c);
     }
 }
 
 simd! {
-    fn blocks_2x1<FMA>(isa, p: Product, ahead: &mut Ahead, a: &[f32], b: &[f32], c: &mut [f32]) {
-        blocks::<FMA, 2, LANES, LANES>(p, ahead, a, b, c);
+    fn blocks_2x1<FMA>(isa, p: Product, prefetch: &mut RowPrefetch, a: &[f32], b: &[f32], c: &mut [f32]) {
+        blocks::<FMA, 2, LANES, LANES>(p, prefetch, a, b, c);
     }
 }
 
@@ -55,22 +55,22 @@ simd! {
 #[inline(always)]
 fn blocks<const FMA: bool, const ROWS: usize, const COLS: usize, const HALF: usize>(
     p: Product,
-    ahead: &mut Ahead,
+    prefetch: &mut RowPrefetch,
     a: &[f32],
     b: &[f32],
     c: &mut [f32],
 ) {
     let mut j = 0;
     while j + COLS <= p.n {
-        column::<FMA, ROWS, COLS>(p, ahead, j, a, b, c);
+        column::<FMA, ROWS, COLS>(p, prefetch, j, a, b, c);
         j += COLS;
     }
     while j + HALF <= p.n {
-        column::<FMA, ROWS, HALF>(p, ahead, j, a, b, c);
+        column::<FMA, ROWS, HALF>(p, prefetch, j, a, b, c);
         j += HALF;
     }
     while j < p.n {
-        column::<FMA, ROWS, LANES>(p, ahead, j, a, b, c);
+        column::<FMA, ROWS, LANES>(p, prefetch, j, a, b, c);
         j += LANES;
     }
 }
@@ -79,7 +79,7 @@ fn blocks<const FMA: bool, const ROWS: usize, const COLS: usize, const HALF: usi
 #[inline(always)]
 fn column<const FMA: bool, const ROWS: usize, const COLS: usize>(
     p: Product,
-    ahead: &mut Ahead,
+    prefetch: &mut RowPrefetch,
     j: usize,
     a: &[f32],
     b: &[f32],
@@ -87,12 +87,12 @@ fn column<const FMA: bool, const ROWS: usize, const COLS: usize>(
 ) {
     let mut i = 0;
     while i + ROWS <= p.m {
-        ahead.fetch();
+        prefetch.advance();
         block::<FMA, ROWS, COLS>(p, i, j, a, b, c);
         i += ROWS;
     }
     while i < p.m {
-        ahead.fetch();
+        prefetch.advance();
         block::<FMA, 1, COLS>(p, i, j, a, b, c);
         i += 1;
     }
@@ -167,7 +167,7 @@ mod tests {
                 let product = Product { m, k, n, a_stride, transposed, b_stride: n, c_stride: n, add };
                 check(&format!("{m} x {k} x {n}"), 3e-6, &[want.collect()], |cpu| {
                     let mut c = if add { start.clone() } else { nans(m * n) };
-                    product.run(cpu.isa, &mut Ahead::default(), &a, &b, &mut c);
+                    product.run(cpu.isa, &mut RowPrefetch::default(), &a, &b, &mut c);
                     vec![c]
                 });
             }

@@ -15,13 +15,13 @@ const MAX_AXES: usize = 16;
 const ROW_BLOCK: usize = 8192;
 
 /// Elements of scratch that [`reduce`] needs.
-pub fn reduce_scratch(shape: &[usize], axes: &[usize]) -> usize {
+pub(crate) fn reduce_scratch(shape: &[usize], axes: &[usize]) -> usize {
     let plan = Plan::new(shape, axes);
     if plan.split.chunks.count == 1 { 0 } else { plan.outs * plan.split.chunks.count * plan.split.cols }
 }
 
 /// y ← the reduction of x over the ascending `axes`, none of them empty.
-pub fn reduce(
+pub(crate) fn reduce(
     cpu: &Cpu,
     kind: ReduceKind,
     shape: &[usize],
@@ -146,12 +146,14 @@ impl Plan {
             let start = (0..end).rev().take_while(|&i| axes.contains(&i) == reduced || shape[i] == 1).last();
             let start = start.unwrap_or(end - 1);
             let extent: usize = shape[start..end].iter().product();
-            match reduced {
-                _ if extent == 1 => {}
-                false if stride == 1 => cols = extent,
-                true if stride == cols => plan.rows = extent,
-                false => plan.kept.push(extent, stride),
-                true => plan.runs.push(extent, stride),
+            if extent == 1 {
+                // Nothing to walk over.
+            } else if reduced {
+                if stride == cols { plan.rows = extent } else { plan.runs.push(extent, stride) }
+            } else if stride == 1 {
+                cols = extent;
+            } else {
+                plan.kept.push(extent, stride);
             }
             stride *= extent;
             end = start;

@@ -11,7 +11,7 @@ use crate::pool::Parts;
 pub(super) const GRAIN: usize = 2048;
 
 /// y ← softmax of each row of x, of `dim` elements; its logarithm with `log`.
-pub fn softmax(cpu: &Cpu, log: bool, dim: usize, x: &[f32], y: &mut [f32]) {
+pub(crate) fn softmax(cpu: &Cpu, log: bool, dim: usize, x: &[f32], y: &mut [f32]) {
     let (rows, y) = (x.len() / dim.max(1), Parts::new(y));
     cpu.pool.split(rows, GRAIN.div_ceil(dim.max(1)), |r| {
         let flat = r.start * dim..r.end * dim;
@@ -22,7 +22,7 @@ pub fn softmax(cpu: &Cpu, log: bool, dim: usize, x: &[f32], y: &mut [f32]) {
 }
 
 /// dx ← the gradient of [`softmax`] from its output y.
-pub fn softmax_grad(cpu: &Cpu, log: bool, dim: usize, y: &[f32], dy: &[f32], dx: &mut [f32]) {
+pub(crate) fn softmax_grad(cpu: &Cpu, log: bool, dim: usize, y: &[f32], dy: &[f32], dx: &mut [f32]) {
     let (rows, dx) = (y.len() / dim.max(1), Parts::new(dx));
     cpu.pool.split(rows, GRAIN.div_ceil(dim.max(1)), |r| {
         let flat = r.start * dim..r.end * dim;

@@ -5,13 +5,13 @@ use crate::Cpu;
 use crate::pool::Parts;
 
 /// Axes of a view after collapsing.
-pub const MAX_AXES: usize = 16;
+pub(crate) const MAX_AXES: usize = 16;
 
 /// The elements of a view in order: each axis has an extent and the distance of neighbours in the source, which is 0
 /// where the axis repeats.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Strided {
-    pub base: usize,
+pub(crate) struct Strided {
+    pub(crate) base: usize,
     /// (extent, stride), the innermost first.
     axes: [(usize, usize); MAX_AXES],
     n: usize,
@@ -19,7 +19,7 @@ pub struct Strided {
 
 impl Strided {
     /// Adds an axis outside of those before; merges it with its neighbour where both walk the source in one stride.
-    pub fn push_outer(&mut self, extent: usize, stride: usize) {
+    pub(crate) fn push_outer(&mut self, extent: usize, stride: usize) {
         if extent == 1 {
             return;
         }
@@ -35,12 +35,12 @@ impl Strided {
     }
 
     /// The axes as (extent, stride), the innermost first.
-    pub fn axes(&self) -> &[(usize, usize)] {
+    pub(crate) fn axes(&self) -> &[(usize, usize)] {
         &self.axes[..self.n]
     }
 
     /// The innermost axis, and the view of the others.
-    pub fn split_inner(&self) -> ((usize, usize), Strided) {
+    pub(crate) fn split_inner(&self) -> ((usize, usize), Strided) {
         let mut outer = *self;
         if self.n == 0 {
             return ((1, 1), outer);
@@ -51,7 +51,7 @@ impl Strided {
     }
 
     /// Where the `i`-th element stands in the source.
-    pub fn offset(&self, mut i: usize) -> usize {
+    pub(crate) fn offset(&self, mut i: usize) -> usize {
         let mut offset = self.base;
         for &(extent, stride) in self.axes() {
             offset += i % extent * stride;
@@ -62,7 +62,7 @@ impl Strided {
 }
 
 /// y ← the view of x, one innermost axis after the other.
-pub fn copy_rows<T: Copy + Send + Sync>(cpu: &Cpu, view: &Strided, x: &[T], y: &mut [T]) {
+pub(crate) fn copy_rows<T: Copy + Send + Sync>(cpu: &Cpu, view: &Strided, x: &[T], y: &mut [T]) {
     if y.is_empty() {
         return;
     }

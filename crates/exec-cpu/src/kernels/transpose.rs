@@ -10,7 +10,13 @@ use crate::pool::Parts;
 const TILE: usize = 16;
 
 /// y ← x with its axes in another order: axis i of y is axis `perm[i]` of x.
-pub fn transpose<T: Copy + Default + Send + Sync>(cpu: &Cpu, shape: &[usize], perm: &[usize], x: &[T], y: &mut [T]) {
+pub(crate) fn transpose<T: Copy + Default + Send + Sync>(
+    cpu: &Cpu,
+    shape: &[usize],
+    perm: &[usize],
+    x: &[T],
+    y: &mut [T],
+) {
     let stride = |axis: usize| shape[axis + 1..].iter().product::<usize>();
     let mut view = Strided::default();
     for &axis in perm.iter().rev() {

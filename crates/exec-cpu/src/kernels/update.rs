@@ -11,14 +11,14 @@ const GRAIN: usize = 4096;
 
 /// What changes from step to step.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
-    pub learning_rate: f32,
+pub(crate) struct Step {
+    pub(crate) learning_rate: f32,
     /// Counted from 0.
-    pub step: i32,
+    pub(crate) step: i32,
 }
 
 /// Moves w against the gradient g. `slots` are those that [`Update::slots`] names, as long as w.
-pub fn update(cpu: &Cpu, rule: Update, step: Step, w: &mut [f32], g: &[f32], slots: &mut [&mut [f32]]) {
+pub(crate) fn update(cpu: &Cpu, rule: Update, step: Step, w: &mut [f32], g: &[f32], slots: &mut [&mut [f32]]) {
     let n = w.len();
     let w = Parts::new(w);
     let (mut first, mut second) = (Parts::new(&mut [][..]), Parts::new(&mut [][..]));

@@ -11,12 +11,12 @@ use memfit_ir::op::{Upsample, UpsampleMode};
 use std::ops::Range;
 
 /// What upsampling makes of an image.
-pub fn upsampled(x: Image, u: &Upsample) -> Image {
+pub(crate) fn upsampled(x: Image, u: &Upsample) -> Image {
     Image { h: x.h * u.factor[0], w: x.w * u.factor[1], ..x }
 }
 
 /// y ← x, an image of `shape`, with height and width times the factors.
-pub fn upsample(cpu: &Cpu, u: &Upsample, shape: Image, x: &[f32], y: &mut [f32]) {
+pub(crate) fn upsample(cpu: &Cpu, u: &Upsample, shape: Image, x: &[f32], y: &mut [f32]) {
     let (to, y) = (upsampled(shape, u), Parts::new(y));
     for_rows(cpu, to, 1, |rows, flat| {
         // SAFETY: each row belongs to one thread.
@@ -30,7 +30,7 @@ pub fn upsample(cpu: &Cpu, u: &Upsample, shape: Image, x: &[f32], y: &mut [f32])
 }
 
 /// dx ← the gradient of [`upsample`] by its input, an image of `shape`.
-pub fn upsample_grad(cpu: &Cpu, u: &Upsample, shape: Image, dy: &[f32], dx: &mut [f32]) {
+pub(crate) fn upsample_grad(cpu: &Cpu, u: &Upsample, shape: Image, dy: &[f32], dx: &mut [f32]) {
     let (to, dx) = (upsampled(shape, u), Parts::new(dx));
     for_rows(cpu, shape, u.factor[0] * u.factor[1], |rows, flat| {
         // SAFETY: each row belongs to one thread.

@@ -14,13 +14,13 @@ use std::ops::Range;
 const GRAIN: usize = 4096;
 
 /// What pooling makes of an image.
-pub fn pooled(x: Image, w: &Window) -> Image {
+pub(crate) fn pooled(x: Image, w: &Window) -> Image {
     let out = |size: usize, pad: usize, axis: usize| (size + pad - w.size[axis]) / w.stride[axis] + 1;
     Image { h: out(x.h, w.pad.top + w.pad.bottom, 0), w: out(x.w, w.pad.left + w.pad.right, 1), ..x }
 }
 
 /// y ← the maximum of each window, index ← the place of the first one in it: row·width + column of the window.
-pub fn max_pool(cpu: &Cpu, window: &Window, shape: Image, x: &[f32], y: &mut [f32], index: &mut [u8]) {
+pub(crate) fn max_pool(cpu: &Cpu, window: &Window, shape: Image, x: &[f32], y: &mut [f32], index: &mut [u8]) {
     let to = pooled(shape, window);
     let (y, index) = (Parts::new(y), Parts::new(index));
     for_rows(cpu, to, window.size[0] * window.size[1], |rows, flat| {
@@ -31,7 +31,7 @@ pub fn max_pool(cpu: &Cpu, window: &Window, shape: Image, x: &[f32], y: &mut [f3
 }
 
 /// dx ← the gradient of [`max_pool`] by its input, an image of `shape`.
-pub fn max_pool_grad(cpu: &Cpu, window: &Window, shape: Image, index: &[u8], dy: &[f32], dx: &mut [f32]) {
+pub(crate) fn max_pool_grad(cpu: &Cpu, window: &Window, shape: Image, index: &[u8], dy: &[f32], dx: &mut [f32]) {
     let (to, dx) = (pooled(shape, window), Parts::new(dx));
     for_rows(cpu, shape, 4, |rows, flat| {
         // SAFETY: each row belongs to one thread.
@@ -41,7 +41,7 @@ pub fn max_pool_grad(cpu: &Cpu, window: &Window, shape: Image, index: &[u8], dy:
 }
 
 /// y ← the mean of each window.
-pub fn avg_pool(cpu: &Cpu, window: &Window, shape: Image, x: &[f32], y: &mut [f32]) {
+pub(crate) fn avg_pool(cpu: &Cpu, window: &Window, shape: Image, x: &[f32], y: &mut [f32]) {
     let (to, y) = (pooled(shape, window), Parts::new(y));
     for_rows(cpu, to, window.size[0] * window.size[1], |rows, flat| {
         // SAFETY: each row belongs to one thread.
@@ -51,7 +51,7 @@ pub fn avg_pool(cpu: &Cpu, window: &Window, shape: Image, x: &[f32], y: &mut [f3
 }
 
 /// dx ← the gradient of [`avg_pool`] by its input, an image of `shape`.
-pub fn avg_pool_grad(cpu: &Cpu, window: &Window, shape: Image, dy: &[f32], dx: &mut [f32]) {
+pub(crate) fn avg_pool_grad(cpu: &Cpu, window: &Window, shape: Image, dy: &[f32], dx: &mut [f32]) {
     let (to, dx) = (pooled(shape, window), Parts::new(dx));
     for_rows(cpu, shape, 4, |rows, flat| {
         // SAFETY: each row belongs to one thread.

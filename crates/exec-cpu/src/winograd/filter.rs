@@ -8,8 +8,9 @@ use super::lines::{Lines, window_len};
 use super::tiles::Tiles;
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
-use crate::gemm::{Ahead, Fed, Feeds, Micro, PackedA, Patches, Scratch, Tile};
+use crate::gemm::{Micro, Operands, PackedA, Patches, Scratch, Tile};
 use crate::pool::part;
+use crate::prefetch::BlockPrefetch;
 
 /// Elements of all the sums at once (4 MiB).
 const SUMS: usize = 1 << 20;
@@ -17,7 +18,7 @@ const SUMS: usize = 1 << 20;
 const DEPTH: usize = 256;
 /// The most channels whose tiles are transformed at once, before rounding down to a multiple of MR.
 const CHANNELS: usize = 140;
-/// Channels whose taps are made before the chain behind follows.
+/// Channels whose taps are made before the epilogue follows.
 const TAPS_AT_ONCE: usize = 16;
 
 /// How the work is cut into blocks.
@@ -72,65 +73,59 @@ struct Room {
 }
 
 impl Room {
-    fn new(micro: &Micro, g: &Geometry, blocks: &Blocks, fed: Fed) -> Room {
+    fn new(micro: &Micro, g: &Geometry, blocks: &Blocks, prologues: [bool; 2]) -> Room {
         let none = std::ptr::null_mut();
-        let window = |fed: bool, p: Patches| if fed { window_len(&p, blocks.tiles, g.all_tiles()) } else { 0 };
-        let windows = [window(fed.a, g.reading(none)), window(fed.b, g.making(none))];
+        let window =
+            |computed: bool, p: Patches| if computed { window_len(&p, blocks.tiles, g.all_tiles()) } else { 0 };
+        let windows = [window(prologues[0], g.reading()), window(prologues[1], g.making())];
         let sides = [blocks.left(micro, none), blocks.right(micro, none)].map(|side| 4 * side.plane);
         let each = sides[0] + sides[1] + windows[0] + windows[1];
         Room { sums: (PRODUCTS * blocks.plane(g)).next_multiple_of(16), sides, windows, each }
     }
 }
 
-/// Elements of scratch for [`run_filter`].
-pub fn filter_scratch_len(micro: &Micro, g: &Geometry, fed: Fed, threads: usize) -> usize {
-    let room = Room::new(micro, g, &Blocks::new(micro, g), fed);
+/// Elements of scratch for [`run_filter`], of whose operands some may have prologues.
+pub(crate) fn filter_scratch_len(micro: &Micro, g: &Geometry, prologues: [bool; 2], threads: usize) -> usize {
+    let room = Room::new(micro, g, &Blocks::new(micro, g), prologues);
     room.sums + threads * room.each
 }
 
 /// How often each thread of [`run_filter`] reads both images: once for the columns that are summed up at once.
-pub fn filter_times_read(micro: &Micro, g: &Geometry) -> usize {
+pub(crate) fn filter_times_read(micro: &Micro, g: &Geometry) -> usize {
     g.columns.div_ceil(Blocks::new(micro, g).columns)
 }
 
-/// What is read and written; a fed operand starts at null.
-#[derive(Clone, Copy, Debug)]
-pub struct Gradients {
-    pub image: *const f32,
-    /// Of what the convolution makes.
-    pub gradient: *const f32,
-    pub filter: *mut f32,
-}
-
-/// The gradient by the filter on all threads. `finish(thread, rows, columns)` is called once for every block of it when it is
-/// complete and still in the cache; rows are taps and channels.
+/// The gradient by the filter on all threads, from the image and the gradient of what the convolution makes.
+/// `epilogue(thread, rows, columns)` is called once for every block of it when it is complete and still in the cache; rows are
+/// taps and channels.
 ///
 /// # Safety
-/// The pointers cover their sizes, what is written overlaps nothing else, and `scratch` has [`filter_scratch_len`] elements.
-pub unsafe fn run_filter(
+/// Operands that are in memory and the result cover their sizes, the result overlaps nothing else and nobody else touches it, and
+/// `scratch` has [`filter_scratch_len`] elements that nobody else uses.
+pub(crate) unsafe fn run_filter(
     cpu: &Cpu,
     g: &Geometry,
-    tensors: Gradients,
-    feeds: Feeds,
+    operands: Operands,
     scratch: *mut f32,
-    finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+    epilogue: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
 ) {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
     let blocks = Blocks::new(&micro, g);
-    let room = Room::new(&micro, g, &blocks, feeds.fed());
-    let pass = Pass { g, micro, blocks, room, feeds, tensors, scratch: Scratch(scratch) };
+    let room = Room::new(&micro, g, &blocks, operands.prologues());
+    let pass = Pass { g, micro, blocks, room, operands, scratch: Scratch(scratch) };
     for start in (0..g.columns).step_by(pass.blocks.columns) {
         let columns = start..g.columns.min(start + pass.blocks.columns);
         cpu.pool.run(&|t| {
             let panels = columns.len().div_ceil(pass.micro.nr);
             let work = Work::new(part(PRODUCTS * panels, 1, threads, t), panels, columns.len(), pass.micro.nr);
-            // SAFETY: each thread has its own products or columns of them, and its own part of the scratch.
+            // SAFETY: the operands and the scratch are as the caller promises; the work of threads is of different products or
+            // columns.
             unsafe { pass.sum_up(t, columns.start, &work) };
         });
         cpu.pool.run(&|t| {
-            // SAFETY: each thread has its own channels of the filter.
-            unsafe { pass.make_taps(part(g.channels, 1, threads, t), &columns, &|r, c| finish(t, r, c)) };
+            // SAFETY: the first fork has made the sums; threads have different channels of the filter.
+            unsafe { pass.make_taps(part(g.channels, 1, threads, t), &columns, &|r, c| epilogue(t, r, c)) };
         });
     }
 }
@@ -160,28 +155,28 @@ struct Pass<'a> {
     micro: Micro,
     blocks: Blocks,
     room: Room,
-    feeds: Feeds<'a>,
-    tensors: Gradients,
+    operands: Operands<'a>,
     scratch: Scratch,
 }
 
-// SAFETY: the pointers name memory of the arena, of which each thread writes its own part.
-unsafe impl Sync for Pass<'_> {}
-
 impl Pass<'_> {
     /// The sums of a thread's products over all tiles, for columns from `column` on.
+    ///
+    /// # Safety
+    /// As for [`run_filter`]; no other thread has the same number, nor sums of the same columns of the same products.
     unsafe fn sum_up(&self, thread: usize, column: usize, work: &Work) {
         let all = self.g.all_tiles();
-        let (reading, making) = (self.g.reading(self.tensors.image), self.g.making(self.tensors.gradient));
+        let (reading, making) = (self.g.reading(), self.g.making());
         let [left_len, right_len] = self.room.sides;
         let [image_room, gradient_room] = self.room.windows;
-        // SAFETY: the thread's scratch has these parts, one after the other.
+        // SAFETY: the thread's scratch has these parts one after the other, which `Room` counted for whole blocks of tiles, channels
+        // and columns; both images cover their tiles.
         unsafe {
             let left = self.scratch.at(self.room.sums + thread * self.room.each);
             let right = left.add(left_len);
             let window = right.add(right_len);
-            let mut image = Lines::new(&reading, self.feeds.a, thread, window, image_room);
-            let mut gradient = Lines::new(&making, self.feeds.b, thread, window.add(image_room), gradient_room);
+            let mut image = Lines::new(&reading, self.operands.a, thread, window, image_room);
+            let mut gradient = Lines::new(&making, self.operands.b, thread, window.add(image_room), gradient_room);
             // Where there are no tiles, one empty block makes the sums zero.
             for start in (0..all.max(1)).step_by(self.blocks.tiles.max(1)) {
                 let tiles = start..all.min(start + self.blocks.tiles);
@@ -208,6 +203,10 @@ impl Pass<'_> {
     }
 
     /// Adds a product over a block of tiles to its sums; the right side starts with column `origin`.
+    ///
+    /// # Safety
+    /// Both sides hold the row of four products that this one is of, for these tiles, channels and columns, up to whole panels;
+    /// no other thread has sums of the same columns of this product.
     unsafe fn multiply(
         &self,
         product: usize,
@@ -223,7 +222,7 @@ impl Pass<'_> {
         for (i, row) in rows.iter_mut().enumerate() {
             *row = i * self.blocks.line();
         }
-        // SAFETY: as transformed; the sums have room for all channels and columns.
+        // SAFETY: panels start where `RowPanels` says, and the sums have room for all channels, and for columns up to whole panels.
         unsafe {
             let sums = self.scratch.at(product * self.blocks.plane(self.g) + channels.start * self.blocks.line());
             for j in columns.clone().step_by(nr) {
@@ -238,8 +237,8 @@ impl Pass<'_> {
                         m,
                         n,
                         accumulate: tiles.start > 0,
-                        far: true,
-                        ahead: Ahead::NOTHING,
+                        prefetch_c: true,
+                        prefetch: BlockPrefetch::NOTHING,
                     };
                     self.micro.run(PackedA::Panels, &tile);
                 }
@@ -248,26 +247,29 @@ impl Pass<'_> {
     }
 
     /// Gᵀ u G of the sums, for some channels.
+    ///
+    /// # Safety
+    /// As for [`run_filter`]; the sums of these columns are complete, and no other thread has the same channels.
     unsafe fn make_taps(
         &self,
         channels: Range<usize>,
         columns: &Range<usize>,
-        finish: &dyn Fn(Range<usize>, Range<usize>),
+        epilogue: &dyn Fn(Range<usize>, Range<usize>),
     ) {
         let g = self.g;
         for start in channels.clone().step_by(TAPS_AT_ONCE) {
             let some = start..channels.end.min(start + TAPS_AT_ONCE);
             for channel in some.clone() {
-                // SAFETY: the sums are complete, and the filter has all taps of the channel.
+                // SAFETY: each plane of sums has a line of these columns for the channel, and so has each tap of the filter.
                 unsafe {
                     let sums = self.scratch.at(channel * self.blocks.line());
-                    let to = self.tensors.filter.add(channel * g.columns + columns.start);
+                    let to = self.operands.c.add(channel * g.columns + columns.start);
                     let plane = self.blocks.plane(g);
                     filter_taps(self.micro.isa, sums, plane, columns.len(), to, g.channels * g.columns);
                 }
             }
             for tap in 0..9 {
-                finish(tap * g.channels + some.start..tap * g.channels + some.end, columns.clone());
+                epilogue(tap * g.channels + some.start..tap * g.channels + some.end, columns.clone());
             }
         }
     }

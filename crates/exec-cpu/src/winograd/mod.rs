@@ -3,7 +3,7 @@
 //! micro-kernels make.
 //!
 //! Which convolutions take it depends on their geometry and channels alone, and so does every sum: batch, threads, plan and
-//! feeds change no bit.
+//! prologues change no bit.
 
 mod filter;
 mod gradient;
@@ -11,7 +11,6 @@ mod lines;
 mod pass;
 mod tiles;
 mod transform;
-pub(crate) mod vectors;
 
 #[cfg(test)]
 mod tests;
@@ -21,8 +20,8 @@ use memfit_ir::op::Conv;
 use crate::conv::{ConvShape, Product};
 use crate::gemm::Patches;
 
-pub use filter::{Gradients, filter_scratch_len, filter_times_read, run_filter};
-pub use pass::{Images, fits_rows, run, scratch_len, times_read};
+pub(crate) use filter::{filter_scratch_len, filter_times_read, run_filter};
+pub(crate) use pass::{fits_rows, run, scratch_len, times_read};
 
 /// Height and width of a tile of results.
 const TILE: usize = 2;
@@ -36,23 +35,23 @@ const LEAST_GAIN: f64 = 1.5;
 
 /// What is read and what is made, as tiles of both: a pass makes `to` from `from` and a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    pub batch: usize,
+pub(crate) struct Geometry {
+    pub(crate) batch: usize,
     /// Height and width of the image that is read.
-    pub from: [usize; 2],
-    pub channels: usize,
+    pub(crate) from: [usize; 2],
+    pub(crate) channels: usize,
     /// Height and width of the image that is made.
-    pub to: [usize; 2],
-    pub columns: usize,
+    pub(crate) to: [usize; 2],
+    pub(crate) columns: usize,
     /// Where the first tile starts in the image that is read.
-    pub origin: [isize; 2],
+    pub(crate) origin: [isize; 2],
     /// Whether the filter's taps go backwards, with its channels the other way round.
-    pub turned: bool,
+    pub(crate) turned: bool,
 }
 
 impl Geometry {
     /// Of a product of a convolution that is made this way; none where that is impossible, or another way is quicker.
-    pub fn new(shape: &ConvShape, product: Product) -> Option<Geometry> {
+    pub(crate) fn new(shape: &ConvShape, product: Product) -> Option<Geometry> {
         let Conv { stride, dilation, groups, .. } = shape.conv;
         let possible = shape.filter == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
         let g = Geometry::of(shape, product);
@@ -89,7 +88,7 @@ impl Geometry {
     }
 
     /// How many times fewer multiplications it takes.
-    pub fn gain(&self) -> f64 {
+    pub(crate) fn gain(&self) -> f64 {
         let ([h, w], [down, across]) = (self.to, self.tiles());
         (9 * h * w) as f64 / (PRODUCTS * down * across).max(1) as f64
     }
@@ -115,25 +114,17 @@ impl Geometry {
     }
 
     /// The tiles of what is read: 4×4 pixels each.
-    fn reading(&self, image: *const f32) -> Patches {
-        self.patches(image, self.from, self.channels, TILE + 2, self.origin)
+    fn reading(&self) -> Patches {
+        self.patches(self.from, self.channels, TILE + 2, self.origin)
     }
 
     /// The tiles of what is made.
-    fn making(&self, image: *const f32) -> Patches {
-        self.patches(image, self.to, self.columns, TILE, [0, 0])
+    fn making(&self) -> Patches {
+        self.patches(self.to, self.columns, TILE, [0, 0])
     }
 
-    fn patches(
-        &self,
-        image: *const f32,
-        size: [usize; 2],
-        channels: usize,
-        side: usize,
-        origin: [isize; 2],
-    ) -> Patches {
+    fn patches(&self, size: [usize; 2], channels: usize, side: usize, origin: [isize; 2]) -> Patches {
         Patches {
-            image,
             size,
             channels,
             used_channels: channels,

@@ -10,9 +10,10 @@ use super::transform::{Panels, Places, Taps3x3, filters, input_tiles, output_til
 use super::{Geometry, PRODUCTS};
 use crate::Cpu;
 use crate::gemm::{
-    Ahead, Columns, Fed, Feed, Feeds, KC, Micro, PackedA, ROW_STRIDE, Scratch, Tile, fill_lines, pack_turned,
+    Columns, KC, Micro, Operands, PackedA, Prologue, ROW_STRIDE, Scratch, Source, Tile, compute_lines, pack_turned,
 };
 use crate::pool::part;
+use crate::prefetch::BlockPrefetch;
 
 /// Elements of all transformed filters at once (4 MiB).
 const FILTERS: usize = 1 << 20;
@@ -23,7 +24,7 @@ const TILES: usize = 56;
 const COLUMNS: usize = 128;
 /// Depths of a filter that are brought into order at once.
 const TURNED: usize = 256;
-/// Elements of a filter that a feed is asked for at once.
+/// Elements of a filter that a prologue computes at once.
 const STRIP: usize = 9 * 1024;
 
 /// How a pass is cut into blocks.
@@ -116,7 +117,7 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// Whether [`run`] gives each thread whole rows, from a multiple of `at_once` pixels on.
-pub fn fits_rows(cpu: &Cpu, g: &Geometry, at_once: usize) -> bool {
+pub(crate) fn fits_rows(cpu: &Cpu, g: &Geometry, at_once: usize) -> bool {
     let threads = cpu.pool.threads();
     match Split::new(&Micro::new(cpu.isa), g, at_once, threads) {
         Split::Rows(rows) => threads == 1 || rows.is_multiple_of(grain(g, at_once)),
@@ -134,12 +135,11 @@ struct Room {
 }
 
 impl Room {
-    fn new(micro: &Micro, g: &Geometry, blocks: &Blocks, fed: Fed) -> Room {
-        let reading = g.reading(std::ptr::null());
+    fn new(micro: &Micro, g: &Geometry, blocks: &Blocks, [image, filter]: [bool; 2]) -> Room {
         let (left, made) = (blocks.left_len(), blocks.made_len());
-        let window = if fed.a { window_len(&reading, blocks.tiles, g.all_tiles()) } else { 0 };
+        let window = if image { window_len(&g.reading(), blocks.tiles, g.all_tiles()) } else { 0 };
         // Filters are brought into order before any image is read.
-        let strips = match (g.turned, fed.b) {
+        let strips = match (g.turned, filter) {
             (false, false) => 0,
             (false, true) => 9 * strip_depths(blocks.columns) * blocks.columns,
             (true, false) => 9 * TURNED * micro.nr,
@@ -150,50 +150,42 @@ impl Room {
     }
 }
 
-/// Elements of scratch for [`run`].
-pub fn scratch_len(micro: &Micro, g: &Geometry, fed: Fed, threads: usize) -> usize {
-    let room = Room::new(micro, g, &Blocks::new(micro, g, threads), fed);
+/// Elements of scratch for [`run`], of whose operands some may have prologues.
+pub(crate) fn scratch_len(micro: &Micro, g: &Geometry, prologues: [bool; 2], threads: usize) -> usize {
+    let room = Room::new(micro, g, &Blocks::new(micro, g, threads), prologues);
     room.filters + threads * room.each
 }
 
 /// How often [`run`] reads the image: once for the columns that are made at once.
-pub fn times_read(micro: &Micro, g: &Geometry, threads: usize) -> usize {
+pub(crate) fn times_read(micro: &Micro, g: &Geometry, threads: usize) -> usize {
     g.columns.div_ceil(Blocks::new(micro, g, threads).columns)
 }
 
-/// Where a pass reads and writes; a fed operand starts at null.
-#[derive(Clone, Copy, Debug)]
-pub struct Images {
-    pub from: *const f32,
-    pub filter: *const f32,
-    pub to: *mut f32,
-}
-
-/// Runs a pass on all threads. `finish(thread, pixels, columns)` is called once for every block of results when it is complete
-/// and still in the cache; a thread's pixels come in the order of memory.
+/// Makes an image from an image and a filter on all threads. `epilogue(thread, pixels, columns)` is called once for every block
+/// of results when it is complete and still in the cache; a thread's pixels come in the order of memory.
 ///
 /// # Safety
-/// The images cover their sizes, what is written overlaps nothing else, and `scratch` has [`scratch_len`] elements.
-pub unsafe fn run(
+/// Operands that are in memory and the result cover their sizes, the result overlaps nothing else and nobody else touches it, and
+/// `scratch` has [`scratch_len`] elements that nobody else uses.
+pub(crate) unsafe fn run(
     cpu: &Cpu,
     g: &Geometry,
-    images: Images,
-    feeds: Feeds,
+    operands: Operands,
     pixels_at_once: usize,
     scratch: *mut f32,
-    finish: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+    epilogue: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
 ) {
     let micro = Micro::new(cpu.isa);
     let threads = cpu.pool.threads();
     let blocks = Blocks::new(&micro, g, threads);
-    let room = Room::new(&micro, g, &blocks, feeds.fed());
+    let room = Room::new(&micro, g, &blocks, operands.prologues());
     let split = Split::new(&micro, g, pixels_at_once, threads);
-    let pass = Pass { g, micro, blocks, room, feeds, images, scratch: Scratch(scratch) };
+    let pass = Pass { g, micro, blocks, room, operands, scratch: Scratch(scratch) };
     for start in (0..g.columns).step_by(pass.blocks.columns) {
         let columns = start..g.columns.min(start + pass.blocks.columns);
         cpu.pool.run(&|t| {
             let depths = part(g.channels, 16, threads, t);
-            // SAFETY: each thread writes its own depths, and has its own part of the scratch.
+            // SAFETY: the operands and the scratch are as the caller promises; threads have different depths.
             unsafe { pass.transform_filters(t, &columns, depths) };
         });
         cpu.pool.run(&|t| {
@@ -202,14 +194,14 @@ pub unsafe fn run(
                 Split::Columns => (0..g.tile_rows(), part(columns.len(), pass.micro.nr, threads, t)),
             };
             if !rows.is_empty() && !mine.is_empty() {
-                // SAFETY: each thread makes its own pixels or columns, and has its own part of the scratch.
-                unsafe { pass.make(t, rows, &columns, mine, &|pixels, columns| finish(t, pixels, columns)) };
+                // SAFETY: the first fork has transformed the filters of these columns; threads make different pixels or columns.
+                unsafe { pass.make(t, rows, &columns, mine, &|pixels, columns| epilogue(t, pixels, columns)) };
             }
         });
     }
 }
 
-/// Depths of a filter of so many columns that a feed is asked for at once.
+/// Depths of a filter of so many columns that a prologue computes at once.
 fn strip_depths(columns: usize) -> usize {
     (STRIP / 9 / columns).max(1)
 }
@@ -220,46 +212,51 @@ struct Pass<'a> {
     micro: Micro,
     blocks: Blocks,
     room: Room,
-    feeds: Feeds<'a>,
-    images: Images,
+    operands: Operands<'a>,
     scratch: Scratch,
 }
 
-// SAFETY: the pointers name memory of the arena, of which each thread writes its own part.
-unsafe impl Sync for Pass<'_> {}
-
 impl Pass<'_> {
+    /// # Safety
+    /// The scratch is as long as [`scratch_len`] says, for at least as many threads.
     unsafe fn scratch_of(&self, thread: usize) -> *mut f32 {
         // SAFETY: the scratch has the filters and then a part for every thread.
         unsafe { self.scratch.at(self.room.filters + thread * self.room.each) }
     }
 
     /// Where the filters of a product stand at some depths.
+    ///
+    /// # Safety
+    /// The scratch is as long as [`scratch_len`] says, and the depths are one of the blocks.
     unsafe fn right(&self, width: usize, product: usize, depth: usize) -> *mut f32 {
-        // SAFETY: inside of the filters' part.
+        // SAFETY: a plane has room for all depths of all columns that are transformed at once.
         unsafe { self.scratch.at(product * self.blocks.plane(self.g) + depth * self.blocks.depth * width) }
     }
 
     /// G w Gᵀ of some depths, for all of these columns.
+    ///
+    /// # Safety
+    /// As for [`run`]; no other thread has the same number or the same depths.
     unsafe fn transform_filters(&self, thread: usize, columns: &Range<usize>, depths: Range<usize>) {
         let mut at = depths.start;
         while at < depths.end {
             let block = at / self.blocks.depth;
             let end = depths.end.min((block + 1) * self.blocks.depth);
-            // SAFETY: passed on.
+            // SAFETY: the filter has these depths and columns at all taps; the depths are of one block.
             unsafe {
-                match (self.g.turned, self.feeds.b) {
-                    (false, None) => {
-                        let start = self.images.filter.add(at * self.g.columns + columns.start);
+                match (self.g.turned, self.operands.b) {
+                    (false, Source::Memory(filter)) => {
                         let w = Taps3x3 {
-                            start,
+                            start: filter.add(at * self.g.columns + columns.start),
                             tap: self.g.channels * self.g.columns,
                             stride: self.g.columns,
                             flipped: false,
                         };
                         self.to_panels(w, at..end, 0..columns.len(), columns.len());
                     }
-                    (false, Some(feed)) => self.fed_filters(thread, feed, columns, at..end),
+                    (false, Source::Prologue { chain, first }) => {
+                        self.computed_filters(thread, chain, first, columns, at..end);
+                    }
                     (true, _) => self.turned_filters(thread, columns, at..end),
                 }
             }
@@ -268,11 +265,15 @@ impl Pass<'_> {
     }
 
     /// Transforms depths of one block to their places, for those of `width` columns that `columns` names.
+    ///
+    /// # Safety
+    /// The filter has these depths and columns at all taps; the scratch is as long as [`scratch_len`] says, and no other thread
+    /// has the same depths.
     unsafe fn to_panels(&self, w: Taps3x3, depths: Range<usize>, columns: Range<usize>, width: usize) {
         let (nr, block) = (self.micro.nr, depths.start / self.blocks.depth);
         let first = block * self.blocks.depth;
         let depth = self.blocks.depth.min(self.g.channels - first);
-        // SAFETY: passed on.
+        // SAFETY: a block of depths has its columns in whole panels of `depth` rows, of which these depths are some.
         unsafe {
             let start = self.right(width.next_multiple_of(nr), 0, block);
             let start = start.add(columns.start * depth + (depths.start - first) * nr);
@@ -281,18 +282,29 @@ impl Pass<'_> {
         }
     }
 
-    unsafe fn fed_filters(&self, thread: usize, feed: &dyn Feed, columns: &Range<usize>, depths: Range<usize>) {
+    /// The filter is computed, a strip of it at a time.
+    ///
+    /// # Safety
+    /// As for [`Pass::transform_filters`], with depths of one block.
+    unsafe fn computed_filters(
+        &self,
+        thread: usize,
+        chain: &dyn Prologue,
+        first: usize,
+        columns: &Range<usize>,
+        depths: Range<usize>,
+    ) {
         let n = columns.len();
         let at_once = strip_depths(self.blocks.columns);
-        // SAFETY: the strip has room for as many depths of all taps.
+        // SAFETY: `Room` counted a strip of as many depths of all taps and columns, in the thread's own scratch.
         unsafe {
             let strip = self.scratch_of(thread);
             for p in depths.clone().step_by(at_once) {
                 let part = p..depths.end.min(p + at_once);
                 for tap in 0..9 {
-                    let at = (tap * self.g.channels + p) * self.g.columns + columns.start;
+                    let at = first + (tap * self.g.channels + p) * self.g.columns + columns.start;
                     let to = strip.add(tap * at_once * n);
-                    fill_lines(feed, thread, at, self.g.columns, [part.len(), n], to);
+                    compute_lines(chain, thread, at, self.g.columns, [part.len(), n], to);
                 }
                 let w = Taps3x3 { start: strip, tap: at_once * n, stride: n, flipped: false };
                 self.to_panels(w, part, 0..n, n);
@@ -301,27 +313,31 @@ impl Pass<'_> {
     }
 
     /// The filter has its depths side by side and its columns as lines.
+    ///
+    /// # Safety
+    /// As for [`Pass::transform_filters`], with depths of one block.
     unsafe fn turned_filters(&self, thread: usize, columns: &Range<usize>, depths: Range<usize>) {
         let nr = self.micro.nr;
         let line = self.g.channels;
-        // SAFETY: the strip has room for a panel of all taps, and one tap more.
+        // SAFETY: `Room` counted a strip of TURNED depths of a panel for all taps, and one tap more where the filter is computed,
+        // in the thread's own scratch; a filter in memory has these columns and depths at all taps.
         unsafe {
             let strip = self.scratch_of(thread);
-            let unturned = strip.add(9 * TURNED * nr);
+            let unturned = strip.wrapping_add(9 * TURNED * nr);
             for p in depths.clone().step_by(TURNED) {
                 let part = p..depths.end.min(p + TURNED);
                 for j in (0..columns.len()).step_by(nr) {
                     let n = nr.min(columns.len() - j);
                     for tap in 0..9 {
                         let at = (tap * self.g.columns + columns.start + j) * line + p;
-                        let (from, stride) = match self.feeds.b {
-                            Some(feed) => {
-                                fill_lines(feed, thread, at, line, [n, part.len()], unturned);
+                        let (start, stride) = match self.operands.b {
+                            Source::Memory(filter) => (filter.add(at), line),
+                            Source::Prologue { chain, first } => {
+                                compute_lines(chain, thread, first + at, line, [n, part.len()], unturned);
                                 (unturned.cast_const(), part.len())
                             }
-                            None => (self.images.filter.add(at), line),
                         };
-                        let lines = Columns { start: from, stride, count: n };
+                        let lines = Columns { start, stride, count: n };
                         pack_turned(&self.micro, lines, part.len(), strip.add(tap * TURNED * nr));
                     }
                     let w = Taps3x3 { start: strip, tap: TURNED * nr, stride: nr, flipped: true };
@@ -332,25 +348,30 @@ impl Pass<'_> {
     }
 
     /// Makes `mine` of the columns whose filters are transformed, for some rows of tiles.
+    ///
+    /// # Safety
+    /// As for [`run`]; the filters of these columns are transformed, and no other thread has the same number, nor makes the same
+    /// rows of the same columns.
     unsafe fn make(
         &self,
         thread: usize,
         rows: Range<usize>,
         columns: &Range<usize>,
         mine: Range<usize>,
-        finish: &dyn Fn(Range<usize>, Range<usize>),
+        epilogue: &dyn Fn(Range<usize>, Range<usize>),
     ) {
         let across = self.g.tiles()[1];
-        let (reading, making) = (self.g.reading(self.images.from), self.g.making(self.images.to));
+        let (reading, making) = (self.g.reading(), self.g.making());
         let named = columns.start + mine.start..columns.start + mine.end;
         let tiles = rows.start * across..rows.end * across;
         let mut done = rows.start;
-        // SAFETY: the thread's scratch has these parts, one after the other.
+        // SAFETY: the thread's scratch has these parts one after the other, which `Room` counted for whole blocks of tiles; images
+        // cover their tiles.
         unsafe {
             let left = self.scratch_of(thread);
             let made = left.add(self.room.left);
             let window = made.add(self.room.made);
-            let mut lines = Lines::new(&reading, self.feeds.a, thread, window, self.room.window);
+            let mut lines = Lines::new(&reading, self.operands.a, thread, window, self.room.window);
             for start in tiles.clone().step_by(self.blocks.tiles) {
                 let block = start..tiles.end.min(start + self.blocks.tiles);
                 let image = lines.of(block.clone());
@@ -358,13 +379,13 @@ impl Pass<'_> {
                 for j in mine.clone().step_by(self.blocks.at_once) {
                     let part = j..mine.end.min(j + self.blocks.at_once);
                     self.multiply(block.len(), left, columns.len(), &part, made);
-                    let image = self.images.to.wrapping_add(columns.start + j);
+                    let image = self.operands.c.wrapping_add(columns.start + j);
                     let to = Tiles { patches: &making, image, tiles: block.clone() };
                     output_tiles(self.micro.isa, made, self.blocks.made(), self.blocks.at_once, part.len(), &to);
                 }
                 let complete = block.end / across;
                 if complete > done {
-                    finish(self.g.first_pixel(done)..self.g.first_pixel(complete), named.clone());
+                    epilogue(self.g.first_pixel(done)..self.g.first_pixel(complete), named.clone());
                     done = complete;
                 }
             }
@@ -372,18 +393,26 @@ impl Pass<'_> {
     }
 
     /// Bᵀ d B of a block of tiles.
+    ///
+    /// # Safety
+    /// The tiles' pixels inside of the image can be read, and `left` has room for the left sides of a block, which nobody else
+    /// uses.
     unsafe fn transform_tiles(&self, tiles: &Tiles, left: *mut f32) {
         for depth in 0..self.blocks.depths {
             let places = std::array::from_fn(|product| self.blocks.left(product, depth));
             let first = depth * self.blocks.depth;
             let n = self.blocks.depth.min(self.g.channels - first);
             let to = Places { start: left, tile: ROW_STRIDE, places: &places };
-            // SAFETY: a row of the left sides has room for the depth.
+            // SAFETY: the left sides have a row for each tile, with room for a block of depths in each product.
             unsafe { input_tiles(self.micro.isa, tiles, first, n, to) };
         }
     }
 
     /// The 16 products of a block of tiles with the filters of some columns.
+    ///
+    /// # Safety
+    /// `left` holds the left sides of these tiles, up to whole panels, and the filters of `width` columns are transformed, of which
+    /// `columns` are some; `made` has room for the products of a block, which nobody else uses.
     unsafe fn multiply(&self, tiles: usize, left: *const f32, width: usize, columns: &Range<usize>, made: *mut f32) {
         let Micro { mr, nr, .. } = self.micro;
         let mut rows = [0; TILES];
@@ -393,7 +422,7 @@ impl Pass<'_> {
         for product in 0..PRODUCTS {
             for d in 0..self.blocks.depths {
                 let depth = self.blocks.depth.min(self.g.channels - d * self.blocks.depth);
-                // SAFETY: as transformed; the products have room for whole blocks.
+                // SAFETY: panels of both sides lie where they were transformed to, and tile i has a row of products.
                 unsafe {
                     let right = self.right(width.next_multiple_of(nr), product, d);
                     let a = left.add(self.blocks.left(product, d));
@@ -408,8 +437,8 @@ impl Pass<'_> {
                                 m: mr.min(tiles - i),
                                 n: nr.min(columns.end - j),
                                 accumulate: d > 0,
-                                far: false,
-                                ahead: Ahead::NOTHING,
+                                prefetch_c: false,
+                                prefetch: BlockPrefetch::NOTHING,
                             };
                             self.micro.run(PackedA::Rows, &tile);
                         }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Cpu;
-use crate::gemm::{Fed, Feed, Feeds, Micro};
+use crate::gemm::{Micro, Operands, Prologue, Source};
 use crate::isa::Isa;
 use crate::kernels::check::{check, cpu, nans, random};
 
@@ -55,8 +55,8 @@ fn naive(s: &ConvShape, x: &[f32], w: &[f32], y: &[f32]) -> [Vec<f64>; 3] {
 /// Gives what is in memory.
 struct Memory<'a>(&'a [f32]);
 
-impl Feed for Memory<'_> {
-    unsafe fn fill(&self, _: usize, elements: Range<usize>, to: *mut f32) {
+impl Prologue for Memory<'_> {
+    unsafe fn compute(&self, _: usize, elements: Range<usize>, to: *mut f32) {
         let from = &self.0[elements];
         // SAFETY: the caller has room for them.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
@@ -86,32 +86,36 @@ impl Finished {
     }
 }
 
+/// Operands of which some are computed.
+fn operands<'a>(a: &'a Memory, b: &'a Memory, computed: [bool; 2], c: &mut [f32]) -> Operands<'a> {
+    let source = |computed: bool, x: &'a Memory| {
+        if computed { Source::Prologue { chain: x, first: 0 } } else { Source::Memory(x.0.as_ptr()) }
+    };
+    Operands { a: source(computed[0], a), b: source(computed[1], b), c: c.as_mut_ptr() }
+}
+
 /// Runs a pass, and checks that every pixel and column is finished once.
-fn pass(cpu: &Cpu, g: &Geometry, from: &[f32], filter: &[f32], n: usize, fed: Fed) -> Vec<f32> {
+fn pass(cpu: &Cpu, g: &Geometry, from: &[f32], filter: &[f32], n: usize, computed: [bool; 2]) -> Vec<f32> {
     let (a, b) = (Memory(from), Memory(filter));
-    let feeds = Feeds { a: fed.a.then_some(&a as &dyn Feed), b: fed.b.then_some(&b as &dyn Feed) };
-    let start = |fed: bool, x: &[f32]| if fed { std::ptr::null() } else { x.as_ptr() };
     let mut to = nans(n);
-    let images = Images { from: start(fed.a, from), filter: start(fed.b, filter), to: to.as_mut_ptr() };
-    let mut scratch = nans(scratch_len(&Micro::new(cpu.isa), g, fed, cpu.pool.threads()));
+    let operands = operands(&a, &b, computed, &mut to);
+    let mut scratch = nans(scratch_len(&Micro::new(cpu.isa), g, computed, cpu.pool.threads()));
     let finished = Finished::new(n, g.columns);
     // SAFETY: everything has the length that it is asked to have.
-    unsafe { run(cpu, g, images, feeds, 1, scratch.as_mut_ptr(), &|_, r, c| finished.add(r, c)) };
+    unsafe { run(cpu, g, operands, 1, scratch.as_mut_ptr(), &|_, r, c| finished.add(r, c)) };
     finished.check(g);
     to
 }
 
 /// Makes a gradient by the filter, and checks that every row and column is finished once.
-fn by_filter(cpu: &Cpu, g: &Geometry, image: &[f32], gradient: &[f32], n: usize, fed: Fed) -> Vec<f32> {
+fn by_filter(cpu: &Cpu, g: &Geometry, image: &[f32], gradient: &[f32], n: usize, computed: [bool; 2]) -> Vec<f32> {
     let (a, b) = (Memory(image), Memory(gradient));
-    let feeds = Feeds { a: fed.a.then_some(&a as &dyn Feed), b: fed.b.then_some(&b as &dyn Feed) };
-    let start = |fed: bool, x: &[f32]| if fed { std::ptr::null() } else { x.as_ptr() };
     let mut to = nans(n);
-    let tensors = Gradients { image: start(fed.a, image), gradient: start(fed.b, gradient), filter: to.as_mut_ptr() };
-    let mut scratch = nans(filter_scratch_len(&Micro::new(cpu.isa), g, fed, cpu.pool.threads()));
+    let operands = operands(&a, &b, computed, &mut to);
+    let mut scratch = nans(filter_scratch_len(&Micro::new(cpu.isa), g, computed, cpu.pool.threads()));
     let finished = Finished::new(n, g.columns);
     // SAFETY: everything has the length that it is asked to have.
-    unsafe { run_filter(cpu, g, tensors, feeds, scratch.as_mut_ptr(), &|_, r, c| finished.add(r, c)) };
+    unsafe { run_filter(cpu, g, operands, scratch.as_mut_ptr(), &|_, r, c| finished.add(r, c)) };
     finished.check(g);
     to
 }
@@ -120,14 +124,14 @@ fn check_shape(s: &ConvShape) {
     let [x, w, y] = sizes(s).map(|n| random(n, n as u64));
     let want = naive(s, &x, &w, &y);
     let (forward, back) = (Geometry::of(s, Product::Forward), Geometry::of(s, Product::Transposed));
-    let all = |cpu: &Cpu, fed: Fed| {
+    let all = |cpu: &Cpu, computed: [bool; 2]| {
         vec![
-            pass(cpu, &forward, &x, &w, y.len(), fed),
-            pass(cpu, &back, &y, &w, x.len(), fed),
-            by_filter(cpu, &forward, &x, &y, w.len(), fed),
+            pass(cpu, &forward, &x, &w, y.len(), computed),
+            pass(cpu, &back, &y, &w, x.len(), computed),
+            by_filter(cpu, &forward, &x, &y, w.len(), computed),
         ]
     };
-    let plain = |cpu: &Cpu| all(cpu, Fed::default());
+    let plain = |cpu: &Cpu| all(cpu, [false; 2]);
     let name = format!("{s:?}");
     // A sum of n products of such numbers is about √n ÷ 3 large: this allows 50 roundings of that.
     let longest = (9 * s.channels_in.max(s.channels_out)).max(s.batch * s.out[0] * s.out[1]);
@@ -136,8 +140,9 @@ fn check_shape(s: &ConvShape) {
         let bits = |v: Vec<Vec<f32>>| v.into_iter().flatten().map(f32::to_bits).collect::<Vec<_>>();
         let one = bits(plain(&cpu(isa, 1)));
         assert!(one == bits(plain(&cpu(isa, 8))), "{name} on {}: 8 threads give other bits", isa.name());
-        for fed in [Fed { a: true, b: false }, Fed { a: false, b: true }, Fed { a: true, b: true }] {
-            assert!(one == bits(all(&cpu(isa, 2), fed)), "{name} on {}: {fed:?} gives other bits", isa.name());
+        for computed in [[true, false], [false, true], [true, true]] {
+            let other = bits(all(&cpu(isa, 2), computed));
+            assert!(one == other, "{name} on {}: prologues {computed:?} give other bits", isa.name());
         }
     }
 }
@@ -199,13 +204,13 @@ proptest! {
 fn an_infinity_reaches_the_results_that_read_it_and_no_others() {
     let s = shape(2, [5, 6], [3, 4], LOPSIDED);
     let (forward, back) = (Geometry::of(&s, Product::Forward), Geometry::of(&s, Product::Transposed));
-    let (cpu, fed) = (cpu(Isa::best(), 2), Fed::default());
+    let (cpu, computed) = (cpu(Isa::best(), 2), [false; 2]);
     let whole = sizes(&s).map(|n| random(n, n as u64));
     for (which, at) in [0, 2].into_iter().flat_map(|i| (0..whole[i].len()).map(move |at| (i, at))) {
         let mut broken = whole.clone();
         broken[which][at] = f32::INFINITY;
         let [x, w, y] = &broken;
-        let given = [pass(&cpu, &forward, x, w, y.len(), fed), pass(&cpu, &back, y, w, x.len(), fed)];
+        let given = [pass(&cpu, &forward, x, w, y.len(), computed), pass(&cpu, &back, y, w, x.len(), computed)];
         for (given, want) in given.iter().zip(naive(&s, x, w, y)) {
             let same = given.iter().zip(&want).all(|(g, w)| g.is_finite() == w.is_finite());
             assert!(same, "element {at} of tensor {which}");

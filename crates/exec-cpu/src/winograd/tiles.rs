@@ -2,37 +2,36 @@
 
 use std::ops::Range;
 
-use super::vectors::{load, store};
 use crate::gemm::Patches;
-use crate::gemm::vector::Vector;
+use crate::vector::{Vector, load, store};
 
 /// Some tiles of an image whose element 0 is, or would be, at `image`.
 #[derive(Clone, Debug)]
-pub struct Tiles<'a> {
-    pub patches: &'a Patches,
-    pub image: *mut f32,
-    pub tiles: Range<usize>,
+pub(crate) struct Tiles<'a> {
+    pub(crate) patches: &'a Patches,
+    pub(crate) image: *mut f32,
+    pub(crate) tiles: Range<usize>,
 }
 
 impl<'a> Tiles<'a> {
     #[inline(always)]
-    pub fn runs(&'a self) -> Runs<'a> {
+    pub(crate) fn runs(&'a self) -> Runs<'a> {
         Runs { tiles: self, next: self.tiles.start }
     }
 }
 
 /// Walks over tiles, a run at a time.
-pub struct Runs<'a> {
+pub(crate) struct Runs<'a> {
     tiles: &'a Tiles<'a>,
     next: usize,
 }
 
 /// Neighbouring tiles on one line: pixel (i, x) of theirs at `start + i·line + x·pixel`. Those in `rows` × `columns` are inside
 /// of the image.
-pub struct Run {
+pub(crate) struct Run {
     /// The first tile's number among those that are walked over.
-    pub first: usize,
-    pub count: usize,
+    pub(crate) first: usize,
+    pub(crate) count: usize,
     start: *mut f32,
     line: usize,
     pixel: usize,
@@ -80,10 +79,11 @@ impl Run {
     /// `left` channels of pixel (i, x) from channel `at` on, or zeros outside of the image.
     ///
     /// # Safety
-    /// The image has these channels.
+    /// The pixels of the run that are inside of the image have these channels, and they can be read; the instruction set of `V`
+    /// is available.
     #[inline(always)]
-    pub unsafe fn load<V: Vector>(&self, [i, x]: [usize; 2], at: usize, left: usize) -> V {
-        // SAFETY: passed on; the pixel is inside.
+    pub(crate) unsafe fn load<V: Vector>(&self, [i, x]: [usize; 2], at: usize, left: usize) -> V {
+        // SAFETY: a pixel inside of the image lies at this place, with the channels that the caller promises.
         unsafe {
             if self.is_inside(i, x) {
                 load(self.start.wrapping_add(i * self.line + x * self.pixel + at), left)
@@ -96,11 +96,11 @@ impl Run {
     /// Writes them, or nothing outside of the image.
     ///
     /// # Safety
-    /// As for [`Run::load`].
+    /// The pixels of the run that are inside of the image have these channels, and nobody else touches them.
     #[inline(always)]
-    pub unsafe fn store<V: Vector>(&self, v: V, [i, x]: [usize; 2], at: usize, left: usize) {
+    pub(crate) unsafe fn store<V: Vector>(&self, v: V, [i, x]: [usize; 2], at: usize, left: usize) {
         if self.is_inside(i, x) {
-            // SAFETY: passed on; the pixel is inside.
+            // SAFETY: a pixel inside of the image lies at this place, with the channels that the caller promises.
             unsafe { store(v, self.start.wrapping_add(i * self.line + x * self.pixel + at), left) };
         }
     }

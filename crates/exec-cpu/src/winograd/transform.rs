@@ -13,50 +13,46 @@
 
 use super::TILE;
 use super::tiles::{Run, Tiles};
-use super::vectors::{across, by_vectors, half, load, store};
-use crate::gemm::vector::Vector;
+use crate::isa::simd;
+use crate::vector::{Vector, across, half, load, store};
 
 /// Bᵀ times a column.
 #[inline(always)]
-pub(super) unsafe fn input<V: Vector>([a, b, c, d]: [V; 4]) -> [V; 4] {
-    // SAFETY: passed on.
-    unsafe { [a.sub(c), b.add(c), c.sub(b), b.sub(d)] }
+pub(super) fn input<V: Vector>([a, b, c, d]: [V; 4]) -> [V; 4] {
+    [a.sub(c), b.add(c), c.sub(b), b.sub(d)]
 }
 
 /// Aᵀ times a column.
 #[inline(always)]
-unsafe fn output<V: Vector>([a, b, c, d]: [V; 4]) -> [V; 2] {
-    // SAFETY: passed on.
-    unsafe { [a.add(b).add(c), b.sub(c).sub(d)] }
+fn output<V: Vector>([a, b, c, d]: [V; 4]) -> [V; 2] {
+    [a.add(b).add(c), b.sub(c).sub(d)]
 }
 
 /// G times a column.
 #[inline(always)]
-unsafe fn filter<V: Vector>([a, b, c]: [V; 3]) -> [V; 4] {
-    // SAFETY: passed on.
-    unsafe {
-        let (outer, inner) = (half(a.add(c)), half(b));
-        [a, outer.add(inner), outer.sub(inner), c]
-    }
+fn filter<V: Vector>([a, b, c]: [V; 3]) -> [V; 4] {
+    let (outer, inner) = (half(a.add(c)), half(b));
+    [a, outer.add(inner), outer.sub(inner), c]
 }
 
 /// Where the left sides of products go: tile t's of product ξ at `start + t·tile + places[ξ]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
-    pub start: *mut f32,
-    pub tile: usize,
-    pub places: &'a [usize; 16],
+pub(crate) struct Places<'a> {
+    pub(crate) start: *mut f32,
+    pub(crate) tile: usize,
+    pub(crate) places: &'a [usize; 16],
 }
 
-by_vectors! {
+simd! {
     /// Bᵀ d B of `n` channels of 4×4 tiles from channel `first` on.
     ///
     /// # Safety
-    /// The pixels inside and the places have room for the channels.
-    pub unsafe fn input_tiles<V>(isa, from: &Tiles, first: usize, n: usize, to: Places) {
+    /// The tiles' pixels inside of the image hold the channels, and the places of all tiles have room for them, which nobody else
+    /// uses.
+    pub(crate) unsafe fn input_tiles<V>(isa, from: &Tiles, first: usize, n: usize, to: Places) {
         let whole = n - n % V::WIDTH;
         for run in from.runs() {
-            // SAFETY: passed on.
+            // SAFETY: registers of channels are taken of the n that pixels and places have, and the last ones by their number.
             unsafe {
                 for at in (0..whole).step_by(V::WIDTH) {
                     let to = Places { start: to.start.wrapping_add(run.first * to.tile + at), ..to };
@@ -71,10 +67,13 @@ by_vectors! {
     }
 }
 
-/// Neighbours share two columns of pixels.
+/// Bᵀ d B of `left` channels of a run, from channel `at` on. Neighbours share two columns of pixels.
+///
+/// # Safety
+/// As for [`input_tiles`], of these channels; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn input_channels<V: Vector>(run: &Run, at: usize, left: usize, to: Places) {
-    // SAFETY: passed on.
+    // SAFETY: the run's pixels inside of the image and the places of its tiles have these channels.
     unsafe {
         let mut kept = [input_column::<V>(run, 0, at, left), input_column::<V>(run, 1, at, left)];
         for t in 0..run.count {
@@ -93,30 +92,28 @@ unsafe fn input_channels<V: Vector>(run: &Run, at: usize, left: usize, to: Place
 }
 
 /// Bᵀ times a column of pixels.
+///
+/// # Safety
+/// As for [`Run::load`].
 #[inline(always)]
 unsafe fn input_column<V: Vector>(run: &Run, x: usize, at: usize, left: usize) -> [V; 4] {
-    // SAFETY: passed on.
-    unsafe {
-        input([
-            run.load([0, x], at, left),
-            run.load([1, x], at, left),
-            run.load([2, x], at, left),
-            run.load([3, x], at, left),
-        ])
-    }
+    // SAFETY: the caller's promise is that of `Run::load`.
+    let d = |i: usize| unsafe { run.load([i, x], at, left) };
+    input([d(0), d(1), d(2), d(3)])
 }
 
-by_vectors! {
+simd! {
     /// Aᵀ m A of `n` channels to the pixels of 2×2 tiles that are inside; tile t's product ξ at `m + t·tile + ξ·plane`.
     ///
     /// # Safety
-    /// The products hold the channels, and the pixels inside have room for them.
-    pub unsafe fn output_tiles<V>(isa, m: *const f32, tile: usize, plane: usize, n: usize, to: &Tiles) {
+    /// The products of all tiles hold the channels, and the pixels inside of the image have room for them, which nobody else
+    /// touches.
+    pub(crate) unsafe fn output_tiles<V>(isa, m: *const f32, tile: usize, plane: usize, n: usize, to: &Tiles) {
         let whole = n - n % V::WIDTH;
         for run in to.runs() {
             for t in 0..run.count {
                 let m = m.wrapping_add((run.first + t) * tile);
-                // SAFETY: passed on.
+                // SAFETY: registers of channels are taken of the n that products and pixels have, and the last ones by their number.
                 unsafe {
                     for at in (0..whole).step_by(V::WIDTH) {
                         output_channels::<V>(m.add(at), plane, &run, t, at, V::WIDTH);
@@ -130,9 +127,13 @@ by_vectors! {
     }
 }
 
+/// Aᵀ m A of `left` channels of tile `t` of a run, from channel `at` on.
+///
+/// # Safety
+/// As for [`output_tiles`], of these channels; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn output_channels<V: Vector>(m: *const f32, plane: usize, to: &Run, t: usize, at: usize, left: usize) {
-    // SAFETY: passed on.
+    // SAFETY: each of the 16 products has these channels, and so have the tile's pixels that are inside of the image.
     unsafe {
         let mut columns = [[V::zero(); 2]; 4];
         for (j, column) in columns.iter_mut().enumerate() {
@@ -151,29 +152,29 @@ unsafe fn output_channels<V: Vector>(m: *const f32, plane: usize, to: &Run, t: u
 /// A filter's taps: element (tap, depth, column) at `start + tap·tap_stride + depth·stride + column`, the taps backwards
 /// where they are `flipped`.
 #[derive(Clone, Copy, Debug)]
-pub struct Taps3x3 {
-    pub start: *const f32,
-    pub tap: usize,
-    pub stride: usize,
-    pub flipped: bool,
+pub(crate) struct Taps3x3 {
+    pub(crate) start: *const f32,
+    pub(crate) tap: usize,
+    pub(crate) stride: usize,
+    pub(crate) flipped: bool,
 }
 
 /// Where transformed filters go: product ξ, depth p and column j at `start + ξ·plane + (j ÷ nr)·panel + p·nr + j mod nr`.
 #[derive(Clone, Copy, Debug)]
-pub struct Panels {
-    pub start: *mut f32,
-    pub plane: usize,
-    pub panel: usize,
-    pub nr: usize,
+pub(crate) struct Panels {
+    pub(crate) start: *mut f32,
+    pub(crate) plane: usize,
+    pub(crate) panel: usize,
+    pub(crate) nr: usize,
 }
 
-by_vectors! {
+simd! {
     /// G w Gᵀ for some depths and columns.
     ///
     /// # Safety
-    /// The filter holds them, and there is room for whole panels.
-    pub unsafe fn filters<V>(isa, w: Taps3x3, depths: usize, columns: usize, to: Panels) {
-        // SAFETY: passed on.
+    /// The filter holds them at all taps, and there is room for whole panels of NR columns, which nobody else uses.
+    pub(crate) unsafe fn filters<V>(isa, w: Taps3x3, depths: usize, columns: usize, to: Panels) {
+        // SAFETY: depth and column are among those that the filter holds; a panel's place for them is inside of its room.
         unsafe {
             for p in 0..depths {
                 for j in (0..columns).step_by(V::WIDTH) {
@@ -190,9 +191,13 @@ by_vectors! {
     }
 }
 
+/// G w Gᵀ of `left` columns.
+///
+/// # Safety
+/// As for [`filters`], of these columns; the instruction set of `V` is available.
 #[inline(always)]
 unsafe fn filter_columns<V: Vector>(w: Taps3x3, left: usize, to: Panels) {
-    // SAFETY: passed on; a panel is a whole number of registers wide.
+    // SAFETY: the filter has these columns at each tap; a panel is a whole number of registers wide, so that one can be stored.
     unsafe {
         let mut columns = [[V::zero(); 4]; 3];
         for (j, column) in columns.iter_mut().enumerate() {

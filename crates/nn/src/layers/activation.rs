@@ -6,29 +6,51 @@ use memfit_ir::{Builder, Result, ValueId};
 use super::channels;
 use crate::Mode;
 
+/// A function of each element; of the last axis for [`Activation::Softmax`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// The identity.
     Linear,
+    /// max(x, 0).
     Relu,
+    /// min(max(x, 0), 6).
     Relu6,
-    /// The slope below zero.
+    /// x, or the given slope times x below zero. Keras' default slope is 0.3, PyTorch's 0.01.
     LeakyRelu(f32),
+    /// x, or alpha · (eˣ − 1) below zero.
     Elu(f32),
+    /// tanh(x).
     Tanh,
+    /// 1 ÷ (1 + e⁻ˣ).
     Sigmoid,
+    /// x ÷ 6 + ½, cut to 0…1: PyTorch's and Keras 3's; Keras 2 had another slope.
     HardSigmoid,
+    /// x times its hard sigmoid.
     HardSwish,
+    /// x times its sigmoid, also called swish.
     Silu,
+    /// log(1 + eˣ).
     Softplus,
-    /// The approximation by tanh, as in GPT-2.
+    /// x · Φ(x), approximated by tanh, as in GPT-2.
     GeluTanh,
-    /// The exact one, PyTorch's default.
+    /// x · Φ(x) exactly: the default of PyTorch and Keras.
     GeluErf,
     /// Over the last axis.
     Softmax,
 }
 
+/// Appends an activation; it has no states and no scope of its own.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::{Activation, activation};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 64]))?;
+/// let y = activation(&mut b, x, Activation::Silu)?;
+/// assert_eq!(b.shape(y), [8, 64]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn activation(b: &mut Builder, x: ValueId, kind: Activation) -> Result<ValueId> {
     let unary = match kind {
         Activation::Linear => return Ok(x),
@@ -52,7 +74,20 @@ pub fn activation(b: &mut Builder, x: ValueId, kind: Activation) -> Result<Value
     b.unary(unary, x)
 }
 
-/// Sets a share of the elements to zero and scales the rest up; the identity in [`Mode::Eval`] and at rate 0.
+/// Sets a share of the elements to zero and scales the rest up; the identity in [`Mode::Eval`] and at rate 0. The mask
+/// follows from seed, step and sample alone: it is the same under every plan and micro-batch.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::Mode;
+/// use memfit_nn::layers::dropout;
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 64]))?;
+/// assert_eq!(dropout(&mut b, Mode::Eval, x, 0.5)?, x);
+/// assert_ne!(dropout(&mut b, Mode::Train, x, 0.5)?, x);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn dropout(b: &mut Builder, mode: Mode, x: ValueId, rate: f32) -> Result<ValueId> {
     b.scope("dropout", |b| {
         // Checked in both modes, so that a wrong rate is found before training starts.

@@ -34,21 +34,29 @@ impl Padding {
     }
 }
 
-/// `Conv2d::new(64, 3)` is 64 filters of 3×3; pairs are (height, width).
+/// What a [`conv2d`] is like. `Conv2d::new(64, 3)` is 64 filters of 3×3; pairs are (height, width).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv2d {
     /// Channels out.
     pub filters: usize,
+    /// Height and width of a filter.
     pub size: [usize; 2],
+    /// Pixels from one place of the filter to the next.
     pub stride: [usize; 2],
+    /// What stands around the image.
     pub padding: Padding,
+    /// Pixels between two taps of a filter; 1 is a dense one.
     pub dilation: [usize; 2],
+    /// Groups of channels that are convolved by themselves.
     pub groups: usize,
+    /// Whether a bias is added.
     pub bias: bool,
+    /// How the filters start.
     pub init: Initializer,
 }
 
 impl Conv2d {
+    /// Stride 1, no padding, a bias, Glorot uniform: Keras' defaults.
     pub fn new(filters: usize, size: usize) -> Self {
         Conv2d {
             filters,
@@ -63,7 +71,20 @@ impl Conv2d {
     }
 }
 
-/// States: `weight [height, width, in ÷ groups, filters]`, `bias [filters]`.
+/// A convolution of NHWC images, as `keras.layers.Conv2D`. States: `weight [height, width, in ÷ groups, filters]`,
+/// `bias [filters]`.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::{Conv2d, Padding, conv2d};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 32, 32, 3]))?;
+/// let y = conv2d(&mut b, "conv1", x, Conv2d { stride: [2; 2], padding: Padding::Same, ..Conv2d::new(64, 3) })?;
+/// assert_eq!(b.shape(y), [8, 16, 16, 64]);
+/// assert_eq!(b.shape(b.graph().state("conv1/weight").unwrap()), [3, 3, 3, 64]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn conv2d(b: &mut Builder, name: impl ToString, x: ValueId, c: Conv2d) -> Result<ValueId> {
     b.scope(name, |b| {
         let [samples, height, width, inputs] = image(b, x)?;
@@ -92,18 +113,25 @@ fn check_filters(b: &Builder, inputs: usize, filters: usize, groups: usize) -> R
     Ok(())
 }
 
-/// A filter for every channel. `DepthwiseConv2d::new(3)` is 3×3.
+/// What a [`depthwise_conv2d`] is like: a filter for every channel. `DepthwiseConv2d::new(3)` is 3×3.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthwiseConv2d {
+    /// Height and width of a filter.
     pub size: [usize; 2],
+    /// Pixels from one place of the filter to the next.
     pub stride: [usize; 2],
+    /// What stands around the image.
     pub padding: Padding,
+    /// Pixels between two taps of a filter; 1 is a dense one.
     pub dilation: [usize; 2],
+    /// Whether a bias is added.
     pub bias: bool,
+    /// How the filters start.
     pub init: Initializer,
 }
 
 impl DepthwiseConv2d {
+    /// Stride 1, no padding, a bias, Glorot uniform: Keras' defaults.
     pub fn new(size: usize) -> Self {
         let c = Conv2d::new(1, size);
         DepthwiseConv2d {
@@ -117,7 +145,19 @@ impl DepthwiseConv2d {
     }
 }
 
-/// States: `weight [height, width, 1, channels]`, `bias [channels]`.
+/// A convolution of each channel by itself, as `keras.layers.DepthwiseConv2D` with a multiplier of 1. States: `weight
+/// [height, width, 1, channels]`, `bias [channels]`.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::{DepthwiseConv2d, Padding, depthwise_conv2d};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 32, 32, 24]))?;
+/// let y = depthwise_conv2d(&mut b, "dw", x, DepthwiseConv2d { padding: Padding::Same, ..DepthwiseConv2d::new(3) })?;
+/// assert_eq!(b.shape(y), [8, 32, 32, 24]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn depthwise_conv2d(b: &mut Builder, name: impl ToString, x: ValueId, d: DepthwiseConv2d) -> Result<ValueId> {
     let name = name.to_string();
     let channels = b.scope(&name, |b| image(b, x))?[3];
@@ -134,20 +174,26 @@ pub fn depthwise_conv2d(b: &mut Builder, name: impl ToString, x: ValueId, d: Dep
     conv2d(b, name, x, c)
 }
 
-/// `Conv2dTranspose::new(64, 2)` is 64 filters of 2×2. The padding is that of the convolution that goes the other way:
+/// What a [`conv2d_transpose`] is like. `Conv2dTranspose::new(64, 2)` is 64 filters of 2×2. The padding is that of the convolution that goes the other way:
 /// it makes the output smaller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv2dTranspose {
     /// Channels out.
     pub filters: usize,
+    /// Height and width of a filter.
     pub size: [usize; 2],
+    /// Pixels of the output for one of the input.
     pub stride: [usize; 2],
+    /// What is cut off the output.
     pub padding: Padding,
+    /// Whether a bias is added.
     pub bias: bool,
+    /// How the filters start.
     pub init: Initializer,
 }
 
 impl Conv2dTranspose {
+    /// Stride 1, no padding, a bias, Glorot uniform: Keras' defaults.
     pub fn new(filters: usize, size: usize) -> Self {
         let init = Initializer::GLOROT_UNIFORM;
         Conv2dTranspose { filters, size: [size; 2], stride: [1; 2], padding: Padding::Valid, bias: true, init }
@@ -165,7 +211,19 @@ impl Conv2dTranspose {
     }
 }
 
-/// States: `weight [height, width, filters, in]`, `bias [filters]`.
+/// The gradient of a convolution as a layer, as `keras.layers.Conv2DTranspose`: it makes images larger. States: `weight
+/// [height, width, filters, in]`, `bias [filters]`.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::{Conv2dTranspose, conv2d_transpose};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 16, 16, 64]))?;
+/// let y = conv2d_transpose(&mut b, "up", x, Conv2dTranspose { stride: [2; 2], ..Conv2dTranspose::new(32, 2) })?;
+/// assert_eq!(b.shape(y), [8, 32, 32, 32]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn conv2d_transpose(b: &mut Builder, name: impl ToString, x: ValueId, c: Conv2dTranspose) -> Result<ValueId> {
     b.scope(name, |b| {
         let [samples, height, width, inputs] = image(b, x)?;
@@ -186,15 +244,32 @@ pub fn conv2d_transpose(b: &mut Builder, name: impl ToString, x: ValueId, c: Con
     })
 }
 
-/// A convolution (its own bias would be lost in the norm, so it is switched off), a batch norm, an activation.
+/// What a [`conv_bn`] is like: a convolution (its own bias would be lost in the norm, so it is switched off), a batch
+/// norm, an activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvBn {
+    /// The convolution.
     pub conv: Conv2d,
+    /// The norm of its results.
     pub norm: BatchNorm,
+    /// What comes last.
     pub activation: Activation,
 }
 
-/// States under `name/conv` and `name/bn`.
+/// Convolution, batch norm, activation: the block of most convnets. States under `name/conv` and `name/bn`.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::Mode;
+/// use memfit_nn::layers::{Activation, BatchNorm, Conv2d, ConvBn, conv_bn};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 32, 32, 3]))?;
+/// let layer = ConvBn { conv: Conv2d::new(16, 3), norm: BatchNorm::default(), activation: Activation::Relu };
+/// let y = conv_bn(&mut b, Mode::Train, "block", x, layer)?;
+/// assert_eq!(b.shape(y), [8, 30, 30, 16]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn conv_bn(b: &mut Builder, mode: Mode, name: impl ToString, x: ValueId, c: ConvBn) -> Result<ValueId> {
     b.scope(name, |b| {
         let y = conv2d(b, "conv", x, Conv2d { bias: false, ..c.conv })?;

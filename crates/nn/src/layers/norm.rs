@@ -6,9 +6,10 @@ use memfit_ir::{Builder, Op, Result, TensorType, ValueId};
 use super::channels;
 use crate::Mode;
 
-/// `BatchNorm::default()` is PyTorch's.
+/// What a [`batch_norm`] is like. `BatchNorm::default()` is PyTorch's; Keras' has an eps of 1e-3 and a momentum of 0.99.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
+    /// Added to the variance before its root.
     pub eps: f32,
     /// The share of the running statistics that stays at each step: PyTorch's momentum 0.1 is 0.9 here, as in Keras.
     pub momentum: f32,
@@ -20,7 +21,21 @@ impl Default for BatchNorm {
     }
 }
 
-/// Normalises each channel over the batch. States: `scale`, `bias`, and the running statistics `mean` and `var`.
+/// Normalises each channel over the batch. States: `scale`, `bias`, and the running statistics `mean` and `var`. A sample's
+/// result depends on its batch, so a model with it is micro-batched only where that is allowed.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::Mode;
+/// use memfit_nn::layers::{BatchNorm, batch_norm};
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 32, 32, 16]))?;
+/// let y = batch_norm(&mut b, Mode::Train, "bn", x, BatchNorm::default())?;
+/// assert_eq!(b.shape(y), [8, 32, 32, 16]);
+/// assert_eq!(b.graph().donations.len(), 2, "mean and var move");
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn batch_norm(b: &mut Builder, mode: Mode, name: impl ToString, x: ValueId, n: BatchNorm) -> Result<ValueId> {
     b.scope(name, |b| {
         let c = channels(b, x)?;
@@ -41,7 +56,18 @@ pub fn batch_norm(b: &mut Builder, mode: Mode, name: impl ToString, x: ValueId, 
     })
 }
 
-/// Normalises each row of the last axis. States: `scale`, `bias`.
+/// Normalises each row of the last axis. States: `scale`, `bias`. PyTorch's eps is 1e-5, Keras' 1e-3.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::layer_norm;
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 128, 64]))?;
+/// let y = layer_norm(&mut b, "ln", x, 1e-5)?;
+/// assert_eq!(b.shape(y), [8, 128, 64]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn layer_norm(b: &mut Builder, name: impl ToString, x: ValueId, eps: f32) -> Result<ValueId> {
     b.scope(name, |b| {
         let c = channels(b, x)?;
@@ -51,6 +77,17 @@ pub fn layer_norm(b: &mut Builder, name: impl ToString, x: ValueId, eps: f32) ->
 }
 
 /// Divides each row of the last axis by its root mean square. State: `scale`.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::rms_norm;
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 128, 64]))?;
+/// let y = rms_norm(&mut b, "norm", x, 1e-6)?;
+/// assert_eq!(b.shape(y), [8, 128, 64]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn rms_norm(b: &mut Builder, name: impl ToString, x: ValueId, eps: f32) -> Result<ValueId> {
     b.scope(name, |b| {
         let c = channels(b, x)?;
@@ -59,7 +96,18 @@ pub fn rms_norm(b: &mut Builder, name: impl ToString, x: ValueId, eps: f32) -> R
     })
 }
 
-/// Normalises groups of channels of each sample. States: `scale`, `bias`.
+/// Normalises groups of channels of each sample. States: `scale`, `bias`. Unlike batch norm, no sample sees another.
+///
+/// ```
+/// use memfit_ir::{Builder, TensorType};
+/// use memfit_nn::layers::group_norm;
+///
+/// let mut b = Builder::new();
+/// let x = b.input("x", TensorType::f32([8, 32, 32, 16]))?;
+/// let y = group_norm(&mut b, "gn", x, 4, 1e-5)?;
+/// assert_eq!(b.shape(y), [8, 32, 32, 16]);
+/// # Ok::<(), memfit_ir::Error>(())
+/// ```
 pub fn group_norm(b: &mut Builder, name: impl ToString, x: ValueId, groups: usize, eps: f32) -> Result<ValueId> {
     b.scope(name, |b| {
         let c = channels(b, x)?;

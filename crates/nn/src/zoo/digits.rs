@@ -2,16 +2,24 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{
     Activation, BatchNorm, Conv2d, ConvBn, Dense, Padding, Pool, conv_bn, dense, dropout, flatten, max_pool,
 };
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
+/// Three convolutions with batch norm, one pooling, dropout, a dense layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digits {
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 
@@ -21,9 +29,30 @@ impl Default for Digits {
     }
 }
 
-impl Digits {
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+impl Model for Digits {
+    fn name(&self) -> &str {
+        "digits"
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+}
+
+impl Network for Digits {
+    fn task(&self) -> Task {
+        Task::Classes
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
         let x = conv_bn(b, mode, "conv1", x, conv(32))?;
         let x = conv_bn(b, mode, "conv2", x, conv(32))?;
         let x = max_pool(b, "pool", x, Pool::new(2))?;
@@ -32,6 +61,20 @@ impl Digits {
         let x = flatten(b, x)?;
         let x = dropout(b, mode, x, self.dropout)?;
         dense(b, "fc", x, Dense::new(self.classes))
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(classes) => self.classes = classes,
+            Setting::Dropout(rate) => self.dropout = rate,
+            other => return Err(other.refuse("digits")),
+        }
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }
 

@@ -3,9 +3,14 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
 use super::inverted::{InvertedResidual, inverted_residual, same_conv};
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{Activation, BatchNorm, Dense, SqueezeExcite, conv_bn, dense, dropout};
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
 /// Expansion, kernel, stride of the first block, channels out, blocks.
 const STAGES: [(usize, usize, usize, usize, usize); 7] = [
@@ -18,11 +23,14 @@ const STAGES: [(usize, usize, usize, usize, usize); 7] = [
     (6, 3, 1, 320, 1),
 ];
 
+/// EfficientNet-B0: `keras.applications.EfficientNetB0`, without its preprocessing layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EfficientNetB0 {
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 
@@ -32,9 +40,30 @@ impl Default for EfficientNetB0 {
     }
 }
 
-impl EfficientNetB0 {
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+impl Model for EfficientNetB0 {
+    fn name(&self) -> &str {
+        "efficientnet_b0"
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+}
+
+impl Network for EfficientNetB0 {
+    fn task(&self) -> Task {
+        Task::Classes
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
         let x = b.scope("features", |b| features(b, mode, x))?;
         let x = b.global_avg_pool(x)?;
         b.scope("classifier", |b| {
@@ -42,6 +71,20 @@ impl EfficientNetB0 {
             let limit = 1.0 / (self.classes.max(1) as f32).sqrt();
             dense(b, "fc", x, Dense { init: Initializer::Uniform { limit }, ..Dense::new(self.classes) })
         })
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(classes) => self.classes = classes,
+            Setting::Dropout(rate) => self.dropout = rate,
+            other => return Err(other.refuse("efficientnet_b0")),
+        }
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }
 

@@ -3,22 +3,12 @@
 
 use memfit_ir::{Builder, DType, Result as GraphResult, TensorType};
 
-use super::{Forward, Model};
-use crate::Mode;
+use super::{Network, Task};
 use crate::error::Result;
+use crate::forward::{Forward, Head};
 use crate::layers::elements;
-use crate::loss;
-
-/// What a model is trained for: what its labels are, and how it is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// One of several classes for a sample: i32 labels, softmax.
-    Classes,
-    /// The next token at each position: i32 labels, softmax.
-    Tokens,
-    /// Yes or no for each pixel and mask: labels in 0…1, sigmoid.
-    Masks,
-}
+use crate::loss::Loss;
+use crate::model::Mode;
 
 /// What the labels of a training step are. Evaluation always has plain ones.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -29,38 +19,40 @@ pub struct Labels {
     pub smoothing: f32,
 }
 
-/// Inputs, then the model from x to the logits, then the loss and the outputs.
-pub fn forward(model: &Model, batch: usize, mode: Mode, labels: Labels) -> Result<Forward> {
+/// Inputs, then the network from x to the logits, then the loss and the outputs.
+pub fn forward(network: &dyn Network, batch: usize, mode: Mode, labels: Labels) -> Result<Forward> {
     let labels = if mode == Mode::Train { labels } else { Labels::default() };
-    let shape = [&[batch], &model.input()?[..]].concat();
-    let dtype = if model.task() == Task::Tokens { DType::I32 } else { DType::F32 };
+    let shape = [&[batch], &network.input()?[..]].concat();
+    let dtype = if network.task() == Task::Tokens { DType::I32 } else { DType::F32 };
     let x = TensorType::new(dtype, shape);
     let mut b = Builder::new();
     b.scope("x", |b| check(b, &x))?;
-    b.scope("y", |b| check_labels(b, model.task(), labels))?;
-    let y = labels_of(model, &x, labels);
+    b.scope("y", |b| check_labels(b, network.task(), labels))?;
+    let y = label_type(network, &x, labels);
     let x = b.input("x", x)?;
     let y = b.input("y", y)?;
-    let logits = model.logits(&mut b, mode, x)?;
-    let loss = match model.task() {
-        Task::Masks => loss::binary_cross_entropy(&mut b, logits, y),
-        Task::Classes if labels.soft => loss::cross_entropy(&mut b, logits, y, labels.smoothing),
-        Task::Classes | Task::Tokens => loss::sparse_cross_entropy(&mut b, logits, y, labels.smoothing),
-    }?;
-    b.output("loss", loss);
-    b.output("logits", logits);
-    Ok(Forward { graph: b.finish(), logits, loss })
+    let logits = network.logits(&mut b, mode, x)?;
+    Forward::new(b, mode, &[Head::new("logits", logits, loss(network.task(), labels), y)])
 }
 
-fn labels_of(model: &Model, x: &TensorType, labels: Labels) -> TensorType {
-    match model.task() {
-        Task::Classes if labels.soft => TensorType::f32([x.shape[0], model.classes()]),
+fn loss(task: Task, labels: Labels) -> Loss {
+    let smoothing = labels.smoothing;
+    match task {
+        Task::Masks => Loss::BinaryCrossEntropy,
+        Task::Classes if labels.soft => Loss::CrossEntropy { smoothing },
+        Task::Classes | Task::Tokens => Loss::SparseCrossEntropy { smoothing },
+    }
+}
+
+fn label_type(network: &dyn Network, x: &TensorType, labels: Labels) -> TensorType {
+    match network.task() {
+        Task::Classes if labels.soft => TensorType::f32([x.shape[0], network.classes()]),
         Task::Classes => TensorType::i32([x.shape[0]]),
         Task::Tokens => TensorType::i32(x.shape.to_vec()),
         Task::Masks => {
             let mut shape = x.shape.to_vec();
             if let Some(channels) = shape.last_mut() {
-                *channels = model.classes();
+                *channels = network.classes();
             }
             TensorType::f32(shape)
         }

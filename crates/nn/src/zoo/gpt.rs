@@ -3,22 +3,32 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
 use super::transformer::{TransformerBlock, transformer_block};
+use super::{Labels, Network, Setting, Task, option};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::init::Fans;
 use crate::layers::{Activation, Dense, Embedding, SelfAttention, dense, embedding, layer_norm};
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
 const EPS: f32 = 1e-5;
 /// GPT-2's spread of initial weights.
 const STD: f32 = 0.02;
 
+/// A decoder-only transformer in the manner of GPT-2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpt {
+    /// Transformer blocks.
     pub layers: usize,
+    /// Channels of a token.
     pub width: usize,
+    /// Attention heads, which divide the width.
     pub heads: usize,
     /// Tokens in a sample.
     pub sequence: usize,
+    /// Tokens that it knows.
     pub vocabulary: usize,
 }
 
@@ -29,18 +39,6 @@ impl Default for Gpt {
 }
 
 impl Gpt {
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, _mode: Mode, ids: ValueId) -> GraphResult<ValueId> {
-        let mut x = self.embed(b, ids)?;
-        let block = self.block();
-        for i in 0..self.layers {
-            x = b.scope("blocks", |b| transformer_block(b, i, x, &block))?;
-        }
-        let x = layer_norm(b, "ln_f", x, EPS)?;
-        let head = Dense { units: self.vocabulary, bias: false, init: Initializer::Normal { std: STD } };
-        dense(b, "head", x, head)
-    }
-
     fn embed(&self, b: &mut Builder, ids: ValueId) -> GraphResult<ValueId> {
         let init = Initializer::Normal { std: STD };
         let x = embedding(b, "tokens", ids, Embedding { rows: self.vocabulary, width: self.width, init })?;
@@ -68,5 +66,62 @@ impl Gpt {
             fc1_init: init,
             fc2_init: last,
         }
+    }
+}
+
+impl Model for Gpt {
+    fn name(&self) -> &str {
+        "gpt"
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+}
+
+impl Network for Gpt {
+    fn task(&self) -> Task {
+        Task::Tokens
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(vec![self.sequence])
+    }
+
+    fn classes(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn logits(&self, b: &mut Builder, _mode: Mode, ids: ValueId) -> GraphResult<ValueId> {
+        let mut x = self.embed(b, ids)?;
+        let block = self.block();
+        for i in 0..self.layers {
+            x = b.scope("blocks", |b| transformer_block(b, i, x, &block))?;
+        }
+        let x = layer_norm(b, "ln_f", x, EPS)?;
+        let head = Dense { units: self.vocabulary, bias: false, init: Initializer::Normal { std: STD } };
+        dense(b, "head", x, head)
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => match sample[..] {
+                [sequence] => self.sequence = sequence,
+                _ => return option("gpt", format!("its input is one sequence length, but {sample:?} was given")),
+            },
+            Setting::Classes(_) => {
+                return option("gpt", "it predicts tokens and has no classes; set its vocabulary".into());
+            }
+            Setting::Layers(layers) => self.layers = layers,
+            Setting::Width(width) => self.width = width,
+            Setting::Heads(heads) => self.heads = heads,
+            Setting::Vocabulary(vocabulary) => self.vocabulary = vocabulary,
+            other => return Err(other.refuse("gpt")),
+        }
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }

@@ -2,24 +2,36 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
 use super::inverted::{InvertedResidual, inverted_residual, same_conv};
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{Activation, BatchNorm, Dense, SqueezeExcite, activation, conv_bn, dense, dropout};
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
 const NORM: BatchNorm = BatchNorm { eps: 1e-3, momentum: 0.99 };
 
+/// MobileNetV3: depthwise convolutions in inverted residual blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MobileNetV3 {
+    /// Small or large.
     pub size: Size,
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 
+/// The two sizes that the paper has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
+    /// 2.5 million parameters.
     Small,
+    /// 5.5 million parameters.
     Large,
 }
 
@@ -61,12 +73,43 @@ const LARGE: [Row; 15] = [
 ];
 
 impl MobileNetV3 {
+    /// For ImageNet: 224×224×3 in 1000 classes.
     pub fn new(size: Size) -> Self {
         MobileNetV3 { size, input: [224, 224, 3], classes: 1000, dropout: 0.2 }
     }
+}
 
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+impl Model for MobileNetV3 {
+    fn name(&self) -> &str {
+        match self.size {
+            Size::Small => "mobilenet_v3_small",
+            Size::Large => "mobilenet_v3_large",
+        }
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+
+    fn smaller(&self) -> Option<Box<dyn Model>> {
+        Some(self.sibling()?)
+    }
+}
+
+impl Network for MobileNetV3 {
+    fn task(&self) -> Task {
+        Task::Classes
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
         let (rows, head, hidden) = match self.size {
             Size::Small => (&SMALL[..], 576, 1024),
             Size::Large => (&LARGE[..], 960, 1280),
@@ -79,6 +122,27 @@ impl MobileNetV3 {
             let x = dropout(b, mode, x, self.dropout)?;
             dense(b, "fc2", x, fc(self.classes))
         })
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(classes) => self.classes = classes,
+            Setting::Dropout(rate) => self.dropout = rate,
+            other => return Err(other.refuse("mobilenet_v3")),
+        }
+        Ok(())
+    }
+
+    fn sibling(&self) -> Option<Box<dyn Network>> {
+        match self.size {
+            Size::Small => None,
+            Size::Large => Some(Box::new(MobileNetV3 { size: Size::Small, ..self.clone() })),
+        }
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }
 

@@ -1,8 +1,8 @@
-//! The zoo: known models by name, each a function of batch size and mode. A model gives the forward graph with its
-//! loss; gradients and updates are the transforms'. Weights are never loaded here.
+//! The zoo: known networks by name, each a function of batch size and mode. Gradients and updates are the transforms';
+//! weights are never loaded here.
 //!
-//! Every graph has the inputs `x` and `y` and the outputs `loss` and `logits`. In [`Mode::Train`] it also has the
-//! updates of the running statistics, as donations.
+//! Every network is a [`Model`] with the inputs `x` and `y`, one head called `logits`, and the outputs `loss` and
+//! `logits`. In [`Mode::Train`] its graph also has the updates of the running statistics, as donations.
 
 mod digits;
 mod efficientnet;
@@ -17,9 +17,11 @@ mod unet;
 mod vgg;
 mod vit;
 
+use std::fmt::Debug;
+
 pub use digits::Digits;
 pub use efficientnet::EfficientNetB0;
-pub use frame::{Labels, Task};
+pub use frame::Labels;
 pub use gpt::Gpt;
 pub use mlp::Mlp;
 pub use mobilenet::{MobileNetV3, Size};
@@ -28,240 +30,221 @@ pub use unet::Unet;
 pub use vgg::Vgg16;
 pub use vit::Vit;
 
-use memfit_ir::{Builder, Graph, Result as GraphResult, ValueId};
+use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
-use crate::Mode;
 use crate::error::{Error, Result};
-use crate::layers::elements;
+use crate::forward::Forward;
+use crate::model::{Mode, Model};
 
-/// A model with its options. The options are plain fields of each family's struct.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Model {
-    Mlp(Mlp),
-    Digits(Digits),
-    Vgg16(Vgg16),
-    Resnet(Resnet),
-    MobileNetV3(MobileNetV3),
-    EfficientNetB0(EfficientNetB0),
-    Unet(Unet),
-    Vit(Vit),
-    Gpt(Gpt),
+/// What a network of the zoo is for: what its samples and labels are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// One of several classes for a sample: i32 labels, softmax.
+    Classes,
+    /// The next token at each position: i32 labels, softmax.
+    Tokens,
+    /// Yes or no for each pixel and mask: labels in 0…1, sigmoid.
+    Masks,
 }
 
-/// From input to loss.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Forward {
-    pub graph: Graph,
-    pub logits: ValueId,
-    /// A scalar.
-    pub loss: ValueId,
+/// A network of the zoo with its options, which are plain fields of each family's struct: from a batch of samples to
+/// logits. Its loss follows from its [`Task`], which makes it a [`Model`].
+pub trait Network: Model + Debug + Send + Sync {
+    /// What it is for.
+    fn task(&self) -> Task;
+
+    /// The shape of one sample: height, width, channels of an image; features of an MLP; tokens of a GPT.
+    fn input(&self) -> Result<Vec<usize>>;
+
+    /// Classes, masks, or the tokens of a vocabulary: the width of what it gives.
+    fn classes(&self) -> usize;
+
+    /// From a batch of samples to logits, appended to a graph: for models made of several, and for losses of one's own.
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId>;
+
+    /// Changes one option, or says that it has no such option.
+    fn set(&mut self, setting: Setting) -> Result<()>;
+
+    /// The next smaller network of its family, with the same input and classes; none if it is the smallest.
+    fn sibling(&self) -> Option<Box<dyn Network>> {
+        None
+    }
+
+    /// A copy of it.
+    fn boxed(&self) -> Box<dyn Network>;
 }
 
-type Entry = (&'static str, fn() -> Model);
+/// An option of a network, with its value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setting {
+    /// The number of classes: the width of the last layer, or the masks of a U-Net.
+    Classes(usize),
+    /// The shape of one sample; the features of an MLP may be an image, which is flattened.
+    Input(Vec<usize>),
+    /// The share of activations that is dropped before the last layers, in training.
+    Dropout(f32),
+    /// What stands before the first stage of a ResNet.
+    Stem(Stem),
+    /// Transformer blocks of a GPT.
+    Layers(usize),
+    /// Channels of a GPT's tokens.
+    Width(usize),
+    /// Attention heads of a GPT.
+    Heads(usize),
+    /// Tokens that a GPT knows.
+    Vocabulary(usize),
+}
 
-/// Models of one family, smallest first.
-const FAMILIES: [&[&str]; 2] =
-    [&["resnet18", "resnet34", "resnet50", "resnet101"], &["mobilenet_v3_small", "mobilenet_v3_large"]];
+impl Setting {
+    /// What a network says that has no such option.
+    fn refuse(&self, model: &'static str) -> Error {
+        let (model, problem) = match self {
+            Setting::Classes(_) => (model, "it has no classes"),
+            Setting::Input(_) => (model, "its input cannot be changed"),
+            Setting::Dropout(_) => ("dropout", "only digits, vgg16, mobilenets and efficientnets have one"),
+            Setting::Stem(_) => ("stem", "only resnets have a choice of stem"),
+            Setting::Layers(_) => ("layers", "only a gpt has a choice of layers"),
+            Setting::Width(_) => ("width", "only a gpt has a choice of width"),
+            Setting::Heads(_) => ("heads", "only a gpt has a choice of attention heads"),
+            Setting::Vocabulary(_) => ("vocabulary", "only a gpt has one"),
+        };
+        Error::Option { model, problem: problem.into() }
+    }
+}
+
+/// Any network of the zoo, by its name, and what its labels are.
+///
+/// ```
+/// use memfit_nn::{Mode, Model, ZooModel, zoo::Stem};
+///
+/// let model = ZooModel::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?;
+/// let forward = model.build(128, Mode::Train)?;
+/// assert_eq!(forward.graph.shape(forward.output("logits").unwrap()), [128, 10]);
+/// # Ok::<(), memfit_nn::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ZooModel {
+    network: Box<dyn Network>,
+    labels: Labels,
+}
+
+impl Clone for ZooModel {
+    fn clone(&self) -> ZooModel {
+        ZooModel { network: self.network.boxed(), labels: self.labels }
+    }
+}
+
+impl<N: Network + 'static> From<N> for ZooModel {
+    fn from(network: N) -> ZooModel {
+        ZooModel { network: Box::new(network), labels: Labels::default() }
+    }
+}
+
+type Entry = (&'static str, fn() -> ZooModel);
 
 /// Every model, in the order in which they are listed to a person.
 const ZOO: [Entry; 13] = [
-    ("mlp", || Model::Mlp(Mlp::default())),
-    ("digits", || Model::Digits(Digits::default())),
-    ("vgg16", || Model::Vgg16(Vgg16::default())),
-    ("resnet18", || Model::Resnet(Resnet::resnet18())),
-    ("resnet34", || Model::Resnet(Resnet::resnet34())),
-    ("resnet50", || Model::Resnet(Resnet::resnet50())),
-    ("resnet101", || Model::Resnet(Resnet::resnet101())),
-    ("mobilenet_v3_small", || Model::MobileNetV3(MobileNetV3::new(Size::Small))),
-    ("mobilenet_v3_large", || Model::MobileNetV3(MobileNetV3::new(Size::Large))),
-    ("efficientnet_b0", || Model::EfficientNetB0(EfficientNetB0::default())),
-    ("unet", || Model::Unet(Unet::default())),
-    ("vit_b16", || Model::Vit(Vit::b16())),
-    ("gpt", || Model::Gpt(Gpt::default())),
+    ("mlp", || Mlp::default().into()),
+    ("digits", || Digits::default().into()),
+    ("vgg16", || Vgg16::default().into()),
+    ("resnet18", || Resnet::resnet18().into()),
+    ("resnet34", || Resnet::resnet34().into()),
+    ("resnet50", || Resnet::resnet50().into()),
+    ("resnet101", || Resnet::resnet101().into()),
+    ("mobilenet_v3_small", || MobileNetV3::new(Size::Small).into()),
+    ("mobilenet_v3_large", || MobileNetV3::new(Size::Large).into()),
+    ("efficientnet_b0", || EfficientNetB0::default().into()),
+    ("unet", || Unet::default().into()),
+    ("vit_b16", || Vit::b16().into()),
+    ("gpt", || Gpt::default().into()),
 ];
 
-impl Model {
+impl ZooModel {
+    /// Every name that [`ZooModel::from_name`] knows.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ZOO.iter().map(|(name, _)| *name)
     }
 
     /// The model with its usual options.
-    pub fn from_name(name: &str) -> Result<Model> {
+    pub fn from_name(name: &str) -> Result<ZooModel> {
         match ZOO.iter().find(|(known, _)| *known == name) {
             Some((_, make)) => Ok(make()),
-            None => Err(Error::Unknown { what: "model", given: name.to_string(), known: Model::names().collect() }),
+            None => Err(Error::Unknown { what: "model", given: name.to_string(), known: ZooModel::names().collect() }),
         }
     }
 
-    /// The next smaller model of the family of `name`, with the same input and classes.
-    pub fn smaller(&self, name: &str) -> Option<(&'static str, Model)> {
-        let family = FAMILIES.iter().find(|f| f.contains(&name))?;
-        let at = family.iter().position(|n| *n == name)?;
-        let smaller = family[at.checked_sub(1)?];
-        let model = match (self, Model::from_name(smaller).ok()?) {
-            (Model::Resnet(m), Model::Resnet(s)) => {
-                Model::Resnet(Resnet { stem: m.stem, input: m.input, classes: m.classes, ..s })
-            }
-            (Model::MobileNetV3(m), Model::MobileNetV3(s)) => {
-                Model::MobileNetV3(MobileNetV3 { input: m.input, classes: m.classes, dropout: m.dropout, ..s })
-            }
-            (_, _) => return None,
-        };
-        Some((smaller, model))
-    }
-
-    /// The forward graph for batches of this size.
-    pub fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
-        self.build_with(batch, mode, Labels::default())
-    }
-
-    /// The same, with labels of another kind.
-    pub fn build_with(&self, batch: usize, mode: Mode, labels: Labels) -> Result<Forward> {
-        frame::forward(self, batch, mode, labels)
-    }
-
-    /// From a batch of samples to logits, appended to a graph: for models made of several, and for losses of one's own.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        match self {
-            Model::Mlp(m) => m.logits(b, mode, x),
-            Model::Digits(m) => m.logits(b, mode, x),
-            Model::Vgg16(m) => m.logits(b, mode, x),
-            Model::Resnet(m) => m.logits(b, mode, x),
-            Model::MobileNetV3(m) => m.logits(b, mode, x),
-            Model::EfficientNetB0(m) => m.logits(b, mode, x),
-            Model::Unet(m) => m.logits(b, mode, x),
-            Model::Vit(m) => m.logits(b, mode, x),
-            Model::Gpt(m) => m.logits(b, mode, x),
-        }
-    }
-
-    /// What it is trained for.
+    /// What it is for.
     pub fn task(&self) -> Task {
-        match self {
-            Model::Unet(_) => Task::Masks,
-            Model::Gpt(_) => Task::Tokens,
-            Model::Mlp(_)
-            | Model::Digits(_)
-            | Model::Vgg16(_)
-            | Model::Resnet(_)
-            | Model::MobileNetV3(_)
-            | Model::EfficientNetB0(_)
-            | Model::Vit(_) => Task::Classes,
-        }
+        self.network.task()
     }
 
-    /// The shape of one sample: height, width, channels of an image; features of an MLP; tokens of a GPT.
+    /// The shape of one sample: see [`Network::input`].
     pub fn input(&self) -> Result<Vec<usize>> {
-        Ok(match self {
-            Model::Mlp(m) => match m.sizes.first() {
-                Some(&features) => vec![features],
-                None => {
-                    return option(
-                        "mlp",
-                        "it has no layers; give the sizes of features, hidden layers and classes".into(),
-                    );
-                }
-            },
-            Model::Gpt(m) => vec![m.sequence],
-            Model::Digits(m) => m.input.to_vec(),
-            Model::Vgg16(m) => m.input.to_vec(),
-            Model::Resnet(m) => m.input.to_vec(),
-            Model::MobileNetV3(m) => m.input.to_vec(),
-            Model::EfficientNetB0(m) => m.input.to_vec(),
-            Model::Unet(m) => m.input.to_vec(),
-            Model::Vit(m) => m.input.to_vec(),
-        })
+        self.network.input()
     }
 
-    /// Classes, masks, or the tokens of a vocabulary: the width of what it gives.
+    /// The width of what it gives: see [`Network::classes`].
     pub fn classes(&self) -> usize {
-        match self {
-            Model::Mlp(m) => m.sizes.last().copied().unwrap_or(0),
-            Model::Digits(m) => m.classes,
-            Model::Vgg16(m) => m.classes,
-            Model::Resnet(m) => m.classes,
-            Model::MobileNetV3(m) => m.classes,
-            Model::EfficientNetB0(m) => m.classes,
-            Model::Unet(m) => m.outputs,
-            Model::Vit(m) => m.classes,
-            Model::Gpt(m) => m.vocabulary,
-        }
+        self.network.classes()
     }
 
-    /// The number of classes: the width of the last layer, or the masks of a U-Net.
-    pub fn with_classes(mut self, classes: usize) -> Result<Model> {
-        match &mut self {
-            Model::Mlp(m) => match m.sizes.last_mut() {
-                Some(last) => *last = classes,
-                None => return option("mlp", "it has no layers; give its sizes first".into()),
-            },
-            Model::Digits(m) => m.classes = classes,
-            Model::Vgg16(m) => m.classes = classes,
-            Model::Resnet(m) => m.classes = classes,
-            Model::MobileNetV3(m) => m.classes = classes,
-            Model::EfficientNetB0(m) => m.classes = classes,
-            Model::Unet(m) => m.outputs = classes,
-            Model::Vit(m) => m.classes = classes,
-            Model::Gpt(_) => return option("gpt", "it predicts tokens and has no classes; set its vocabulary".into()),
-        }
+    /// The network itself.
+    pub fn network(&self) -> &dyn Network {
+        &*self.network
+    }
+
+    /// Changes one option; an error where the network has none such.
+    pub fn with(mut self, setting: Setting) -> Result<ZooModel> {
+        self.network.set(setting)?;
         Ok(self)
     }
 
-    /// The share of activations that is dropped before the last layers, in training.
-    pub fn with_dropout(mut self, rate: f32) -> Result<Model> {
-        match &mut self {
-            Model::Digits(m) => m.dropout = rate,
-            Model::Vgg16(m) => m.dropout = rate,
-            Model::MobileNetV3(m) => m.dropout = rate,
-            Model::EfficientNetB0(m) => m.dropout = rate,
-            Model::Mlp(_) | Model::Resnet(_) | Model::Unet(_) | Model::Vit(_) | Model::Gpt(_) => {
-                return option("dropout", "only digits, vgg16, mobilenets and efficientnets have one".into());
-            }
-        }
-        Ok(self)
+    /// The number of classes: see [`Setting::Classes`].
+    pub fn with_classes(self, classes: usize) -> Result<ZooModel> {
+        self.with(Setting::Classes(classes))
+    }
+
+    /// Another shape of one sample: see [`Setting::Input`].
+    pub fn with_input(self, sample: &[usize]) -> Result<ZooModel> {
+        self.with(Setting::Input(sample.to_vec()))
+    }
+
+    /// The share of activations that is dropped: see [`Setting::Dropout`].
+    pub fn with_dropout(self, rate: f32) -> Result<ZooModel> {
+        self.with(Setting::Dropout(rate))
     }
 
     /// What stands before the first stage of a ResNet.
-    pub fn with_stem(mut self, stem: Stem) -> Result<Model> {
-        match &mut self {
-            Model::Resnet(m) => m.stem = stem,
-            Model::Mlp(_)
-            | Model::Digits(_)
-            | Model::Vgg16(_)
-            | Model::MobileNetV3(_)
-            | Model::EfficientNetB0(_)
-            | Model::Unet(_)
-            | Model::Vit(_)
-            | Model::Gpt(_) => return option("stem", "only resnets have a choice of stem".into()),
-        }
-        Ok(self)
+    pub fn with_stem(self, stem: Stem) -> Result<ZooModel> {
+        self.with(Setting::Stem(stem))
     }
 
-    /// Another shape of one sample; the features of an MLP may be an image, which is flattened.
-    pub fn with_input(mut self, sample: &[usize]) -> Result<Model> {
-        let image = || match *sample {
-            [h, w, c] => Ok([h, w, c]),
-            _ => option("input", format!("an image is height, width, channels, but {sample:?} was given")),
-        };
-        match &mut self {
-            Model::Mlp(m) => match (m.sizes.first_mut(), elements(sample)) {
-                (Some(first), Some(features)) => *first = features,
-                (None, _) => return option("mlp", "it has no layers; give its sizes first".into()),
-                (_, None) => return option("mlp", format!("an input of {sample:?} is empty or too large")),
-            },
-            Model::Gpt(m) => match *sample {
-                [sequence] => m.sequence = sequence,
-                _ => return option("gpt", format!("its input is one sequence length, but {sample:?} was given")),
-            },
-            Model::Digits(m) => m.input = image()?,
-            Model::Vgg16(m) => m.input = image()?,
-            Model::Resnet(m) => m.input = image()?,
-            Model::MobileNetV3(m) => m.input = image()?,
-            Model::EfficientNetB0(m) => m.input = image()?,
-            Model::Unet(m) => m.input = image()?,
-            Model::Vit(m) => m.input = image()?,
-        }
-        Ok(self)
+    /// What the labels of a training step are. A model that cannot have them says so when it is built.
+    pub fn with_labels(self, labels: Labels) -> ZooModel {
+        ZooModel { labels, ..self }
+    }
+}
+
+impl Model for ZooModel {
+    fn name(&self) -> &str {
+        self.network.name()
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        frame::forward(&*self.network, batch, mode, self.labels)
+    }
+
+    fn smaller(&self) -> Option<Box<dyn Model>> {
+        let network = self.network.sibling()?;
+        Some(Box::new(ZooModel { network, labels: self.labels }))
+    }
+}
+
+/// Height, width and channels of an image.
+fn image(sample: &[usize]) -> Result<[usize; 3]> {
+    match *sample {
+        [h, w, c] => Ok([h, w, c]),
+        _ => option("input", format!("an image is height, width, channels, but {sample:?} was given")),
     }
 }
 

@@ -2,20 +2,39 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{BatchNorm, Conv2d, Dense, Padding, Pool, batch_norm, conv2d, dense, max_pool};
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
+/// A ResNet of any depth.
+///
+/// ```
+/// use memfit_nn::{Mode, Model, zoo::Resnet};
+///
+/// let resnet = Resnet { classes: 100, ..Resnet::resnet18().cifar() };
+/// let forward = resnet.build(8, Mode::Eval)?;
+/// assert_eq!(forward.graph.shape(forward.output("logits").unwrap()), [8, 100]);
+/// # Ok::<(), memfit_nn::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resnet {
+    /// What a stage is made of.
     pub block: Block,
     /// Blocks in each of the four stages.
     pub depths: [usize; 4],
+    /// What stands before the first stage.
     pub stem: Stem,
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
 }
 
+/// What a stage is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
     /// Two 3×3 convolutions.
@@ -34,18 +53,22 @@ pub enum Stem {
 }
 
 impl Resnet {
+    /// Basic blocks, 11.7 million parameters.
     pub fn resnet18() -> Self {
         Resnet::new(Block::Basic, [2, 2, 2, 2])
     }
 
+    /// Basic blocks, 21.8 million parameters.
     pub fn resnet34() -> Self {
         Resnet::new(Block::Basic, [3, 4, 6, 3])
     }
 
+    /// Bottlenecks, 25.6 million parameters.
     pub fn resnet50() -> Self {
         Resnet::new(Block::Bottleneck, [3, 4, 6, 3])
     }
 
+    /// Bottlenecks, 44.5 million parameters.
     pub fn resnet101() -> Self {
         Resnet::new(Block::Bottleneck, [3, 4, 23, 3])
     }
@@ -57,16 +80,6 @@ impl Resnet {
 
     fn new(block: Block, depths: [usize; 4]) -> Self {
         Resnet { block, depths, stem: Stem::Imagenet, input: [224, 224, 3], classes: 1000 }
-    }
-
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        let mut x = self.stem(b, mode, x)?;
-        for (stage, &depth) in self.depths.iter().enumerate() {
-            x = b.scope(format!("layer{}", stage + 1), |b| self.stage(b, mode, x, stage, depth))?;
-        }
-        let x = b.global_avg_pool(x)?;
-        dense(b, "fc", x, Dense { init: Initializer::TORCH_UNIFORM, ..Dense::new(self.classes) })
     }
 
     fn stem(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
@@ -117,6 +130,70 @@ impl Resnet {
         };
         let sum = b.add(y, shortcut)?;
         b.relu(sum)
+    }
+}
+
+impl Model for Resnet {
+    fn name(&self) -> &str {
+        match (self.block, self.depths) {
+            (Block::Basic, [2, 2, 2, 2]) => "resnet18",
+            (Block::Basic, [3, 4, 6, 3]) => "resnet34",
+            (Block::Bottleneck, [3, 4, 6, 3]) => "resnet50",
+            (Block::Bottleneck, [3, 4, 23, 3]) => "resnet101",
+            _ => "resnet",
+        }
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+
+    fn smaller(&self) -> Option<Box<dyn Model>> {
+        Some(self.sibling()?)
+    }
+}
+
+impl Network for Resnet {
+    fn task(&self) -> Task {
+        Task::Classes
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let mut x = self.stem(b, mode, x)?;
+        for (stage, &depth) in self.depths.iter().enumerate() {
+            x = b.scope(format!("layer{}", stage + 1), |b| self.stage(b, mode, x, stage, depth))?;
+        }
+        let x = b.global_avg_pool(x)?;
+        dense(b, "fc", x, Dense { init: Initializer::TORCH_UNIFORM, ..Dense::new(self.classes) })
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(classes) => self.classes = classes,
+            Setting::Stem(stem) => self.stem = stem,
+            other => return Err(other.refuse("resnet")),
+        }
+        Ok(())
+    }
+
+    fn sibling(&self) -> Option<Box<dyn Network>> {
+        let family = [Resnet::resnet18(), Resnet::resnet34(), Resnet::resnet50(), Resnet::resnet101()];
+        let at = family.iter().position(|r| (r.block, r.depths) == (self.block, self.depths))?;
+        let smaller = &family[at.checked_sub(1)?];
+        Some(Box::new(Resnet { block: smaller.block, depths: smaller.depths, ..self.clone() }))
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }
 

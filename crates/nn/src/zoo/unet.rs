@@ -3,11 +3,17 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{
     Activation, BatchNorm, Conv2d, Conv2dTranspose, ConvBn, Padding, Pool, conv_bn, conv2d, conv2d_transpose, max_pool,
 };
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
+/// A U-Net: down through convolutions and poolings, up through transposed convolutions, with the way down beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unet {
     /// Channels of each level from the top; between two levels height and width are halved.
@@ -25,24 +31,6 @@ impl Default for Unet {
 }
 
 impl Unet {
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        let Some((&bottom, levels)) = self.channels.split_last() else {
-            return b.fail("a unet needs the channels of at least one level");
-        };
-        let (mut x, mut skips) = (x, Vec::new());
-        for (level, &channels) in (1..).zip(levels) {
-            let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels))?;
-            x = b.scope(format!("down{level}"), |b| self.halve(b, skip))?;
-            skips.push((level, channels, skip));
-        }
-        x = b.scope("bottom", |b| double_conv(b, mode, x, bottom))?;
-        for (level, channels, skip) in skips.into_iter().rev() {
-            x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels))?;
-        }
-        conv2d(b, "out", x, Conv2d::new(self.outputs, 1))
-    }
-
     /// An odd image would come back one pixel smaller and not fit its skip.
     fn halve(&self, b: &mut Builder, x: ValueId) -> GraphResult<ValueId> {
         let (height, width) = (b.shape(x)[1], b.shape(x)[2]);
@@ -59,6 +47,60 @@ impl Unet {
             ));
         }
         max_pool(b, "pool", x, Pool::new(2))
+    }
+}
+
+impl Model for Unet {
+    fn name(&self) -> &str {
+        "unet"
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+}
+
+impl Network for Unet {
+    fn task(&self) -> Task {
+        Task::Masks
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.outputs
+    }
+
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let Some((&bottom, levels)) = self.channels.split_last() else {
+            return b.fail("a unet needs the channels of at least one level");
+        };
+        let (mut x, mut skips) = (x, Vec::new());
+        for (level, &channels) in (1..).zip(levels) {
+            let skip = b.scope(format!("down{level}"), |b| double_conv(b, mode, x, channels))?;
+            x = b.scope(format!("down{level}"), |b| self.halve(b, skip))?;
+            skips.push((level, channels, skip));
+        }
+        x = b.scope("bottom", |b| double_conv(b, mode, x, bottom))?;
+        for (level, channels, skip) in skips.into_iter().rev() {
+            x = b.scope(format!("up{level}"), |b| up(b, mode, x, skip, channels))?;
+        }
+        conv2d(b, "out", x, Conv2d::new(self.outputs, 1))
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(outputs) => self.outputs = outputs,
+            other => return Err(other.refuse("unet")),
+        }
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }
 

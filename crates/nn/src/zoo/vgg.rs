@@ -3,17 +3,25 @@
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{Conv2d, Dense, Padding, Pool, conv2d, dense, dropout, flatten, max_pool};
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
 /// Filters and number of the 3×3 convolutions before each pooling.
 const STAGES: [(usize, usize); 5] = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)];
 
+/// VGG-16: 13 convolutions and three dense layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vgg16 {
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
+    /// The share of activations that is dropped before the last layer, in training.
     pub dropout: f32,
 }
 
@@ -24,13 +32,6 @@ impl Default for Vgg16 {
 }
 
 impl Vgg16 {
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        let x = b.scope("features", |b| self.features(b, x))?;
-        let x = flatten(b, x)?;
-        b.scope("classifier", |b| self.classifier(b, mode, x))
-    }
-
     fn features(&self, b: &mut Builder, mut x: ValueId) -> GraphResult<ValueId> {
         let [height, width, _] = self.input;
         if height < 32 || width < 32 {
@@ -57,5 +58,49 @@ impl Vgg16 {
             x = dropout(b, mode, x, self.dropout)?;
         }
         dense(b, "fc3", x, fc(self.classes))
+    }
+}
+
+impl Model for Vgg16 {
+    fn name(&self) -> &str {
+        "vgg16"
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+}
+
+impl Network for Vgg16 {
+    fn task(&self) -> Task {
+        Task::Classes
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let x = b.scope("features", |b| self.features(b, x))?;
+        let x = flatten(b, x)?;
+        b.scope("classifier", |b| self.classifier(b, mode, x))
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(classes) => self.classes = classes,
+            Setting::Dropout(rate) => self.dropout = rate,
+            other => return Err(other.refuse("vgg16")),
+        }
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }

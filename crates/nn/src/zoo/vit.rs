@@ -4,38 +4,40 @@
 use memfit_ir::op::Init;
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
+use super::frame::forward;
 use super::transformer::{TransformerBlock, transformer_block};
+use super::{Labels, Network, Setting, Task, image};
+use crate::Initializer;
+use crate::error::Result;
+use crate::forward::Forward;
 use crate::layers::{Activation, Conv2d, Dense, SelfAttention, conv2d, dense, layer_norm};
-use crate::{Initializer, Mode};
+use crate::model::{Mode, Model};
 
 const EPS: f32 = 1e-6;
 
+/// A vision transformer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vit {
     /// Height and width of a patch.
     pub patch: usize,
+    /// Transformer blocks.
     pub layers: usize,
+    /// Channels of a patch.
     pub width: usize,
+    /// Attention heads, which divide the width.
     pub heads: usize,
     /// Width between the two dense layers of a block.
     pub hidden: usize,
     /// Height, width, channels.
     pub input: [usize; 3],
+    /// The width of the last layer.
     pub classes: usize,
 }
 
 impl Vit {
+    /// ViT-B/16 for ImageNet: 86.6 million parameters.
     pub fn b16() -> Self {
         Vit { patch: 16, layers: 12, width: 768, heads: 12, hidden: 3072, input: [224, 224, 3], classes: 1000 }
-    }
-
-    /// From samples to logits, appended to a graph.
-    pub fn logits(&self, b: &mut Builder, _mode: Mode, x: ValueId) -> GraphResult<ValueId> {
-        let patches = self.patches(b, x)?;
-        let x = self.tokens(b, patches)?;
-        let x = b.scope("encoder", |b| self.encoder(b, x))?;
-        // Zeros, so that every class starts equally likely.
-        dense(b, "head", x, Dense { init: Initializer::Zeros, ..Dense::new(self.classes) })
     }
 
     /// Batch, patches, width.
@@ -87,5 +89,53 @@ impl Vit {
         let x = b.slice(x, &[0, 0, 0], &[batch, 1, self.width])?;
         let x = b.reshape(x, [batch, self.width])?;
         layer_norm(b, "ln", x, EPS)
+    }
+}
+
+impl Model for Vit {
+    fn name(&self) -> &str {
+        match (self.patch, self.layers, self.width) {
+            (16, 12, 768) => "vit_b16",
+            _ => "vit",
+        }
+    }
+
+    fn build(&self, batch: usize, mode: Mode) -> Result<Forward> {
+        forward(self, batch, mode, Labels::default())
+    }
+}
+
+impl Network for Vit {
+    fn task(&self) -> Task {
+        Task::Classes
+    }
+
+    fn input(&self) -> Result<Vec<usize>> {
+        Ok(self.input.to_vec())
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn logits(&self, b: &mut Builder, _mode: Mode, x: ValueId) -> GraphResult<ValueId> {
+        let patches = self.patches(b, x)?;
+        let x = self.tokens(b, patches)?;
+        let x = b.scope("encoder", |b| self.encoder(b, x))?;
+        // Zeros, so that every class starts equally likely.
+        dense(b, "head", x, Dense { init: Initializer::Zeros, ..Dense::new(self.classes) })
+    }
+
+    fn set(&mut self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::Input(sample) => self.input = image(&sample)?,
+            Setting::Classes(classes) => self.classes = classes,
+            other => return Err(other.refuse("vit")),
+        }
+        Ok(())
+    }
+
+    fn boxed(&self) -> Box<dyn Network> {
+        Box::new(self.clone())
     }
 }

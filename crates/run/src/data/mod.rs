@@ -9,7 +9,7 @@ pub mod same_data;
 use std::path::Path;
 use std::sync::Arc;
 
-use memfit::Model;
+use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
     Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
@@ -36,7 +36,7 @@ const HELD_OUT: f32 = 0.2;
 /// Refuses a model that does something else than the data are for, before anything is planned or made.
 fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
     let model = config.model.name.as_deref().unwrap_or(DIGITS);
-    let does = Model::from_name(model)?.task();
+    let does = ZooModel::from_name(model)?.task();
     match kind.task() {
         Some(wanted) if wanted != does => Err(RunError::WrongModel { model: model.into(), does, kind, wanted }),
         Some(Task::Masks) => match config.model.classes {

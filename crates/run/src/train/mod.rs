@@ -16,7 +16,7 @@ use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
 
-pub use options::{evaluation_task, skip_bad};
+pub use options::skip_bad;
 pub use prepare::prepare;
 pub use run_all::{End, Finished, Observer, run_all};
 

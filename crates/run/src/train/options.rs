@@ -1,9 +1,10 @@
-//! What a configuration says about training: how long, how fast, judged by what; and what is refused before memory is taken.
+//! What a configuration says about training: how long, how fast, evaluated by what; and what is refused before memory is taken.
 
 use memfit::data::OnBad;
-use memfit::nn::zoo::Task as ModelTask;
+use memfit::nn::Model;
+use memfit::nn::zoo::Task;
 use memfit::train::run_dir::RunDir;
-use memfit::train::{Decay, EarlyStop, Feed, FitOptions, Metric, Period, Progress, SaveEvery, Schedule, Task};
+use memfit::train::{Decay, EarlyStop, Feed, FitOptions, Metric, Period, Progress, SaveEvery, Schedule};
 
 use crate::config::RunConfig;
 use crate::data::{self, DataSources};
@@ -19,9 +20,9 @@ pub fn fit_options(run: &RunResources, run_dir: RunDir, progress: Progress) -> R
     Ok(FitOptions {
         length: length(&run.config),
         schedule: schedule(run),
-        task: evaluation_task(run),
+        heads: run.model.heads()?,
         evaluate: Period::Epochs(1),
-        metric: metric(run)?,
+        monitor: metric(run)?.into(),
         early_stop: t.patience.map(|n| EarlyStop { patience: saturated(n), min_delta: 0.0 }),
         run: Some(run_dir),
         save: SaveEvery { epoch: true, steps: t.save_every.map(saturated), time: None },
@@ -51,7 +52,7 @@ pub fn check(run: &RunResources, sources: &DataSources) -> Result<()> {
     if batch > samples {
         return Err(RunError::BatchTooLarge { batch, samples });
     }
-    let is_classifier = run.model.task() == ModelTask::Classes;
+    let is_classifier = run.model.task() == Task::Classes;
     if let Some(data) = sources.facts.classes.filter(|n| is_classifier && *n > run.model.classes()) {
         return Err(RunError::TooManyClasses { data, model: run.model.classes() });
     }
@@ -97,19 +98,11 @@ fn schedule(run: &RunResources) -> Schedule {
     Schedule { peak, warm_up: Period::Steps(saturated(t.warm_up.unwrap_or(0))), decay }
 }
 
-/// How the model's logits are evaluated.
-pub fn evaluation_task(run: &RunResources) -> Task {
-    match run.model.task() {
-        ModelTask::Classes | ModelTask::Tokens => Task::Classes,
-        ModelTask::Masks => Task::Masks,
-    }
-}
-
 fn metric(run: &RunResources) -> Result<Metric> {
     let usual = match run.model.task() {
-        ModelTask::Classes => Metric::Accuracy,
-        ModelTask::Tokens => Metric::Loss,
-        ModelTask::Masks => Metric::MeanIou,
+        Task::Classes => Metric::Accuracy,
+        Task::Tokens => Metric::Loss,
+        Task::Masks => Metric::MeanIou,
     };
     let Some(name) = &run.config.train.monitor else { return Ok(usual) };
     Metric::ALL.into_iter().find(|m| m.name() == name).ok_or_else(|| {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memfit::exec::Device;
 use memfit::train::run_dir::WEIGHTS;
-use memfit::train::{Event, Flow, Metric, Outcome, Seat, Share, TrainError, Why, fit};
+use memfit::train::{Event, Flow, Metric, Outcome, Share, Ticket, TrainError, Why, fit};
 
 use super::Training;
 use crate::announce::announce;
@@ -56,15 +56,15 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
         weight: t.run.config.train.share.map_or(1.0, f64::from),
         priority: t.run.config.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
     };
-    let seats = Seat::table(&trainings.iter().map(share).collect::<Vec<_>>());
+    let tickets = Ticket::issue(&trainings.iter().map(share).collect::<Vec<_>>());
     let devices = devices(&trainings);
     let announced = Mutex::new(announce(devices.iter()));
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (i, (mut training, seat)) in trainings.into_iter().zip(seats).enumerate() {
+        for (i, (mut training, ticket)) in trainings.into_iter().zip(tickets).enumerate() {
             let (announced, devices) = (&announced, &devices);
             threads.push(scope.spawn(move || {
-                training.session.take_turns(seat);
+                training.session.take_turns(ticket);
                 let Training { session, data, options, .. } = &mut training;
                 let outcome = fit(session, data, options, &mut |event| observer.on_event(i, event));
                 let end = conclude(training, outcome, observer);
@@ -104,7 +104,7 @@ fn finish(training: &mut Training, outcome: &Outcome, observer: &dyn Observer) -
     }
     let folder = &training.folder;
     let weights_step = run_dir::export(folder, &mut training.session, &folder.join(WEIGHTS))?;
-    let best = outcome.best.map(|value| (training.options.metric, value));
+    let best = outcome.best.map(|value| (training.options.monitor.metric, value));
     observer.on_finish(&Finished { training, outcome, best, weights_step });
     Ok(End::Finished)
 }

@@ -9,8 +9,8 @@ use memfit_exec::{Executor, TensorView};
 
 use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
 use crate::checkpoint::{Evaluation, Progress};
-use crate::error::{Result, TrainError};
-use crate::evaluate::Judge;
+use crate::error::{BadValue, Result, TrainError};
+use crate::evaluate::Evaluator;
 use crate::metrics::Scores;
 use crate::run_dir::Which;
 use crate::schedule::{Decay, Period, Span};
@@ -40,7 +40,7 @@ pub(super) struct Fit<'a, E: Executor> {
 /// The test set, opened when it is first needed.
 struct Test<'a> {
     data: &'a Dataset,
-    judge: Judge,
+    evaluator: Evaluator,
     loader: Option<Loader>,
 }
 
@@ -63,13 +63,13 @@ impl<'a, E: Executor> Fit<'a, E> {
         options.schedule.check()?;
         let span = span(options, &data.train)?;
         if data.test.is_none() && options.early_stop.is_some() {
-            return Err(TrainError::NothingToWatch { metric: options.metric });
+            return Err(TrainError::NothingToWatch { monitor: options.monitor.clone() });
         }
         let test = match &data.test {
             Some(data) => {
-                let judge = Judge::new(session, options.task, &options.feed.test_pool)?;
-                judge.check(options.metric)?;
-                Some(Test { data, judge, loader: None })
+                let evaluator = Evaluator::new(session, &options.heads, &options.feed.test_pool)?;
+                evaluator.check(&options.monitor)?;
+                Some(Test { data, evaluator, loader: None })
             }
             None => None,
         };
@@ -115,7 +115,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         if self.saved.step != Some(step) || self.saved.due {
             self.save(&[Which::Last])?;
         }
-        self.tell(Event::Stopped(why));
+        self.report(Event::Stopped(why));
         let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
         let left_out = self.train.skipped().clone();
         let test = self.test.as_ref().and_then(|test| test.loader.as_ref());
@@ -123,7 +123,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         Ok(Outcome { why, steps: step, evaluation, best, saved, left_out, test_left_out })
     }
 
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         self.stop |= (self.observer)(&event) == Flow::Stop;
     }
 
@@ -166,7 +166,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.progress.loss_count += 1;
         }
         self.last_loss = loss;
-        self.tell(Event::Step { step, epoch, loss, lr, seconds, waited, turn: turn.as_secs_f64(), skipped });
+        self.report(Event::Step { step, epoch, loss, lr, seconds, waited, turn: turn.as_secs_f64(), skipped });
         Ok(true)
     }
 
@@ -178,7 +178,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         self.skips = if skipped { self.skips + 1 } else { 0 };
         let lost = self.skips > MOST_SKIPS || (!loss.is_finite() && !skipped);
         if lost && batch.fields.iter().any(|(_, tensor)| !tensor.is_finite()) {
-            let place = self.not_finite().map_or(String::new(), |(place, field)| format!(": \"{field}\" of {place}"));
+            let place = self.not_finite().map(|(place, field)| BadValue { field, place });
             return Err(TrainError::NotFinite { step, loss, place, saved: self.last_good() });
         }
         if self.skips > MOST_SKIPS {
@@ -196,12 +196,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         self.train.not_finite(Position { element: next.element.checked_sub(1)?, ..next })
     }
 
-    fn last_good(&self) -> String {
-        let path = self.options.run.as_ref().map(|run| run.path(Which::Last)).filter(|path| path.exists());
-        match path {
-            Some(path) => format!("{} is the last good checkpoint: resume it", path.display()),
-            None => "no checkpoint was kept: start again".into(),
-        }
+    /// The last checkpoint: none is written after a loss that is not a number.
+    fn last_good(&self) -> Option<PathBuf> {
+        self.options.run.as_ref().map(|run| run.path(Which::Last)).filter(|path| path.exists())
     }
 
     fn end_epoch(&mut self) -> Result<()> {
@@ -221,19 +218,20 @@ impl<'a, E: Executor> Fit<'a, E> {
                 return Ok(());
             }
         }
-        let here = self.progress.evaluation.filter(|e| Some(e.step) == step);
+        let here = self.progress.evaluation.as_ref().filter(|e| Some(e.step) == step);
+        let scores = here.map(|e| e.scores.clone());
         let loss = self.progress.loss_sum / f64::from(self.progress.loss_count);
         let (loss_sum, loss_count) = (0.0, 0);
         self.progress = Progress { epoch: epoch + 1, element: 0, loss_sum, loss_count, ..self.progress.clone() };
         self.saved.due |= self.options.save.epoch;
-        self.tell(Event::Epoch { epoch, loss, scores: here.map(|e| e.scores) });
+        self.report(Event::Epoch { epoch, loss, scores });
         Ok(())
     }
 
     // ---- evaluation -------------------------------------------------------------------------------------------------
 
     fn evaluated_at(&self) -> Option<u32> {
-        self.progress.evaluation.map(|e| e.step)
+        self.progress.evaluation.as_ref().map(|e| e.step)
     }
 
     fn evaluation_is_due(&self) -> bool {
@@ -261,14 +259,14 @@ impl<'a, E: Executor> Fit<'a, E> {
             }
         };
         let (observer, stop) = (&mut self.observer, &mut self.stop);
-        let scores = test.judge.run(self.session, loader, &mut |batches| {
+        let scores = test.evaluator.run(self.session, loader, &mut |batches| {
             let flow = observer(&Event::Evaluating { batches });
             *stop |= flow == Flow::Stop;
             flow
         });
         loader.pause();
         match scores {
-            Ok(Some(scores)) => self.judged(scores),
+            Ok(Some(scores)) => self.evaluated(scores),
             Ok(None) if self.stop => Ok(()),
             Ok(None) => Err(TrainError::NoTestData),
             Err(e @ (TrainError::Data(_) | TrainError::Label { .. })) => Err(self.saved_from(e)),
@@ -286,25 +284,22 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         match &self.options.run {
             Some(run) if self.saved.step == Some(step) => {
-                let folder = run.folder().display();
-                let saved = format!(
-                    "that is in the test set: mend it; `memfit train --resume {folder}` then goes on from step {step}"
-                );
-                TrainError::Test { source: Box::new(error), saved }
+                TrainError::Test { source: Box::new(error), folder: run.folder().into(), step }
             }
             Some(_) | None => error,
         }
     }
 
-    fn judged(&mut self, scores: Scores) -> Result<()> {
-        let (metric, step) = (self.options.metric, self.session.steps());
+    fn evaluated(&mut self, scores: Scores) -> Result<()> {
+        let (monitor, step) = (&self.options.monitor, self.session.steps());
         // A metric that there is not was refused at the start.
-        let value = scores.get(metric).unwrap_or(f64::NAN);
+        let value = scores.monitored(monitor).unwrap_or(f64::NAN);
         let evaluation = Evaluation { step, scores };
-        self.progress.evaluation = Some(evaluation);
+        self.progress.evaluation = Some(evaluation.clone());
         self.progress.evaluations += 1;
-        let better =
-            |old: Option<f64>, by: f64| value.is_finite() && old.is_none_or(|old| metric.improves(value, old, by));
+        let better = |old: Option<f64>, by: f64| {
+            value.is_finite() && old.is_none_or(|old| monitor.metric.improves(value, old, by))
+        };
         if better(self.progress.to_beat, self.options.early_stop.map_or(0.0, |e| e.min_delta)) {
             (self.progress.to_beat, self.progress.stale) = (Some(value), 0);
         } else {
@@ -315,7 +310,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         if best {
             self.progress.best = Some(value);
         }
-        self.tell(Event::Evaluated(evaluation));
+        self.report(Event::Evaluated(evaluation));
         if best { self.save(&[Which::Best]) } else { Ok(()) }
     }
 
@@ -323,10 +318,8 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     /// A run can be resumed from its first moment; and a folder that cannot be written to is found now, not in an hour.
     fn save_at_start(&mut self) -> Result<()> {
-        match self.options.run.as_ref().is_some_and(|run| !run.path(Which::Last).exists()) {
-            true => self.save(&[Which::Last]),
-            false => Ok(()),
-        }
+        let is_new = self.options.run.as_ref().is_some_and(|run| !run.path(Which::Last).exists());
+        if is_new { self.save(&[Which::Last]) } else { Ok(()) }
     }
 
     fn save_if_due(&mut self) -> Result<()> {
@@ -350,7 +343,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.saved = Saved { step: Some(step), at: Instant::now(), due: false };
         }
         for (which, path) in written {
-            self.tell(Event::Checkpoint { which, path, step });
+            self.report(Event::Checkpoint { which, path, step });
         }
         Ok(())
     }

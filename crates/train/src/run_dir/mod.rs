@@ -30,6 +30,33 @@ use names::{LOCK, PLAN, TENSORS, is_name, is_tensors, is_unfinished};
 use read::{Unread, is_there, read_json};
 
 /// The folder of a run that this process, and no other, writes to.
+///
+/// ```
+/// # use memfit_exec::{Executor, TensorView};
+/// # use memfit_exec_cpu::CpuExecutor;
+/// # use memfit_nn::{Model, Optimizer, zoo::Mlp};
+/// # use memfit_plan::{Request, plan};
+/// # use memfit_train::{Session, programs};
+/// # use memfit_transform::Training;
+/// #
+/// # let cpu = CpuExecutor::new(1)?;
+/// # let model = Mlp { sizes: vec![4, 8, 3] };
+/// # let training = Training::new(Optimizer::adam().update);
+/// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
+/// # let mut session = Session::new(cpu, plan, 1)?;
+/// use memfit_train::{Progress, RunDir, Which};
+///
+/// let folder = std::env::temp_dir().join(format!("memfit-run-dir-{}", std::process::id()));
+/// let run = RunDir::create(&folder, session.plan(), &Default::default())?;
+/// run.save(&session, &Progress::default(), &[Which::Last])?;
+/// drop(run);
+///
+/// let (run, saved) = RunDir::resume(&folder, Which::Last)?;
+/// let resumed = Session::resume(CpuExecutor::new(1)?, &saved)?;
+/// assert_eq!(resumed.weight("fc1/weight")?, session.weight("fc1/weight")?);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct RunDir {
     folder: PathBuf,
@@ -88,7 +115,7 @@ impl RunDir {
         }
         let lock = lock(folder)?;
         let mut saved = read(folder, which)?;
-        // Told now: at the end of the run it would be needed.
+        // Found out now: at the end of the run it would be needed.
         if which == Which::Last && !is_there(folder, Which::Best)? {
             // Somebody took the best one away: the next one is the best.
             saved.checkpoint.progress.best = None;
@@ -98,10 +125,12 @@ impl RunDir {
         Ok((run, saved))
     }
 
+    /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// The file of a checkpoint, whether it is there or not.
     pub fn path(&self, which: Which) -> PathBuf {
         self.folder.join(which.file_name())
     }
@@ -109,10 +138,8 @@ impl RunDir {
     /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
     /// stays until this is durable.
     pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
-        match self.path(Which::Last).exists() {
-            true => self.save_over(session, progress, which),
-            false => self.save_over(session, progress, which).map_err(at_start),
-        }
+        let is_first = !self.path(Which::Last).exists();
+        self.save_over(session, progress, which).map_err(|e| if is_first { at_start(e) } else { e })
     }
 
     fn save_over<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
@@ -245,8 +272,8 @@ fn failed(path: &Path, source: std::io::Error) -> TrainError {
 mod tests {
     use memfit_exec::TensorView;
     use memfit_exec_cpu::CpuExecutor;
+    use memfit_nn::Optimizer;
     use memfit_nn::zoo::Mlp;
-    use memfit_nn::{Model, Optimizer};
     use memfit_plan::Request;
     use memfit_transform::Training;
 
@@ -254,10 +281,10 @@ mod tests {
 
     /// A model whose states take several pieces to write.
     fn session() -> Session<CpuExecutor> {
-        let model = Model::Mlp(Mlp { sizes: vec![40, 600, 5] });
+        let model = Mlp { sizes: vec![40, 600, 5] };
         let training = Training::new(Optimizer::adam().update);
         let cpu = CpuExecutor::new(1).unwrap();
-        let programs = |rows| crate::programs(&|n, mode| Ok(model.build(n, mode)?), &training, 2, rows);
+        let programs = |rows| crate::programs(&model, &training, 2, rows);
         let plan = memfit_plan::plan(&programs, cpu.target(), &Request::new(2)).unwrap();
         Session::new(cpu, plan, 1).unwrap()
     }

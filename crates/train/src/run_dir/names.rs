@@ -8,13 +8,17 @@ use memfit_exec::atomic_file::UNFINISHED;
 /// Which of the two checkpoints of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
+    /// The latest: what a run goes on from.
     Last,
+    /// The one with the best score so far.
     Best,
 }
 
 impl Which {
+    /// Both.
     pub const ALL: [Which; 2] = [Which::Last, Which::Best];
 
+    /// The name of its file.
     pub const fn file_name(self) -> &'static str {
         match self {
             Which::Last => "last.json",
@@ -32,10 +36,13 @@ impl Which {
 
 pub(super) const PLAN: &str = "plan.json";
 pub(super) const LOCK: &str = "run.lock";
-/// The run as it was said; its classes; its data; its weights alone: what a command line writes besides.
+/// How the run was asked for: what a front end writes besides.
 pub const RUN_FILE: &str = "run.toml";
+/// The names of its classes, a line each: what a front end writes besides.
 pub const CLASSES: &str = "classes.txt";
+/// What its data were: what a front end writes besides.
 pub const DATA: &str = "data.json";
+/// Its weights alone: what a front end writes besides.
 pub const WEIGHTS: &str = "weights.safetensors";
 /// Every name in the folder that is always the same.
 const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, Which::Last.file_name(), Which::Best.file_name()];

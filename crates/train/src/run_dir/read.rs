@@ -12,7 +12,7 @@ use memfit_plan::{Plan, Target};
 
 use super::names::{PLAN, Which, is_tensors};
 use crate::checkpoint::{Checkpoint, FileSum};
-use crate::error::{Result, TrainError};
+use crate::error::{Recovery, Result, TrainError};
 
 /// No checkpoint of ours has more bytes.
 const LARGEST_JSON: u64 = 1 << 20;
@@ -20,6 +20,7 @@ const LARGEST_JSON: u64 = 1 << 20;
 /// A checkpoint that was found whole: see [`Session::resume`](crate::Session::resume).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saved {
+    /// Where the run stands.
     pub checkpoint: Checkpoint,
     /// With the labels it was made for.
     pub plan: SavedPlan,
@@ -39,16 +40,11 @@ impl Saved {
     }
 }
 
-/// Reads a checkpoint and checks every file that it names; one that is damaged is told with how to go on from the
+/// Reads a checkpoint and checks every file that it names; the error of one that is damaged says how to go on from the
 /// other. Takes no lock: whoever only looks may do so while a run goes on.
 pub fn read(folder: &Path, which: Which) -> Result<Saved> {
-    read_or(folder, which, |other| {
-        let place = match other {
-            Which::Last => folder.to_path_buf(),
-            Which::Best => folder.join(other.file_name()),
-        };
-        format!("`memfit train --resume {}` goes on from it", place.display())
-    })
+    let resume = |other: Which, step| Recovery::Resume { which: other, step, path: folder.join(other.file_name()) };
+    read_or(folder, which, resume)
 }
 
 /// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
@@ -56,9 +52,7 @@ pub fn read(folder: &Path, which: Which) -> Result<Saved> {
 pub fn read_best(folder: &Path) -> Result<Saved> {
     match read_json(folder, Which::Best) {
         Err(Unread::Absent) => read(folder, Which::Last),
-        Ok(_) | Err(Unread::Damaged(_)) => {
-            read_or(folder, Which::Best, |_| format!("remove {} to use that", Which::Best.file_name()))
-        }
+        Ok(_) | Err(Unread::Damaged(_)) => read_or(folder, Which::Best, |_, step| Recovery::RemoveBest { step }),
     }
 }
 
@@ -67,33 +61,28 @@ pub(super) fn is_there(folder: &Path, which: Which) -> Result<bool> {
     match read_whole(folder, which) {
         Ok(_) => Ok(true),
         Err(Unread::Absent) => Ok(false),
-        Err(Unread::Damaged(damage)) => {
-            let name = which.file_name();
-            Err(damage.error(format!("bring it back, or move {name} away to go on without it")))
-        }
+        Err(Unread::Damaged(damage)) => Err(damage.error(Recovery::MoveAway(which))),
     }
 }
 
-/// `cure` says how to use the other checkpoint, if that is intact.
-fn read_or(folder: &Path, which: Which, cure: impl FnOnce(Which) -> String) -> Result<Saved> {
+/// `recovery` says how to use the other checkpoint, of which step it is, if that is intact.
+fn read_or(folder: &Path, which: Which, recovery: impl FnOnce(Which, u32) -> Recovery) -> Result<Saved> {
     let unread = match read_whole(folder, which) {
         Ok(saved) => return Ok(saved),
         Err(unread) => unread,
     };
     let other = read_whole(folder, which.other());
-    let intact = other.as_ref().ok().map(|saved| {
-        let (name, step) = (which.other().file_name(), saved.checkpoint.step);
-        format!("{name} (step {step}) is intact: {}", cure(which.other()))
-    });
+    let intact = other.as_ref().ok().map(|saved| recovery(which.other(), saved.checkpoint.step));
     match (unread, intact) {
         (Unread::Absent, None) => match other {
-            Err(Unread::Damaged(damage)) => Err(damage.error("start anew in another folder".into())),
+            Err(Unread::Damaged(damage)) => Err(damage.error(Recovery::StartAnew)),
             _ => Err(TrainError::NoRun { folder: folder.into() }),
         },
-        (Unread::Absent, Some(cure)) => {
-            Err(TrainError::Damaged { path: folder.join(which.file_name()), problem: "it is not there".into(), cure })
+        (Unread::Absent, Some(recovery)) => {
+            let path = folder.join(which.file_name());
+            Err(TrainError::Damaged { path, problem: "it is not there".into(), recovery })
         }
-        (Unread::Damaged(damage), cure) => Err(damage.error(cure.unwrap_or("start anew in another folder".into()))),
+        (Unread::Damaged(damage), intact) => Err(damage.error(intact.unwrap_or(Recovery::StartAnew))),
     }
 }
 
@@ -109,8 +98,8 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    fn error(self, cure: String) -> TrainError {
-        TrainError::Damaged { path: self.path, problem: self.problem, cure }
+    fn error(self, recovery: Recovery) -> TrainError {
+        TrainError::Damaged { path: self.path, problem: self.problem, recovery }
     }
 }
 
@@ -173,8 +162,8 @@ fn check(path: &Path, expected: &FileSum) -> Result<(), String> {
             n => sum.update(&buffer[..n]),
         }
     }
-    match FileSum::new(&*expected.name, &sum) == *expected {
-        true => Ok(()),
-        false => Err("it was changed since it was written: its checksum is another".into()),
+    if FileSum::new(&*expected.name, &sum) != *expected {
+        return Err("it was changed since it was written: its checksum is another".into());
     }
+    Ok(())
 }

@@ -140,7 +140,7 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
         Event::Epoch { epoch, loss, scores: evaluated } => {
             let evaluated = evaluated.as_ref();
             json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss,
-                    "test_accuracy": evaluated.map(|s| s.accuracy), "scores": evaluated.map(scores) })
+                    "test_accuracy": evaluated.and_then(|s| s.accuracy), "scores": evaluated.map(scores) })
         }
         Event::Checkpoint { which, path, step } => {
             let which = if *which == Which::Best { "best" } else { "last" };
@@ -157,7 +157,7 @@ fn print_end_json(finished: &Finished, seconds: f64) {
     let is_classifier = training.run.model.task() == Task::Classes;
     let done = json!({ "event": "done", "steps": steps, "steps_made": steps.saturating_sub(training.first_step),
                 "seconds": seconds, "early_stop": *why == Why::NoBetter,
-                "test_accuracy": evaluated.filter(|_| is_classifier).map(|s| s.accuracy),
+                "test_accuracy": evaluated.filter(|_| is_classifier).and_then(|s| s.accuracy),
                 "scores": evaluated.map(scores), "best": best, "arena_bytes": training.session.plan().arena_bytes(),
                 "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
                 "skipped_samples": left_out.count, "skipped_test_samples": test_left_out.count,

@@ -1,0 +1,13 @@
+//! The tests of the program in one binary, so that they are linked once and run side by side.
+
+mod bad_data;
+mod cli;
+mod common;
+mod devices;
+mod examples;
+mod pack;
+mod plan;
+mod refusal;
+mod resident;
+mod together;
+mod train;

@@ -1,0 +1,582 @@
+//! Contractions with prologues, epilogue and reductions: chains that compute the operands while they are packed, the product, an
+//! elementwise chain over its output while that is in the cache, and sums over what comes out.
+
+use std::ops::Range;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+use memfit_ir::{DType, Graph, Node, Op, ValueId};
+use memfit_plan::{Place, Program, Step};
+use memfit_transform::Group;
+
+use super::prologue::{ChainPrologue, bound_tape_of, tape_of};
+use super::reductions::{BoundReductions, Reductions};
+use super::{Run, placed, run_chain};
+use crate::Cpu;
+use crate::conv::{ConvShape, Product};
+use crate::elementwise::{BoundTape, Tape};
+use crate::gemm::{self, A, B, Gemm, Micro, Operands, Part, Rows, Scratch, Source, Taps};
+use crate::kernels::Image;
+use crate::kernels::depthwise::{self, Depthwise, Pass};
+use crate::kernels::depthwise_filter::{depthwise_filter_grad, depthwise_filter_grad_scratch};
+use crate::memory::Memory;
+use crate::pool::part;
+use crate::winograd::{self, Geometry};
+
+/// The scratch of a contraction: parts one after the other, in elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ScratchParts {
+    /// Of the product itself.
+    product: usize,
+    epilogue: usize,
+    /// Of the prologues of both operands.
+    prologues: [usize; 2],
+    reductions: usize,
+    /// The output before the epilogue, where no result has a place for it.
+    raw: usize,
+}
+
+/// Where each part starts.
+struct Starts {
+    epilogue: usize,
+    prologues: [usize; 2],
+    reductions: usize,
+    raw: usize,
+}
+
+impl ScratchParts {
+    pub(super) fn total(&self) -> usize {
+        self.starts().raw + self.raw
+    }
+
+    fn starts(&self) -> Starts {
+        let epilogue = self.product;
+        let left = epilogue + self.epilogue;
+        let right = left + self.prologues[0];
+        let reductions = right + self.prologues[1];
+        Starts { epilogue, prologues: [left, right], reductions, raw: reductions + self.reductions }
+    }
+}
+
+/// What a contraction takes as scratch with all that its group does.
+pub(super) fn scratch(cpu: &Cpu, graph: &Graph, group: &Group, contraction: &Contraction) -> ScratchParts {
+    let root = graph.node(group.root());
+    let raw = root.outputs[0];
+    let threads = cpu.pool.threads();
+    let tapes = [0, 1].map(|i| tape_of(graph, group, root.inputs[i]));
+    let prologues = tapes.each_ref().map(Option::is_some);
+    let mut parts = ScratchParts { product: contraction.scratch_len(cpu, prologues), ..ScratchParts::default() };
+    if !group.behind().is_empty() {
+        parts.epilogue = Tape::new(graph, group.behind(), &group.writes).scratch_len(threads);
+        if home(graph, group).is_none() {
+            parts.raw = graph.ty(raw).elements();
+        }
+    }
+    parts.product = parts.product.next_multiple_of(16);
+    parts.epilogue = parts.epilogue.next_multiple_of(16);
+    parts.prologues = tapes.map(|t| t.map_or(0, |t| t.scratch_len(threads).next_multiple_of(16)));
+    parts.reductions = Reductions::scratch_len(cpu, graph, group);
+    parts
+}
+
+/// The value in whose place the raw output is summed up: itself if it leaves the group, else the last result of its type
+/// that does not take over a state (whose old content the epilogue may still read).
+pub(crate) fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
+    let raw = graph.node(group.root()).outputs[0];
+    if group.writes.contains(&raw) {
+        return Some(raw);
+    }
+    let fits = |v: &&ValueId| {
+        group.behind().contains(&graph.producer(**v))
+            && graph.ty(**v).dtype == DType::F32
+            && !graph.donations.iter().any(|d| d.new == **v)
+    };
+    group.writes.iter().rev().find(fits).copied()
+}
+
+/// What is contracted, with its sizes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Contraction {
+    MatMul(Sizes),
+    Conv(ConvShape, Product),
+}
+
+impl Contraction {
+    /// Of a node that is one.
+    pub(crate) fn new(graph: &Graph, node: &Node) -> Option<Contraction> {
+        let input = |i: usize| graph.shape(node.inputs[i]);
+        let y = || graph.shape(node.outputs[0]);
+        match &node.op {
+            Op::MatMul(m) => {
+                let (a, b, y) = (input(0), input(1), y());
+                let rank = y.len();
+                let (rows, n) = (y[rank - 2], y[rank - 1]);
+                let k = if m.transpose_b { b[b.len() - 1] } else { b[b.len() - 2] };
+                let batch: usize = y[..rank - 2].iter().product();
+                // A right side without a batch is one product with all the rows of the left side.
+                let (batch, rows) = if b.len() < a.len() { (1, batch * rows) } else { (batch, rows) };
+                let (transpose_a, transpose_b) = (m.transpose_a, m.transpose_b);
+                Some(Contraction::MatMul(Sizes { batch, m: rows, n, k, transpose_a, transpose_b }))
+            }
+            Op::Conv(c) => {
+                let filter = [input(1)[0], input(1)[1]];
+                Some(Contraction::Conv(conv_shape(*c, input(0), filter, y()), Product::Forward))
+            }
+            Op::ConvTranspose(c) => {
+                let filter = [input(1)[0], input(1)[1]];
+                Some(Contraction::Conv(conv_shape(c.conv, y(), filter, input(0)), Product::Transposed))
+            }
+            Op::ConvFilter(c) => {
+                Some(Contraction::Conv(conv_shape(c.conv, input(0), c.size, input(1)), Product::Filter))
+            }
+            Op::Input(_)
+            | Op::State(_)
+            | Op::Fill(_)
+            | Op::Unary(_)
+            | Op::UnaryGrad(_)
+            | Op::Mask(_)
+            | Op::MaskGrad(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Cast(_)
+            | Op::Dropout(_)
+            | Op::Reduce(_)
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Slice(_)
+            | Op::Concat(_)
+            | Op::Pad(_)
+            | Op::Broadcast(_)
+            | Op::MaxPool(_)
+            | Op::MaxPoolGrad(_)
+            | Op::AvgPool(_)
+            | Op::AvgPoolGrad(_)
+            | Op::Upsample(_)
+            | Op::UpsampleGrad(_)
+            | Op::BatchStats
+            | Op::BatchApply(_)
+            | Op::BatchGradReduce(_)
+            | Op::BatchGradInput(_)
+            | Op::BatchUpdate(_)
+            | Op::LayerNorm(_)
+            | Op::LayerNormGrad
+            | Op::RmsNorm(_)
+            | Op::RmsNormGrad
+            | Op::GroupNorm(_)
+            | Op::GroupNormGrad(_)
+            | Op::Softmax(_)
+            | Op::SoftmaxGrad(_)
+            | Op::CrossEntropy(_)
+            | Op::CrossEntropyGrad(_)
+            | Op::Gather
+            | Op::GatherGrad(_)
+            | Op::Attention(_)
+            | Op::AttentionGrad(_)
+            | Op::Update(_) => None,
+        }
+    }
+
+    /// Whether it has one filter a channel.
+    pub(crate) fn is_depthwise(&self) -> bool {
+        matches!(self, Contraction::Conv(shape, _) if shape.is_depthwise())
+    }
+
+    /// How many times fewer multiplications it takes here than its definition has.
+    pub(crate) fn gain(&self) -> f64 {
+        match self {
+            Contraction::Conv(shape, product) => Geometry::new(shape, *product).map_or(1.0, |g| g.gain()),
+            Contraction::MatMul(_) => 1.0,
+        }
+    }
+
+    /// How often it reads an operand, one part of its columns after the other.
+    pub(crate) fn times_read(&self, cpu: &Cpu) -> usize {
+        let Contraction::Conv(shape, product) = self else { return 1 };
+        let (micro, threads) = (Micro::new(cpu.isa), cpu.pool.threads());
+        Geometry::new(shape, *product).map_or(1, |g| match product {
+            Product::Forward | Product::Transposed => winograd::times_read(&micro, &g, threads),
+            Product::Filter => winograd::filter_times_read(&micro, &g),
+        })
+    }
+
+    /// Elements of scratch of the product itself.
+    fn scratch_len(&self, cpu: &Cpu, prologues: [bool; 2]) -> usize {
+        let micro = Micro::new(cpu.isa);
+        let threads = cpu.pool.threads();
+        match self {
+            Contraction::MatMul(s) => {
+                let product = s.product(0, Operands::unplaced(prologues));
+                // Threads that have products of their own share nothing of them.
+                if s.one_a_thread(threads) {
+                    threads * gemm::scratch_len(&micro, &product, 1)
+                } else {
+                    gemm::scratch_len(&micro, &product, threads)
+                }
+            }
+            Contraction::Conv(shape, Product::Filter) if shape.is_depthwise() => {
+                depthwise_filter_grad_scratch(&depthwise_of(shape), image_of(shape))
+            }
+            Contraction::Conv(shape, _) if shape.is_depthwise() => 0,
+            Contraction::Conv(shape, product) => shape.scratch_len(&micro, *product, prologues, threads),
+        }
+    }
+}
+
+/// A batch of products.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    transpose_a: bool,
+    transpose_b: bool,
+}
+
+impl Sizes {
+    /// Whether each thread makes whole products, or all of them make one after the other together.
+    fn one_a_thread(&self, threads: usize) -> bool {
+        self.batch >= 2 * threads
+    }
+
+    /// One product of the batch.
+    fn product<'a>(&self, i: usize, operands: Operands<'a>) -> Gemm<'a> {
+        let s = self;
+        Gemm {
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            a: if s.transpose_a { A::Columns { stride: s.m } } else { A::Rows { stride: s.k } },
+            b: if s.transpose_b {
+                B::Taps { stride: s.k, per_tap: s.k.max(1), taps: Taps::ONE }
+            } else {
+                B::Rows { stride: s.n }
+            },
+            rows: Rows::plain(s.n),
+            operands: operands.skip([i * s.m * s.k, i * s.k * s.n, i * s.m * s.n]),
+        }
+    }
+}
+
+fn conv_shape(conv: memfit_ir::op::Conv, x: &[usize], filter: [usize; 2], y: &[usize]) -> ConvShape {
+    ConvShape {
+        batch: x[0],
+        image: [x[1], x[2]],
+        channels_in: x[3],
+        channels_out: y[3],
+        filter,
+        out: [y[1], y[2]],
+        conv,
+    }
+}
+
+/// The kernel of a step whose root is this contraction.
+pub(super) fn compile(cpu: &Cpu, program: &Program, step: &Step, contraction: Contraction) -> Run {
+    let graph = &program.graph;
+    let group = &step.group;
+    let root = graph.node(group.root());
+    let parts = scratch(cpu, graph, group, &contraction);
+    let starts = parts.starts();
+    let scratch = step.scratch;
+    let raw = root.outputs[0];
+    let raw_place = match home(graph, group) {
+        Some(v) => placed(program, v),
+        None => part_of(scratch, starts.raw, parts.raw),
+    };
+    let epilogue = (!group.behind().is_empty()).then(|| {
+        let tape = Tape::new(graph, group.behind(), &group.writes);
+        tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
+    });
+    let reductions = Reductions::new(cpu, program, group);
+    let prologues = [0, 1].map(|i| bound_tape_of(program, group, root.inputs[i]));
+    let places = [0, 1].map(|i| prologues[i].is_none().then(|| placed(program, root.inputs[i])));
+    Box::new(move |cpu, memory| {
+        let base = scratch.map_or(std::ptr::null_mut(), |p| memory.f32_at(p));
+        let from = |at: usize| Scratch(base.wrapping_add(at));
+        let prologue = |i: usize| {
+            // SAFETY: the arena has the group's places, and each prologue its own part of the scratch, of the length that its
+            // tape asked for.
+            prologues[i].as_ref().map(|b| unsafe { ChainPrologue::new(cpu, memory, b, from(starts.prologues[i])) })
+        };
+        let chains = [prologue(0), prologue(1)];
+        let source = |i: usize| match &chains[i] {
+            Some(chain) => Source::Prologue { chain, first: 0 },
+            None => Source::Memory(places[i].map_or(std::ptr::null(), |p| memory.f32_at(p))),
+        };
+        let launch = Launch {
+            cpu,
+            memory,
+            operands: Operands { a: source(0), b: source(1), c: memory.f32_at(raw_place) },
+            epilogue: epilogue.as_ref(),
+            reductions: reductions.bind(memory, from(starts.reductions)),
+            scratch: from(0),
+            epilogue_scratch: from(starts.epilogue),
+        };
+        // SAFETY: the arena has the group's places, which the plan keeps apart; the scratch has the parts that were counted, each
+        // of the length that its user asked for. The executor compiles no step of another length.
+        unsafe { launch.run(&contraction) };
+        Ok(())
+    })
+}
+
+/// What was done block by block, while the product was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Done {
+    epilogue: bool,
+    reductions: bool,
+}
+
+/// A part of the scratch, as elements.
+fn part_of(scratch: Option<Place>, at: usize, len: usize) -> Place {
+    match scratch {
+        Some(p) => Place { segment: p.segment, offset: p.offset + 4 * at as u64, size: 4 * len as u64 },
+        None => unreachable!("a contraction always has scratch"),
+    }
+}
+
+/// One launch of a contraction. Its unsafe methods all ask for this: operands in memory and the result cover the sizes of the
+/// contraction, the result overlaps no operand, and nobody else uses the result and the scratch, whose parts are as long as
+/// [`scratch`] says.
+struct Launch<'a> {
+    cpu: &'a Cpu,
+    memory: &'a Memory,
+    operands: Operands<'a>,
+    epilogue: Option<&'a BoundTape>,
+    reductions: BoundReductions<'a>,
+    scratch: Scratch,
+    epilogue_scratch: Scratch,
+}
+
+impl Launch<'_> {
+    /// The contraction with its epilogue and reductions.
+    ///
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn run(&self, contraction: &Contraction) {
+        // SAFETY: operands and scratch are as the caller promises. Epilogue and reductions run behind the product what it did not
+        // run block by block, and the reductions behind the epilogue.
+        unsafe {
+            if let Some(bound) = self.epilogue {
+                bound.prepare(self.memory, self.epilogue_scratch.0);
+            }
+            let done = match contraction {
+                Contraction::MatMul(sizes) => self.matmul(sizes),
+                Contraction::Conv(shape, product) => self.conv(shape, *product),
+            };
+            if let (false, Some(bound)) = (done.epilogue, self.epilogue) {
+                run_chain(self.cpu, self.memory, bound, self.epilogue_scratch);
+            }
+            self.reductions.finish(self.cpu, done.reductions);
+        }
+    }
+
+    /// Whether the epilogue may follow block by block over rows of `n` elements: blocks start and end at whole vectors, which
+    /// are whole bytes of bits where the rows are.
+    fn by_blocks(&self, n: usize) -> bool {
+        self.epilogue.is_none_or(|bound| !bound.has_bits() || n.is_multiple_of(8))
+    }
+
+    /// Runs the epilogue over a finished block of rows of `n` elements, the first of them at `base`.
+    ///
+    /// # Safety
+    /// As [`Launch`] says; the epilogue is prepared and may follow [by blocks](Launch::by_blocks). The block is complete, nobody
+    /// else runs it, and no other thread has the same number.
+    unsafe fn finish(&self, thread: usize, base: usize, n: usize, rows: Range<usize>, columns: Range<usize>) {
+        let Some(bound) = self.epilogue else { return };
+        // SAFETY: elements of the block are this thread's; blocks share no byte of bits.
+        let run = |range| unsafe { bound.run(self.cpu.isa, self.memory, self.epilogue_scratch.at(0), thread, range) };
+        if columns == (0..n) {
+            return run(base + rows.start * n..base + rows.end * n);
+        }
+        for row in rows {
+            run(base + row * n + columns.start..base + row * n + columns.end);
+        }
+    }
+
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn matmul(&self, s: &Sizes) -> Done {
+        let operands = self.operands;
+        let by_blocks = self.by_blocks(s.n);
+        let finish = |t: usize, i: usize, rows, columns| {
+            if by_blocks {
+                // SAFETY: products tell each complete block once, by the thread that made it.
+                unsafe { self.finish(t, i * s.m * s.n, s.n, rows, columns) };
+            }
+        };
+        let done = Done { epilogue: by_blocks, reductions: false };
+        let threads = self.cpu.pool.threads();
+        if !s.one_a_thread(threads) {
+            for i in 0..s.batch {
+                let finish = |t: usize, rows, columns| finish(t, i, rows, columns);
+                // SAFETY: operands and scratch are as the caller promises, and a product's are its part of the batch's.
+                unsafe { gemm::run(self.cpu, &s.product(i, operands), 1, self.scratch.at(0), &finish) };
+            }
+            return done;
+        }
+        let micro = Micro::new(self.cpu.isa);
+        let each = gemm::scratch_len(&micro, &s.product(0, operands), 1);
+        let scratch = self.scratch;
+        self.cpu.pool.run(&|t| {
+            for i in part(s.batch, 1, threads, t) {
+                let finish = |rows, columns| finish(t, i, rows, columns);
+                let whole = Part { thread: t, rows: 0..s.m, columns: 0..s.n };
+                // SAFETY: operands are as the caller promises; each thread has its own products and its own scratch.
+                unsafe { gemm::run_part(&micro, &s.product(i, operands), whole, scratch.at(t * each), &finish) };
+            }
+        });
+        done
+    }
+
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn conv(&self, shape: &ConvShape, product: Product) -> Done {
+        // SAFETY: the caller's promise is that of each of them.
+        unsafe {
+            if shape.is_depthwise() {
+                return self.depthwise(shape, product);
+            }
+            match (Geometry::new(shape, product), product) {
+                (Some(g), Product::Forward | Product::Transposed) => self.winograd(&g),
+                (Some(g), Product::Filter) => self.winograd_filter(&g),
+                (None, _) => self.conv_products(shape, product),
+            }
+        }
+    }
+
+    /// A convolution as matrix products.
+    ///
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn conv_products(&self, shape: &ConvShape, product: Product) -> Done {
+        let n = match product {
+            Product::Forward | Product::Filter => shape.channels_out,
+            Product::Transposed => shape.channels_in,
+        };
+        // Rows come out in the order of memory, so that the epilogue can follow block by block.
+        let in_order = shape.conv.groups == 1
+            && (product != Product::Transposed || shape.conv.stride == [1, 1])
+            && self.by_blocks(n);
+        let mut reduced = in_order;
+        shape.products(product, self.operands, |g| {
+            let reductions = in_order && gemm::makes_rows(g.m, g.n);
+            reduced &= reductions;
+            let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+                // SAFETY: the product tells each complete block once, by the thread that made it; with its last columns rows are
+                // complete, and a thread makes them in order from a multiple of `rows_at_once` on.
+                unsafe {
+                    if in_order {
+                        self.finish(thread, 0, n, rows.clone(), columns.clone());
+                    }
+                    if reductions && columns.end == n {
+                        self.reductions.add(self.cpu, rows);
+                    }
+                }
+            };
+            // SAFETY: operands and scratch are as the caller promises.
+            unsafe { gemm::run(self.cpu, g, self.reductions.rows_at_once(), self.scratch.at(0), &finish) };
+        });
+        Done { epilogue: in_order, reductions: reduced }
+    }
+
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn winograd(&self, g: &Geometry) -> Done {
+        let n = g.columns;
+        let epilogue = self.by_blocks(n);
+        let rows_at_once = self.reductions.rows_at_once();
+        let reductions = epilogue && winograd::fits_rows(self.cpu, g, rows_at_once);
+        let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+            // SAFETY: the pass tells each complete block once, by the thread that made it; with its last columns rows are complete,
+            // and where they fit a thread makes them in order from a multiple of `rows_at_once` on.
+            unsafe {
+                if epilogue {
+                    self.finish(thread, 0, n, rows.clone(), columns.clone());
+                }
+                if reductions && columns.end == n {
+                    self.reductions.add(self.cpu, rows);
+                }
+            }
+        };
+        // SAFETY: operands and scratch are as the caller promises.
+        unsafe { winograd::run(self.cpu, g, self.operands, rows_at_once, self.scratch.at(0), &finish) };
+        Done { epilogue, reductions }
+    }
+
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn winograd_filter(&self, g: &Geometry) -> Done {
+        let epilogue = self.by_blocks(g.columns);
+        let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
+            if epilogue {
+                // SAFETY: the pass tells each complete block once, by the thread that made it.
+                unsafe { self.finish(thread, 0, g.columns, rows, columns) };
+            }
+        };
+        // SAFETY: operands and scratch are as the caller promises.
+        unsafe { winograd::run_filter(self.cpu, g, self.operands, self.scratch.at(0), &finish) };
+        Done { epilogue, reductions: false }
+    }
+
+    /// # Safety
+    /// As [`Launch`] says.
+    unsafe fn depthwise(&self, shape: &ConvShape, product: Product) -> Done {
+        let (d, image) = (depthwise_of(shape), image_of(shape));
+        let (Source::Memory(a), Source::Memory(b)) = (self.operands.a, self.operands.b) else {
+            unreachable!("a depthwise convolution has no prologue")
+        };
+        let tensors = depthwise::Tensors { from: a, filter: b, to: self.operands.c };
+        // SAFETY: operands are as the caller promises, in the order in which the product names them.
+        unsafe {
+            match product {
+                Product::Forward => self.depthwise_pass(image.c, &d.forward(image), tensors),
+                Product::Transposed => self.depthwise_pass(image.c, &d.backward(image), tensors),
+                Product::Filter => {
+                    self.depthwise_filter(&d, image, [a, b]);
+                    Done { epilogue: false, reductions: false }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Launch`] says, with the tensors of the pass.
+    unsafe fn depthwise_pass(&self, channels: usize, pass: &Pass, tensors: depthwise::Tensors) -> Done {
+        let in_order = self.by_blocks(channels);
+        let finish = |thread: usize, pixels: Range<usize>| {
+            if in_order {
+                // SAFETY: the pass tells all pixels once, by the thread that made them, in order from a multiple of `rows_at_once`
+                // on.
+                unsafe {
+                    self.finish(thread, 0, channels, pixels.clone(), 0..channels);
+                    self.reductions.add(self.cpu, pixels);
+                }
+            }
+        };
+        // SAFETY: the tensors are as the caller promises.
+        unsafe { pass.run(self.cpu, tensors, self.reductions.rows_at_once(), &finish) };
+        Done { epilogue: in_order, reductions: in_order }
+    }
+
+    /// # Safety
+    /// As [`Launch`] says, with both operands in memory.
+    unsafe fn depthwise_filter(&self, d: &Depthwise, image: Image, [x, dy]: [*const f32; 2]) {
+        let scratch_len = depthwise_filter_grad_scratch(d, image);
+        // SAFETY: operands and result cover the sizes of the convolution, and the scratch is as long as the kernel asks for.
+        unsafe {
+            let (x, dy) = (from_raw_parts(x, image.len()), from_raw_parts(dy, d.output(image).len()));
+            let scratch: &mut [f32] =
+                if scratch_len == 0 { &mut [] } else { from_raw_parts_mut(self.scratch.at(0), scratch_len) };
+            let dw = from_raw_parts_mut(self.operands.c, d.filter[0] * d.filter[1] * image.c);
+            depthwise_filter_grad(self.cpu, d, image, x, dy, dw, scratch);
+        }
+    }
+}
+
+fn depthwise_of(shape: &ConvShape) -> Depthwise {
+    Depthwise { conv: shape.conv, filter: shape.filter }
+}
+
+fn image_of(shape: &ConvShape) -> Image {
+    Image::new(shape.batch, shape.image[0], shape.image[1], shape.channels_in)
+}

@@ -1,0 +1,13 @@
+//! The tests of this crate in one binary, so that they are linked once and run side by side. What looks at the memory of the
+//! whole process is a binary of its own.
+
+mod common;
+mod distill;
+mod fixes;
+mod packing;
+mod samples;
+mod save;
+mod together;
+mod two_models;
+mod weights;
+mod zoo_plans;
