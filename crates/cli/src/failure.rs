@@ -13,7 +13,7 @@ use memfit_run::{RunError, RunResources};
 use serde_json::{Value, json};
 
 use crate::cure;
-use crate::say::{self, say};
+use crate::output::{self, outln};
 use crate::show::event;
 use crate::signals::INTERRUPTED;
 use crate::wording::message;
@@ -100,9 +100,9 @@ pub fn print_of_run(run: &RunResources, error: &RunError, json: bool) {
     let message = message(error);
     if json {
         let kind = of_run(error).0;
-        say!("{}", event::of_run(run, json!({ "event": "failed", "kind": kind, "message": message })));
+        outln!("{}", event::of_run(run, json!({ "event": "failed", "kind": kind, "message": message })));
     } else {
-        say::error(&format!("{}: {message}", run.label));
+        output::error(&format!("{}: {message}", run.label));
     }
 }
 
@@ -115,9 +115,9 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
         if let Some(certificate) = certificate(error) {
             event["certificate"] = certificate;
         }
-        say!("{event}");
+        outln!("{event}");
     } else {
-        say::error(&message);
+        output::error(&message);
     }
     ExitCode::from(code)
 }
@@ -126,7 +126,7 @@ pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
 pub fn misspelt(error: clap::Error) -> ExitCode {
     let asked = std::env::args_os().any(|a| a == "--json");
     if asked && error.use_stderr() {
-        say!("{}", json!({ "event": "error", "kind": "usage", "message": error.to_string().trim() }));
+        outln!("{}", json!({ "event": "error", "kind": "usage", "message": error.to_string().trim() }));
     } else {
         // Where nobody can read it, the exit code has to do.
         let _ = error.print();
@@ -280,7 +280,7 @@ fn of_training(error: &TrainError) -> Kind {
 fn of_data(error: &DataError) -> Kind {
     match error {
         DataError::Pipeline(_) => USAGE,
-        DataError::Budget { .. } => REFUSED,
+        DataError::PoolTooSmall { .. } => REFUSED,
         _ => DATA,
     }
 }

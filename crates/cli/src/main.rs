@@ -7,8 +7,8 @@ mod commands;
 mod configs;
 mod cure;
 mod failure;
+mod output;
 mod progress;
-mod say;
 mod settings;
 mod show;
 mod signals;
@@ -38,9 +38,9 @@ fn main() -> ExitCode {
         Command::Devices(args) => commands::devices::devices(&args, json),
     };
     match result {
-        Ok(()) if say::all_printed() => ExitCode::SUCCESS,
+        Ok(()) if output::all_printed() => ExitCode::SUCCESS,
         Ok(()) => {
-            say::error("not everything could be written to standard output");
+            output::error("not everything could be written to standard output");
             ExitCode::FAILURE
         }
         Err(error) => failure::report(&error, json),

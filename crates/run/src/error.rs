@@ -192,20 +192,6 @@ impl Difference {
     }
 }
 
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
-        (self.section, self.name) == (other.section, other.name)
-    }
-}
-
-impl Eq for Key {}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.path())
-    }
-}
-
 impl RunError {
     pub fn unknown(what: &str, given: &str, known: &[&'static str]) -> RunError {
         RunError::Unknown {

@@ -1,6 +1,6 @@
 //! `memfit devices`: what this machine computes on, and how fast.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use memfit::AnyExecutor;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::args::DevicesArgs;
 use crate::commands::check_writable;
 use crate::failure::{bad_data, usage};
+use crate::output::outln;
 use crate::progress::Progress;
-use crate::say::say;
 use memfit_run::announce::{Process, processes};
 use memfit_run::config::parse_size;
 use memfit_run::cost_model::{in_use, measured_file};
@@ -32,53 +32,90 @@ pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
 }
 
 fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
-    let (model, file) = in_use(None, CPU)?;
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
     let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
-    let cores = threads(None)?;
-    let chosen = Isa::chosen()?.name();
-    let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
-    let cpu = processor().unwrap_or_else(|| std::env::consts::ARCH.into());
-    let (total, available) = (machine::capacity(), machine::available());
-    let processes = processes();
-    let is_visible = devices.all().any(|(d, is_visible)| is_visible && d.name() == "cpu:0");
-    let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
+    let host = Host::new()?;
     if as_json {
+        host.print_json(&devices)
+    } else {
+        host.print(&devices)
+    }
+    gpus(as_json);
+    Ok(())
+}
+
+/// What is known of this machine's processor and memory.
+struct Host {
+    cpu: String,
+    cores: usize,
+    /// In use, and all that there are.
+    instruction_set: &'static str,
+    instruction_sets: Vec<&'static str>,
+    total: Option<u64>,
+    available: Option<u64>,
+    processes: Vec<Process>,
+    cost_model: CostModel,
+    cost_model_file: Option<PathBuf>,
+}
+
+impl Host {
+    fn new() -> Result<Host> {
+        let (cost_model, cost_model_file) = in_use(None, CPU)?;
+        Ok(Host {
+            cpu: processor().unwrap_or_else(|| std::env::consts::ARCH.into()),
+            cores: threads(None)?,
+            instruction_set: Isa::chosen()?.name(),
+            instruction_sets: Isa::available().into_iter().map(Isa::name).collect(),
+            total: machine::capacity(),
+            available: machine::available(),
+            processes: processes(),
+            cost_model,
+            cost_model_file,
+        })
+    }
+
+    fn print_json(&self, devices: &Devices) {
         let event = json!({
-            "event": "device", "device": "cpu:0", "name": cpu, "threads": cores,
-            "instruction_set": chosen, "instructions": sets,
-            "memory_bytes": total, "available_bytes": available, "used_bytes": used(total, available),
-            "visible": is_visible, "processes": processes, "profile": describe(&model, file.as_deref()),
+            "event": "device", "device": CPU, "name": self.cpu, "threads": self.cores,
+            "instruction_set": self.instruction_set, "instructions": self.instruction_sets,
+            "memory_bytes": self.total, "available_bytes": self.available,
+            "used_bytes": used(self.total, self.available), "visible": is_visible(devices),
+            "processes": self.processes, "profile": describe(&self.cost_model, self.cost_model_file.as_deref()),
         });
-        say!("{event}");
+        outln!("{event}");
         for (part, is_visible) in devices.all().skip(1) {
-            say!(
+            outln!(
                 "{}",
-                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": "cpu:0",
+                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": CPU,
                         "visible": is_visible })
             );
         }
-        gpus(as_json);
-        return Ok(());
     }
-    let threads = count(cores, "thread");
-    let instructions = format!("instructions: {chosen} (of {})", sets.join(", "));
-    say!("cpu:0    {cpu}: {threads}, {instructions}{}", hidden(is_visible));
-    if let (Some(total), Some(available)) = (total, available) {
-        let used = Bytes(total.saturating_sub(available));
-        say!("memory   {}, of which {used} are used and {} are available", Bytes(total), Bytes(available));
+
+    fn print(&self, devices: &Devices) {
+        let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
+        let (cpu, threads) = (&self.cpu, count(self.cores, "thread"));
+        let instructions = format!("instructions: {} (of {})", self.instruction_set, self.instruction_sets.join(", "));
+        outln!("{CPU}    {cpu}: {threads}, {instructions}{}", hidden(is_visible(devices)));
+        if let (Some(total), Some(available)) = (self.total, self.available) {
+            let used = Bytes(total.saturating_sub(available));
+            outln!("memory   {}, of which {used} are used and {} are available", Bytes(total), Bytes(available));
+        }
+        for (part, is_visible) in devices.all().skip(1) {
+            outln!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
+        }
+        print_holders(&self.processes);
+        let name = &self.cost_model.name;
+        match &self.cost_model_file {
+            Some(file) => outln!("cost model  \"{name}\", from {}", file.display()),
+            None => outln!("cost model  \"{name}\", which ships with memfit; --calibrate measures this machine"),
+        }
+        print_constants(&self.cost_model);
     }
-    for (part, is_visible) in devices.all().skip(1) {
-        say!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
-    }
-    who_holds(&processes);
-    match file {
-        Some(file) => say!("cost model  \"{}\", from {}", model.name, file.display()),
-        None => say!("cost model  \"{}\", which ships with memfit; --calibrate measures this machine", model.name),
-    }
-    print_constants(&model);
-    gpus(as_json);
-    Ok(())
+}
+
+fn is_visible(devices: &Devices) -> bool {
+    devices.all().any(|(device, is_visible)| is_visible && device.name() == CPU)
 }
 
 fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
@@ -99,9 +136,9 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
     }
     file::write(&path, &model.to_toml())?;
     if as_json {
-        say!("{}", json!({ "event": "profile", "profile": describe(&model, Some(&path)) }));
+        outln!("{}", json!({ "event": "profile", "profile": describe(&model, Some(&path)) }));
     } else {
-        say!("cost model  \"{}\", written to {}", model.name, path.display());
+        outln!("cost model  \"{}\", written to {}", model.name, path.display());
         print_constants(&model);
     }
     Ok(())
@@ -109,7 +146,7 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn print_constants(model: &CostModel) {
     for constant in &CONSTANTS {
-        say!("  {:<10} {:>8}  {}", constant.key, constant.value_in(model), constant.meaning);
+        outln!("  {:<10} {:>8}  {}", constant.key, constant.value_in(model), constant.meaning);
     }
 }
 
@@ -135,13 +172,13 @@ fn used(total: Option<u64>, available: Option<u64>) -> Option<u64> {
 }
 
 /// What memfit's processes hold, each on its devices.
-fn who_holds(processes: &[Process]) {
+fn print_holders(processes: &[Process]) {
     for process in processes {
         for held in process.devices.iter().filter(|d| !d.holders.is_empty()) {
             let (used, limit) = (Bytes(held.used()), Bytes(held.limit_bytes));
-            say!("held     {used} of the {limit} of {} by process {}", held.device, process.pid);
+            outln!("held     {used} of the {limit} of {} by process {}", held.device, process.pid);
             for name in &held.holders {
-                say!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
+                outln!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
             }
         }
     }
@@ -155,7 +192,7 @@ fn gpus(_: bool) {}
 fn gpus(as_json: bool) {
     for found in memfit::gpu::devices() {
         match found {
-            Ok(gpu) if as_json => say!(
+            Ok(gpu) if as_json => outln!(
                 "{}",
                 json!({
                     "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
@@ -163,7 +200,7 @@ fn gpus(as_json: bool) {
                     "largest_segment_bytes": gpu.limits.buffer,
                 })
             ),
-            Ok(gpu) => say!(
+            Ok(gpu) => outln!(
                 "{}  {} ({}, {}); operands up to {}, segments up to {}",
                 gpu.id,
                 gpu.name,
@@ -172,8 +209,8 @@ fn gpus(as_json: bool) {
                 Bytes(gpu.limits.binding),
                 Bytes(gpu.limits.buffer)
             ),
-            Err(e) if as_json => say!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() })),
-            Err(e) => say!("{e}"),
+            Err(e) if as_json => outln!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() })),
+            Err(e) => outln!("{e}"),
         }
     }
 }

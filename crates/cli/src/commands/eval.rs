@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::args::EvalArgs;
 use crate::failure::usage;
-use crate::say::say;
+use crate::output::outln;
 use crate::show::scores::{print_skipped, scores, words};
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
@@ -35,7 +35,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let evaluated = (samples as u64).saturating_sub(left_out.count);
     if json {
         let run_dir = args.run_dir.display().to_string();
-        say!(
+        outln!(
             "{}",
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": evaluated,
                     "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch,
@@ -45,9 +45,9 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     }
     print_skipped(left_out, "test");
     let scores = words(&evaluation.scores, trained.run.model.task());
-    say!("{}, weights of step {}: {scores}", count(evaluated, "sample"), trained.step);
+    outln!("{}, weights of step {}: {scores}", count(evaluated, "sample"), trained.step);
     if matches!(sources.kind, Kind::Csv | Kind::Images) && !trained.classes.is_empty() {
-        say!("classes: {}", first_few(&trained.classes));
+        outln!("classes: {}", first_few(&trained.classes));
     }
     Ok(())
 }

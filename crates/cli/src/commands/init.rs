@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::args::InitArgs;
 use crate::failure::{bad_data, usage};
-use crate::say::say;
+use crate::output::outln;
 use memfit_run::config::{Purpose, commented};
 use memfit_run::data::{Kind, kind_of};
 use memfit_run::{DIGITS, RunConfig};
@@ -40,9 +40,9 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     std::io::Write::write_all(&mut { file }, text.as_bytes())
         .map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))?;
     if json {
-        say!("{}", serde_json::json!({ "event": "init", "file": path.display().to_string() }));
+        outln!("{}", serde_json::json!({ "event": "init", "file": path.display().to_string() }));
     } else {
-        say!("{0} is written: edit it, then `memfit plan {0}` or `memfit train {0}`", path.display());
+        outln!("{0} is written: edit it, then `memfit plan {0}` or `memfit train {0}`", path.display());
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::args::PackArgs;
 use crate::buffers_csv::Table;
 use crate::commands::check_writable;
 use crate::failure::{NoRoom, usage};
-use crate::say::say;
+use crate::output::outln;
 use memfit_run::config::parse_size;
 use memfit_run::file;
 use memfit_run::text::count;
@@ -136,11 +136,11 @@ fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, seconds: f6
             "method": packing.method.to_string(), "ms": seconds * 1e3,
             "out": run.out.as_ref().map(|p| p.display().to_string()),
         });
-        say!("{event}");
+        outln!("{event}");
         return;
     }
-    say!("{}, {}", run.file.display(), count(items, "buffer"));
-    say!(
+    outln!("{}, {}", run.file.display(), count(items, "buffer"));
+    outln!(
         "  max live   {:>10}  {}, first at step {}",
         Bytes(live.bytes).to_string(),
         count(live.bytes, "byte"),
@@ -154,18 +154,18 @@ fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, seconds: f6
         let over = (packing.capacity - live.bytes) as f64 / live.bytes as f64;
         format!("{:.2} % above what lives at once; not proved to be optimal", over * 100.0)
     };
-    say!("  capacity   {:>10}  {}; {grade}", Bytes(packing.capacity).to_string(), count(packing.capacity, "byte"));
+    outln!("  capacity   {:>10}  {}; {grade}", Bytes(packing.capacity).to_string(), count(packing.capacity, "byte"));
     if let Some(asked) = run.capacity {
-        say!(
+        outln!(
             "  asked for  {:>10}  {}, {} of them free",
             Bytes(asked).to_string(),
             count(asked, "byte"),
             asked - packing.capacity
         );
     }
-    say!("  found in   {:>7.1} ms  by {}", seconds * 1e3, packing.method);
+    outln!("  found in   {:>7.1} ms  by {}", seconds * 1e3, packing.method);
     if let Some(path) = &run.out {
-        say!("  written to {}", path.display());
+        outln!("  written to {}", path.display());
     }
 }
 

@@ -20,8 +20,8 @@ use crate::commands::check_writable;
 use crate::configs::{Configs, split_args};
 use crate::cure;
 use crate::failure::usage;
+use crate::output::outln;
 use crate::progress::Progress;
-use crate::say::say;
 use crate::show;
 use crate::show::svg::{Picture, svg};
 use crate::show::{columns, diff, event, frontier, summary};
@@ -60,7 +60,7 @@ fn one(run: &RunResources, save: Option<&Path>, json: bool) -> Result<()> {
     let executor = executor(std::slice::from_ref(run))?;
     let planned = saved(run, &executor, search(run, &executor)?, save)?;
     if json {
-        say!("{}", event::plan(run, &planned))
+        outln!("{}", event::plan(run, &planned))
     } else {
         page(run, &planned)
     }
@@ -100,8 +100,8 @@ fn saved(run: &RunResources, executor: &AnyExecutor, planned: Planned, save: Opt
 fn page(run: &RunResources, planned: &Planned) {
     summary::print(run, planned, columns());
     if let Some(file) = &planned.file {
-        say!("");
-        say!("  saved to {file}");
+        outln!("");
+        outln!("  saved to {file}");
     }
 }
 
@@ -117,7 +117,7 @@ fn draw(run: &RunResources, file: Option<&Path>, json: bool) -> Result<()> {
         file::write(path, &svg(&picture))?;
     }
     if json {
-        say!("{}", frontier::event(run, &survey, ms))
+        outln!("{}", frontier::event(run, &survey, ms))
     } else {
         frontier::print(run, &survey, ms)
     }
@@ -146,7 +146,7 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     if json {
         let tried: Vec<_> =
             tried.iter().map(|t| json!({ "batch": t.batch, "needed_bytes": t.needed, "fits": t.fits })).collect();
-        say!(
+        outln!(
             "{}",
             json!({ "event": "max_batch", "model": run.name, "budget_bytes": budget, "batch": batch,
                     "is_limit": batch == LIMIT, "tried": tried, "search_ms": ms, "plan": event::plan(run, &planned) })
@@ -155,15 +155,15 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     }
     for t in &tried {
         let needed = t.needed.map_or("more than can be counted".into(), |n| Bytes(n).to_string());
-        say!("  batch {:>7}  {needed:>10}  {}", t.batch, if t.fits { "fits" } else { "does not fit" });
+        outln!("  batch {:>7}  {needed:>10}  {}", t.batch, if t.fits { "fits" } else { "does not fit" });
     }
     let more = if batch == LIMIT { "; larger ones were not tried" } else { "" };
-    say!(
+    outln!(
         "the largest batch in {} is {batch}{more}; planned {} in {ms:.0} ms",
         Bytes(budget),
         count(tried.len(), "batch")
     );
-    say!("");
+    outln!("");
     page(run, &planned);
     Ok(())
 }
@@ -171,10 +171,10 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
 fn compare(files: [&Path; 2], as_json: bool) -> Result<()> {
     let (a, b) = (planning::read(files[0])?, planning::read(files[1])?);
     if as_json {
-        say!("{}", diff::event(&a, &b));
+        outln!("{}", diff::event(&a, &b));
     } else {
         let names = files.map(|f| f.display().to_string());
-        say!("{}", diff::markdown([&names[0], &names[1]], &a, &b).trim_end());
+        outln!("{}", diff::markdown([&names[0], &names[1]], &a, &b).trim_end());
     }
     Ok(())
 }

@@ -4,35 +4,39 @@ use memfit::ir::op::StateClass;
 use memfit::plan::bytes::Bytes;
 use memfit::{Phase, Plan};
 
-use crate::say::say;
+use crate::output::outln;
 use memfit_run::RunResources;
 use memfit_run::planning::Planned;
 use memfit_run::text::count;
 
 pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
     let plan = &planned.plan;
-    say!("{}", head(run, plan, is_shared));
+    outln!("{}", head(run, plan, is_shared));
     let class = |c: StateClass| plan.states.iter().filter(|s| s.class == c).map(|s| s.place.size).sum::<u64>();
     let [params, slots, statistics, accumulators] = StateClass::ALL.map(class);
     let mut state = format!("parameters {}, optimizer {}", Bytes(params), Bytes(slots));
     if statistics > 0 {
         state += &format!(", statistics {}", Bytes(statistics));
     }
-    say!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
+    outln!("  state      {:>10}  {state}", Bytes(plan.state_bytes).to_string());
     let mut transient = format!("of it input {}", Bytes(plan.input_bytes()));
     if accumulators > 0 {
         transient += &format!(", sums of gradients {}", Bytes(accumulators));
     }
-    say!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
+    outln!("  transient  {:>10}  {transient}", Bytes(plan.transient_bytes).to_string());
     let when = if is_shared { "if it were alone" } else { "taken before the first step" };
-    say!(
+    outln!(
         "  arena      {:>10}  {when}; at most {} are live at once",
         Bytes(plan.arena_bytes()).to_string(),
         Bytes(plan.peak_bytes)
     );
     if let Some(frozen) = planned.frozen {
         let saved = Bytes(frozen.saved_bytes);
-        say!("  frozen     {:>10}  saved by not training {}", saved.to_string(), count(frozen.parameters, "parameter"));
+        outln!(
+            "  frozen     {:>10}  saved by not training {}",
+            saved.to_string(),
+            count(frozen.parameters, "parameter")
+        );
     }
     let made = match planned.planning_ms {
         Some(ms) => format!("planned in {ms:.0} ms"),
@@ -43,7 +47,7 @@ pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
     } else {
         String::new()
     };
-    say!(
+    outln!(
         "  predicted  {:>7.1} ms  a step of {}{recomputed}; {made}",
         plan.predicted_step_seconds * 1e3,
         count(kernels(plan), "kernel")

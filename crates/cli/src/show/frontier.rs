@@ -5,7 +5,7 @@ use memfit::plan::{Point, Survey};
 use serde_json::{Value, json};
 
 use crate::commands::devices::describe;
-use crate::say::say;
+use crate::output::outln;
 use memfit_run::RunResources;
 use memfit_run::text::count;
 
@@ -31,16 +31,16 @@ pub fn event(run: &RunResources, survey: &Survey, planning_ms: f64) -> Value {
 pub fn print(run: &RunResources, survey: &Survey, planning_ms: f64) {
     let points = survey.frontier();
     let precision = run.training.precision.name();
-    say!("{}, batch {}, {precision}, {}", run.name, run.request.batch, survey.made_for());
-    say!("");
-    say!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "recomputed");
+    outln!("{}, batch {}, {precision}, {}", run.name, run.request.batch, survey.made_for());
+    outln!("");
+    outln!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "recomputed");
     let fastest = points.first().map_or(1.0, |p| p.seconds);
     let fits = run.request.budget.and_then(|b| points.iter().find(|p| p.arena_bytes <= b).copied());
     let shown = thinned(&points, fits);
     for p in &shown {
         let micro = if p.micro_batch < run.request.batch { p.micro_batch.to_string() } else { "-".into() };
         let mark = if Some(*p) == fits { "  fits the budget" } else { "" };
-        say!(
+        outln!(
             "  {:>10}  {:>12.1}  {:>5.2}×  {micro:>11}  {:>10}{mark}",
             bytes::rounded_up(p.arena_bytes),
             p.seconds * 1e3,
@@ -48,14 +48,14 @@ pub fn print(run: &RunResources, survey: &Survey, planning_ms: f64) {
             p.recomputed_ops,
         );
     }
-    say!("");
-    say!("  lower bound {}: no plan can take less", Bytes(survey.lower_bound_bytes()));
+    outln!("");
+    outln!("  lower bound {}: no plan can take less", Bytes(survey.lower_bound_bytes()));
     let left = points.len() - shown.len();
     if run.request.budget.is_some() && fits.is_none() {
-        say!("  none of them fits the budget; leave out --frontier to see what would");
+        outln!("  none of them fits the budget; leave out --frontier to see what would");
     }
     let left = if left > 0 { format!(", {left} of them left out here (--json has all)") } else { String::new() };
-    say!("  {}{left}; planned in {planning_ms:.0} ms", count(points.len(), "plan"));
+    outln!("  {}{left}; planned in {planning_ms:.0} ms", count(points.len(), "plan"));
 }
 
 /// So many points as can be read, spread evenly over the bytes; the first, the last and the wanted one always.

@@ -6,7 +6,7 @@ use memfit::plan::bytes::Bytes;
 use memfit::plan::report::classes_at_peak;
 use memfit::plan::{Effect, Saving, Tool};
 
-use crate::say::say;
+use crate::output::outln;
 use crate::show::brief::{head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
@@ -19,23 +19,23 @@ const BAR: u64 = 24;
 
 pub fn print(run: &RunResources, planned: &Planned, columns: usize) {
     let plan = &planned.plan;
-    say!("{}", head(run, plan, false));
-    say!("");
+    outln!("{}", head(run, plan, false));
+    outln!("");
     sizes(run, planned);
-    say!("");
+    outln!("");
     classes(plan);
-    say!("");
+    outln!("");
     costs(run, planned);
     let lines = chart(plan, run.request.budget, columns);
     if !lines.is_empty() {
-        say!("");
-        say!("  live bytes over the {} of a step; ░ is the state", count(kernels(plan), "kernel"));
-        lines.iter().for_each(|line| say!("{line}"));
+        outln!("");
+        outln!("  live bytes over the {} of a step; ░ is the state", count(kernels(plan), "kernel"));
+        lines.iter().for_each(|line| outln!("{line}"));
     }
 }
 
 fn row(what: &str, size: impl ToString, note: &str) {
-    say!("{}", format!("  {what:<22}{:>10}  {note}", size.to_string()).trim_end());
+    outln!("{}", format!("  {what:<22}{:>10}  {note}", size.to_string()).trim_end());
 }
 
 /// This plan between what a framework without a planner takes and what none can go below.
@@ -72,19 +72,19 @@ fn bar(bytes: u64, most: u64) -> String {
 
 fn costs(run: &RunResources, planned: &Planned) {
     let plan = &planned.plan;
-    let packing = match is_packed_best(planned) {
-        true => "optimal: the arena is what is live at the peak".into(),
-        false => {
-            let over = plan.arena_bytes() - plan.peak_bytes;
-            let share = over as f64 / plan.peak_bytes as f64 * 100.0;
-            format!("the arena is {} ({share:.2} %) more than what is live at the peak", Bytes(over))
-        }
+    let packing = if is_packed_best(planned) {
+        "optimal: the arena is what is live at the peak".into()
+    } else {
+        let over = plan.arena_bytes() - plan.peak_bytes;
+        let share = over as f64 / plan.peak_bytes as f64 * 100.0;
+        format!("the arena is {} ({share:.2} %) more than what is live at the peak", Bytes(over))
     };
     line("packing", &packing);
     let slower = plan.predicted_step_seconds / plan.fastest_step_seconds;
-    let against = match slower > 1.0005 {
-        true => format!("{slower:.2} × the {:.1} ms of the fastest plan", plan.fastest_step_seconds * 1e3),
-        false => "the fastest plan there is".into(),
+    let against = if slower > 1.0005 {
+        format!("{slower:.2} × the {:.1} ms of the fastest plan", plan.fastest_step_seconds * 1e3)
+    } else {
+        "the fastest plan there is".into()
     };
     line("step", &format!("{:.1} ms predicted, {against}", plan.predicted_step_seconds * 1e3));
     line("tools", &tools(plan));
@@ -107,7 +107,7 @@ fn costs(run: &RunResources, planned: &Planned) {
 }
 
 fn line(what: &str, text: &str) {
-    say!("  {what:<15}{text}");
+    outln!("  {what:<15}{text}");
 }
 
 /// What each tool saved at the peak.

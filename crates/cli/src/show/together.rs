@@ -6,7 +6,7 @@ use memfit_run::planning::Planned;
 use memfit_run::together::SharedMemory;
 use serde_json::json;
 
-use crate::say::say;
+use crate::output::outln;
 use crate::show::{brief, event};
 
 /// What the runs of one device take there.
@@ -14,7 +14,7 @@ pub fn print(shared: &SharedMemory, as_json: bool) {
     let SharedMemory { labels, device, state_bytes, transient_bytes, sum_of_arenas, budget, .. } = shared;
     let (name, arena) = (device.name(), shared.arena_bytes());
     if as_json {
-        say!(
+        outln!(
             "{}",
             json!({ "event": "together", "runs": labels, "device": name, "budget_bytes": budget,
                     "state_bytes": state_bytes, "transient_bytes": transient_bytes, "arena_bytes": arena,
@@ -23,10 +23,10 @@ pub fn print(shared: &SharedMemory, as_json: bool) {
         return;
     }
     let budget = budget.map_or(String::new(), |b| format!("; budget {}", Bytes(b)));
-    say!("together on {name}: {}{budget}", labels.join(", "));
-    say!("  state      {:>10}  side by side", Bytes(*state_bytes).to_string());
-    say!("  transient  {:>10}  in turns", Bytes(*transient_bytes).to_string());
-    say!("  arena      {:>10}  instead of {}", Bytes(arena).to_string(), Bytes(*sum_of_arenas));
+    outln!("together on {name}: {}{budget}", labels.join(", "));
+    outln!("  state      {:>10}  side by side", Bytes(*state_bytes).to_string());
+    outln!("  transient  {:>10}  in turns", Bytes(*transient_bytes).to_string());
+    outln!("  arena      {:>10}  instead of {}", Bytes(arena).to_string(), Bytes(*sum_of_arenas));
 }
 
 /// The plan of one of several runs, and what it costs to fit in.
@@ -35,16 +35,16 @@ pub fn print_plan(run: &RunResources, planned: &Planned, is_shared: bool, as_jso
     if as_json {
         let mut event = event::of_run(run, event::plan(run, planned));
         event["micro_batch_alone"] = alone.into();
-        return say!("{event}");
+        return outln!("{event}");
     }
-    say!("{}:", run.label);
+    outln!("{}:", run.label);
     brief::print(run, planned, is_shared);
     if plan.predicted_step_seconds > plan.fastest_step_seconds {
         let times = plan.predicted_step_seconds / plan.fastest_step_seconds;
-        say!("  cost       {times:>9.2}×  the time of its fastest plan, for fitting in");
+        outln!("  cost       {times:>9.2}×  the time of its fastest plan, for fitting in");
     }
     if alone.is_some_and(|n| n != plan.micro_batch) {
-        say!(
+        outln!(
             "  rounding               in micro-batches of {}, sums round in another order than alone",
             plan.micro_batch
         );

@@ -2,127 +2,8 @@
 //! name, its help and its scope. Run files, the file that a new run begins with, the arguments of the command line and the
 //! rules of which of them go together are all made from this one table.
 
-use super::Sections;
-use super::read::{Given, Reading};
-
-/// One key of one section.
-pub struct Key {
-    pub section: &'static str,
-    pub name: &'static str,
-    /// What a new run file shows, in TOML.
-    pub example: &'static str,
-    pub meaning: &'static str,
-    pub set: fn(&mut Sections, Given) -> Reading,
-    /// Whether its text is a path, which is taken from where the run file lies.
-    pub is_path: bool,
-    /// A key of the same section that says the same in another way: whoever sets one of them besides a file means it instead
-    /// of the other.
-    pub instead_of: Option<&'static str>,
-    /// What it was once called. The folders of old runs may still say it; whoever does so now is told the new name.
-    pub formerly: Option<&'static str>,
-    pub option: Option<KeyOption>,
-}
-
-/// A key as an option of commands.
-pub struct KeyOption {
-    pub name: &'static str,
-    /// What stands for the value in help; empty for a flag.
-    pub value_name: &'static str,
-    pub form: Form,
-    pub help: &'static str,
-    /// What holds where it is not given; empty if that goes without saying.
-    pub default: &'static str,
-    /// The commands that take it, and where else it may be given: [`scope`].
-    pub scope: u16,
-}
-
-impl KeyOption {
-    pub fn is_in(&self, scope: u16) -> bool {
-        self.scope & scope == scope
-    }
-}
-
-/// How the text of an option is read, before its key checks the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    Text,
-    Whole,
-    Number,
-    Path,
-    /// Given or not.
-    Flag,
-    /// "224x224x3"
-    Shape,
-    /// Texts between commas.
-    List,
-    /// Texts, the option being given once for each.
-    Repeated,
-}
-
-/// Where an option may be given.
-pub mod scope {
-    pub const TRAIN: u16 = 1;
-    pub const PLAN: u16 = 1 << 1;
-    pub const EVAL: u16 = 1 << 2;
-    pub const PREDICT: u16 = 1 << 3;
-    pub const INIT: u16 = 1 << 4;
-    /// For several runs at once, of which each is the same.
-    pub const SEVERAL: u16 = 1 << 5;
-    /// Besides a run that is resumed.
-    pub const RESUME: u16 = 1 << 6;
-}
-
-use scope::{EVAL, INIT, PLAN, PREDICT, RESUME, SEVERAL, TRAIN};
-
-impl Key {
-    /// As it is written in sentences.
-    pub fn path(&self) -> String {
-        format!("{}.{}", self.section, self.name)
-    }
-
-    const fn a_path(mut self) -> Key {
-        self.is_path = true;
-        self
-    }
-
-    const fn instead_of(mut self, other: &'static str) -> Key {
-        self.instead_of = Some(other);
-        self
-    }
-
-    const fn formerly(mut self, name: &'static str) -> Key {
-        self.formerly = Some(name);
-        self
-    }
-
-    const fn option(
-        mut self,
-        name: &'static str,
-        (form, value_name): (Form, &'static str),
-        scope: u16,
-        help: &'static str,
-    ) -> Key {
-        self.option = Some(KeyOption { name, value_name, form, help, default: "", scope });
-        self
-    }
-
-    const fn default(mut self, default: &'static str) -> Key {
-        if let Some(option) = &mut self.option {
-            option.default = default;
-        }
-        self
-    }
-}
-
-const fn key(
-    section: &'static str,
-    name: &'static str,
-    example: &'static str,
-    meaning: &'static str,
-    set: fn(&mut Sections, Given) -> Reading,
-) -> Key {
-    Key { section, name, example, meaning, set, is_path: false, instead_of: None, formerly: None, option: None }
-}
+use super::key::scope::{EVAL, INIT, PLAN, PREDICT, RESUME, SEVERAL, TRAIN};
+use super::key::{Form, Key, key};
 
 /// The key of this name.
 pub fn find(section: &str, name: &str) -> Option<&'static Key> {
@@ -131,17 +12,21 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
 
 /// In the order in which a person reads them.
 pub static KEYS: &[Key] = &[
-    key("model", "name", "\"resnet18\"", "see `memfit models`", |s, v| v.text().set(&mut s.model.name)).option("model", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Name of a model; `memfit models` lists them").default("digits, or what reads the data"),
+    key("model", "name", "\"resnet18\"", "see `memfit models`", |s, v| v.text().set(&mut s.model.name))
+        .option("model", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Name of a model; `memfit models` lists them")
+        .default("digits"),
     key("model", "input", "[224, 224, 3]", "height, width, channels; the data says it where it can", |s, v| {
         v.counts().set(&mut s.model.input)
-    }).option("input", (Form::Shape, "HxWxC"), TRAIN | PLAN, "Shape of the input, such as 224x224x3").default("the data's, else the model's own"),
-    key("model", "classes", "10", "counted in the data where it can be", |s, v| v.count().set(&mut s.model.classes)).option("classes", (Form::Whole, "N"), TRAIN | PLAN, "Number of classes").default("counted in the data where it can be"),
+    })
+    .option("input", (Form::Shape, "HxWxC"), TRAIN | PLAN, "Shape of the input, such as 224x224x3")
+    .default("the data's, else the model's own"),
+    key("model", "classes", "10", "counted in the data where it can be", |s, v| v.count().set(&mut s.model.classes))
+        .option("classes", (Form::Whole, "N"), TRAIN | PLAN, "Number of classes")
+        .default("counted in the data where it can be"),
     key("model", "stem", "\"imagenet\"", "of a resnet: imagenet, or cifar for images of 32x32", |s, v| {
         v.one_of(&["imagenet", "cifar"]).set(&mut s.model.stem)
     }),
-    key("model", "dropout", "0.2", "dropout rate before the last layer", |s, v| {
-        v.share().set(&mut s.model.dropout)
-    }),
+    key("model", "dropout", "0.2", "dropout rate before the last layer", |s, v| v.share().set(&mut s.model.dropout)),
     key("model", "layers", "6", "of a gpt", |s, v| v.count().set(&mut s.model.layers)),
     key("model", "width", "384", "of a gpt", |s, v| v.count().set(&mut s.model.width)),
     key("model", "heads", "6", "of a gpt", |s, v| v.count().set(&mut s.model.heads)),
@@ -155,10 +40,23 @@ pub static KEYS: &[Key] = &[
         "\"weights.safetensors\"",
         "pretrained weights to start from; what does not fit by name is left out",
         |s, v| v.path().set(&mut s.model.weights),
-    ).a_path().option("weights", (Form::Path, "FILE"), TRAIN, "Pretrained weights to start from (safetensors), as far as they fit by name and shape"),
+    )
+    .a_path()
+    .option(
+        "weights",
+        (Form::Path, "FILE"),
+        TRAIN,
+        "Pretrained weights to start from (safetensors), as far as they fit by name and shape",
+    ),
     key("model", "freeze", "[\"conv1\", \"bn1\", \"layer1\"]", "layers to freeze: names, *, **", |s, v| {
         v.texts().put(&mut s.model.freeze)
-    }).option("freeze", (Form::Repeated, "PATTERN"), TRAIN | PLAN, "Freeze these layers, such as conv1 or 'layer*/0'; may be given several times"),
+    })
+    .option(
+        "freeze",
+        (Form::Repeated, "PATTERN"),
+        TRAIN | PLAN,
+        "Freeze these layers, such as conv1 or 'layer*/0'; may be given several times",
+    ),
     key("model", "trainable", "[\"fc\"]", "or the other way round: all but these are frozen", |s, v| {
         v.texts().put(&mut s.model.trainable)
     }),
@@ -173,7 +71,14 @@ pub static KEYS: &[Key] = &[
     ),
     key("data", "train", "\"photos/train\"", "a folder with one folder for each class, or a file", |s, v| {
         v.path().set(&mut s.data.train)
-    }).a_path().option("data", (Form::Path, "PATH"), TRAIN | PLAN | INIT, "Training data: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)"),
+    })
+    .a_path()
+    .option(
+        "data",
+        (Form::Path, "PATH"),
+        TRAIN | PLAN | INIT,
+        "Training data: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)",
+    ),
     key("data", "test", "\"photos/test\"", "the same for evaluation", |s, v| v.path().set(&mut s.data.test)).a_path(),
     key("data", "hold_out", "0.2", "without test: validation split, the share of train that is held out", |s, v| {
         v.share().set(&mut s.data.hold_out)
@@ -182,7 +87,8 @@ pub static KEYS: &[Key] = &[
         "data",
         "label",
         "\"label\"",
-        "column of a csv (its name, or its number from 0), array of an npz, or feature of a tfrecord that is the label",
+        "column of a csv (its name, or its number from 0), array of an npz, or feature of a tfrecord \
+         that is the label",
         |s, v| v.text().set(&mut s.data.label),
     ),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
@@ -217,20 +123,51 @@ pub static KEYS: &[Key] = &[
     ),
     key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept", |s, v| {
         v.text().set(&mut s.data.cache)
-    }).a_path(),
+    })
+    .a_path(),
     key("data", "skip_bad", "false", "skip samples that cannot be read, and say how many", |s, v| {
         v.flag().set(&mut s.data.skip_bad)
-    }).option("skip-bad", (Form::Flag, ""), TRAIN | EVAL | PREDICT | SEVERAL | RESUME, "Skip samples that cannot be read, and say how many"),
-    key("train", "batch", "32", "batch size", |s, v| v.count().set(&mut s.train.batch)).option("batch", (Form::Whole, "N"), TRAIN | PLAN, "Batch size").default("32"),
-    key("train", "micro_batch", "\"auto\"", "auto, off, allow, or a number: micro-batch size for gradient accumulation", |s, v| {
-        v.word().set(&mut s.train.micro_batch)
-    }).option("micro-batch", (Form::Text, "auto|off|N|allow"), TRAIN | PLAN, "Micro-batch size for gradient accumulation: auto (where only rounding changes), off, a divisor of the batch size, or allow (also where batch statistics then come from fewer samples)").default("auto"),
-    key("train", "epochs", "10", "number of epochs", |s, v| v.count().set(&mut s.train.epochs)).instead_of("steps").option("epochs", (Form::Whole, "N"), TRAIN | SEVERAL | RESUME, "Number of epochs").default("20"),
-    key("train", "steps", "1000", "or a number of steps", |s, v| v.count().set(&mut s.train.steps)).instead_of("epochs").option("steps", (Form::Whole, "N"), TRAIN | SEVERAL | RESUME, "Number of steps, instead of epochs"),
+    })
+    .option(
+        "skip-bad",
+        (Form::Flag, ""),
+        TRAIN | EVAL | PREDICT | SEVERAL | RESUME,
+        "Skip samples that cannot be read, and say how many",
+    ),
+    key("train", "batch", "32", "batch size", |s, v| v.count().set(&mut s.train.batch))
+        .option("batch", (Form::Whole, "N"), TRAIN | PLAN, "Batch size")
+        .default("32"),
+    key(
+        "train",
+        "micro_batch",
+        "\"auto\"",
+        "auto, off, allow, or a number: micro-batch size for gradient accumulation",
+        |s, v| v.word().set(&mut s.train.micro_batch),
+    )
+    .option(
+        "micro-batch",
+        (Form::Text, "auto|off|N|allow"),
+        TRAIN | PLAN,
+        "Micro-batch size for gradient accumulation: auto (where only rounding changes), off, a \
+         divisor of the batch size, or allow (also where batch statistics then come from fewer \
+         samples)",
+    )
+    .default("auto"),
+    key("train", "epochs", "10", "number of epochs", |s, v| v.count().set(&mut s.train.epochs))
+        .instead_of("steps")
+        .option("epochs", (Form::Whole, "N"), TRAIN | SEVERAL | RESUME, "Number of epochs")
+        .default("20"),
+    key("train", "steps", "1000", "or a number of steps", |s, v| v.count().set(&mut s.train.steps))
+        .instead_of("epochs")
+        .option("steps", (Form::Whole, "N"), TRAIN | SEVERAL | RESUME, "Number of steps, instead of epochs"),
     key("train", "optimizer", "\"adamw\"", "sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad", |s, v| {
         v.text().set(&mut s.train.optimizer)
-    }).option("optimizer", (Form::Text, "NAME"), TRAIN | PLAN, "sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad").default("adam"),
-    key("train", "lr", "0.001", "learning rate", |s, v| v.positive().set(&mut s.train.lr)).option("lr", (Form::Number, "RATE"), TRAIN | PLAN | RESUME, "Learning rate").default("the optimizer's usual one"),
+    })
+    .option("optimizer", (Form::Text, "NAME"), TRAIN | PLAN, "sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad")
+    .default("adam"),
+    key("train", "lr", "0.001", "learning rate", |s, v| v.positive().set(&mut s.train.lr))
+        .option("lr", (Form::Number, "RATE"), TRAIN | PLAN | RESUME, "Learning rate")
+        .default("the optimizer's usual one"),
     key("train", "weight_decay", "0.01", "of sgd, momentum, nesterov, adam and adamw", |s, v| {
         v.not_negative().set(&mut s.train.weight_decay)
     }),
@@ -247,15 +184,21 @@ pub static KEYS: &[Key] = &[
     key("train", "clip_norm", "1.0", "gradient clipping by global norm", |s, v| {
         v.positive().set(&mut s.train.clip_norm)
     }),
-    key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| {
-        v.positive().set(&mut s.train.clip_value)
-    }),
+    key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| v.positive().set(&mut s.train.clip_value)),
     key("train", "label_smoothing", "0.1", "share of a label that is spread over all classes", |s, v| {
         v.share().set(&mut s.train.label_smoothing)
     }),
     key("train", "precision", "\"f32\"", "f32, mixed (bf16 activations) or mixed-f16 (with a scaled loss)", |s, v| {
         v.text().set(&mut s.train.precision)
-    }).option("precision", (Form::Text, "f32|mixed|mixed-f16"), TRAIN | PLAN, "f32; mixed: activations stored in bf16; mixed-f16: in f16, with loss scaling. Weights and sums stay f32").default("f32"),
+    })
+    .option(
+        "precision",
+        (Form::Text, "f32|mixed|mixed-f16"),
+        TRAIN | PLAN,
+        "f32; mixed: activations stored in bf16; mixed-f16: in f16, with loss scaling. Weights and \
+         sums stay f32",
+    )
+    .default("f32"),
     key("train", "monitor", "\"accuracy\"", "what best means: loss, accuracy, top5, mean_iou or perplexity", |s, v| {
         v.text().set(&mut s.train.monitor)
     }),
@@ -265,8 +208,13 @@ pub static KEYS: &[Key] = &[
     key("train", "save_every", "500", "steps between checkpoints, besides the one after each epoch", |s, v| {
         v.count().set(&mut s.train.save_every)
     }),
-    key("train", "seed", "1", "random seed", |s, v| v.whole().set(&mut s.train.seed)).option("seed", (Form::Whole, "N"), TRAIN | PLAN, "Random seed").default("1"),
-    key("train", "out", "\"runs/photos\"", "run directory", |s, v| v.path().set(&mut s.train.out)).a_path().option("out", (Form::Path, "DIR"), TRAIN, "Run directory: plan, checkpoints, weights").default("a new one under runs/"),
+    key("train", "seed", "1", "random seed", |s, v| v.whole().set(&mut s.train.seed))
+        .option("seed", (Form::Whole, "N"), TRAIN | PLAN, "Random seed")
+        .default("1"),
+    key("train", "out", "\"runs/photos\"", "run directory", |s, v| v.path().set(&mut s.train.out))
+        .a_path()
+        .option("out", (Form::Path, "DIR"), TRAIN, "Run directory: plan, checkpoints, weights")
+        .default("a new one under runs/"),
     key("train", "share", "2.0", "of several runs on one device: this many times the time of one with 1", |s, v| {
         v.positive().set(&mut s.train.share)
     }),
@@ -279,38 +227,82 @@ pub static KEYS: &[Key] = &[
     ),
     key("memory", "budget", "\"2GiB\"", "for everything on the device; the plan keeps to it", |s, v| {
         v.size().set(&mut s.memory.budget)
-    }).option("budget", (Form::Text, "SIZE"), TRAIN | PLAN | SEVERAL, "Memory budget for everything on the device, such as 512MiB, 2GB, 1.5G; of several runs, for all together and instead of what their files say"),
+    })
+    .option(
+        "budget",
+        (Form::Text, "SIZE"),
+        TRAIN | PLAN | SEVERAL,
+        "Memory budget for everything on the device, such as 512MiB, 2GB, 1.5G; of several runs, for \
+         all together and instead of what their files say",
+    ),
     key("memory", "host_budget", "\"512MiB\"", "for everything that the data pipeline holds", |s, v| {
         v.size().set(&mut s.memory.host_budget)
-    }).option("host-budget", (Form::Text, "SIZE"), TRAIN | PLAN | SEVERAL | RESUME, "Memory budget for everything that the data pipeline holds").default("512MiB, or a quarter of a smaller device"),
+    })
+    .option(
+        "host-budget",
+        (Form::Text, "SIZE"),
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "Memory budget for everything that the data pipeline holds",
+    )
+    .default("512MiB, or a quarter of a smaller device"),
     key(
         "memory",
         "device",
         "\"cpu:0\"",
         "where to compute, see `memfit devices`; cpu:0/1 is the second logical device",
         |s, v| v.text().set(&mut s.memory.device),
-    ).option("device", (Form::Text, "NAME"), TRAIN | PLAN | RESUME, "Device, such as cpu or cpu:0/1; `memfit devices` lists them").default("cpu:0"),
+    )
+    .option(
+        "device",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | RESUME,
+        "Device, such as cpu or cpu:0/1; `memfit devices` lists them",
+    )
+    .default("cpu:0"),
     key(
         "memory",
         "logical",
         "[\"4GiB\", \"2GiB\"]",
         "splits the device: hard limits for all that runs take of each part",
         |s, v| v.sizes().put(&mut s.memory.logical),
-    ).option("logical", (Form::List, "SIZE,SIZE"), TRAIN | PLAN | SEVERAL | RESUME, "Split the device into logical devices with these hard limits, for everything that a run takes there; each run has the one of its number, unless a device is named"),
+    )
+    .option(
+        "logical",
+        (Form::List, "SIZE,SIZE"),
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "Split the device into logical devices with these hard limits, for everything that a run \
+         takes there; each run has the one of its number, unless a device is named",
+    ),
     key(
         "memory",
         "growth",
         "\"commit\"",
         "commit: all memory at the start; lazy: page by page when it is used",
         |s, v| v.one_of(&["commit", "lazy"]).set(&mut s.memory.growth),
-    ).option("growth", (Form::Text, "commit|lazy"), TRAIN | PLAN | SEVERAL | RESUME, "commit: allocate all memory at the start; lazy: page by page, on first use").default("commit"),
-    key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads)).option("threads", (Form::Whole, "N"), TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME, "Number of threads").default("all cores"),
+    )
+    .option(
+        "growth",
+        (Form::Text, "commit|lazy"),
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "commit: allocate all memory at the start; lazy: page by page, on first use",
+    )
+    .default("commit"),
+    key("memory", "threads", "2", "all cores if not given", |s, v| v.count().set(&mut s.memory.threads))
+        .option("threads", (Form::Whole, "N"), TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME, "Number of threads")
+        .default("all cores"),
     key(
         "memory",
         "cost_model",
         "\"cost_model.toml\"",
         "constants of this machine, from `memfit devices --calibrate`",
         |s, v| v.path().set(&mut s.memory.cost_model),
-    ).a_path()
-    .formerly("profile").option("cost-model", (Form::Path, "FILE"), TRAIN | PLAN | SEVERAL, "Cost model of this machine, from which step times are predicted; `memfit devices` measures one"),
+    )
+    .a_path()
+    .formerly("profile")
+    .option(
+        "cost-model",
+        (Form::Path, "FILE"),
+        TRAIN | PLAN | SEVERAL,
+        "Cost model of this machine, from which step times are predicted; `memfit devices` measures one",
+    ),
 ];

@@ -2,6 +2,7 @@
 //! writes the file that a new run begins with, and is changed key by key; every value in it is of its kind. Nothing is opened
 //! here and no number is weighed against another: see [`crate::RunResources`].
 
+mod key;
 mod keys;
 mod read;
 mod sections;
@@ -14,7 +15,8 @@ use memfit::train::Which;
 use memfit::train::run_dir::RUN_FILE;
 use toml::{Table, Value};
 
-pub use keys::{Form, KEYS, Key, KeyOption, find, scope};
+pub use key::{Form, Key, KeyOption, scope};
+pub use keys::{KEYS, find};
 pub use read::parse_size;
 pub use sections::{DataConfig, MemoryConfig, ModelConfig, Sections, TrainConfig};
 pub use template::{Purpose, commented};

@@ -2,6 +2,7 @@
 //! into the shape that the model reads.
 
 mod digits;
+mod kind;
 mod pipeline;
 pub mod same_data;
 
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
-    TfRecord, TokenWidth, Tokens, Windows, hold_out,
+    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, SegmentationPairs, TfRecord,
+    TokenWidth, Tokens, Windows, hold_out,
 };
 use memfit::data::{BytePool, DataError, OnBad, Source};
 use memfit::exec::Device;
@@ -24,64 +25,13 @@ use crate::error::{Result, RunError};
 use crate::resources::DIGITS;
 use crate::text::count;
 
+pub use kind::{Kind, kind_of};
 pub use pipeline::{ROW, datasets, images_alone, test_set};
 
 /// For everything that the pipeline holds, where nothing was said.
 const HOST_BUDGET: u64 = 512 << 20;
 /// The share of the samples that is held out where there is no test set and nothing was said.
 const HELD_OUT: f32 = 0.2;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Digits,
-    Images,
-    Masks,
-    Csv,
-    Npz,
-    TfRecord,
-    Tokens,
-    Text,
-}
-
-impl Kind {
-    const ALL: [Kind; 8] =
-        [Kind::Digits, Kind::Images, Kind::Masks, Kind::Csv, Kind::Npz, Kind::TfRecord, Kind::Tokens, Kind::Text];
-
-    /// As a run file says it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Digits => "digits",
-            Kind::Images => "images",
-            Kind::Masks => "masks",
-            Kind::Csv => "csv",
-            Kind::Npz => "npz",
-            Kind::TfRecord => "tfrecord",
-            Kind::Tokens => "tokens",
-            Kind::Text => "text",
-        }
-    }
-
-    /// A model that reads such data.
-    pub const fn usual_model(self) -> &'static str {
-        match self {
-            Kind::Digits => "digits",
-            Kind::Images | Kind::TfRecord => "resnet18",
-            Kind::Masks => "unet",
-            Kind::Csv | Kind::Npz => "mlp",
-            Kind::Tokens | Kind::Text => "gpt",
-        }
-    }
-
-    /// What a model of such data does; arrays may be anything.
-    const fn task(self) -> Option<Task> {
-        match self {
-            Kind::Digits | Kind::Images | Kind::Csv | Kind::TfRecord => Some(Task::Classes),
-            Kind::Masks => Some(Task::Masks),
-            Kind::Tokens | Kind::Text => Some(Task::Tokens),
-            Kind::Npz => None,
-        }
-    }
-}
 
 /// Refuses a model that does something else than the data are for, before anything is planned or made.
 fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
@@ -165,12 +115,12 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
     };
-    let (source, facts, schema) = source(kind, path, config, None, pool)?;
+    let KnownSource { source, facts, schema } = source(kind, path, config, None, pool)?;
     let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &config.data.test {
         Some(path) => {
-            let (test, of_test, _) = self::source(kind, path, config, Some(&schema), pool)?;
-            same_facts(&facts, &of_test, path)?;
-            (source, Some(test))
+            let test = self::source(kind, path, config, Some(&schema), pool)?;
+            same_facts(&facts, &test.facts, path)?;
+            (source, Some(test.source))
         }
         None => match config.data.hold_out.unwrap_or(HELD_OUT) {
             0.0 => (source, None),
@@ -190,7 +140,7 @@ pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePo
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let mut config = config.clone();
     config.set("data", "skip_bad", true)?;
-    let (source, facts, _) = source(kind, path, &config, Some(&schema), pool)?;
+    let KnownSource { source, facts, .. } = source(kind, path, &config, Some(&schema), pool)?;
     Ok(DataSources { kind, train: Arc::clone(&source), test: Some(source), facts, schema })
 }
 
@@ -231,23 +181,6 @@ fn kind(config: &RunConfig) -> Result<Kind> {
     kind_of(path)
 }
 
-/// As the path looks.
-pub fn kind_of(path: &Path) -> Result<Kind> {
-    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
-    Ok(match () {
-        () if path.join("images").is_dir() && path.join("masks").is_dir() => Kind::Masks,
-        () if path.is_dir() => Kind::Images,
-        () if ends(&[".csv", ".tsv"]) => Kind::Csv,
-        () if ends(&[".npz"]) => Kind::Npz,
-        () if ends(&[".txt"]) => Kind::Text,
-        () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
-        () if name.contains("tfrecord") => Kind::TfRecord,
-        () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
-        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
-    })
-}
-
 fn too_few(path: &Path, share: f32, rows: usize) -> RunError {
     let (held, rows) = (f64::from(share) * rows as f64 >= 1.0, count(rows, "sample"));
     let left = if held { "nothing is left to train on" } else { "not one would be held out" };
@@ -259,86 +192,101 @@ fn bad_path(path: &Path, problem: &str) -> RunError {
     DataError::source(path.display(), problem).into()
 }
 
-type Known = (Arc<dyn Source>, DataFacts, Schema);
-
-/// Opens a source, and asks it what it knows. If others have schema which classes, characters or columns there are,
-/// those are its own.
-fn source(kind: Kind, path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<Known> {
-    let mut facts = DataFacts::default();
-    let mut columns = None;
-    let mut classes = Vec::new();
-    let known: &[String] = schema.map_or(&[], |schema| &schema.classes);
-    let source: Arc<dyn Source> = match kind {
-        Kind::Digits => return Err(RunError::conflict("the digits are built in; leave out data.train")),
-        Kind::Images => {
-            let folder = match known {
-                [] => ImageFolder::open(path, pool)?,
-                known => ImageFolder::open_with(path, known, pool)?,
-            };
-            let folder = folder.encoded();
-            classes = folder.classes().to_vec();
-            facts.classes = Some(classes.len());
-            Arc::new(folder)
-        }
-        Kind::Masks => {
-            facts.classes = Some(1);
-            Arc::new(SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(config)))
-        }
-        Kind::Csv => {
-            let csv = table(path, config, schema, &mut facts, pool)?;
-            classes = csv.classes().to_vec();
-            columns = config.data.header.unwrap_or(true).then(|| Columns {
-                label: csv.label_column().unwrap_or_default().to_string(),
-                features: csv.feature_columns().map(str::to_string).collect(),
-            });
-            Arc::new(csv)
-        }
-        Kind::Npz => {
-            let (x, y) = (config.data.features.as_deref().unwrap_or("x"), config.data.label.as_deref().unwrap_or("y"));
-            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
-            facts.sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
-            Arc::new(arrays)
-        }
-        Kind::TfRecord => Arc::new(TfRecord::glob(&path.to_string_lossy(), features(config), pool)?),
-        Kind::Tokens => {
-            let width = match config.data.token.as_deref() {
-                Some("u8") => TokenWidth::U8,
-                Some("u32") => TokenWidth::U32,
-                _ => TokenWidth::U16,
-            };
-            let vocabulary = config.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
-            Arc::new(Tokens::binary(path, width, vocabulary, Windows::of(sequence(config)))?)
-        }
-        Kind::Text => {
-            let windows = Windows::of(sequence(config));
-            let alphabet: Vec<char> = known.iter().filter_map(|name| name.chars().next()).collect();
-            let text = match &alphabet[..] {
-                [] => Tokens::characters(path, windows, pool)?,
-                alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
-            };
-            // Told now rather than when the first epoch is over.
-            if config.data.skip_bad != Some(true) {
-                text.check_known()?;
-            }
-            classes = text.alphabet().iter().map(char::to_string).collect();
-            facts.classes = Some(text.vocabulary());
-            Arc::new(text)
-        }
-    };
-    Ok((source, facts, Schema { classes, columns }))
+/// A source, and what it knows.
+struct KnownSource {
+    source: Arc<dyn Source>,
+    facts: DataFacts,
+    schema: Schema,
 }
 
-/// A table, with the classes and columns of the training set where those are known.
-fn table(
+impl KnownSource {
+    /// Of which neither classes nor columns have names.
+    fn unnamed(source: impl Source + 'static, facts: DataFacts) -> KnownSource {
+        KnownSource { source: Arc::new(source), facts, schema: Schema::default() }
+    }
+
+    /// Of which the classes have names.
+    fn with_classes(source: impl Source + 'static, classes: Vec<String>, count: usize) -> KnownSource {
+        let facts = DataFacts { sample: None, classes: Some(count) };
+        KnownSource { source: Arc::new(source), facts, schema: Schema { classes, columns: None } }
+    }
+}
+
+/// Opens a source, and asks it what it knows. If others have settled which classes, characters or columns there are,
+/// those are its own.
+fn source(
+    kind: Kind,
     path: &Path,
     config: &RunConfig,
     schema: Option<&Schema>,
-    facts: &mut DataFacts,
     pool: &BytePool,
-) -> Result<Csv> {
+) -> Result<KnownSource> {
+    let classes: &[String] = schema.map_or(&[], |schema| &schema.classes);
+    match kind {
+        Kind::Digits => Err(RunError::conflict("the digits are built in; leave out data.train")),
+        Kind::Images => image_folder(path, classes, pool),
+        Kind::Masks => {
+            let pairs = SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(config));
+            Ok(KnownSource::unnamed(pairs, DataFacts { sample: None, classes: Some(1) }))
+        }
+        Kind::Csv => table(path, config, schema, pool),
+        Kind::Npz => {
+            let (x, y) = (config.data.features.as_deref().unwrap_or("x"), config.data.label.as_deref().unwrap_or("y"));
+            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
+            let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
+            Ok(KnownSource::unnamed(arrays, DataFacts { sample, classes: None }))
+        }
+        Kind::TfRecord => {
+            let records = TfRecord::glob(&path.to_string_lossy(), features(config), pool)?;
+            Ok(KnownSource::unnamed(records, DataFacts::default()))
+        }
+        Kind::Tokens => tokens(path, config),
+        Kind::Text => text(path, config, classes, pool),
+    }
+}
+
+fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<KnownSource> {
+    let folder = match classes {
+        [] => ImageFolder::open(path, pool)?,
+        classes => ImageFolder::open_with(path, classes, pool)?,
+    };
+    let classes = folder.classes().to_vec();
+    let count = classes.len();
+    Ok(KnownSource::with_classes(folder.encoded(), classes, count))
+}
+
+fn tokens(path: &Path, config: &RunConfig) -> Result<KnownSource> {
+    let width = match config.data.token.as_deref() {
+        Some("u8") => TokenWidth::U8,
+        Some("u32") => TokenWidth::U32,
+        _ => TokenWidth::U16,
+    };
+    let vocabulary = config.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
+    let tokens = Tokens::binary(path, width, vocabulary, Windows::non_overlapping(sequence(config)))?;
+    Ok(KnownSource::unnamed(tokens, DataFacts::default()))
+}
+
+/// A text, of whose characters each is a class.
+fn text(path: &Path, config: &RunConfig, classes: &[String], pool: &BytePool) -> Result<KnownSource> {
+    let windows = Windows::non_overlapping(sequence(config));
+    let alphabet: Vec<char> = classes.iter().filter_map(|name| name.chars().next()).collect();
+    let text = match &alphabet[..] {
+        [] => Tokens::characters(path, windows, pool)?,
+        alphabet => Tokens::characters_with(path, alphabet, windows, pool)?,
+    };
+    // Found now rather than when the first epoch is over.
+    if config.data.skip_bad != Some(true) {
+        text.check_known()?;
+    }
+    let (classes, vocabulary) = (text.alphabet().iter().map(char::to_string).collect(), text.vocabulary());
+    Ok(KnownSource::with_classes(text, classes, vocabulary))
+}
+
+/// A table, with the classes and columns of the training set where those are known.
+fn table(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
     let columns = schema.and_then(|schema| schema.columns.as_ref());
     let mut csv = Csv::open(path, layout(path, &config.data, columns), pool)?;
-    facts.sample = Some(vec![csv.columns().len() - 1]);
+    let mut facts = DataFacts { sample: Some(vec![csv.columns().len() - 1]), classes: None };
     if let Some(columns) = columns {
         csv.arrange(&columns.features, pool)?;
     }
@@ -352,7 +300,12 @@ fn table(
             facts.classes = (!said).then_some(count);
         }
     }
-    Ok(csv)
+    let columns = config.data.header.unwrap_or(true).then(|| Columns {
+        label: csv.label_column().unwrap_or_default().to_string(),
+        features: csv.feature_columns().map(str::to_string).collect(),
+    });
+    let schema = Schema { classes: csv.classes().to_vec(), columns };
+    Ok(KnownSource { source: Arc::new(csv), facts, schema })
 }
 
 /// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.

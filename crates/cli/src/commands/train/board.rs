@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::bar::{Bar, Line};
 use crate::failure;
-use crate::say::say;
+use crate::output::outln;
 use crate::show::event::of_run;
 use crate::show::scores::{main_score, metric, print_skipped, scores, words};
 use crate::signals::Signals;
@@ -103,7 +103,7 @@ impl Shown {
                 self.line.clear();
                 let evaluated = scores.as_ref().map_or(String::new(), |s| format!("  {}", words(s, row.task)));
                 let label = if row.is_one_of_several { format!("{}  ", row.label) } else { String::new() };
-                say!("{label}epoch {:>3}  loss {loss:.4}{evaluated}", epoch + 1);
+                outln!("{label}epoch {:>3}  loss {loss:.4}{evaluated}", epoch + 1);
             }
             Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
         }
@@ -122,7 +122,7 @@ impl Row {
         if self.is_one_of_several {
             event["run"] = self.label.as_str().into();
         }
-        say!("{event}");
+        outln!("{event}");
     }
 }
 
@@ -162,7 +162,7 @@ fn print_end_json(finished: &Finished, seconds: f64) {
                 "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
                 "skipped_samples": left_out.count, "skipped_test_samples": test_left_out.count,
                 "run_dir": training.folder.display().to_string() });
-    say!("{}", of_run(&training.run, done));
+    outln!("{}", of_run(&training.run, done));
 }
 
 fn print_end(finished: &Finished, seconds: f64) {
@@ -170,24 +170,24 @@ fn print_end(finished: &Finished, seconds: f64) {
     let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = outcome;
     let run = &training.run;
     if run.is_one_of_several {
-        say!("{}:", run.label);
+        outln!("{}:", run.label);
     }
     if *why == Why::NoBetter {
         let patience = run.config.train.patience.unwrap_or(0);
-        say!("stopped early: nothing better for {}", count(patience, "evaluation"));
+        outln!("stopped early: nothing better for {}", count(patience, "evaluation"));
     }
     print_skipped(left_out, "training");
     print_skipped(test_left_out, "test");
     let result = evaluation.as_ref().map_or(String::new(), |e| format!(": {}", words(&e.scores, run.model.task())));
     let made = steps.saturating_sub(training.first_step);
     let in_all = if made == *steps { String::new() } else { format!(", {steps} in all") };
-    say!("{} in {seconds:.1} s{in_all}{result}", count(made, "step"));
+    outln!("{} in {seconds:.1} s{in_all}{result}", count(made, "step"));
     if let Some((name, value)) = *best {
-        say!("best: {} at step {weights_step}, in {WEIGHTS}", metric(name, value));
+        outln!("best: {} at step {weights_step}, in {WEIGHTS}", metric(name, value));
     }
     print_memory(training);
     let run_dir = training.folder.display();
-    say!("run: {run_dir}  (memfit eval | predict {run_dir})");
+    outln!("run: {run_dir}  (memfit eval | predict {run_dir})");
 }
 
 fn print_memory(training: &Training) {
@@ -195,8 +195,8 @@ fn print_memory(training: &Training) {
     let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
     if training.is_shared {
         let (state, transient) = (Bytes(plan.state_bytes), Bytes(plan.transient_bytes));
-        say!("memory: {state} states + {transient} in turns + {host} data pipeline{resident}");
+        outln!("memory: {state} states + {transient} in turns + {host} data pipeline{resident}");
     } else {
-        say!("memory: {} arena + {host} data pipeline{resident}", Bytes(plan.arena_bytes()));
+        outln!("memory: {} arena + {host} data pipeline{resident}", Bytes(plan.arena_bytes()));
     }
 }

@@ -12,8 +12,8 @@ use memfit_run::weights::LoadedWeights;
 use serde_json::json;
 
 use crate::cure;
+use crate::output::outln;
 use crate::progress::Progress;
-use crate::say::say;
 use crate::show::event::{self, prefix};
 use crate::show::{brief, together};
 
@@ -50,9 +50,9 @@ impl Report {
 
     fn data_changed(&self, run: &RunResources, set: Set) {
         if self.json {
-            say!("{}", event::of_run(run, json!({ "event": "data_changed", "set": set.key })));
+            outln!("{}", event::of_run(run, json!({ "event": "data_changed", "set": set.key })));
         } else {
-            say!("  {}the files of the {} set are not the same as when the run began", prefix(run), set.name);
+            outln!("  {}the files of the {} set are not the same as when the run began", prefix(run), set.name);
         }
     }
 
@@ -61,7 +61,7 @@ impl Report {
         if run.is_one_of_several {
             together::print_plan(run, planned, is_shared, self.json);
         } else if self.json {
-            say!("{}", event::plan(run, planned));
+            outln!("{}", event::plan(run, planned));
         } else {
             brief::print(run, planned, false);
         }
@@ -69,10 +69,10 @@ impl Report {
             return;
         }
         let host = Bytes(run.pool.limit()).to_string();
-        say!("  host       {host:>10}  at most, for the data pipeline");
+        outln!("  host       {host:>10}  at most, for the data pipeline");
         if !run.config.memory.logical.is_empty() {
             let limit = Bytes(run.device.limit()).to_string();
-            say!("  device     {limit:>10}  is the limit of {}", run.device.name());
+            outln!("  device     {limit:>10}  is the limit of {}", run.device.name());
         }
     }
 
@@ -81,12 +81,12 @@ impl Report {
         if self.json {
             let event = json!({ "event": "weights", "file": name.to_string(), "taken": taken, "of": of,
                                 "missing": missing });
-            say!("{}", event::of_run(run, event));
+            outln!("{}", event::of_run(run, event));
             return;
         }
-        say!("  {}weights        {taken} of {of} from {name}", prefix(run));
+        outln!("  {}weights        {taken} of {of} from {name}", prefix(run));
         if !missing.is_empty() {
-            say!("                 not in it, or of another type or shape: {}", first_few(missing));
+            outln!("                 not in it, or of another type or shape: {}", first_few(missing));
         }
     }
 }
@@ -94,8 +94,8 @@ impl Report {
 fn resumed(run: &RunResources, step: u32, epoch: u64, is_over: bool) {
     let label = prefix(run);
     if is_over {
-        say!("  {label}at its end, step {step}: give more --epochs or --steps to go on");
+        outln!("  {label}at its end, step {step}: give more --epochs or --steps to go on");
     } else {
-        say!("  {label}resumed at step {step}, epoch {}", epoch + 1);
+        outln!("  {label}resumed at step {step}, epoch {}", epoch + 1);
     }
 }

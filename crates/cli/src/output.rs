@@ -29,7 +29,7 @@ pub fn all_printed() -> bool {
 }
 
 /// `println!`, but for closed pipes.
-macro_rules! say {
-    ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };
+macro_rules! outln {
+    ($($arg:tt)*) => { $crate::output::line(format_args!($($arg)*)) };
 }
-pub(crate) use say;
+pub(crate) use outln;

@@ -1,0 +1,77 @@
+//! The kinds of data that a run can have, and how a path looks that holds them.
+
+use std::path::Path;
+
+use memfit::nn::zoo::Task;
+
+use super::bad_path;
+use crate::error::Result;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Digits,
+    Images,
+    Masks,
+    Csv,
+    Npz,
+    TfRecord,
+    Tokens,
+    Text,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 8] =
+        [Kind::Digits, Kind::Images, Kind::Masks, Kind::Csv, Kind::Npz, Kind::TfRecord, Kind::Tokens, Kind::Text];
+
+    /// As a run file says it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Digits => "digits",
+            Kind::Images => "images",
+            Kind::Masks => "masks",
+            Kind::Csv => "csv",
+            Kind::Npz => "npz",
+            Kind::TfRecord => "tfrecord",
+            Kind::Tokens => "tokens",
+            Kind::Text => "text",
+        }
+    }
+
+    /// A model that reads such data.
+    pub const fn usual_model(self) -> &'static str {
+        match self {
+            Kind::Digits => "digits",
+            Kind::Images | Kind::TfRecord => "resnet18",
+            Kind::Masks => "unet",
+            Kind::Csv | Kind::Npz => "mlp",
+            Kind::Tokens | Kind::Text => "gpt",
+        }
+    }
+
+    /// What a model of such data does; arrays may be anything.
+    pub const fn task(self) -> Option<Task> {
+        match self {
+            Kind::Digits | Kind::Images | Kind::Csv | Kind::TfRecord => Some(Task::Classes),
+            Kind::Masks => Some(Task::Masks),
+            Kind::Tokens | Kind::Text => Some(Task::Tokens),
+            Kind::Npz => None,
+        }
+    }
+}
+
+/// As the path looks.
+pub fn kind_of(path: &Path) -> Result<Kind> {
+    let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
+    Ok(match () {
+        () if path.join("images").is_dir() && path.join("masks").is_dir() => Kind::Masks,
+        () if path.is_dir() => Kind::Images,
+        () if ends(&[".csv", ".tsv"]) => Kind::Csv,
+        () if ends(&[".npz"]) => Kind::Npz,
+        () if ends(&[".txt"]) => Kind::Text,
+        () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
+        () if name.contains("tfrecord") => Kind::TfRecord,
+        () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
+        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
+    })
+}
