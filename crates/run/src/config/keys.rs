@@ -12,9 +12,11 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
 
 /// In the order in which a person reads them.
 pub static KEYS: &[Key] = &[
-    key("model", "name", "\"resnet18\"", "see `memfit models`", |s, v| v.text().set(&mut s.model.name))
-        .option("model", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Name of a model; `memfit models` lists them")
-        .default("digits"),
+    key("model", "name", "\"resnet18\"", "a model of the zoo, such as resnet18, unet or gpt", |s, v| {
+        v.text().set(&mut s.model.name)
+    })
+    .option("model", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Name of a model; `memfit models` lists them")
+    .default("digits"),
     key("model", "input", "[224, 224, 3]", "height, width, channels; the data says it where it can", |s, v| {
         v.counts().set(&mut s.model.input)
     })
@@ -245,13 +247,9 @@ pub static KEYS: &[Key] = &[
         "Memory budget for everything that the data pipeline holds",
     )
     .default("512MiB, or a quarter of a smaller device"),
-    key(
-        "memory",
-        "device",
-        "\"cpu:0\"",
-        "where to compute, see `memfit devices`; cpu:0/1 is the second logical device",
-        |s, v| v.text().set(&mut s.memory.device),
-    )
+    key("memory", "device", "\"cpu:0\"", "where to compute; cpu:0/1 is the second logical device", |s, v| {
+        v.text().set(&mut s.memory.device)
+    })
     .option(
         "device",
         (Form::Text, "NAME"),
@@ -294,7 +292,7 @@ pub static KEYS: &[Key] = &[
         "memory",
         "cost_model",
         "\"cost_model.toml\"",
-        "constants of this machine, from `memfit devices --calibrate`",
+        "cost model of this machine, from which step times are predicted",
         |s, v| v.path().set(&mut s.memory.cost_model),
     )
     .a_path()
