@@ -280,7 +280,7 @@ fn of_training(error: &TrainError) -> Kind {
 fn of_data(error: &DataError) -> Kind {
     match error {
         DataError::Pipeline(_) => USAGE,
-        DataError::Budget { .. } => REFUSED,
+        DataError::PoolTooSmall { .. } => REFUSED,
         _ => DATA,
     }
 }

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use memfit::PlanError;
-use memfit::data::DataError;
+use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
 use memfit_run::text::count;
@@ -56,13 +56,63 @@ fn training(error: &TrainError) -> String {
 
 fn data(error: &DataError) -> String {
     match error {
-        DataError::Budget { limit, needed, what } => format!(
+        DataError::PoolTooSmall { limit, needed, what } => format!(
             "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
             Bytes(*limit),
             Bytes(*needed),
             count(*needed, "byte")
         ),
-        other => other.to_string(),
+        DataError::Bad(bad) => format!("{}; or leave it out: --skip-bad", bad_sample(bad)),
+        DataError::NothingGood { epoch, first } => {
+            format!("epoch {epoch}: nothing in it is good; the first that is bad: {}", bad_sample(first))
+        }
+        DataError::TooManyBad { last, before } => {
+            format!("{}; and so are the {before} elements before it: none is good", bad_sample(last))
+        }
+        DataError::Csv { path, problem } => format!("{}: {}", path.display(), csv(problem)),
+        DataError::NoRoom(_) | DataError::Io { .. } | DataError::Source { .. } | DataError::Pipeline(_) => {
+            error.to_string()
+        }
+    }
+}
+
+/// Where a sample is, and what is wrong with it.
+pub fn bad_sample(bad: &BadSample) -> String {
+    format!("{}: {}", bad.location, sample_problem(&bad.problem))
+}
+
+pub fn sample_problem(problem: &SampleProblem) -> String {
+    match problem {
+        SampleProblem::FileTooLarge { bytes, limit } => {
+            format!("it has {bytes} bytes, more than the host budget of {limit}; raise --host-budget")
+        }
+        SampleProblem::ImageTooLarge { size: [height, width], needed, limit } => format!(
+            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {limit}; raise \
+             --host-budget"
+        ),
+        SampleProblem::UnknownClass { field, label, classes } => {
+            format!("{field} is {label}, outside of 0..{classes}; give model.classes, or mend the data")
+        }
+        SampleProblem::Other(problem) => problem.clone(),
+    }
+}
+
+fn csv(problem: &CsvProblem) -> String {
+    let or = |is: bool, cure: &str| if is { format!(", or {cure}") } else { String::new() };
+    match problem {
+        CsvProblem::DuplicateColumn { name, numbers_as_names } => {
+            format!("two columns are called \"{name}\"; rename one{}", or(*numbers_as_names, "say data.header = false"))
+        }
+        CsvProblem::NoLabelColumn { column, known, numbers_as_names, other_separator } => format!(
+            "there is no column {column} for the label; there are {known}; name the one that is the label with \
+             data.label{}{}",
+            or(*numbers_as_names, "say data.header = false if the first line has no names"),
+            or(*other_separator, "separate the cells by commas (in a .tsv by tabs)")
+        ),
+        CsvProblem::NotClasses { column, words, rows, example } => format!(
+            "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
+             no classes; name the column that has them with data.label"
+        ),
     }
 }
 

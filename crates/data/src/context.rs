@@ -7,58 +7,88 @@ use memfit_ir::philox;
 
 use crate::memory::BytePool;
 
+/// What a [map](crate::Dataset::map) function gets beside its example.
+///
+/// Random numbers depend on the seed, the number of the map in the pipeline, the epoch, the index of the element and the
+/// stream, and on nothing else: neither on the order in which threads call the function nor on how often.
+///
+/// ```
+/// use memfit_data::{BytePool, Context};
+///
+/// let pool = BytePool::new(0);
+/// let draw = |seed, epoch, element| Context::new(&pool, seed, epoch, element).random(0).uniform();
+/// assert_eq!(draw(7, 0, 3), draw(7, 0, 3));
+/// assert_ne!(draw(7, 0, 3), draw(7, 1, 3));
+/// ```
 pub struct Context<'a> {
-    /// Everything that the function holds is drawn from here.
+    /// The pool from which everything that the function holds is drawn, its result and its working memory.
     pub pool: &'a BytePool,
     key: [u32; 2],
     element: u64,
-    place: &'a dyn Fn() -> String,
+    location: &'a dyn Fn() -> String,
     /// Whether a random number was asked for, which a cache on disk wants to know.
-    drew: Option<&'a AtomicBool>,
+    drew_random: Option<&'a AtomicBool>,
 }
 
 impl<'a> Context<'a> {
-    /// For calling a map function by hand; in a pipeline the loader makes it.
+    /// For calling a map function by hand, as tests do; in a pipeline the loader makes it.
     pub fn new(pool: &'a BytePool, seed: u64, epoch: u64, element: u64) -> Context<'a> {
-        Context { pool, key: key(seed, MAP, 0, epoch), element, place: &|| "an example".to_string(), drew: None }
+        Context {
+            pool,
+            key: key(seed, MAP, 0, epoch),
+            element,
+            location: &|| "an example".to_string(),
+            drew_random: None,
+        }
     }
 
-    pub(crate) fn of_verb(pool: &'a BytePool, at: At<'a>) -> Context<'a> {
-        let key = key(at.seed, MAP, at.verb, at.epoch);
-        Context { pool, key, element: at.element, place: at.place, drew: Some(at.drew) }
+    pub(crate) fn for_map(pool: &'a BytePool, call: MapCall<'a>) -> Context<'a> {
+        let key = key(call.seed, MAP, call.verb, call.epoch);
+        Context { pool, key, element: call.element, location: call.location, drew_random: Some(call.drew_random) }
     }
 
-    /// What a person calls this example in an error: its file, its row.
-    pub fn place(&self) -> String {
-        (self.place)()
+    /// Where this example comes from, as a person would say it in an error: its file, its row.
+    pub fn location(&self) -> String {
+        (self.location)()
     }
 
-    /// The number of the example among those that the verb got in this epoch.
+    /// The index of the example among those that the map got in this epoch.
     pub fn element(&self) -> u64 {
         self.element
     }
 
-    /// Random numbers of this example, of their own for each stream: functions that are put together into one map take
-    /// different streams.
+    /// The random numbers of this example. Each stream has its own: functions that are put together into one map take
+    /// different streams. [`augment`](crate::augment) uses 1 to 9.
     pub fn random(&self, stream: u32) -> Random {
-        if let Some(drew) = self.drew {
-            drew.store(true, Ordering::Relaxed);
+        if let Some(drew_random) = self.drew_random {
+            drew_random.store(true, Ordering::Relaxed);
         }
         Random::new(self.key, stream, self.element)
     }
 }
 
 /// Which call of which map function.
-pub(crate) struct At<'a> {
+pub(crate) struct MapCall<'a> {
     pub seed: u64,
     pub verb: u32,
     pub epoch: u64,
     pub element: u64,
-    pub place: &'a dyn Fn() -> String,
-    pub drew: &'a AtomicBool,
+    pub location: &'a dyn Fn() -> String,
+    pub drew_random: &'a AtomicBool,
 }
 
-/// A sequence of random numbers: Philox under a key and a counter, four words at a time.
+/// A sequence of random numbers, by the counter-based generator Philox.
+///
+/// ```
+/// use memfit_data::{BytePool, Context};
+///
+/// let pool = BytePool::new(0);
+/// let mut random = Context::new(&pool, 0, 0, 0).random(0);
+/// assert!((0.0..1.0).contains(&random.uniform()));
+/// assert!((-2.0..3.0).contains(&random.range(-2.0, 3.0)));
+/// assert!(random.below(6) < 6);
+/// assert!(random.normal().is_finite());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Random {
     key: [u32; 2],
@@ -82,22 +112,22 @@ impl Random {
         self.words[3 - self.left]
     }
 
-    /// In [0, 1).
+    /// Uniform in \[0, 1).
     pub fn uniform(&mut self) -> f32 {
         philox::unit(self.word())
     }
 
-    /// In [lo, hi).
+    /// Uniform in \[lo, hi).
     pub fn range(&mut self, lo: f32, hi: f32) -> f32 {
         lo + (hi - lo) * self.uniform()
     }
 
-    /// In 0..n, and 0 for n = 0. No number is likelier than another by more than n ÷ 2³².
+    /// Uniform in 0..n, and 0 for n = 0. No number is likelier than another by more than n ÷ 2³².
     pub fn below(&mut self, n: u32) -> u32 {
         ((self.word() as u64 * n as u64) >> 32) as u32
     }
 
-    /// Of a standard normal distribution (Box–Muller).
+    /// From the standard normal distribution (Box–Muller).
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * ((self.word() as f64 + 1.0) / 4_294_967_296.0).ln()).sqrt();
         let angle = std::f64::consts::TAU * (self.word() as f64 / 4_294_967_296.0);
@@ -107,14 +137,14 @@ impl Random {
 
 /// The draws of one shuffle in one epoch.
 #[derive(Clone, Debug)]
-pub(crate) struct Draws {
+pub(crate) struct ShuffleDraws {
     key: [u32; 2],
     next: u64,
 }
 
-impl Draws {
-    pub(crate) fn new(seed: u64, verb: u32, epoch: u64) -> Draws {
-        Draws { key: key(seed, SHUFFLE, verb, epoch), next: 0 }
+impl ShuffleDraws {
+    pub(crate) fn new(seed: u64, verb: u32, epoch: u64) -> ShuffleDraws {
+        ShuffleDraws { key: key(seed, SHUFFLE, verb, epoch), next: 0 }
     }
 
     /// The next one in 0..n: 64 random bits × n ÷ 2⁶⁴, so that no place is likelier than another by more than n ÷ 2⁶⁴.

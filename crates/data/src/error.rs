@@ -1,30 +1,180 @@
-//! What can go wrong with data. Every message names the place and, where there is one, the cure.
+//! What can go wrong with data. An error carries facts (a limit, a size, a location) and says a cure in the terms of
+//! this crate; a front end that has other terms words the cure from the facts.
 
 use std::path::PathBuf;
 
 use crate::memory::NoRoom;
+use crate::sources::Column;
 
+/// The result of this crate's functions.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
 
+/// What can go wrong in a pipeline or in one of its sources.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// For the moment: the pipeline tries again when bytes have come back.
+    /// The [`BytePool`](crate::BytePool) has no room at the moment. Inside of a pipeline the loader tries again when
+    /// bytes have come back, so that a map function or a source passes this on with `?`.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// For good: this is what was missing when an element was made with nothing beside it; it may be more.
-    #[error("the host budget of {limit} bytes is too small: {what} needs at least {needed}; raise --host-budget")]
-    Budget { limit: u64, needed: u64, what: String },
+    /// The [`BytePool`](crate::BytePool) is too small for good.
+    #[error("the pool of {limit} bytes is too small: {what} needs at least {needed}; raise the pool's limit")]
+    PoolTooSmall {
+        /// The pool's limit in bytes.
+        limit: u64,
+        /// What was missed when `what` had the pool for itself, in bytes; it may be more.
+        needed: u64,
+        /// Who needs it: an element of an epoch, the index of a file.
+        what: String,
+    },
+    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
-    /// One sample is not what it should be: what `skip bad` leaves out.
-    #[error("{place}: {problem}; or leave it out: --skip-bad")]
-    Bad { place: String, problem: String },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// One sample is not what it should be. [`OnBad::Skip`](crate::OnBad::Skip) leaves such samples out.
+    #[error("{0}; or leave bad samples out: OnBad::Skip")]
+    Bad(BadSample),
     /// The source as a whole cannot be used: an empty folder, a file of another format.
-    #[error("{place}: {problem}")]
-    Source { place: String, problem: String },
+    #[error("{location}: {problem}")]
+    Source {
+        /// The file or folder.
+        location: String,
+        /// What is wrong with it, and what would help.
+        problem: String,
+    },
+    /// A CSV file cannot be read with its [`CsvLayout`](crate::sources::CsvLayout).
+    #[error("{}: {problem}", path.display())]
+    Csv {
+        /// The file.
+        path: PathBuf,
+        /// What does not agree.
+        problem: CsvProblem,
+    },
+    /// Bad samples are left out, and an epoch has no others.
+    #[error("epoch {epoch}: nothing in it is good; the first that is bad: {first}")]
+    NothingGood {
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// The first sample that was left out.
+        first: BadSample,
+    },
+    /// Bad samples are left out, and too many in a row are bad for the dataset to be what it should be.
+    #[error("{last}; and so are the {before} elements before it: none is good")]
+    TooManyBad {
+        /// The last sample that was left out.
+        last: BadSample,
+        /// Bad elements before it.
+        before: u64,
+    },
     /// Verbs that do not go together, or a wrong number given to one.
     #[error("{0}")]
     Pipeline(String),
+}
+
+/// A sample that cannot be used: where it is, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{location}: {problem}")]
+pub struct BadSample {
+    /// Where the sample comes from: a file, a line of it.
+    pub location: String,
+    /// What is wrong with it.
+    pub problem: SampleProblem,
+}
+
+/// What is wrong with a sample.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum SampleProblem {
+    /// Its file has more bytes than the whole pool.
+    #[error("it has {bytes} bytes, more than the whole pool of {limit}; raise the pool's limit")]
+    FileTooLarge {
+        /// Bytes of the file.
+        bytes: u64,
+        /// The pool's limit in bytes.
+        limit: u64,
+    },
+    /// The image cannot be decoded within the whole pool.
+    #[error(
+        "its {}×{} pixels take {needed} bytes and more to decode, and the whole pool has {limit}; raise the pool's limit",
+        size[0],
+        size[1]
+    )]
+    ImageTooLarge {
+        /// Height and width in pixels.
+        size: [usize; 2],
+        /// What was missed, in bytes; it may be more.
+        needed: u64,
+        /// The pool's limit in bytes.
+        limit: u64,
+    },
+    /// Its label is not one of the classes.
+    #[error("{field} is {label}, outside of 0..{classes}; give the model more classes, or mend the data")]
+    UnknownClass {
+        /// What holds the label, as the source calls it: "the label", "column \"species\"".
+        field: String,
+        /// The label.
+        label: i64,
+        /// How many classes there are.
+        classes: usize,
+    },
+    /// Something else: a damaged file, a cell that is no number.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What in a CSV file does not agree with its [`CsvLayout`](crate::sources::CsvLayout).
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CsvProblem {
+    /// Two columns have the same name.
+    #[error("two columns are called \"{name}\"; rename one{}", or_no_header(*numbers_as_names, ""))]
+    DuplicateColumn {
+        /// The name.
+        name: String,
+        /// Whether names look like numbers, as if the first line were no header.
+        numbers_as_names: bool,
+    },
+    /// There is no such column for the label.
+    #[error(
+        "there is no column {column} for the label; there are {known}; name the one that is the label in \
+         CsvLayout::label{}{}",
+        or_no_header(*numbers_as_names, " if the first line has no names"),
+        or_other_separator(*other_separator)
+    )]
+    NoLabelColumn {
+        /// The column that was asked for.
+        column: Column,
+        /// Some of the columns that there are.
+        known: String,
+        /// Whether names look like numbers, as if the first line were no header.
+        numbers_as_names: bool,
+        /// Whether names have other usual separators in them.
+        other_separator: bool,
+    },
+    /// The label's column has too many different words for them to be classes.
+    #[error(
+        "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are no \
+         classes; name the column that has them in CsvLayout::label"
+    )]
+    NotClasses {
+        /// The name of the label's column.
+        column: String,
+        /// Different words that were seen.
+        words: usize,
+        /// Rows of the file.
+        rows: usize,
+        /// One of the words.
+        example: String,
+    },
+}
+
+fn or_no_header(numbers_as_names: bool, when: &str) -> String {
+    if numbers_as_names { format!(", or set CsvLayout::header to false{when}") } else { String::new() }
+}
+
+fn or_other_separator(other_separator: bool) -> &'static str {
+    if other_separator { ", or set CsvLayout::separator" } else { "" }
 }
 
 /// "1 row", "2 rows".
@@ -33,27 +183,40 @@ pub(crate) fn counted(n: usize, what: &str) -> String {
 }
 
 impl DataError {
-    pub fn bad(place: impl ToString, problem: impl ToString) -> DataError {
-        DataError::Bad { place: place.to_string(), problem: problem.to_string() }
+    /// That a sample is bad, with the problem as text: what a map function or a source of one's own says of a sample
+    /// that [`OnBad::Skip`](crate::OnBad::Skip) may leave out.
+    pub fn bad(location: impl ToString, problem: impl ToString) -> DataError {
+        DataError::Bad(BadSample::new(location, problem))
+    }
+
+    /// That a source as a whole cannot be used.
+    pub fn source(location: impl ToString, problem: impl ToString) -> DataError {
+        DataError::Source { location: location.to_string(), problem: problem.to_string() }
     }
 
     /// The same once more, for what a generator gave as an error and may be asked again.
-    pub(crate) fn again(&self) -> DataError {
+    pub(crate) fn duplicate(&self) -> DataError {
         match self {
             DataError::NoRoom(e) => DataError::NoRoom(*e),
-            DataError::Budget { limit, needed, what } => {
-                DataError::Budget { limit: *limit, needed: *needed, what: what.clone() }
+            DataError::PoolTooSmall { limit, needed, what } => {
+                DataError::PoolTooSmall { limit: *limit, needed: *needed, what: what.clone() }
             }
             DataError::Io { path, source } => {
                 DataError::Io { path: path.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
             }
-            DataError::Bad { place, problem } => DataError::bad(place, problem),
-            DataError::Source { place, problem } => DataError::source(place, problem),
+            DataError::Bad(bad) => DataError::Bad(bad.clone()),
+            DataError::Source { location, problem } => DataError::source(location, problem),
+            DataError::Csv { path, problem } => DataError::Csv { path: path.clone(), problem: problem.clone() },
+            DataError::NothingGood { epoch, first } => DataError::NothingGood { epoch: *epoch, first: first.clone() },
+            DataError::TooManyBad { last, before } => DataError::TooManyBad { last: last.clone(), before: *before },
             DataError::Pipeline(problem) => DataError::Pipeline(problem.clone()),
         }
     }
+}
 
-    pub fn source(place: impl ToString, problem: impl ToString) -> DataError {
-        DataError::Source { place: place.to_string(), problem: problem.to_string() }
+impl BadSample {
+    /// A bad sample, with the problem as text.
+    pub fn new(location: impl ToString, problem: impl ToString) -> BadSample {
+        BadSample { location: location.to_string(), problem: SampleProblem::Other(problem.to_string()) }
     }
 }

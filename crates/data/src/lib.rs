@@ -1,9 +1,7 @@
-//! Data pipelines with the verbs of tf.data, within a number of bytes.
+//! Input pipelines with the verbs of [tf.data](https://www.tensorflow.org/guide/data), within a number of bytes.
 //!
-//! A pipeline is a program over recipes: small descriptions of how an element is made. Verbs such as shuffle, take,
-//! repeat and batch move recipes about and look at no data; only the loader makes elements, on several threads, in
-//! order, out of one [`BytePool`]. So a shuffle buffer holds no images, a position in an epoch is a number, and the
-//! same seed gives the same epoch for every number of threads.
+//! A [`Dataset`] describes where elements come from and what is done to them; a [`Loader`] produces them on several
+//! threads, in order, epoch after epoch, out of one [`BytePool`].
 //!
 //! ```
 //! use memfit_data::{BytePool, Dataset, LoadOptions, Loader, Prefetch, Remainder, Tensors};
@@ -31,34 +29,75 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # The verbs
+//!
+//! | tf.data | here | |
+//! |---|---|---|
+//! | `from_tensor_slices` | [`Dataset::from_tensors`] | rows of tensors in memory |
+//! | `from_generator` | [`Dataset::from_iter`] | the items of an iterator, made anew each epoch |
+//! | | [`Dataset::from_fn`], [`Dataset::from_source`] | elements by their index; files of [`sources`] |
+//! | `map` | [`Dataset::map`] | always parallel, always in order; [`augment`] has functions for images |
+//! | `shuffle` | [`Dataset::shuffle`] | the buffer holds descriptions of elements, not their data |
+//! | `batch` | [`Dataset::batch`] | with [`Remainder`] for `drop_remainder` |
+//! | `cache` | [`Dataset::cache`] | in memory, on disk, or nowhere: see [`Cache`] |
+//! | `prefetch` | [`Dataset::prefetch`] | with [`Prefetch`] for a depth or `AUTOTUNE` |
+//! | `repeat`, `take`, `skip` | [`Dataset::repeat`], [`Dataset::take`], [`Dataset::skip`] | |
+//! | `zip` | [`Dataset::zip`] | of two, whose elements are joined by field name |
+//! | `interleave` | [`Dataset::interleave`] | of a list of datasets, in turns of a block |
+//! | `cardinality` | [`Dataset::len`] | |
+//! | `ignore_errors` | [`OnBad::Skip`] | for bad samples alone, which are counted and listed |
+//!
+//! There is no `filter`: whether an element is there would depend on its data, and positions could not be counted.
+//!
+//! # Memory
+//!
+//! Whatever a pipeline holds is drawn from its [`BytePool`], which never gives more than its limit: elements in flight,
+//! working memory of decoders, caches, shuffle buffers, indices of files. What finds no room ([`NoRoom`]) lets go of all it
+//! has and is run again later; a pool in which one element has room by itself is enough, and
+//! [`DataError::PoolTooSmall`] says what is missing where it is not. [`Loader`] says what is not counted.
+//!
+//! # Determinism and positions
+//!
+//! What flows between verbs are recipes: small descriptions of how an element is produced. Verbs such as shuffle, take
+//! and batch move recipes about and look at no data. So what comes out depends on the dataset, the seed and the
+//! [`Position`] only, and neither on the number of threads nor on the size of the pool; a position in an epoch is two
+//! numbers, which a checkpoint keeps; and going on from there produces nothing of what lies before.
+//!
+//! # Errors
+//!
+//! [`DataError`] carries facts: limits and sizes in bytes, locations, labels. A sample that cannot be used is
+//! [`DataError::Bad`], and [`OnBad`] says what becomes of it.
+
+#![warn(missing_docs)]
 
 pub mod augment;
 mod cache;
+mod cardinality;
+mod collate;
 mod context;
-mod count;
 mod dataset;
 mod error;
-mod guard;
 pub mod image;
+mod in_memory;
 mod loader;
-mod make;
 mod memory;
-mod plain;
-mod program;
+mod panics;
+mod pipeline;
+mod produce;
 mod recipe;
 mod simd;
 mod source;
 pub mod sources;
-mod stack;
 mod stream;
 mod tensor;
 
 pub use context::{Context, Random};
 pub use dataset::{Cache, Dataset, Prefetch, Remainder};
-pub use error::{DataError, Result};
-pub use loader::{LoadOptions, Loader, Position, Skipped};
-pub use make::{Bad, OnBad};
+pub use error::{BadSample, CsvProblem, DataError, Result, SampleProblem};
+pub use in_memory::{TensorData, Tensors};
+pub use loader::{LoadOptions, Loader, Position, SkippedSamples};
 pub use memory::{Buffer, BytePool, Lease, NoRoom};
-pub use plain::{Data, Tensors};
+pub use produce::OnBad;
 pub use source::Source;
 pub use tensor::{Example, Tensor};

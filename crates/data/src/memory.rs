@@ -5,18 +5,35 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The pool has not so many bytes left.
+/// The pool has not so many bytes left at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no room for {wanted} bytes beside the {used} that are in use")]
 pub struct NoRoom {
+    /// The bytes that were asked for.
     pub wanted: u64,
-    /// What was in use at that moment.
+    /// The bytes that were in use.
     pub used: u64,
-    /// Of that, what whoever asks holds himself, where that is measured.
+    /// The bytes of those that whoever asked holds himself, where that is measured.
     pub own: u64,
 }
 
-/// A number of bytes that is shared by all who hold the pool.
+/// A budget of host memory in bytes, shared by all clones of the pool.
+///
+/// Everything that a pipeline holds is drawn from a pool and goes back by drop. A pool is a ledger: it counts bytes and
+/// allocates nothing by itself, but for [`buffer`](BytePool::buffer) and [`copy`](BytePool::copy). It never gives more
+/// than its limit, and never blocks: whoever finds no room gets [`NoRoom`], which a map function or a source passes on
+/// with `?` and is run again later.
+///
+/// ```
+/// use memfit_data::BytePool;
+///
+/// let pool = BytePool::new(100);
+/// let lease = pool.reserve(60)?;
+/// assert!(pool.reserve(60).is_err());
+/// drop(lease);
+/// assert_eq!((pool.used(), pool.free(), pool.high_water()), (0, 100, 60));
+/// # Ok::<(), memfit_data::NoRoom>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BytePool {
     shared: Arc<Shared>,
@@ -29,26 +46,27 @@ struct Shared {
     used: AtomicU64,
     /// The most that was ever used at once.
     high_water: AtomicU64,
-    /// Counts returns and rings, so that a waiter misses none.
+    /// Counts returns and notifications, so that a waiter misses none.
     events: AtomicU64,
     /// Those who wait for anything, and those among them who wait for bytes: nobody is woken for nothing.
     waiting: AtomicUsize,
-    hungry: AtomicUsize,
-    asleep: Mutex<()>,
+    waiting_for_bytes: AtomicUsize,
+    sleepers: Mutex<()>,
     changed: Condvar,
-    lenders: Mutex<Vec<Weak<dyn Lender>>>,
+    evictables: Mutex<Vec<Weak<dyn Evictable>>>,
 }
 
 /// Who holds bytes of a pool only as long as nobody needs them for work: the caches of a pipeline.
-pub(crate) trait Lender: Send + Sync {
+pub(crate) trait Evictable: Send + Sync {
     /// Returns so many bytes, if it has them.
-    fn lend(&self, bytes: u64);
+    fn evict(&self, bytes: u64);
 
     /// Returns all it has, and takes no more.
-    fn give_up(&self);
+    fn evict_all(&self);
 }
 
 impl BytePool {
+    /// A pool of `limit` bytes.
     pub fn new(limit: u64) -> BytePool {
         let shared = Shared {
             limit,
@@ -56,38 +74,45 @@ impl BytePool {
             high_water: AtomicU64::new(0),
             events: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
-            hungry: AtomicUsize::new(0),
-            asleep: Mutex::new(()),
+            waiting_for_bytes: AtomicUsize::new(0),
+            sleepers: Mutex::new(()),
             changed: Condvar::new(),
-            lenders: Mutex::new(Vec::new()),
+            evictables: Mutex::new(Vec::new()),
         };
         BytePool { shared: Arc::new(shared), meter: None }
     }
 
+    /// The most bytes that may be in use.
     pub fn limit(&self) -> u64 {
         self.shared.limit
     }
 
+    /// The bytes that are in use.
     pub fn used(&self) -> u64 {
         self.shared.used.load(Ordering::SeqCst)
     }
 
+    /// The bytes that are left.
     pub fn free(&self) -> u64 {
         self.limit().saturating_sub(self.used())
     }
 
-    /// The most that was ever used at once.
+    /// The most bytes that were ever in use at once.
     pub fn high_water(&self) -> u64 {
         self.shared.high_water.load(Ordering::Relaxed)
     }
 
-    pub fn take(&self, bytes: u64) -> Result<Lease, NoRoom> {
+    /// Reserves bytes for as long as the lease lives. What they are for is allocated by the caller.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left.
+    pub fn reserve(&self, bytes: u64) -> Result<Lease, NoRoom> {
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.shared.limit);
         let before = self
             .shared
             .used
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .map_err(|used| self.missed(NoRoom { wanted: bytes, used, own: self.own() }))?;
+            .map_err(|used| self.record_miss(NoRoom { wanted: bytes, used, own: self.own() }))?;
         if before + bytes > self.high_water() {
             self.shared.high_water.fetch_max(before + bytes, Ordering::Relaxed);
         }
@@ -104,26 +129,32 @@ impl BytePool {
 
     /// What was drawn through this handle, where that is measured.
     pub(crate) fn own(&self) -> u64 {
-        self.meter.as_ref().map_or(0, |meter| meter.held())
+        self.meter.as_ref().map_or(0, |meter| meter.held_bytes())
     }
 
-    fn missed(&self, no_room: NoRoom) -> NoRoom {
+    fn record_miss(&self, no_room: NoRoom) -> NoRoom {
         if let Some(meter) = &self.meter {
-            meter.peak.fetch_max(meter.held().saturating_add(no_room.wanted), Ordering::Relaxed);
+            meter.peak.fetch_max(meter.held_bytes().saturating_add(no_room.wanted), Ordering::Relaxed);
         }
         no_room
     }
 
-    /// Zeroes of this many bytes.
+    /// A buffer of so many bytes, all zero. It takes whole words of 8 bytes from the pool.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left.
     pub fn buffer(&self, bytes: usize) -> Result<Buffer, NoRoom> {
         let words = bytes.div_ceil(WORD);
-        let lease = self.take(rounded(bytes))?;
+        let lease = self.reserve(rounded(bytes))?;
         Ok(Buffer { words: vec![0; words], bytes, _lease: lease })
     }
 
-    /// A copy of these bytes.
+    /// A buffer with a copy of these bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left.
     pub fn copy(&self, bytes: &[u8]) -> Result<Buffer, NoRoom> {
-        let lease = self.take(rounded(bytes.len()))?;
+        let lease = self.reserve(rounded(bytes.len()))?;
         let (whole, rest) = bytes.as_chunks::<WORD>();
         let mut words = Vec::with_capacity(bytes.len().div_ceil(WORD));
         words.extend(whole.iter().map(|word| u64::from_ne_bytes(*word)));
@@ -141,55 +172,55 @@ impl BytePool {
         (BytePool { shared: self.shared.clone(), meter: Some(meter.clone()) }, meter)
     }
 
-    /// How often bytes came back or a bell was rung so far; for [`BytePool::wait`].
+    /// How often bytes came back or [`BytePool::notify`] was called so far; for [`BytePool::wait`].
     pub(crate) fn events(&self) -> u64 {
         self.shared.events.load(Ordering::SeqCst)
     }
 
-    /// Waits until the bell is rung, or if `hungry` bytes come back, after `seen` was read. May return early: the
-    /// caller looks again.
-    pub(crate) fn wait(&self, seen: u64, hungry: bool) {
+    /// Waits until it is notified, or with `wants_bytes` until bytes come back, after `seen` was read. May return early:
+    /// the caller looks again.
+    pub(crate) fn wait(&self, seen: u64, wants_bytes: bool) {
         let shared = &*self.shared;
-        let asleep = self.asleep();
+        let sleepers = self.sleepers();
         shared.waiting.fetch_add(1, Ordering::SeqCst);
-        shared.hungry.fetch_add(hungry as usize, Ordering::SeqCst);
+        shared.waiting_for_bytes.fetch_add(wants_bytes as usize, Ordering::SeqCst);
         // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
         // the two sees the other.
         if shared.events.load(Ordering::SeqCst) == seen {
-            drop(shared.changed.wait(asleep));
+            drop(shared.changed.wait(sleepers));
         }
-        shared.hungry.fetch_sub(hungry as usize, Ordering::SeqCst);
+        shared.waiting_for_bytes.fetch_sub(wants_bytes as usize, Ordering::SeqCst);
         shared.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Wakes all who wait.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.shared.events.fetch_add(1, Ordering::SeqCst);
         if self.shared.waiting.load(Ordering::SeqCst) > 0 {
-            let _asleep = self.asleep();
+            let _sleepers = self.sleepers();
             self.shared.changed.notify_all();
         }
     }
 
     /// Others who draw from this pool may ask it for bytes, as long as it lives.
-    pub(crate) fn add_lender(&self, lender: Weak<dyn Lender>) {
-        let mut lenders = self.list_of_lenders();
-        lenders.retain(|lender| lender.strong_count() > 0);
-        lenders.push(lender);
+    pub(crate) fn add_evictable(&self, evictable: Weak<dyn Evictable>) {
+        let mut evictables = self.lock_evictables();
+        evictables.retain(|evictable| evictable.strong_count() > 0);
+        evictables.push(evictable);
     }
 
-    pub(crate) fn lenders(&self) -> Vec<Arc<dyn Lender>> {
-        self.list_of_lenders().iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn evictables(&self) -> Vec<Arc<dyn Evictable>> {
+        self.lock_evictables().iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn list_of_lenders(&self) -> MutexGuard<'_, Vec<Weak<dyn Lender>>> {
+    fn lock_evictables(&self) -> MutexGuard<'_, Vec<Weak<dyn Evictable>>> {
         // A list is sound after each of its operations.
-        self.shared.lenders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.evictables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asleep(&self) -> MutexGuard<'_, ()> {
+    fn sleepers(&self) -> MutexGuard<'_, ()> {
         // It guards nothing but the moment of falling asleep.
-        self.shared.asleep.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -201,7 +232,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
@@ -216,7 +247,7 @@ impl Meter {
     }
 }
 
-/// The right to hold a number of bytes, until it is dropped.
+/// The right to hold a number of bytes of a [`BytePool`]. Dropping it gives them back.
 #[derive(Debug)]
 pub struct Lease {
     pool: BytePool,
@@ -224,13 +255,17 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// How many bytes it is for.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes more on the same lease.
+    /// Reserves `by` bytes more on the same lease.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where fewer are left; the lease stays as it was.
     pub fn grow(&mut self, by: u64) -> Result<(), NoRoom> {
-        let mut more = self.pool.take(by)?;
+        let mut more = self.pool.reserve(by)?;
         self.bytes += std::mem::take(&mut more.bytes);
         Ok(())
     }
@@ -247,8 +282,8 @@ impl Drop for Lease {
         }
         shared.used.fetch_sub(self.bytes, Ordering::SeqCst);
         shared.events.fetch_add(1, Ordering::SeqCst);
-        if shared.hungry.load(Ordering::SeqCst) > 0 {
-            let _asleep = self.pool.asleep();
+        if shared.waiting_for_bytes.load(Ordering::SeqCst) > 0 {
+            let _sleepers = self.pool.sleepers();
             shared.changed.notify_all();
         }
     }
@@ -261,7 +296,7 @@ pub(crate) fn rounded(bytes: usize) -> u64 {
     (bytes as u64).saturating_add(WORD as u64 - 1) & !(WORD as u64 - 1)
 }
 
-/// Bytes of a pool, aligned for every number type.
+/// Memory drawn from a [`BytePool`], aligned for every number type. Dropping it gives its bytes back.
 #[derive(Debug)]
 pub struct Buffer {
     words: Vec<u64>,
@@ -270,10 +305,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.bytes]
     }
 
+    /// The bytes, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
     }
@@ -291,13 +328,13 @@ mod tests {
     #[test]
     fn a_pool_gives_what_it_has_and_no_more() {
         let pool = BytePool::new(100);
-        let mut a = pool.take(60).expect("there is room");
-        assert_eq!(pool.take(41).err(), Some(NoRoom { wanted: 41, used: 60, own: 0 }));
+        let mut a = pool.reserve(60).expect("there is room");
+        assert_eq!(pool.reserve(41).err(), Some(NoRoom { wanted: 41, used: 60, own: 0 }));
         a.grow(40).expect("there is room");
         assert_eq!((a.bytes(), pool.used(), pool.free(), a.grow(1).is_err()), (100, 100, 0, true));
         drop(a);
         assert_eq!((pool.used(), pool.high_water(), pool.events()), (0, 100, 1));
-        assert!(pool.take(u64::MAX).is_err());
+        assert!(pool.reserve(u64::MAX).is_err());
     }
 
     #[test]
@@ -318,27 +355,27 @@ mod tests {
     #[test]
     fn a_meter_counts_what_goes_through_its_handle() {
         let pool = BytePool::new(100);
-        let _other = pool.take(10).expect("there is room");
+        let _other = pool.reserve(10).expect("there is room");
         let (metered, meter) = pool.metered();
-        let mut a = metered.take(20).expect("there is room");
+        let mut a = metered.reserve(20).expect("there is room");
         a.grow(5).expect("there is room");
-        drop(metered.take(30).expect("there is room"));
-        assert_eq!((meter.held(), meter.peak(), pool.used()), (25, 55, 35));
-        assert_eq!(metered.take(70).err(), Some(NoRoom { wanted: 70, used: 35, own: 25 }));
+        drop(metered.reserve(30).expect("there is room"));
+        assert_eq!((meter.held_bytes(), meter.peak(), pool.used()), (25, 55, 35));
+        assert_eq!(metered.reserve(70).err(), Some(NoRoom { wanted: 70, used: 35, own: 25 }));
         assert_eq!(meter.peak(), 95, "what was missed counts");
         drop(a);
-        assert_eq!((meter.held(), pool.used()), (0, 10));
+        assert_eq!((meter.held_bytes(), pool.used()), (0, 10));
     }
 
     #[test]
     fn who_waits_for_bytes_is_woken_by_their_return() {
         let pool = BytePool::new(8);
-        let lease = pool.take(8).expect("there is room");
+        let lease = pool.reserve(8).expect("there is room");
         let waiter = std::thread::spawn({
             let pool = pool.clone();
             move || loop {
                 let seen = pool.events();
-                if let Ok(lease) = pool.take(8) {
+                if let Ok(lease) = pool.reserve(8) {
                     return lease.bytes();
                 }
                 pool.wait(seen, true);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, Skipped};
+use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, SkippedSamples};
 use memfit_exec::Executor;
 use memfit_ir::{DType, TensorType};
 use memfit_nn::{HeadInfo, Loss};
@@ -20,7 +20,7 @@ pub struct EvaluationResult {
     /// The scores of the model, and of each of its heads.
     pub scores: Scores,
     /// Bad samples that were left out, where that was asked for.
-    pub left_out: Skipped,
+    pub left_out: SkippedSamples,
 }
 
 /// Evaluates a model on a data set, whose batches may have any size: the loss and the metrics of each of its heads, which
@@ -133,7 +133,7 @@ impl Evaluator {
             readers.push(HeadReader { info: info.clone(), width, output, metrics });
         }
         let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-        let room = pool.buffer(end).map_err(|_| DataError::Budget {
+        let room = pool.buffer(end).map_err(|_| DataError::PoolTooSmall {
             limit: pool.limit(),
             needed: end as u64,
             what: format!("evaluation, for the {} of one micro-batch,", names.join(" and ")),

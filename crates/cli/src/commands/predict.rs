@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use memfit::data::sources::ImageFiles;
-use memfit::data::{Bad, BytePool, DataError, Example, LoadOptions, Loader, OnBad};
+use memfit::data::{BadSample, BytePool, DataError, Example, LoadOptions, Loader, OnBad};
 use memfit::nn::zoo::Task;
 use memfit::train::views;
 use serde_json::json;
@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::args::PredictArgs;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
+use crate::wording::{bad_sample, sample_problem};
 use memfit_run::RunConfig;
 use memfit_run::data;
 use memfit_run::run_dir::{Rows, Trained};
@@ -60,22 +61,20 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
 }
 
 /// What is there to be read, and what is not. Without one file there is nothing to do.
-fn there(files: &[PathBuf], pool: &BytePool) -> Result<(Vec<PathBuf>, Vec<Bad>)> {
+fn there(files: &[PathBuf], pool: &BytePool) -> Result<(Vec<PathBuf>, Vec<BadSample>)> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for file in files {
         match ImageFiles::list(std::slice::from_ref(file), pool) {
             Ok(_) => found.push(file.clone()),
-            Err(DataError::Source { place, problem }) => missing.push(Bad { place, problem }),
+            Err(DataError::Source { location, problem }) => missing.push(BadSample::new(location, problem)),
             Err(DataError::Io { path, source }) => {
-                missing.push(Bad { place: path.display().to_string(), problem: source.to_string() });
+                missing.push(BadSample::new(path.display(), source));
             }
             Err(other) => return Err(other.into()),
         }
     }
     match (&found[..], missing.first()) {
-        ([], Some(Bad { place, problem })) => {
-            Err(bad_data(format!("not one of the files can be read; the first is {place}: {problem}")))
-        }
+        ([], Some(first)) => Err(bad_data(format!("not one of the files can be read; the first is {first}"))),
         (_, _) => Ok((found, missing)),
     }
 }
@@ -115,13 +114,14 @@ fn predictions(trained: &mut Trained, batch: &Example, room: &mut [u8]) -> Resul
     Ok(rows.zip(best_classes).map(|(row, (class, probability))| Prediction { row, class, probability }).collect())
 }
 
-fn print_skipped(predicted: usize, left_out: usize, first: &[Bad], json: bool) {
+fn print_skipped(predicted: usize, left_out: usize, first: &[BadSample], json: bool) {
     if json {
-        let first: Vec<_> = first.iter().map(|bad| json!({ "file": bad.place, "problem": bad.problem })).collect();
+        let first: Vec<_> =
+            first.iter().map(|bad| json!({ "file": bad.location, "problem": sample_problem(&bad.problem) })).collect();
         outln!("{}", json!({ "event": "done", "predicted": predicted, "skipped_files": left_out, "skipped": first }));
     } else if left_out > 0 {
         outln!("left out {} that could not be read:", count(left_out, "file"));
-        first.iter().for_each(|bad| outln!("  {}: {}", bad.place, bad.problem));
+        first.iter().for_each(|bad| outln!("  {}", bad_sample(bad)));
     }
 }
 

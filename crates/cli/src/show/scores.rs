@@ -1,12 +1,13 @@
 //! Scores of an evaluation, and samples that were skipped.
 
-use memfit::data::Skipped;
+use memfit::data::SkippedSamples;
 use memfit::nn::zoo::Task;
 use memfit::train::{Metric, Scores};
 use memfit_run::text::count;
 use serde_json::Value;
 
 use crate::output::outln;
+use crate::wording::bad_sample;
 
 /// The scores that matter for a task, in words.
 pub fn words(scores: &Scores, task: Task) -> String {
@@ -47,9 +48,9 @@ pub fn scores(s: &Scores) -> Value {
     all.into()
 }
 
-pub fn print_skipped(left_out: &Skipped, set: &str) {
+pub fn print_skipped(left_out: &SkippedSamples, set: &str) {
     if left_out.count > 0 {
         outln!("left out {} of the {set} set that could not be read:", count(left_out.count, "sample"));
-        left_out.first.iter().for_each(|bad| outln!("  {}: {}", bad.place, bad.problem));
+        left_out.first.iter().for_each(|bad| outln!("  {}", bad_sample(bad)));
     }
 }

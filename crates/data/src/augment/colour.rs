@@ -7,10 +7,11 @@ use super::{Map, stream};
 use crate::context::Context;
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
-use crate::simd::wide;
+use crate::simd::multiversion;
 use crate::tensor::{Example, Tensor};
 
-/// (value ÷ 255 − mean) ÷ deviation for each channel.
+/// The mean and the standard deviation of each channel: (value ÷ 255 − mean) ÷ deviation, for pixels of u8.
+#[doc(alias = "Normalize")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normalise {
     channels: usize,
@@ -20,7 +21,10 @@ pub struct Normalise {
 }
 
 impl Normalise {
-    /// A mean and a deviation for each channel.
+    /// A mean and a standard deviation for each channel, of values from 0 to 1.
+    ///
+    /// # Errors
+    /// [`DataError::Pipeline`] where there are not as many means as deviations, or a deviation is not positive.
     pub fn new(mean: &[f32], deviation: &[f32]) -> Result<Normalise> {
         if mean.is_empty() || mean.len() != deviation.len() || deviation.iter().any(|d| *d <= 0.0 || !d.is_finite()) {
             return Err(DataError::Pipeline(format!(
@@ -33,25 +37,21 @@ impl Normalise {
         Ok(Normalise { channels, scale, shift })
     }
 
-    /// The usual means and deviations of natural images.
+    /// Those of ImageNet, which are usual for natural images in RGB.
     pub fn imagenet() -> Normalise {
         Normalise::new(&[0.485, 0.456, 0.406], &[0.229, 0.224, 0.225]).expect("they are three and three, and positive")
     }
 
-    pub fn channels(&self) -> usize {
-        self.channels
-    }
-
-    /// Pixels of [`Normalise::channels`] values.
-    pub fn run(&self, pixels: &[u8], out: &mut [f32]) {
+    /// Whole pixels.
+    fn run(&self, pixels: &[u8], out: &mut [f32]) {
         scale_and_shift(pixels, &self.scale, &self.shift, out);
     }
 
     pub(super) fn tensor(&self, x: &Tensor, pool: &BytePool) -> Result<Tensor> {
-        if x.ty().dtype != DType::U8 || x.ty().shape.last() != Some(&self.channels()) {
+        if x.ty().dtype != DType::U8 || x.ty().shape.last() != Some(&self.channels) {
             return Err(DataError::Pipeline(format!(
                 "normalise expects u8 with {} channels, and field \"x\" is {}",
-                self.channels(),
+                self.channels,
                 x.ty()
             )));
         }
@@ -61,40 +61,79 @@ impl Normalise {
     }
 }
 
-/// u8 → f32 by mean and deviation of each channel, of an image or of a batch of them: a batch of u8 is a quarter of the
-/// bytes to gather.
-pub fn normalise(how: Normalise) -> impl Map {
+/// Normalises u8 to f32 by mean and standard deviation of each channel, of an image or of a batch of them. Behind
+/// [`batch`](crate::Dataset::batch) it is quicker: u8 is a quarter of the bytes to collate.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let map = normalise(Normalise::new(&[0.5], &[0.5])?);
+/// let example = map(grey([1, 2], &[0, 255], &pool)?, &context)?;
+/// assert_eq!(example.get("x")?.f32s(), [-1.0, 1.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "Normalize")]
+pub fn normalise(statistics: Normalise) -> impl Map {
     move |mut example: Example, context: &Context| {
         let x = example.get_mut("x")?;
-        *x = how.tensor(x, context.pool)?;
+        *x = statistics.tensor(x, context.pool)?;
         Ok(example)
     }
 }
 
-/// Multiplies all values by a factor in 1 − `by` to 1 + `by`.
+/// Multiplies all values by a random factor from 1 − `by` to 1 + `by`. `x` is u8.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let example = brightness(0.4)(grey([1, 2], &[100, 200], &pool)?, &context)?;
+/// let pixels = example.get("x")?.bytes();
+/// assert!((60..=140).contains(&pixels[0]) && (120..=255).contains(&pixels[1]));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "ColorJitter")]
 pub fn brightness(by: f32) -> impl Map {
     move |mut example: Example, context: &Context| {
-        let x = bytes_of(&mut example, "brightness")?;
+        let x = u8_pixels(&mut example, "brightness")?;
         let factor = factor(by, context, stream::BRIGHTNESS);
-        look_up(x, &brightness_table(factor));
+        apply_table(x, &brightness_table(factor));
         Ok(example)
     }
 }
 
-/// Moves all values away from the mean of the grey image, or towards it, by a factor in 1 − `by` to 1 + `by`.
+/// Scales the distance of all values from the mean of the grey image by a random factor from 1 − `by` to 1 + `by`. `x` is
+/// u8.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let example = contrast(0.4)(grey([1, 2], &[80, 120], &pool)?, &context)?;
+/// let pixels = example.get("x")?.bytes();
+/// assert_eq!(pixels[0] + pixels[1], 200, "the mean stays");
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "ColorJitter")]
 pub fn contrast(by: f32) -> impl Map {
     move |mut example: Example, context: &Context| {
         let (_, channels) = image_shape(example.get("x")?)?;
-        let x = bytes_of(&mut example, "contrast")?;
+        let x = u8_pixels(&mut example, "contrast")?;
         let factor = factor(by, context, stream::CONTRAST);
         let table = contrast_table(factor, mean_grey(x, channels));
-        look_up(x, &table);
+        apply_table(x, &table);
         Ok(example)
     }
 }
 
-/// Zeroes in a square of `side` pixels about a random pixel, cut off at the borders. After normalising, zero is the
-/// mean.
+/// Zeroes a square of `side` pixels about a random pixel, cut off at the borders. After normalising, zero is the mean.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let example = cutout(1)(grey([2, 2], &[9, 9, 9, 9], &pool)?, &context)?;
+/// assert_eq!(example.get("x")?.bytes().iter().filter(|pixel| **pixel == 0).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RandomErasing")]
 pub fn cutout(side: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
         let x = example.get_mut("x")?;
@@ -102,13 +141,19 @@ pub fn cutout(side: usize) -> impl Map {
         let mut random = context.random(stream::CUTOUT);
         let middle = [random.below(height as u32) as usize, random.below(width as u32) as usize];
         let pixel = x.ty().dtype.bytes(channels);
-        cut(x.bytes_mut(), [height, width], pixel, middle, side);
+        zero_square(x.bytes_mut(), [height, width], pixel, middle, side);
         Ok(example)
     }
 }
 
 /// Zeroes in the square of `side` about `middle`, as far as it lies inside. A pixel has `pixel_bytes`.
-pub fn cut(image: &mut [u8], [height, width]: [usize; 2], pixel_bytes: usize, middle: [usize; 2], side: usize) {
+pub(super) fn zero_square(
+    image: &mut [u8],
+    [height, width]: [usize; 2],
+    pixel_bytes: usize,
+    middle: [usize; 2],
+    side: usize,
+) {
     let from = |at: usize| at.saturating_sub(side / 2);
     let to = |at: usize, most: usize| (at + side).saturating_sub(side / 2).min(most);
     for y in from(middle[0])..to(middle[0], height) {
@@ -118,17 +163,17 @@ pub fn cut(image: &mut [u8], [height, width]: [usize; 2], pixel_bytes: usize, mi
 }
 
 /// What becomes of each value.
-pub fn brightness_table(factor: f32) -> [u8; 256] {
+pub(super) fn brightness_table(factor: f32) -> [u8; 256] {
     std::array::from_fn(|v| (v as f32 * factor + 0.5) as u8)
 }
 
 /// What becomes of each value.
-pub fn contrast_table(factor: f32, mean: f32) -> [u8; 256] {
+pub(super) fn contrast_table(factor: f32, mean: f32) -> [u8; 256] {
     std::array::from_fn(|v| (mean + (v as f32 - mean) * factor + 0.5) as u8)
 }
 
 /// 0.299 R + 0.587 G + 0.114 B on average, or the mean of other numbers of channels.
-pub fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
+pub(super) fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
     let mut sums = vec![0u64; channels];
     for pixel in pixels.chunks_exact(channels) {
         sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += *value as u64);
@@ -140,7 +185,7 @@ pub fn mean_grey(pixels: &[u8], channels: usize) -> f32 {
     }
 }
 
-fn look_up(pixels: &mut [u8], table: &[u8; 256]) {
+fn apply_table(pixels: &mut [u8], table: &[u8; 256]) {
     pixels.iter_mut().for_each(|value| *value = table[*value as usize]);
 }
 
@@ -148,7 +193,7 @@ fn factor(by: f32, context: &Context, stream: u32) -> f32 {
     context.random(stream).range((1.0 - by).max(0.0), 1.0 + by)
 }
 
-fn bytes_of<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
+fn u8_pixels<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
     let x = example.get_mut("x")?;
     if x.ty().dtype != DType::U8 {
         return Err(DataError::Pipeline(format!(
@@ -159,7 +204,7 @@ fn bytes_of<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
     Ok(x.bytes_mut())
 }
 
-wide! {
+multiversion! {
     fn scale_and_shift(pixels: &[u8], scale: &[f32], shift: &[f32], out: &mut [f32]) {
         for (pixels, out) in pixels.chunks(scale.len()).zip(out.chunks_mut(scale.len())) {
             for (((out, pixel), scale), shift) in out.iter_mut().zip(pixels).zip(scale).zip(shift) {

@@ -1,6 +1,6 @@
 //! Which part of an image is taken.
 
-use super::field::{channels, moved, sized};
+use super::field::{channels, geometric_fields, with_size};
 use super::{Map, stream};
 use crate::context::{Context, Random};
 use crate::error::{DataError, Result};
@@ -9,7 +9,12 @@ use crate::tensor::{Example, Tensor};
 
 /// A region of a share of the image's area, with a ratio of width to height that is uniform in its logarithm. After ten
 /// regions that do not fit, the largest in the middle whose ratio is allowed: torchvision's `RandomResizedCrop`.
-pub fn random_region([height, width]: [usize; 2], area: (f32, f32), ratio: (f32, f32), random: &mut Random) -> Region {
+pub(super) fn random_region(
+    [height, width]: [usize; 2],
+    area: (f32, f32),
+    ratio: (f32, f32),
+    random: &mut Random,
+) -> Region {
     for _ in 0..10 {
         let target = height as f32 * width as f32 * random.range(area.0, area.1);
         let ratio = random.range(ratio.0.ln(), ratio.1.ln()).exp();
@@ -26,18 +31,28 @@ pub fn random_region([height, width]: [usize; 2], area: (f32, f32), ratio: (f32,
 }
 
 /// The largest region in the middle with this ratio of width to height, shrunk to a part of its sides.
-pub fn centre_region([height, width]: [usize; 2], ratio: f32, part: f32) -> Region {
+pub(super) fn centre_region([height, width]: [usize; 2], ratio: f32, fraction: f32) -> Region {
     let (h, w) = (height as f32, width as f32);
     let (h, w) = if w / h > ratio { (h, h * ratio) } else { (w / ratio, w) };
-    let side = |side: f32, most: usize| ((side * part).round() as usize).clamp(1, most);
+    let side = |side: f32, most: usize| ((side * fraction).round() as usize).clamp(1, most);
     let (h, w) = (side(h, height), side(w, width));
     Region { top: (height - h) / 2, left: (width - w) / 2, height: h, width: w }
 }
 
-/// A random window of `size` of the image with `padding` rows and columns of zeroes around it: what is usual for CIFAR.
+/// A random crop of `size` out of the image with `padding` rows and columns of zeroes around it: what is usual for CIFAR.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let map = random_crop_padded([2, 2], 1);
+/// let example = map(grey([2, 2], &[1, 2, 3, 4], &pool)?, &context)?;
+/// assert_eq!(example.get("x")?.ty().to_string(), "u8[2,2,1]");
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "RandomCrop")]
 pub fn random_crop_padded(size: [usize; 2], padding: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
-        let ([height, width], names) = moved(&example)?;
+        let ([height, width], names) = geometric_fields(&example)?;
         let spare = |extent: usize, wanted: usize| (extent + 2 * padding).checked_sub(wanted).filter(|_| wanted > 0);
         let (Some(down), Some(across)) = (spare(height, size[0]), spare(width, size[1])) else {
             return Err(DataError::Pipeline(format!(
@@ -50,7 +65,7 @@ pub fn random_crop_padded(size: [usize; 2], padding: usize) -> impl Map {
         let left = random.below(across as u32 + 1) as isize - padding as isize;
         for name in names {
             let image = example.get_mut(name)?;
-            let mut out = Tensor::zeros(sized(image.ty(), size), context.pool)?;
+            let mut out = Tensor::zeros(with_size(image.ty(), size), context.pool)?;
             let pixel = image.ty().dtype.bytes(channels(image.ty()));
             crop_padded(image.bytes(), [height, width], pixel, top, left, out.bytes_mut(), size);
             *image = out;
@@ -61,7 +76,7 @@ pub fn random_crop_padded(size: [usize; 2], padding: usize) -> impl Map {
 
 /// The window of `size` whose corner stands at `top` and `left`, which may be outside of the image. `out` is zeroes
 /// before.
-pub fn crop_padded(
+pub(super) fn crop_padded(
     image: &[u8],
     [height, width]: [usize; 2],
     pixel_bytes: usize,
@@ -84,7 +99,7 @@ pub fn crop_padded(
 }
 
 /// A size that can be had, for the functions that are given one.
-pub(super) fn check_size(size: [usize; 2]) -> Result<()> {
+pub(super) fn check_not_empty(size: [usize; 2]) -> Result<()> {
     match size {
         [0, _] | [_, 0] => {
             Err(DataError::Pipeline(format!("an image of {}×{} has no pixels; give a size", size[0], size[1])))

@@ -3,7 +3,7 @@
 use memfit_ir::{DType, TensorType};
 
 use crate::error::{DataError, Result};
-use crate::image::Sample;
+use crate::image::PixelValue;
 use crate::tensor::{Example, Tensor};
 
 /// Height and width of `x`, with its channels.
@@ -18,7 +18,7 @@ pub(super) fn image_shape(x: &Tensor) -> Result<([usize; 2], usize)> {
 }
 
 /// The names of the fields that geometry moves: `x`, and `y` where it is a mask of `x`.
-pub(super) fn moved(example: &Example) -> Result<([usize; 2], &'static [&'static str])> {
+pub(super) fn geometric_fields(example: &Example) -> Result<([usize; 2], &'static [&'static str])> {
     let (size, _) = image_shape(example.get("x")?)?;
     let mask = example.get("y").is_ok_and(|y| y.ty().shape.rank() >= 2 && y.ty().shape[..2] == size);
     Ok((size, if mask { &["x", "y"] } else { &["x"] }))
@@ -30,20 +30,20 @@ pub(super) fn channels(ty: &TensorType) -> usize {
 }
 
 /// The type of the same image in another size.
-pub(super) fn sized(ty: &TensorType, size: [usize; 2]) -> TensorType {
+pub(super) fn with_size(ty: &TensorType, size: [usize; 2]) -> TensorType {
     let mut shape = ty.shape.to_vec();
     shape[..2].copy_from_slice(&size);
     TensorType::new(ty.dtype, shape)
 }
 
 /// Something to do with the elements of a tensor, whatever their type is.
-pub(super) trait OnSamples {
+pub(super) trait PixelOp {
     type Output;
-    fn run<S: Sample + bytemuck::Pod>(self, from: &Tensor, to: &mut Tensor) -> Self::Output;
+    fn run<S: PixelValue + bytemuck::Pod>(self, from: &Tensor, to: &mut Tensor) -> Self::Output;
 }
 
 /// Calls `f` with the type of the elements; both tensors have it.
-pub(super) fn with_samples<F: OnSamples>(from: &Tensor, to: &mut Tensor, f: F) -> Result<F::Output> {
+pub(super) fn dispatch<F: PixelOp>(from: &Tensor, to: &mut Tensor, f: F) -> Result<F::Output> {
     match from.ty().dtype {
         DType::U8 => Ok(f.run::<u8>(from, to)),
         DType::F32 => Ok(f.run::<f32>(from, to)),

@@ -8,14 +8,27 @@ use crate::error::{DataError, Result};
 use crate::tensor::{Example, Tensor};
 
 /// Mixes sample i of a batch with sample n − 1 − i, by a share that is Beta(alpha, alpha) distributed and the same for
-/// the whole batch. `x` is f32 with the samples as its first axis; `y` is i32 `[n]` and becomes f32 `[n, classes]`.
+/// the whole batch ([Zhang et al. 2018](https://arxiv.org/abs/1710.09412)). `x` is f32 with the samples as its first axis;
+/// `y` is i32 `[n]` and becomes f32 `[n, classes]`, a distribution for each sample.
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let batch = Example::default()
+///     .with("x", Tensor::zeros(TensorType::f32([2, 3]), &pool)?)
+///     .with("y", Tensor::from_bytes(TensorType::i32([2]), &[0, 0, 0, 0, 1, 0, 0, 0], &pool)?);
+/// let mixed = mixup(0.4, 2)(batch, &context)?;
+/// let [a, b, c, d] = mixed.get("y")?.f32s().try_into().expect("two of two classes");
+/// assert!((a + b - 1.0f32).abs() < 1e-6 && (a, b) == (d, c));
+/// # Ok(())
+/// # }
+/// ```
 pub fn mixup(alpha: f32, classes: usize) -> impl Map {
     move |mut example: Example, context: &Context| {
         if !(alpha > 0.0 && alpha.is_finite()) {
             return Err(DataError::Pipeline(format!("mixup needs an alpha above zero, and it is {alpha}")));
         }
         let share = beta(alpha, &mut context.random(stream::MIXUP));
-        let labels = distributions(example.get("y")?, classes, share, context)?;
+        let labels = mixed_labels(example.get("y")?, classes, share, context)?;
         let x = example.get_mut("x")?;
         let rows = labels.ty().shape[0];
         if x.ty().dtype != DType::F32 || x.ty().shape.first() != Some(&rows) {
@@ -31,7 +44,7 @@ pub fn mixup(alpha: f32, classes: usize) -> impl Map {
 }
 
 /// Row i and row n − 1 − i become share · own + (1 − share) · other, in place.
-pub fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
+pub(super) fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
     let row = rows.len() / count.max(1);
     let (first, second) = rows.split_at_mut(count / 2 * row);
     if row > 0 {
@@ -43,10 +56,10 @@ pub fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
     }
 }
 
-fn distributions(y: &Tensor, classes: usize, share: f32, context: &Context) -> Result<Tensor> {
-    let [rows] = y.ty().shape[..] else { return Err(no_classes(y)) };
+fn mixed_labels(y: &Tensor, classes: usize, share: f32, context: &Context) -> Result<Tensor> {
+    let [rows] = y.ty().shape[..] else { return Err(not_labels(y)) };
     if y.ty().dtype != DType::I32 {
-        return Err(no_classes(y));
+        return Err(not_labels(y));
     }
     let mut out = Tensor::zeros(TensorType::f32([rows, classes]), context.pool)?;
     let labels = bytemuck::cast_slice::<u8, i32>(y.bytes());
@@ -61,12 +74,12 @@ fn distributions(y: &Tensor, classes: usize, share: f32, context: &Context) -> R
     Ok(out)
 }
 
-fn no_classes(y: &Tensor) -> DataError {
+fn not_labels(y: &Tensor) -> DataError {
     DataError::Pipeline(format!("mixup needs field \"y\" to be i32 [samples], and it is {}; batch before", y.ty()))
 }
 
 /// A share in 0..1 of the distribution Beta(alpha, alpha).
-pub fn beta(alpha: f32, random: &mut Random) -> f32 {
+pub(super) fn beta(alpha: f32, random: &mut Random) -> f32 {
     let (a, b) = (gamma(alpha, random), gamma(alpha, random));
     if a + b > 0.0 { a / (a + b) } else { 0.5 }
 }

@@ -1,7 +1,44 @@
-//! Augmentation as map functions: `x` is an image `[height, width, channels]`, and where `y` is an image of the same
-//! height and width (a mask `[height, width, 1]` or `[height, width]`), geometry moves it alike; class numbers are
-//! never mixed. Every random number comes from the context, so the same seed gives the same images on every number of
-//! threads. Each map function is a thin wrapper of a plain function over slices.
+//! Image augmentation: functions for [`Dataset::map`](crate::Dataset::map), after torchvision's transforms.
+//!
+//! `x` is an image `[height, width, channels]`, and where `y` is an image of the same height and width (a mask
+//! `[height, width, 1]` or `[height, width]`), geometry moves it alike; class numbers are never interpolated. Every random
+//! number comes from the [`Context`], from a stream of its own for each augmentation, so that the same seed gives the
+//! same images on every number of threads, and adding one augmentation leaves the others as they were.
+//!
+//! | torchvision | here |
+//! |---|---|
+//! | `RandomResizedCrop` | [`random_crop_resize`] |
+//! | `Resize`, `CenterCrop` | [`resize`](resize()), [`centre_crop_resize`] |
+//! | `RandomCrop(size, padding)` | [`random_crop_padded`] |
+//! | `RandomHorizontalFlip`, `RandomVerticalFlip` | [`flip_horizontal`], [`flip_vertical`] |
+//! | `RandomRotation` | [`rotate`](rotate()) |
+//! | `ColorJitter` | [`brightness`], [`contrast`] |
+//! | `RandomErasing` | [`cutout`] |
+//! | `ToTensor`, `Normalize` | [`normalise`] |
+//! | `v2.MixUp` | [`mixup`](mixup()), of a batch |
+//! | a `Compose` of the usual ones | [`Prepare`], which decodes no more than it needs |
+//!
+//! The examples call the functions by hand: `grey([2, 2], &[0, 50, 100, 150], &pool)?` is an example whose `x` is such
+//! an image with one channel, and `context` is [`Context::new`]`(&pool, 0, 0, 0)`.
+//!
+//! ```
+//! use memfit_data::augment::{Normalise, flip_horizontal, normalise, random_crop_padded};
+//! use memfit_data::{BytePool, Dataset, LoadOptions, Loader, Remainder, Tensors};
+//! use memfit_ir::{DType, TensorType};
+//!
+//! # fn main() -> memfit_data::Result<()> {
+//! let images = Tensors::new().with("x", TensorType::new(DType::U8, [4, 8, 8, 3]), vec![128u8; 4 * 8 * 8 * 3])?;
+//! let dataset = Dataset::from_tensors(images)?
+//!     .map(random_crop_padded([8, 8], 1))
+//!     .map(flip_horizontal())
+//!     .batch(4, Remainder::Drop)
+//!     .map(normalise(Normalise::imagenet()));
+//! let mut loader = Loader::new(&dataset, LoadOptions::new(BytePool::new(1 << 20)))?;
+//! let batch = loader.next()?.expect("a batch");
+//! assert_eq!(batch.get("x")?.ty().to_string(), "f32[4,8,8,3]");
+//! # Ok(())
+//! # }
+//! ```
 
 mod colour;
 mod crop;
@@ -10,21 +47,21 @@ mod flip;
 mod mixup;
 mod prepare;
 mod rotate;
+#[cfg(test)]
+mod tests;
 
-pub use colour::{
-    Normalise, brightness, brightness_table, contrast, contrast_table, cut, cutout, mean_grey, normalise,
-};
-pub use crop::{centre_region, crop_padded, random_crop_padded, random_region};
-pub use flip::{flip_horizontal, flip_vertical, mirror_columns, mirror_rows};
-pub use mixup::{beta, mix_pairs, mixup};
+pub use colour::{Normalise, brightness, contrast, cutout, normalise};
+pub use crop::random_crop_padded;
+pub use flip::{flip_horizontal, flip_vertical};
+pub use mixup::mixup;
 pub use prepare::{Crop, Prepare, centre_crop_resize, random_crop_resize, resize};
-pub use rotate::{rotate, turn};
+pub use rotate::rotate;
 
 use crate::context::Context;
 use crate::error::Result;
 use crate::tensor::Example;
 
-/// What a map verb takes.
+/// What [`Dataset::map`](crate::Dataset::map) takes: every function of this form is one.
 pub trait Map: Fn(Example, &Context) -> Result<Example> + Send + Sync + 'static {}
 
 impl<F: Fn(Example, &Context) -> Result<Example> + Send + Sync + 'static> Map for F {}

@@ -79,7 +79,7 @@ impl CacheFile {
     }
 
     /// What is in the way of a cache at `path`, if it would be overwritten and is none: an empty file is not.
-    pub(super) fn stranger(path: &Path) -> io::Result<Option<&'static str>> {
+    pub(super) fn foreign_file(path: &Path) -> io::Result<Option<&'static str>> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -97,7 +97,7 @@ impl CacheFile {
     fn read_table(&self) -> io::Result<Option<(Trailer, Vec<u64>)>> {
         let len = self.file.metadata()?.len();
         let mut words = [0u8; TRAILER as usize];
-        self.read(&mut words, len.checked_sub(TRAILER).ok_or(ErrorKind::UnexpectedEof)?)?;
+        self.read_exact_at(&mut words, len.checked_sub(TRAILER).ok_or(ErrorKind::UnexpectedEof)?)?;
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| words[8 * i + k]));
         let trailer = Trailer { fingerprint: word(0), seed: word(1), random: word(2) != 0, count: word(3) };
         let start = word(4);
@@ -106,7 +106,7 @@ impl CacheFile {
             return Ok(None);
         }
         let mut bytes = vec![0; 8 * trailer.count as usize];
-        self.read(&mut bytes, start)?;
+        self.read_exact_at(&mut bytes, start)?;
         if checksum(checksum(0, &bytes), &words[..40]) != word(5) {
             return Ok(None);
         }
@@ -121,7 +121,7 @@ impl CacheFile {
         Ok(())
     }
 
-    pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(super) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         read_at(&self.file, bytes, offset)
     }
 
@@ -141,8 +141,8 @@ impl CacheFile {
             self.append(part)?;
         }
         self.file.sync_all()?;
-        if let Some(stranger) = CacheFile::stranger(path)? {
-            return Err(io::Error::new(ErrorKind::AlreadyExists, stranger));
+        if let Some(foreign_file) = CacheFile::foreign_file(path)? {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, foreign_file));
         }
         if let Some(name) = &self.name {
             fs::rename(name, path)?;
@@ -186,7 +186,7 @@ fn is_partial(name: &OsStr, stem: &str) -> bool {
 
 /// Whether a file was begun as a cache, and nobody writes it any more: whoever does has it locked.
 fn is_dead(path: &Path) -> bool {
-    matches!(CacheFile::stranger(path), Ok(None)) && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+    matches!(CacheFile::foreign_file(path), Ok(None)) && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 fn folder(path: &Path) -> &Path {

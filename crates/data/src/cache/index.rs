@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::count::Count;
+use crate::cardinality::Cardinality;
 use crate::memory::{BytePool, Lease, NoRoom};
 use crate::tensor::Example;
 
@@ -11,38 +11,38 @@ pub(super) enum Entry {
     /// It was not made yet, or is to be kept when it is made again.
     Unknown,
     /// There is no place for it: it is made each time.
-    Nowhere,
-    Memory(Arc<Kept>),
+    Uncached,
+    Memory(Arc<CachedElement>),
     /// At this offset of the file.
     Disk(u64),
 }
 
 /// An element in memory.
-pub(super) struct Kept {
+pub(super) struct CachedElement {
     pub example: Example,
     /// For what stands around the data: names, types, and what allocators add.
     lease: Lease,
 }
 
-impl Kept {
-    pub(super) fn new(example: &Example, pool: &BytePool) -> Result<Kept, NoRoom> {
-        let lease = pool.take(around(example))?;
-        Ok(Kept { example: example.copy(pool)?, lease })
+impl CachedElement {
+    pub(super) fn new(example: &Example, pool: &BytePool) -> Result<CachedElement, NoRoom> {
+        let lease = pool.reserve(overhead_bytes(example))?;
+        Ok(CachedElement { example: example.copy(pool)?, lease })
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.lease.bytes() + self.example.held()
+        self.lease.bytes() + self.example.held_bytes()
     }
 }
 
 /// What is around the data of an element, at most.
-pub(super) fn around(example: &Example) -> u64 {
+pub(super) fn overhead_bytes(example: &Example) -> u64 {
     64 + 256 * example.fields.len() as u64
 }
 
 pub(super) struct Index {
     /// How many elements there are.
-    pub count: Count,
+    pub count: Cardinality,
     entries: Vec<Entry>,
     /// For the entries.
     lease: Option<Lease>,
@@ -50,24 +50,24 @@ pub(super) struct Index {
     in_memory: Vec<u64>,
     memory: u64,
     /// How many are not unknown.
-    settled: u64,
-    off: bool,
+    resolved: u64,
+    disabled: bool,
 }
 
 /// An entry, and its place in the list of those in memory.
-const ENTRY: u64 = std::mem::size_of::<Entry>() as u64 + 8;
+const ENTRY_BYTES: u64 = std::mem::size_of::<Entry>() as u64 + 8;
 
 impl Index {
-    pub(super) fn new(count: Count) -> Index {
+    pub(super) fn new(count: Cardinality) -> Index {
         let (entries, in_memory) = (Vec::new(), Vec::new());
-        Index { count, entries, lease: None, in_memory, memory: 0, settled: 0, off: false }
+        Index { count, entries, lease: None, in_memory, memory: 0, resolved: 0, disabled: false }
     }
 
     /// Everything is where a table says, unless the pool has no room to know that.
-    pub(super) fn fill(&mut self, table: &[u64], pool: &BytePool) {
-        self.count = Count::Exact(table.len() as u64);
+    pub(super) fn load(&mut self, table: &[u64], pool: &BytePool) {
+        self.count = Cardinality::Exact(table.len() as u64);
         for (index, offset) in table.iter().enumerate() {
-            self.set(index as u64, if *offset == 0 { Entry::Nowhere } else { Entry::Disk(*offset) }, pool);
+            self.set(index as u64, if *offset == 0 { Entry::Uncached } else { Entry::Disk(*offset) }, pool);
         }
     }
 
@@ -80,62 +80,62 @@ impl Index {
         if !self.grow(index, pool) {
             return;
         }
-        let place = &mut self.entries[index as usize];
-        match (&*place, &entry) {
-            (Entry::Unknown, Entry::Memory(kept)) => {
+        let slot = &mut self.entries[index as usize];
+        match (&*slot, &entry) {
+            (Entry::Unknown, Entry::Memory(element)) => {
                 self.in_memory.push(index);
-                self.memory += kept.bytes();
+                self.memory += element.bytes();
             }
             (Entry::Unknown, _) => {}
             // It turned out to be damaged.
-            (Entry::Disk(_), Entry::Nowhere) => self.settled -= 1,
+            (Entry::Disk(_), Entry::Uncached) => self.resolved -= 1,
             // Two made the same at the same time.
             _ => return,
         }
-        *place = entry;
-        self.settled += 1;
+        *slot = entry;
+        self.resolved += 1;
     }
 
     /// Takes out an element that is in memory.
-    pub(super) fn pop_memory(&mut self) -> Option<(u64, Arc<Kept>)> {
+    pub(super) fn pop_memory(&mut self) -> Option<(u64, Arc<CachedElement>)> {
         let index = self.in_memory.pop()?;
-        let Entry::Memory(kept) = std::mem::replace(&mut self.entries[index as usize], Entry::Unknown) else {
+        let Entry::Memory(element) = std::mem::replace(&mut self.entries[index as usize], Entry::Unknown) else {
             unreachable!("it is listed as being in memory")
         };
-        (self.memory, self.settled) = (self.memory - kept.bytes(), self.settled - 1);
-        Some((index, kept))
+        (self.memory, self.resolved) = (self.memory - element.bytes(), self.resolved - 1);
+        Some((index, element))
     }
 
     /// Forgets everything for good.
-    pub(super) fn give_up(&mut self) {
-        *self = Index { off: true, ..Index::new(self.count) };
+    pub(super) fn disable(&mut self) {
+        *self = Index { disabled: true, ..Index::new(self.count) };
     }
 
-    pub(super) fn held(&self) -> u64 {
+    pub(super) fn held_bytes(&self) -> u64 {
         self.memory + self.lease.as_ref().map_or(0, Lease::bytes)
     }
 
-    /// The offsets of all elements, when all are settled.
-    pub(super) fn whole(&self) -> Option<Vec<u64>> {
+    /// The offsets of all elements, when all are resolved.
+    pub(super) fn complete_table(&self) -> Option<Vec<u64>> {
         let offset = |entry: &Entry| if let Entry::Disk(offset) = entry { *offset } else { 0 };
-        let whole = self.count == Count::Exact(self.settled) && !self.off;
-        whole.then(|| self.entries.iter().take(self.settled as usize).map(offset).collect())
+        let complete = self.count == Cardinality::Exact(self.resolved) && !self.disabled;
+        complete.then(|| self.entries.iter().take(self.resolved as usize).map(offset).collect())
     }
 
     /// Makes an entry for `index`, if the pool has room.
     fn grow(&mut self, index: u64, pool: &BytePool) -> bool {
         let len = self.entries.len() as u64;
-        if self.off || index < len {
-            return !self.off;
+        if self.disabled || index < len {
+            return !self.disabled;
         }
         let more = match self.count {
-            Count::Exact(n) => n.max(index + 1),
-            Count::Unknown | Count::Endless => (index + 1).max(2 * len).max(64),
+            Cardinality::Exact(n) => n.max(index + 1),
+            Cardinality::Unknown | Cardinality::Infinite => (index + 1).max(2 * len).max(64),
         } - len;
-        let bytes = more.saturating_mul(ENTRY);
+        let bytes = more.saturating_mul(ENTRY_BYTES);
         let lease = match &mut self.lease {
             Some(lease) => lease.grow(bytes),
-            None => pool.take(bytes).map(|lease| self.lease = Some(lease)),
+            None => pool.reserve(bytes).map(|lease| self.lease = Some(lease)),
         };
         if lease.is_ok() {
             self.entries.reserve_exact(more as usize);

@@ -9,21 +9,21 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::count::Count;
+use crate::cardinality::Cardinality;
 use crate::dataset::{Cache, Remainder};
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
-use crate::program::{Node, Program};
-use crate::recipe::Id;
+use crate::pipeline::{Node, Pipeline};
+use crate::recipe::NodeId;
 use crate::tensor::Example;
 use file::{CacheFile, Trailer};
-use index::{Entry, Index, Kept};
-use record::Unread;
+use index::{CachedElement, Entry, Index};
+use record::RecordError;
 
 pub(crate) struct Store {
     pool: BytePool,
     /// What it is a cache of.
-    input: Id,
+    input: NodeId,
     index: Mutex<Index>,
     /// Whether elements may be in memory; otherwise it is to be finished as a file.
     in_memory: bool,
@@ -42,14 +42,14 @@ struct Disk {
 }
 
 impl Store {
-    /// A cache of a node that `program` has already.
-    pub(crate) fn new(cache: &Cache, count: Count, input: Id, program: &Program) -> Result<Store> {
+    /// A cache of a node that `pipeline` has already.
+    pub(crate) fn new(cache: &Cache, count: Cardinality, input: NodeId, pipeline: &Pipeline) -> Result<Store> {
         let (in_memory, limit, target) = match cache {
             Cache::Memory { spill } => (true, *spill, None),
-            Cache::Disk { path, limit } => (false, *limit, Some((path.clone(), fingerprint(program, input)))),
+            Cache::Disk { path, limit } => (false, *limit, Some((path.clone(), fingerprint(pipeline, input)))),
         };
         let store = Store {
-            pool: program.pool.clone(),
+            pool: pipeline.pool.clone(),
             input,
             index: Mutex::new(Index::new(count)),
             in_memory,
@@ -57,7 +57,7 @@ impl Store {
             reader: OnceLock::new(),
             was_random: AtomicBool::new(false),
         };
-        store.open(program.seed)?;
+        store.open(pipeline.seed)?;
         Ok(store)
     }
 
@@ -66,13 +66,13 @@ impl Store {
         let mut disk = self.disk();
         let Some((path, fingerprint)) = disk.target.clone() else { return Ok(()) };
         let io = |source| DataError::Io { path: path.clone(), source };
-        if let Some(stranger) = CacheFile::stranger(&path).map_err(io)? {
-            return Err(DataError::source(path.display(), stranger));
+        if let Some(foreign_file) = CacheFile::foreign_file(&path).map_err(io)? {
+            return Err(DataError::source(path.display(), foreign_file));
         }
         if let Some((file, trailer, table)) = CacheFile::open(&path).map_err(io)? {
             let same = trailer.fingerprint == fingerprint && (!trailer.random || trailer.seed == seed);
             if same {
-                self.index().fill(&table, &self.pool);
+                self.index().load(&table, &self.pool);
                 self.was_random.store(trailer.random, Ordering::Relaxed);
                 disk.target = None;
                 // It is finished: what it lacks did not fit.
@@ -94,13 +94,13 @@ impl Store {
     pub(crate) fn get(&self, index: u64, pool: &BytePool) -> Result<Option<Example>> {
         let entry = self.index().get(index);
         match entry {
-            Entry::Unknown | Entry::Nowhere => Ok(None),
-            Entry::Memory(kept) => Ok(Some(kept.example.copy(pool)?)),
-            Entry::Disk(offset) => match self.reader.get().map(|file| record::read(file, offset, pool)) {
+            Entry::Unknown | Entry::Uncached => Ok(None),
+            Entry::Memory(element) => Ok(Some(element.example.copy(pool)?)),
+            Entry::Disk(offset) => match self.reader.get().map(|file| record::read_record(file, offset, pool)) {
                 Some(Ok(example)) => Ok(Some(example)),
-                Some(Err(Unread::NoRoom(e))) => Err(e.into()),
-                Some(Err(Unread::Damaged)) | None => {
-                    self.index().set(index, Entry::Nowhere, &self.pool);
+                Some(Err(RecordError::NoRoom(e))) => Err(e.into()),
+                Some(Err(RecordError::Damaged)) | None => {
+                    self.index().set(index, Entry::Uncached, &self.pool);
                     Ok(None)
                 }
             },
@@ -108,70 +108,70 @@ impl Store {
     }
 
     /// Keeps what was made, if there is a place for it.
-    pub(crate) fn put(&self, index: u64, made: &Result<Example>, program: &Program) {
+    pub(crate) fn put(&self, index: u64, made: &Result<Example>, pipeline: &Pipeline) {
         if !matches!(self.index().get(index), Entry::Unknown) || matches!(made, Err(DataError::NoRoom(_))) {
             return;
         }
         let entry = match made {
-            Ok(example) => self.in_memory(example, program).unwrap_or_else(|| self.on_disk(example)),
-            Err(_) => Entry::Nowhere,
+            Ok(example) => self.in_memory(example, pipeline).unwrap_or_else(|| self.on_disk(example)),
+            Err(_) => Entry::Uncached,
         };
         self.index().set(index, entry, &self.pool);
-        self.finish_if_whole(program);
+        self.finish_if_complete(pipeline);
     }
 
     /// Its input has so many elements.
-    pub(crate) fn ended(&self, count: u64, program: &Program) {
-        self.index().count = Count::Exact(count);
-        self.finish_if_whole(program);
+    pub(crate) fn ended(&self, count: u64, pipeline: &Pipeline) {
+        self.index().count = Cardinality::Exact(count);
+        self.finish_if_complete(pipeline);
     }
 
     /// What it holds of the pool.
-    pub(crate) fn held(&self) -> u64 {
-        self.index().held()
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.index().held_bytes()
     }
 
     /// Returns bytes to the pool, as many as asked for if elements hold so many: moves them to disk, or forgets them.
-    pub(crate) fn release(&self, bytes: u64) -> u64 {
+    pub(crate) fn evict(&self, bytes: u64) -> u64 {
         // Others may keep more meanwhile.
-        let before = self.held();
-        while before.saturating_sub(self.held()) < bytes {
+        let before = self.held_bytes();
+        while before.saturating_sub(self.held_bytes()) < bytes {
             let popped = self.index().pop_memory();
-            let Some((index, kept)) = popped else { break };
-            if let Entry::Disk(offset) = self.on_disk(&kept.example) {
+            let Some((index, element)) = popped else { break };
+            if let Entry::Disk(offset) = self.on_disk(&element.example) {
                 self.index().set(index, Entry::Disk(offset), &self.pool);
             }
         }
-        before.saturating_sub(self.held())
+        before.saturating_sub(self.held_bytes())
     }
 
     /// Returns all it holds, and keeps nothing any more.
-    pub(crate) fn give_up(&self) {
-        self.index().give_up();
+    pub(crate) fn disable(&self) {
+        self.index().disable();
     }
 
-    fn in_memory(&self, example: &Example, program: &Program) -> Option<Entry> {
+    fn in_memory(&self, example: &Example, pipeline: &Pipeline) -> Option<Entry> {
         // Something stays for the work in flight, even before it is known how much that is.
-        let spare = program.work.load(Ordering::Relaxed).max(self.pool.limit() / 4);
-        let bytes = example.held() + index::around(example);
+        let spare = pipeline.in_flight_bytes.load(Ordering::Relaxed).max(self.pool.limit() / 4);
+        let bytes = example.held_bytes() + index::overhead_bytes(example);
         if !self.in_memory || self.pool.free() < bytes.saturating_add(spare) {
             return None;
         }
-        Kept::new(example, &self.pool).ok().map(|kept| Entry::Memory(Arc::new(kept)))
+        CachedElement::new(example, &self.pool).ok().map(|element| Entry::Memory(Arc::new(element)))
     }
 
     fn on_disk(&self, example: &Example) -> Entry {
         let mut disk = self.disk();
         let end = disk.file.as_ref().map_or(0, |file| file.end);
-        if end.saturating_add(record::len(example)) > disk.limit {
-            return Entry::Nowhere;
+        if end.saturating_add(record::record_bytes(example)) > disk.limit {
+            return Entry::Uncached;
         }
         match self.write(&mut disk, example) {
             Ok(offset) => Entry::Disk(offset),
             Err(_) => {
                 // The disk is full, or as good as that: what is there stays, nothing is added.
                 disk.limit = 0;
-                Entry::Nowhere
+                Entry::Uncached
             }
         }
     }
@@ -185,18 +185,18 @@ impl Store {
         if self.reader.get().is_none() {
             let _ = self.reader.set(file.reader()?);
         }
-        record::write(file, example)
+        record::write_record(file, example)
     }
 
-    fn finish_if_whole(&self, program: &Program) {
+    fn finish_if_complete(&self, pipeline: &Pipeline) {
         if self.in_memory {
             return;
         }
-        let Some(table) = self.index().whole() else { return };
+        let Some(table) = self.index().complete_table() else { return };
         let mut disk = self.disk();
         let Some((path, fingerprint)) = disk.target.take() else { return };
-        let random = is_random(program, self.input);
-        let trailer = Trailer { fingerprint, seed: program.seed, random, count: table.len() as u64 };
+        let random = is_random(pipeline, self.input);
+        let trailer = Trailer { fingerprint, seed: pipeline.seed, random, count: table.len() as u64 };
         if let Some(file) = &mut disk.file {
             // If it cannot get its name, this run has it all the same, and the next one makes it anew.
             let _ = file.finish(&path, trailer, table.into_iter());
@@ -216,9 +216,9 @@ impl Store {
 }
 
 /// A number for what can be told of how elements are made.
-fn fingerprint(program: &Program, id: Id) -> u64 {
-    let of = |id: &Id| fingerprint(program, *id);
-    let (kind, numbers, inputs): (u64, Vec<u64>, Vec<u64>) = match program.node(id) {
+fn fingerprint(pipeline: &Pipeline, id: NodeId) -> u64 {
+    let of = |id: &NodeId| fingerprint(pipeline, *id);
+    let (kind, numbers, inputs): (u64, Vec<u64>, Vec<u64>) = match pipeline.node(id) {
         Node::Rows { source } => (0, vec![source.len() as u64, source.fingerprint()], vec![]),
         Node::Generator { .. } => (1, vec![], vec![]),
         Node::Map { input, number, key, .. } => (2, vec![*number as u64, *key], vec![of(input)]),
@@ -239,18 +239,18 @@ fn fingerprint(program: &Program, id: Id) -> u64 {
 }
 
 /// Whether elements of a node were made with random numbers.
-fn is_random(program: &Program, id: Id) -> bool {
-    match program.node(id) {
+fn is_random(pipeline: &Pipeline, id: NodeId) -> bool {
+    match pipeline.node(id) {
         Node::Rows { .. } | Node::Generator { .. } => false,
         Node::Shuffle { .. } => true,
-        Node::Map { input, drew, .. } => drew.load(Ordering::Relaxed) || is_random(program, *input),
-        Node::Cache { input, store } => store.was_random.load(Ordering::Relaxed) || is_random(program, *input),
+        Node::Map { input, drew_random, .. } => drew_random.load(Ordering::Relaxed) || is_random(pipeline, *input),
+        Node::Cache { input, store } => store.was_random.load(Ordering::Relaxed) || is_random(pipeline, *input),
         Node::Batch { input, .. }
         | Node::Repeat { input, .. }
         | Node::Take { input, .. }
-        | Node::Skip { input, .. } => is_random(program, *input),
-        Node::Zip { inputs } => inputs.iter().any(|id| is_random(program, *id)),
-        Node::Interleave { inputs, .. } => inputs.iter().any(|id| is_random(program, *id)),
+        | Node::Skip { input, .. } => is_random(pipeline, *input),
+        Node::Zip { inputs } => inputs.iter().any(|id| is_random(pipeline, *id)),
+        Node::Interleave { inputs, .. } => inputs.iter().any(|id| is_random(pipeline, *id)),
     }
 }
 

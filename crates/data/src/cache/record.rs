@@ -16,29 +16,29 @@ use crate::memory::{BytePool, NoRoom};
 use crate::tensor::{Example, Tensor};
 
 /// Checksum, bytes of the head, fields.
-const FIXED: usize = 16;
+const FIXED_BYTES: usize = 16;
 /// No head is longer: names and extents of a few tensors.
-const LONGEST_HEAD: usize = 1 << 16;
+const MAX_HEAD_BYTES: usize = 1 << 16;
 
 /// Why a record gives no element.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum RecordError {
     NoRoom(NoRoom),
     Damaged,
 }
 
 /// The bytes that a record of this element takes.
-pub(super) fn len(example: &Example) -> u64 {
+pub(super) fn record_bytes(example: &Example) -> u64 {
     let fields = example.fields.iter();
     let of = |(name, tensor): &(String, Tensor)| 12 + name.len() + 8 * tensor.ty().shape.len() + tensor.bytes().len();
-    (FIXED + fields.map(of).sum::<usize>()) as u64
+    (FIXED_BYTES + fields.map(of).sum::<usize>()) as u64
 }
 
 /// Appends a record and says where it begins. After an error the end of the file is where it was.
-pub(super) fn write(file: &mut CacheFile, example: &Example) -> std::io::Result<u64> {
+pub(super) fn write_record(file: &mut CacheFile, example: &Example) -> std::io::Result<u64> {
     let begin = file.end;
-    let head = head(example);
-    let mut fixed = Vec::with_capacity(FIXED - 8);
+    let head = encode_head(example);
+    let mut fixed = Vec::with_capacity(FIXED_BYTES - 8);
     fixed.extend((head.len() as u32).to_le_bytes());
     fixed.extend((example.fields.len() as u32).to_le_bytes());
     let sum = checksum(checksum(0, &fixed), &head);
@@ -54,37 +54,37 @@ pub(super) fn write(file: &mut CacheFile, example: &Example) -> std::io::Result<
     Ok(begin)
 }
 
-pub(super) fn read(file: &CacheFile, offset: u64, pool: &BytePool) -> Result<Example, Unread> {
-    let mut fixed = [0; FIXED];
-    file.read(&mut fixed, offset).map_err(|_| Unread::Damaged)?;
+pub(super) fn read_record(file: &CacheFile, offset: u64, pool: &BytePool) -> Result<Example, RecordError> {
+    let mut fixed = [0; FIXED_BYTES];
+    file.read_exact_at(&mut fixed, offset).map_err(|_| RecordError::Damaged)?;
     let word = |i: usize| u32::from_le_bytes(std::array::from_fn(|k| fixed[4 * i + k]));
     let (head_len, fields) = (word(2) as usize, word(3));
-    if head_len > LONGEST_HEAD {
-        return Err(Unread::Damaged);
+    if head_len > MAX_HEAD_BYTES {
+        return Err(RecordError::Damaged);
     }
     let mut head = vec![0; head_len];
-    let mut at = offset + FIXED as u64;
-    file.read(&mut head, at).map_err(|_| Unread::Damaged)?;
+    let mut at = offset + FIXED_BYTES as u64;
+    file.read_exact_at(&mut head, at).map_err(|_| RecordError::Damaged)?;
     at += head_len as u64;
     let mut sum = checksum(checksum(0, &fixed[8..]), &head);
     let mut example = Example::default();
     let mut rest = &head[..];
     for _ in 0..fields {
-        let (name, ty) = field(&mut rest).ok_or(Unread::Damaged)?;
+        let (name, ty) = parse_field(&mut rest).ok_or(RecordError::Damaged)?;
         // A damaged extent must not be taken for a lack of room.
         if ty.bytes() > pool.limit() {
-            return Err(Unread::Damaged);
+            return Err(RecordError::Damaged);
         }
-        let mut tensor = Tensor::zeros(ty, pool).map_err(Unread::NoRoom)?;
-        file.read(tensor.bytes_mut(), at).map_err(|_| Unread::Damaged)?;
+        let mut tensor = Tensor::zeros(ty, pool).map_err(RecordError::NoRoom)?;
+        file.read_exact_at(tensor.bytes_mut(), at).map_err(|_| RecordError::Damaged)?;
         at += tensor.bytes().len() as u64;
         sum = checksum(sum, tensor.bytes());
         example.fields.push((name, tensor));
     }
-    if sum.to_le_bytes() == fixed[..8] && rest.is_empty() { Ok(example) } else { Err(Unread::Damaged) }
+    if sum.to_le_bytes() == fixed[..8] && rest.is_empty() { Ok(example) } else { Err(RecordError::Damaged) }
 }
 
-fn head(example: &Example) -> Vec<u8> {
+fn encode_head(example: &Example) -> Vec<u8> {
     let mut head = Vec::new();
     for (name, tensor) in &example.fields {
         let ty = tensor.ty();
@@ -98,7 +98,7 @@ fn head(example: &Example) -> Vec<u8> {
     head
 }
 
-fn field(head: &mut &[u8]) -> Option<(String, TensorType)> {
+fn parse_field(head: &mut &[u8]) -> Option<(String, TensorType)> {
     let len = u32::from_le_bytes(*take(head)?) as usize;
     let (name, rest) = head.split_at_checked(len)?;
     *head = rest;
@@ -134,13 +134,13 @@ mod tests {
         let mut file = CacheFile::temporary().expect("a temporary file");
         let one = example(&pool);
         let before = file.end;
-        let offsets = [write(&mut file, &one), write(&mut file, &one)].map(|o| o.expect("it is written"));
-        assert_eq!(file.end - before, 2 * len(&one));
+        let offsets = [write_record(&mut file, &one), write_record(&mut file, &one)].map(|o| o.expect("it is written"));
+        assert_eq!(file.end - before, 2 * record_bytes(&one));
         for offset in offsets {
-            let read = read(&file, offset, &pool).expect("it is whole");
+            let read = read_record(&file, offset, &pool).expect("it is whole");
             assert_eq!(format!("{:?}", names(&read)), format!("{:?}", names(&one)));
         }
-        assert!(matches!(read(&file, offsets[0], &BytePool::new(8)), Err(Unread::NoRoom(_))));
+        assert!(matches!(read_record(&file, offsets[0], &BytePool::new(8)), Err(RecordError::NoRoom(_))));
         assert_eq!(pool.used(), 16);
     }
 
@@ -149,22 +149,22 @@ mod tests {
         let pool = BytePool::new(1000);
         let one = example(&pool);
         let mut file = CacheFile::temporary().expect("a temporary file");
-        let begin = write(&mut file, &one).expect("it is written");
+        let begin = write_record(&mut file, &one).expect("it is written");
         let mut bytes = vec![0; (file.end - begin) as usize];
-        file.read(&mut bytes, begin).expect("it was written");
+        file.read_exact_at(&mut bytes, begin).expect("it was written");
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let mut file = CacheFile::temporary().expect("a temporary file");
             let at = file.end;
             file.append(&flipped).expect("it is written");
-            assert!(matches!(read(&file, at, &pool), Err(Unread::Damaged)), "bit {bit}");
+            assert!(matches!(read_record(&file, at, &pool), Err(RecordError::Damaged)), "bit {bit}");
         }
         for len in 0..bytes.len() {
             let mut file = CacheFile::temporary().expect("a temporary file");
             let at = file.end;
             file.append(&bytes[..len]).expect("it is written");
-            assert!(matches!(read(&file, at, &pool), Err(Unread::Damaged)), "{len} bytes");
+            assert!(matches!(read_record(&file, at, &pool), Err(RecordError::Damaged)), "{len} bytes");
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) struct Orientation {
 impl Orientation {
     pub const UPRIGHT: Orientation = Orientation { transpose: false, mirror_x: false, mirror_y: false };
 
-    fn of(number: u16) -> Orientation {
+    fn from_exif(number: u16) -> Orientation {
         let (transpose, mirror_x, mirror_y) = match number {
             2 => (false, true, false),
             3 => (false, true, true),
@@ -28,7 +28,7 @@ impl Orientation {
 }
 
 /// Reads the payload of an APP1 segment.
-pub(super) fn orientation(payload: &[u8]) -> Option<Orientation> {
+pub(super) fn read_orientation(payload: &[u8]) -> Option<Orientation> {
     let tiff = payload.strip_prefix(b"Exif\0\0")?;
     let read = Reader { tiff, big: tiff.starts_with(b"MM\0\x2a") };
     if !read.big && !tiff.starts_with(b"II\x2a\0") {
@@ -38,7 +38,7 @@ pub(super) fn orientation(payload: &[u8]) -> Option<Orientation> {
     let entries = read.u16(directory)? as usize;
     let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|at| read.u16(*at) == Some(0x0112))?;
     // Type 3 is a u16, which stands in the entry itself.
-    (read.u16(entry + 2)? == 3).then(|| read.u16(entry + 8).map(Orientation::of))?
+    (read.u16(entry + 2)? == 3).then(|| read.u16(entry + 8).map(Orientation::from_exif))?
 }
 
 struct Reader<'a> {

@@ -1,6 +1,8 @@
-//! Pictures as bytes → pixels, within a pool: what a header claims is taken from the pool before anything of that size
-//! exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one
+//! Decoding of JPEG and PNG within a [`BytePool`]: what a header claims is drawn from the pool before anything of that
+//! size exists. Nothing here is lenient: a file that is cut off or damaged is an error, never half a picture. So is one
 //! whose header claims more than its bytes can hold, or than the whole pool has room for.
+//!
+//! Errors begin with a `location`, which the caller gives: the path of the file.
 
 mod exif;
 mod jpeg;
@@ -12,13 +14,14 @@ use std::fmt::Display;
 
 use memfit_ir::{DType, TensorType};
 
-use crate::error::{DataError, Result};
+use crate::error::{BadSample, DataError, Result, SampleProblem};
 use crate::memory::{BytePool, NoRoom};
 use crate::tensor::Tensor;
 
-pub use resize::{Region, Resample, Sample, View, resize};
+pub use resize::Region;
+pub(crate) use resize::{ImageView, Interpolation, PixelValue, resize};
 
-/// What a decoded pixel has.
+/// The channels of a decoded pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Channels {
     /// Colours become grey by 0.299 R + 0.587 G + 0.114 B.
@@ -29,6 +32,7 @@ pub enum Channels {
 }
 
 impl Channels {
+    /// How many there are.
     pub fn count(self) -> usize {
         match self {
             Channels::Grey => 1,
@@ -37,104 +41,155 @@ impl Channels {
     }
 }
 
-/// Height and width of a JPEG or PNG, as it is to be looked at, from its header alone.
-pub fn size(bytes: &[u8], place: &dyn Display) -> Result<[usize; 2]> {
-    let size = match Format::of(bytes) {
+/// Height and width in pixels of a JPEG or PNG as it is to be looked at, from its header alone.
+///
+/// # Errors
+/// [`DataError::Bad`] where the header is damaged, or is that of another format.
+///
+/// ```
+/// use memfit_data::image::dimensions;
+///
+/// let file = std::fs::read("tests/fixtures/rgb.png").expect("it is there");
+/// assert_eq!(dimensions(&file, &"rgb.png")?, [38, 45]);
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
+pub fn dimensions(bytes: &[u8], location: &dyn Display) -> Result<[usize; 2]> {
+    let size = match Format::detect(bytes) {
         Some(Format::Jpeg) => jpeg::size(bytes),
         Some(Format::Png) => png::size(bytes),
-        None => Err(unknown(bytes)),
+        None => Err(unknown_format(bytes)),
     };
-    size.map_err(|fault| fault.at(place))
+    size.map_err(|error| error.at_location(location))
 }
 
-/// A JPEG or PNG as u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent PNG
-/// lies on white; 16 bits a channel become the upper 8.
-pub fn decode(bytes: &[u8], channels: Channels, place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
-    let alone = Alone::new(bytes, pool);
-    let image = match Format::of(bytes) {
+/// Decodes a JPEG or PNG to u8 `[height, width, channels]`. A JPEG is turned as its EXIF orientation says. A transparent
+/// PNG lies on white; 16 bits a channel become the upper 8.
+///
+/// # Errors
+/// [`DataError::Bad`] where the file is damaged, cut off, or larger than the whole pool; [`DataError::NoRoom`] where the
+/// pool has no room now.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::{Channels, decode};
+///
+/// let file = std::fs::read("tests/fixtures/baseline_420.jpg").expect("it is there");
+/// let image = decode(&file, Channels::Rgb, &"baseline_420.jpg", &BytePool::new(1 << 20))?;
+/// assert_eq!(image.ty().to_string(), "u8[38,45,3]");
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
+pub fn decode(bytes: &[u8], channels: Channels, location: &dyn Display, pool: &BytePool) -> Result<Tensor> {
+    let attempt = DecodeAttempt::new(bytes, pool);
+    let image = match Format::detect(bytes) {
         Some(Format::Jpeg) => jpeg::decode(bytes, channels, pool),
         Some(Format::Png) => png::decode(bytes, channels, pool),
-        None => Err(unknown(bytes)),
+        None => Err(unknown_format(bytes)),
     };
-    image.map_err(|fault| alone.told(fault, place))
+    image.map_err(|error| attempt.error_at(error, location))
 }
 
-/// A region of a JPEG or PNG, as [`decode`] makes it, with what of the image had to be decoded: the region alone, or
-/// all of it, and then where the region is.
+/// Decodes a region of a JPEG or PNG, as [`decode`] does, and no more of the image than the format allows. What comes
+/// back is the region alone, or the whole image, and where the region lies in it.
+///
+/// # Errors
+/// As [`decode`]; [`DataError::Pipeline`] where the region does not lie in the image.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::{Channels, Region, decode_region};
+///
+/// let file = std::fs::read("tests/fixtures/baseline_420.jpg").expect("it is there");
+/// let region = Region { top: 8, left: 4, height: 16, width: 20 };
+/// let (image, within) = decode_region(&file, region, Channels::Rgb, &"a.jpg", &BytePool::new(1 << 20))?;
+/// assert_eq!((image.ty().to_string().as_str(), within.top, within.left), ("u8[16,20,3]", 0, 0));
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
 pub fn decode_region(
     bytes: &[u8],
     region: Region,
     channels: Channels,
-    place: &dyn Display,
+    location: &dyn Display,
     pool: &BytePool,
 ) -> Result<(Tensor, Region)> {
-    let size = size(bytes, place)?;
-    if !region.inside(size) {
+    let size = dimensions(bytes, location)?;
+    if !region.lies_in(size) {
         let [height, width] = size;
-        return Err(DataError::Pipeline(format!("{region:?} is not a part of {place}, which is {height}×{width}")));
+        return Err(DataError::Pipeline(format!("{region:?} is not a part of {location}, which is {height}×{width}")));
     }
-    if let Some(Format::Jpeg) = Format::of(bytes) {
-        let alone = Alone::new(bytes, pool);
-        let part = jpeg::decode_region(bytes, region, channels, pool).map_err(|fault| alone.told(fault, place))?;
+    if let Some(Format::Jpeg) = Format::detect(bytes) {
+        let attempt = DecodeAttempt::new(bytes, pool);
+        let part =
+            jpeg::decode_region(bytes, region, channels, pool).map_err(|error| attempt.error_at(error, location))?;
         if let Some(part) = part {
             return Ok((part, Region { top: 0, left: 0, ..region }));
         }
     }
-    Ok((decode(bytes, channels, place, pool)?, region))
+    Ok((decode(bytes, channels, location, pool)?, region))
 }
 
-/// A PNG whose pixels are numbers of classes, as u8 `[height, width, 1]`: the indices of a palette, or grey values as
-/// they are stored.
-pub fn decode_classes(bytes: &[u8], place: &dyn Display, pool: &BytePool) -> Result<Tensor> {
-    let alone = Alone::new(bytes, pool);
-    let image = match Format::of(bytes) {
+/// Decodes a PNG whose pixels are class numbers, such as a mask for segmentation, to u8 `[height, width, 1]`: the indices
+/// of a palette, or grey values as they are stored.
+///
+/// # Errors
+/// As [`decode`]; [`DataError::Bad`] also for formats that cannot hold class numbers.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::decode_classes;
+///
+/// let file = std::fs::read("tests/fixtures/palette.png").expect("it is there");
+/// let mask = decode_classes(&file, &"palette.png", &BytePool::new(1 << 20))?;
+/// assert_eq!(mask.ty().shape[2], 1);
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
+pub fn decode_classes(bytes: &[u8], location: &dyn Display, pool: &BytePool) -> Result<Tensor> {
+    let attempt = DecodeAttempt::new(bytes, pool);
+    let image = match Format::detect(bytes) {
         Some(Format::Png) => png::decode_classes(bytes, pool),
         Some(Format::Jpeg) => {
             Err("a JPEG cannot hold class numbers, since its values are not exact; save it as PNG".into())
         }
-        None => Err(unknown(bytes)),
+        None => Err(unknown_format(bytes)),
     };
-    image.map_err(|fault| alone.told(fault, place))
+    image.map_err(|error| attempt.error_at(error, location))
 }
 
 /// An image that is to be decoded, and what was held before: to tell want of room that passes from an image that has no
 /// room with nothing beside it, which is bad.
-struct Alone<'a> {
+struct DecodeAttempt<'a> {
     bytes: &'a [u8],
     pool: &'a BytePool,
     before: u64,
 }
 
-impl<'a> Alone<'a> {
-    fn new(bytes: &'a [u8], pool: &'a BytePool) -> Alone<'a> {
-        Alone { bytes, pool, before: pool.own() }
+impl<'a> DecodeAttempt<'a> {
+    fn new(bytes: &'a [u8], pool: &'a BytePool) -> DecodeAttempt<'a> {
+        DecodeAttempt { bytes, pool, before: pool.own() }
     }
 
-    fn told(&self, fault: Fault, place: &dyn Display) -> DataError {
-        let Fault::NoRoom(e) = fault else { return fault.at(place) };
+    fn error_at(&self, error: DecodeError, location: &dyn Display) -> DataError {
+        let DecodeError::NoRoom(e) = error else { return error.at_location(location) };
         let working = e.own.saturating_sub(self.before).saturating_add(e.wanted);
         let needed = working.saturating_add(self.bytes.len() as u64);
-        let Some([height, width]) = size(self.bytes, place).ok().filter(|_| needed > self.pool.limit()) else {
-            return fault.at(place);
+        let limit = self.pool.limit();
+        let Some(size) = dimensions(self.bytes, location).ok().filter(|_| needed > limit) else {
+            return error.at_location(location);
         };
-        let problem = format!(
-            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {}; raise \
-             --host-budget",
-            self.pool.limit()
-        );
-        DataError::bad(place, problem)
+        let problem = SampleProblem::ImageTooLarge { size, needed, limit };
+        DataError::Bad(BadSample { location: location.to_string(), problem })
     }
 }
 
 /// Refuses a size that so few bytes cannot hold: who made the header up, or damaged it, decides nothing.
-fn check_claim([height, width]: [usize; 2], held: bool, bytes: &[u8]) -> Result<(), Fault> {
-    match held {
-        true => Ok(()),
-        false => Err(format!(
+fn check_claimed_size([height, width]: [usize; 2], fits: bool, bytes: &[u8]) -> Result<(), DecodeError> {
+    if fits {
+        Ok(())
+    } else {
+        Err(format!(
             "its header says {height}×{width} pixels, which its {} bytes cannot hold: it is damaged; copy it again",
             bytes.len()
         )
-        .into()),
+        .into())
     }
 }
 
@@ -145,7 +200,7 @@ enum Format {
 }
 
 impl Format {
-    fn of(bytes: &[u8]) -> Option<Format> {
+    fn detect(bytes: &[u8]) -> Option<Format> {
         match bytes {
             [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
             [0x89, b'P', b'N', b'G', ..] => Some(Format::Png),
@@ -154,54 +209,54 @@ impl Format {
     }
 }
 
-fn unknown(bytes: &[u8]) -> Fault {
+fn unknown_format(bytes: &[u8]) -> DecodeError {
     match bytes {
         [] => "the file is empty".into(),
         _ => "this is neither a JPEG nor a PNG, whatever its name says; convert it to one of them".into(),
     }
 }
 
-/// What goes wrong where no place is known.
+/// What goes wrong where the location is not known.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum DecodeError {
     NoRoom(NoRoom),
     Bad(String),
 }
 
-impl Fault {
-    pub(crate) fn at(self, place: &dyn Display) -> DataError {
+impl DecodeError {
+    pub(crate) fn at_location(self, location: &dyn Display) -> DataError {
         match self {
-            Fault::NoRoom(e) => DataError::NoRoom(e),
-            Fault::Bad(problem) => DataError::bad(place, problem),
+            DecodeError::NoRoom(e) => DataError::NoRoom(e),
+            DecodeError::Bad(problem) => DataError::bad(location, problem),
         }
     }
 }
 
-impl From<NoRoom> for Fault {
-    fn from(e: NoRoom) -> Fault {
-        Fault::NoRoom(e)
+impl From<NoRoom> for DecodeError {
+    fn from(e: NoRoom) -> DecodeError {
+        DecodeError::NoRoom(e)
     }
 }
 
-impl From<String> for Fault {
-    fn from(problem: String) -> Fault {
-        Fault::Bad(problem)
+impl From<String> for DecodeError {
+    fn from(problem: String) -> DecodeError {
+        DecodeError::Bad(problem)
     }
 }
 
-impl From<&str> for Fault {
-    fn from(problem: &str) -> Fault {
-        Fault::Bad(problem.to_string())
+impl From<&str> for DecodeError {
+    fn from(problem: &str) -> DecodeError {
+        DecodeError::Bad(problem.to_string())
     }
 }
 
 /// Whole numbers of 32 bits are classes, which cannot be mixed.
-pub(crate) fn how(dtype: DType) -> Resample {
-    if dtype == DType::I32 { Resample::Nearest } else { Resample::Triangle }
+pub(crate) fn interpolation_for(dtype: DType) -> Interpolation {
+    if dtype == DType::I32 { Interpolation::Nearest } else { Interpolation::Bilinear }
 }
 
 /// An image of zeroes.
-fn blank(height: usize, width: usize, channels: usize, pool: &BytePool) -> Result<Tensor, Fault> {
+fn zeroed_image(height: usize, width: usize, channels: usize, pool: &BytePool) -> Result<Tensor, DecodeError> {
     Ok(Tensor::zeros(TensorType::new(DType::U8, [height, width, channels]), pool)?)
 }
 

@@ -4,16 +4,16 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Limits, Reader, Transformations};
 
-use super::{Channels, Fault, blank, check_claim, luma};
+use super::{Channels, DecodeError, check_claimed_size, luma, zeroed_image};
 use crate::memory::{BytePool, Lease};
 use crate::tensor::Tensor;
 
-pub(super) fn size(bytes: &[u8]) -> Result<[usize; 2], Fault> {
+pub(super) fn size(bytes: &[u8]) -> Result<[usize; 2], DecodeError> {
     match bytes {
         [_, _, _, _, _, _, _, _, _, _, _, _, b'I', b'H', b'D', b'R', w3, w2, w1, w0, h3, h2, h1, h0, ..] => {
             let width = u32::from_be_bytes([*w3, *w2, *w1, *w0]) as usize;
             let size = [u32::from_be_bytes([*h3, *h2, *h1, *h0]) as usize, width];
-            check_claim(size, least_bytes(size, bytes) <= bytes.len() as u128, bytes)?;
+            check_claimed_size(size, least_bytes(size, bytes) <= bytes.len() as u128, bytes)?;
             Ok(size)
         }
         _ => Err("the PNG ends within its header; copy the file again".into()),
@@ -29,11 +29,11 @@ fn least_bytes([height, width]: [usize; 2], bytes: &[u8]) -> u128 {
     (width as u128 * depth * samples).div_ceil(8) * height as u128 / (258 * 4)
 }
 
-pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Result<Tensor, Fault> {
+pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Result<Tensor, DecodeError> {
     let (mut reader, _working) = open(bytes, Transformations::EXPAND | Transformations::STRIP_16, pool)?;
     let [height, width] = size(bytes)?;
     let (colour, _) = reader.output_color_type();
-    let mut image = blank(height, width, channels.count(), pool)?;
+    let mut image = zeroed_image(height, width, channels.count(), pool)?;
     if colour.samples() == channels.count() {
         read_pixels(&mut reader, image.bytes_mut())?;
         return Ok(image);
@@ -47,7 +47,7 @@ pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Resul
     Ok(image)
 }
 
-pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, Fault> {
+pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, DecodeError> {
     let (mut reader, _working) = open(bytes, Transformations::IDENTITY, pool)?;
     let [height, width] = size(bytes)?;
     let (colour, depth) = reader.output_color_type();
@@ -58,7 +58,7 @@ pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, Fa
         )
         .into());
     }
-    let mut image = blank(height, width, 1, pool)?;
+    let mut image = zeroed_image(height, width, 1, pool)?;
     if depth == BitDepth::Eight {
         read_pixels(&mut reader, image.bytes_mut())?;
         return Ok(image);
@@ -79,13 +79,17 @@ pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, Fa
 type File<'a> = Reader<Cursor<&'a [u8]>>;
 
 /// A reader, and the lease on what it allocates itself: some rows, and buffers of fixed size.
-fn open<'a>(bytes: &'a [u8], transformations: Transformations, pool: &BytePool) -> Result<(File<'a>, Lease), Fault> {
+fn open<'a>(
+    bytes: &'a [u8],
+    transformations: Transformations,
+    pool: &BytePool,
+) -> Result<(File<'a>, Lease), DecodeError> {
     let [height, width] = size(bytes)?;
     // u16 of four channels is the most.
     if width.checked_mul(height).and_then(|n| n.checked_mul(8)).is_none_or(|n| n > isize::MAX as usize) {
         return Err(format!("{height} rows of {width} columns are more than any memory has").into());
     }
-    let lease = pool.take(8 * 8 * width as u64 + FIXED_BYTES)?;
+    let lease = pool.reserve(8 * 8 * width as u64 + FIXED_BYTES)?;
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: 16 * 8 * width + bytes.len() });
     decoder.set_transformations(transformations);
     decoder.set_ignore_text_chunk(true);
@@ -96,7 +100,7 @@ fn open<'a>(bytes: &'a [u8], transformations: Transformations, pool: &BytePool) 
 /// What png 0.18 allocates whatever the size of the image: windows, tables and the buffer of a chunk.
 const FIXED_BYTES: u64 = 512 * 1024;
 
-fn read_pixels(reader: &mut File, out: &mut [u8]) -> Result<(), Fault> {
+fn read_pixels(reader: &mut File, out: &mut [u8]) -> Result<(), DecodeError> {
     if reader.output_buffer_size() != Some(out.len()) {
         return Err("its header contradicts itself; the file is damaged".into());
     }
@@ -104,7 +108,7 @@ fn read_pixels(reader: &mut File, out: &mut [u8]) -> Result<(), Fault> {
     reader.finish().map_err(damaged)
 }
 
-fn damaged(error: png::DecodingError) -> Fault {
+fn damaged(error: png::DecodingError) -> DecodeError {
     match error {
         png::DecodingError::IoError(_) => "the PNG is cut off; copy the file again".into(),
         other => format!("the PNG is damaged: {other}").into(),

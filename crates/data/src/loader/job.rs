@@ -4,12 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::feed::Position;
-use crate::error::{DataError, Result};
-use crate::make::Bad;
-use crate::program::{Node, Program};
-use crate::recipe::{Batch, Recipe};
-use crate::stack::Stack;
+use super::epochs::Position;
+use crate::collate::Collator;
+use crate::error::{BadSample, DataError, Result};
+use crate::pipeline::{Node, Pipeline};
+use crate::recipe::{BatchRecipe, Recipe};
 use crate::tensor::Example;
 
 /// What workers share of an element.
@@ -18,20 +17,20 @@ pub(super) struct Job {
     pub recipe: Recipe,
     /// Samples of all its batches.
     pub samples: usize,
-    stacks: Mutex<Vec<Stack>>,
-    /// What the stacks hold of the pool.
-    pub stacked: AtomicU64,
+    collators: Mutex<Vec<Collator>>,
+    /// What the collators hold of the pool.
+    pub collated_bytes: AtomicU64,
 }
 
 impl Job {
-    pub(super) fn new(position: Position, mut recipe: Recipe, program: &Program) -> Job {
-        look_into_caches(&mut recipe, program);
+    pub(super) fn new(position: Position, mut recipe: Recipe, pipeline: &Pipeline) -> Job {
+        resolve_caches(&mut recipe, pipeline);
         let samples = batches(&recipe).iter().map(|b| b.items.len()).sum();
-        Job { position, recipe, samples, stacks: Mutex::new(Vec::new()), stacked: AtomicU64::new(0) }
+        Job { position, recipe, samples, collators: Mutex::new(Vec::new()), collated_bytes: AtomicU64::new(0) }
     }
 
     /// The batch that has this sample, by its number, and the row of the sample in it.
-    pub(super) fn sample(&self, mut sample: usize) -> Option<(usize, &Batch, usize)> {
+    pub(super) fn sample(&self, mut sample: usize) -> Option<(usize, &BatchRecipe, usize)> {
         for (number, batch) in batches(&self.recipe).into_iter().enumerate() {
             if sample < batch.items.len() {
                 return Some((number, batch, sample));
@@ -41,30 +40,30 @@ impl Job {
         None
     }
 
-    pub(super) fn batches(&self) -> Vec<&Batch> {
+    pub(super) fn batches(&self) -> Vec<&BatchRecipe> {
         batches(&self.recipe)
     }
 
-    /// One stack for each batch.
-    pub(super) fn stacks(&self) -> MutexGuard<'_, Vec<Stack>> {
-        // A stack is as good as the rows that it says it has.
-        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
-        if stacks.is_empty() {
-            *stacks = self.batches().iter().map(|b| Stack::new(b.items.len())).collect();
+    /// One collator for each batch.
+    pub(super) fn collators(&self) -> MutexGuard<'_, Vec<Collator>> {
+        // A collator is as good as the rows that it says it has.
+        let mut collators = self.collators.lock().unwrap_or_else(PoisonError::into_inner);
+        if collators.is_empty() {
+            *collators = self.batches().iter().map(|b| Collator::new(b.items.len())).collect();
         }
-        stacks
+        collators
     }
 
-    pub(super) fn take_stacks(&self) -> Vec<Stack> {
-        self.stacked.store(0, Ordering::Relaxed);
-        std::mem::take(&mut *self.stacks())
+    pub(super) fn take_collators(&self) -> Vec<Collator> {
+        self.collated_bytes.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *self.collators())
     }
 }
 
 /// The batches of an element that are not inside of another one.
-fn batches(recipe: &Recipe) -> Vec<&Batch> {
+fn batches(recipe: &Recipe) -> Vec<&BatchRecipe> {
     match recipe {
-        Recipe::Row { .. } | Recipe::Held(_) => Vec::new(),
+        Recipe::Row { .. } | Recipe::Generated(_) => Vec::new(),
         Recipe::Map(map) => batches(&map.input),
         Recipe::Batch(batch) => vec![batch],
         Recipe::Zip(both) => both.iter().flat_map(batches).collect(),
@@ -74,16 +73,16 @@ fn batches(recipe: &Recipe) -> Vec<&Batch> {
 }
 
 /// Settles before the work begins which parts come from a cache, for all who work on it.
-fn look_into_caches(recipe: &mut Recipe, program: &Program) {
+fn resolve_caches(recipe: &mut Recipe, pipeline: &Pipeline) {
     match recipe {
-        Recipe::Row { .. } | Recipe::Held(_) | Recipe::Batch(_) => {}
-        Recipe::Map(map) => look_into_caches(&mut map.input, program),
-        Recipe::Zip(both) => both.iter_mut().for_each(|r| look_into_caches(r, program)),
+        Recipe::Row { .. } | Recipe::Generated(_) | Recipe::Batch(_) => {}
+        Recipe::Map(map) => resolve_caches(&mut map.input, pipeline),
+        Recipe::Zip(both) => both.iter_mut().for_each(|r| resolve_caches(r, pipeline)),
         Recipe::Cached(cached) => {
-            let Node::Cache { store, .. } = program.node(cached.cache) else { unreachable!("a cache made it") };
+            let Node::Cache { store, .. } = pipeline.node(cached.cache) else { unreachable!("a cache made it") };
             cached.missing = !store.has(cached.index);
             if cached.missing {
-                look_into_caches(&mut cached.input, program);
+                resolve_caches(&mut cached.input, pipeline);
             }
         }
     }
@@ -120,7 +119,7 @@ pub(super) struct Work {
     /// Samples from here on were not begun.
     next: usize,
     /// Samples that found no room.
-    again: Vec<usize>,
+    retry: Vec<usize>,
     /// Samples that are not there yet.
     left: usize,
     /// Tasks that are at it.
@@ -128,15 +127,15 @@ pub(super) struct Work {
     /// Something is wrong with a sample: all is made one after the other, so that the first fault is the one that is
     /// told.
     in_sequence: bool,
-    bad: Vec<(usize, Bad)>,
-    pub made: Option<(Result<Example>, Vec<Bad>)>,
+    bad: Vec<(usize, BadSample)>,
+    pub made: Option<(Result<Example>, Vec<BadSample>)>,
 }
 
 /// A part of the work on an element.
-pub(super) enum Part {
+pub(super) enum Subtask {
     Samples(Vec<usize>),
     /// What stands around its batches, or all of an element without batches. With the bad samples of the batches.
-    Rest(Vec<Bad>),
+    Rest(Vec<BadSample>),
     /// All of it, one after the other.
     Whole,
 }
@@ -144,7 +143,7 @@ pub(super) enum Part {
 impl Work {
     pub(super) fn new(job: Arc<Job>) -> Work {
         let left = job.samples;
-        Work { job, next: 0, again: Vec::new(), left, running: 0, in_sequence: false, bad: Vec::new(), made: None }
+        Work { job, next: 0, retry: Vec::new(), left, running: 0, in_sequence: false, bad: Vec::new(), made: None }
     }
 
     pub(super) fn begun(&self) -> bool {
@@ -153,29 +152,29 @@ impl Work {
 
     /// Whether there is something to do, and if so whether it is on samples.
     pub(super) fn todo(&self) -> Option<bool> {
-        let samples = !self.in_sequence && (self.next < self.job.samples || !self.again.is_empty());
+        let samples = !self.in_sequence && (self.next < self.job.samples || !self.retry.is_empty());
         let rest = self.made.is_none() && self.running == 0 && (self.in_sequence || self.left == 0);
         (samples || rest).then_some(samples)
     }
 
     /// Takes the next part: at most this many samples.
-    pub(super) fn claim(&mut self, at_most: usize) -> Part {
+    pub(super) fn claim(&mut self, at_most: usize) -> Subtask {
         self.running += 1;
         if self.in_sequence {
             // Others may have gone on stacking until now.
-            drop(self.job.take_stacks());
-            return Part::Whole;
+            drop(self.job.take_collators());
+            return Subtask::Whole;
         }
-        if let Some(sample) = self.again.pop() {
-            return Part::Samples(vec![sample]);
+        if let Some(sample) = self.retry.pop() {
+            return Subtask::Samples(vec![sample]);
         }
         if self.next == self.job.samples {
             self.bad.sort_by_key(|(sample, _)| *sample);
-            return Part::Rest(self.bad.drain(..).map(|(_, bad)| bad).collect());
+            return Subtask::Rest(self.bad.drain(..).map(|(_, bad)| bad).collect());
         }
         let first = self.next;
         self.next = (first + at_most.max(1)).min(self.job.samples);
-        Part::Samples((first..self.next).collect())
+        Subtask::Samples((first..self.next).collect())
     }
 
     /// Samples that nobody began.
@@ -183,22 +182,22 @@ impl Work {
         self.job.samples - self.next
     }
 
-    pub(super) fn samples_done(&mut self, done: usize, bad: Vec<(usize, Bad)>, again: Vec<usize>) {
+    pub(super) fn samples_done(&mut self, done: usize, bad: Vec<(usize, BadSample)>, retry: Vec<usize>) {
         self.left -= done;
         self.bad.extend(bad);
-        self.again.extend(again);
+        self.retry.extend(retry);
     }
 
     pub(super) fn make_in_sequence(&mut self) {
         self.in_sequence = true;
-        drop(self.job.take_stacks());
+        drop(self.job.take_collators());
     }
 
     /// Lets go of everything: it is to be made again.
     pub(super) fn reset(&mut self) {
-        drop(self.job.take_stacks());
+        drop(self.job.take_collators());
         (self.next, self.left, self.made) = (0, self.job.samples, None);
-        self.again.clear();
+        self.retry.clear();
         self.bad.clear();
     }
 }

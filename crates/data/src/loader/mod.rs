@@ -1,6 +1,6 @@
 //! The loader: elements in order, made ahead on worker threads, out of one pool.
 
-mod feed;
+mod epochs;
 mod job;
 mod needs;
 mod state;
@@ -13,27 +13,30 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use feed::Position;
+pub use epochs::Position;
 
 use crate::dataset::Dataset;
-use crate::error::{DataError, Result};
-use crate::make::{Bad, OnBad};
-use crate::memory::{BytePool, Lease, Lender, NoRoom};
-use crate::program::Program;
+use crate::error::{BadSample, DataError, Result};
+use crate::memory::{BytePool, Evictable, Lease, NoRoom};
+use crate::pipeline::Pipeline;
+use crate::produce::OnBad;
 use crate::tensor::Example;
-use feed::Feed;
+use epochs::Epochs;
 use job::{Job, Slot};
-use needs::Depth;
+use needs::PrefetchDepth;
 use state::State;
 use worker::Shared;
 
+/// How a [`Loader`] runs. None of it but the seed and the start changes what comes out.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// All that the pipeline holds is drawn from here.
     pub pool: BytePool,
-    /// Worker threads.
+    /// Worker threads, at least 1.
     pub threads: usize,
+    /// The seed of shuffles and of map functions that draw random numbers.
     pub seed: u64,
+    /// What becomes of bad samples.
     pub bad: OnBad,
     /// Where to begin: the position of a checkpoint.
     pub start: Position,
@@ -47,19 +50,40 @@ impl LoadOptions {
     }
 }
 
-/// The samples that were left out, each counted once.
+/// The bad samples that were left out, each counted once however many epochs met it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedSamples {
+    /// How many.
     pub count: u64,
-    /// The first few.
-    pub first: Vec<Bad>,
+    /// The first few of them.
+    pub first: Vec<BadSample>,
 }
 
-/// Makes the elements of a dataset, epoch after epoch. The same dataset, seed and position give the same elements for
-/// every number of threads and every size of the pool. Dropping it ends its threads.
+/// Produces the elements of a dataset in order, epoch after epoch, ahead of the consumer on worker threads: the iterator
+/// of tf.data, the `DataLoader` of PyTorch. The same dataset, seed and position give the same elements for every number
+/// of threads and every size of the pool. Dropping it ends its threads.
+///
+/// All that the pipeline holds is drawn from one [`BytePool`]. What finds no room waits, caches give their memory back,
+/// and what was produced ahead is dropped and produced again; a pool in which one element has room by itself is enough.
 ///
 /// Not drawn from the pool: the stacks of the threads, the recipes of elements in flight (some tens of bytes a sample),
 /// names and types of tensors, and what [`Tensors`](crate::Tensors) and functions of the pipeline hold by themselves.
+///
+/// ```
+#[doc = include_str!("../doc/dataset.txt")]
+/// let dataset = numbers(0..4)?.batch(2, Remainder::Drop);
+/// let mut loader = Loader::new(&dataset, LoadOptions { threads: 2, ..LoadOptions::new(BytePool::new(4096)) })?;
+/// for epoch in 0..3 {
+///     assert_eq!(loader.position().epoch, epoch);
+///     while let Some(batch) = loader.next()? {
+///         assert_eq!(batch.get("x")?.ty().to_string(), "f32[2]");
+///     }
+/// }
+/// assert!(loader.pool().high_water() <= 4096);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "DataLoader")]
 pub struct Loader {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -68,42 +92,49 @@ pub struct Loader {
     /// Elements given and left out since the epoch began; None if it began before this loader.
     epoch: Option<(u64, u64)>,
     waited: Duration,
-    skipped: Skipped,
+    skipped: SkippedSamples,
     /// Which bad samples were counted.
-    known: HashSet<u64>,
-    buffers: Lease,
+    seen_bad: HashSet<u64>,
+    shuffle_lease: Lease,
 }
 
 /// So many bad samples are listed by name.
-const LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 /// So many bad elements in a row are taken for the whole dataset being bad.
 const BAD_IN_A_ROW: u64 = 10_000;
 
 impl Loader {
+    /// Checks the verbs of a dataset and starts the worker threads. Nothing is read before an element is asked for, or
+    /// the pipeline prefetches.
+    ///
+    /// # Errors
+    /// [`DataError::Pipeline`] for verbs with wrong numbers and for a start behind the end of its epoch,
+    /// [`DataError::PoolTooSmall`] where shuffle buffers have no room, [`DataError::Source`] and [`DataError::Io`] for
+    /// the file of a cache.
     pub fn new(dataset: &Dataset, options: LoadOptions) -> Result<Loader> {
         if options.threads == 0 {
             return Err(DataError::Pipeline("a loader with 0 threads makes nothing: give it at least 1".into()));
         }
-        let program = Program::new(dataset, options.seed, &options.pool)?;
-        let buffers = options.pool.take(program.buffers).map_err(|e| DataError::Budget {
+        let pipeline = Pipeline::new(dataset, options.seed, &options.pool)?;
+        let shuffle_lease = options.pool.reserve(pipeline.shuffle_bytes).map_err(|e| DataError::PoolTooSmall {
             limit: options.pool.limit(),
             needed: e.used.saturating_add(e.wanted),
-            what: format!("a pipeline whose shuffle buffers hold {} bytes of recipes", program.buffers),
+            what: format!("a pipeline whose shuffle buffers hold {} bytes of recipes", pipeline.shuffle_bytes),
         })?;
-        let feed = Feed::new(&program, options.start)?;
-        let state = State::new(feed, Depth::new(program.depth), options.threads);
+        let epochs = Epochs::new(&pipeline, options.start)?;
+        let state = State::new(epochs, PrefetchDepth::new(pipeline.prefetch), options.threads);
         let mut loader = Loader {
-            shared: Arc::new(Shared::new(program, options.bad, state)),
+            shared: Arc::new(Shared::new(pipeline, options.bad, state)),
             workers: Vec::new(),
             position: options.start,
             epoch: (options.start.element == 0).then_some((0, 0)),
             waited: Duration::ZERO,
-            skipped: Skipped::default(),
-            known: HashSet::new(),
-            buffers,
+            skipped: SkippedSamples::default(),
+            seen_bad: HashSet::new(),
+            shuffle_lease,
         };
-        let shared: Arc<dyn Lender> = loader.shared.clone();
-        options.pool.add_lender(Arc::downgrade(&shared));
+        let shared: Arc<dyn Evictable> = loader.shared.clone();
+        options.pool.add_evictable(Arc::downgrade(&shared));
         for index in 0..options.threads {
             let (shared, name) = (loader.shared.clone(), format!("memfit-data-{index}"));
             let worker = std::thread::Builder::new().name(name).spawn(move || shared.work());
@@ -114,8 +145,11 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The next element; None at the end of an epoch, after which the next one begins. After an error the next call
-    /// goes on behind it, but for [`DataError::Budget`]: the element is tried again, for bytes may have come back.
+    /// The next element; None at the end of an epoch, after which the next epoch begins.
+    ///
+    /// # Errors
+    /// Whatever sources and map functions refuse, in the order of the elements. After an error the next call goes on
+    /// behind it, but for [`DataError::PoolTooSmall`]: the element is tried again, for bytes may have come back.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with the first epoch")]
     pub fn next(&mut self) -> Result<Option<Example>> {
         loop {
@@ -134,11 +168,9 @@ impl Loader {
                     return error.map_or(Ok(None), Err);
                 }
             };
-            bad.into_iter().for_each(|bad| self.note(bad));
+            bad.into_iter().for_each(|bad| self.record_skipped(bad));
             match made {
-                Err(DataError::Bad { place, problem }) if self.shared.bad == OnBad::Skip => {
-                    self.left_out(Bad { place, problem })?;
-                }
+                Err(DataError::Bad(bad)) if self.shared.on_bad == OnBad::Skip => self.skip_element(bad)?,
                 made => {
                     self.epoch = self.epoch.map(|(given, _)| (given + 1, 0));
                     return made.map(Some);
@@ -147,16 +179,16 @@ impl Loader {
         }
     }
 
-    /// Lets go of what was made ahead, and makes nothing until the next call of [`Loader::next`]: for a time in which
-    /// others need the pool. Nothing is lost but work. Its caches keep what they have until another loader of the pool
-    /// finds no room, as at any time.
+    /// Lets go of what was prefetched, and produces nothing until the next call of [`Loader::next`]: for a time in which
+    /// others need the pool, such as an evaluation. Nothing is lost but work. Its caches keep what they have until another
+    /// loader of the pool finds no room, as at any time.
     pub fn pause(&mut self) {
-        let pool = &self.shared.program.pool;
+        let pool = &self.shared.pipeline.pool;
         loop {
             let seen = pool.events();
             let mut state = self.shared.state();
             state.paused = true;
-            if state.drop_made() {
+            if state.drop_finished() {
                 return;
             }
             drop(state);
@@ -164,46 +196,48 @@ impl Loader {
         }
     }
 
-    /// That of the element which the next call gives: what a checkpoint keeps.
+    /// The position of the element which the next call gives: what a checkpoint keeps.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Where the first sample of an element comes from that has a number which is not finite, and in which field.
-    /// The samples are made again for it. None where that cannot be told: of a generator, or for want of room.
-    pub fn not_finite(&mut self, element: Position) -> Option<(String, String)> {
+    /// Where the first sample of an element comes from that has a NaN or an infinity, and in which field: for a message
+    /// when a loss is not finite. The samples are produced again for it. None where that cannot be told: of a generator,
+    /// or for want of room.
+    pub fn find_non_finite(&mut self, element: Position) -> Option<(String, String)> {
         self.pause();
-        let (shared, program) = (&self.shared, &self.shared.program);
-        if program.holds {
+        let (shared, pipeline) = (&self.shared, &self.shared.pipeline);
+        if pipeline.has_generator {
             return None;
         }
-        let recipe = Feed::new(program, element).ok()?.pull(program).ok()??;
-        let job = Job::new(element, recipe, program);
+        let recipe = Epochs::new(pipeline, element).ok()?.next_recipe(pipeline).ok()??;
+        let job = Job::new(element, recipe, pipeline);
         let mut items = job.batches().into_iter().flat_map(|batch| &batch.items);
         items.find_map(|item| {
-            let example = shared.make(item)?;
+            let example = shared.produce(item)?;
             let field = example.fields.into_iter().find(|(_, tensor)| !tensor.is_finite());
-            field.map(|(name, _)| (program.place(item), name))
+            field.map(|(name, _)| (pipeline.location(item), name))
         })
     }
 
+    /// The pool from which everything is drawn.
     pub fn pool(&self) -> &BytePool {
-        &self.shared.program.pool
+        &self.shared.pipeline.pool
     }
 
-    /// How long calls of [`Loader::next`] waited so far.
+    /// How long calls of [`Loader::next`] waited so far: time in which the data were slower than the consumer.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// What was left out of the elements given so far.
-    pub fn skipped(&self) -> &Skipped {
+    /// The bad samples that were left out of the elements given so far.
+    pub fn skipped(&self) -> &SkippedSamples {
         &self.skipped
     }
 
     /// The oldest element, when it is there.
     fn wait(&mut self) -> Result<Slot> {
-        let (shared, pool) = (&*self.shared, &self.shared.program.pool);
+        let (shared, pool) = (&*self.shared, &self.shared.pipeline.pool);
         let mut since = None;
         loop {
             let seen = pool.events();
@@ -211,77 +245,71 @@ impl Loader {
             if since.is_none() {
                 let ready = state.queue.iter().take_while(|slot| slot.is_done()).count();
                 let room = state.has_room(pool);
-                state.depth.asked(ready, room);
+                state.depth.on_request(ready, room);
             }
             let done = state.queue.front().is_some_and(Slot::is_done).then(|| state.queue.pop_front()).flatten();
-            let blocked = state.blocked(&shared.program);
+            let blocked = state.blocked(&shared.pipeline);
             let news = done.is_some() || !state.asked || state.paused;
             state.asked = done.is_none() && blocked.is_none();
-            state.hopeful = state.asked;
+            state.expects_progress = state.asked;
             state.paused = false;
             drop(state);
             if news {
-                pool.ring();
+                pool.notify();
             }
             if let Some(slot) = done {
                 self.waited += since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
                 return Ok(slot);
             }
             if let Some(no_room) = blocked {
-                return Err(self.too_small(no_room));
+                return Err(self.pool_too_small(no_room));
             }
             since.get_or_insert_with(Instant::now);
             pool.wait(seen, false);
         }
     }
 
-    fn too_small(&self, no_room: NoRoom) -> DataError {
+    fn pool_too_small(&self, no_room: NoRoom) -> DataError {
         let (Position { epoch, element }, pool) = (self.position, self.pool());
-        let ours = self.shared.state().others(&self.shared.program);
-        let held = ours.saturating_sub(self.buffers.bytes()).saturating_sub(self.shared.program.cached());
+        let ours = self.shared.state().others(&self.shared.pipeline);
+        let held = ours.saturating_sub(self.shuffle_lease.bytes()).saturating_sub(self.shared.pipeline.cache_bytes());
         let beside = match held {
             0 => String::new(),
             held => format!(", beside {held} bytes that others hold (elements given out before, for one),"),
         };
-        DataError::Budget {
+        DataError::PoolTooSmall {
             limit: pool.limit(),
             needed: no_room.used.saturating_add(no_room.wanted),
             what: format!("element {} of epoch {}{beside}", element + 1, epoch + 1),
         }
     }
 
-    fn note(&mut self, bad: Bad) {
+    fn record_skipped(&mut self, bad: BadSample) {
         let mut hasher = DefaultHasher::new();
-        (&bad.place, &bad.problem).hash(&mut hasher);
-        if self.known.insert(hasher.finish()) {
+        bad.hash(&mut hasher);
+        if self.seen_bad.insert(hasher.finish()) {
             self.skipped.count += 1;
-            if self.skipped.first.len() < LISTED {
+            if self.skipped.first.len() < MAX_LISTED {
                 self.skipped.first.push(bad);
             }
         }
     }
 
-    fn left_out(&mut self, bad: Bad) -> Result<()> {
-        let Bad { place, problem } = bad.clone();
-        self.note(bad);
+    fn skip_element(&mut self, bad: BadSample) -> Result<()> {
+        self.record_skipped(bad.clone());
         let (given, missed) = self.epoch.unwrap_or((1, 0));
         self.epoch = Some((given, missed + 1));
         if missed + 1 < BAD_IN_A_ROW {
             return Ok(());
         }
-        Err(DataError::source(place, format!("{problem}; and so are the {missed} elements before it: none is good")))
+        Err(DataError::TooManyBad { last: bad, before: missed })
     }
 
     /// An epoch of which every element was left out is an error, not a short epoch.
     fn end_epoch(&mut self, end: Position) -> Result<()> {
-        match self.epoch.replace((0, 0)) {
-            Some((0, 1..)) => {
-                let first =
-                    self.skipped.first.first().map_or(String::new(), |bad| format!("{}: {}", bad.place, bad.problem));
-                let problem = format!("nothing in it is good; the first that is bad: {first}");
-                Err(DataError::source(format!("epoch {}", end.epoch + 1), problem))
-            }
-            Some(_) | None => Ok(()),
+        match (self.epoch.replace((0, 0)), self.skipped.first.first()) {
+            (Some((0, 1..)), Some(first)) => Err(DataError::NothingGood { epoch: end.epoch + 1, first: first.clone() }),
+            _ => Ok(()),
         }
     }
 }
@@ -289,7 +317,7 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.program.pool.ring();
+        self.shared.pipeline.pool.notify();
         for worker in self.workers.drain(..) {
             // What a worker runs of others' code is guarded, so that joining cannot fail.
             let _ = worker.join();

@@ -6,7 +6,7 @@ use crate::dataset::Prefetch;
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     /// The batches of an element.
-    pub stacks: u64,
+    pub batches: u64,
     /// Making one sample, the sample included.
     pub sample: Option<u64>,
     /// Making what is not a sample of a batch.
@@ -14,20 +14,20 @@ pub(super) struct Needs {
     /// What a recipe holds.
     pub recipe: u64,
     /// Whether any element was finished, so that these numbers are whole.
-    pub whole: bool,
+    pub complete: bool,
 }
 
 impl Needs {
     /// An element from beginning to end.
     pub(super) fn element(&self) -> u64 {
         let work = self.rest.max(self.sample.unwrap_or(0));
-        self.stacks.saturating_add(work).saturating_add(self.recipe)
+        self.batches.saturating_add(work).saturating_add(self.recipe)
     }
 }
 
 /// How many finished elements may wait.
 #[derive(Debug)]
-pub(super) struct Depth {
+pub(super) struct PrefetchDepth {
     auto: bool,
     pub now: usize,
     /// Calls since the depth was looked at last, and the fewest that were ready in one.
@@ -36,29 +36,29 @@ pub(super) struct Depth {
 }
 
 /// More than that were never seen to help, and each holds memory.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Calls after which it is known that one was never needed.
-const LOOK: usize = 32;
+const WINDOW: usize = 32;
 
-impl Depth {
-    pub(super) fn new(prefetch: Prefetch) -> Depth {
+impl PrefetchDepth {
+    pub(super) fn new(prefetch: Prefetch) -> PrefetchDepth {
         let (auto, now) = match prefetch {
             Prefetch::Auto => (true, 1),
             Prefetch::Depth(depth) => (false, depth),
         };
-        Depth { auto, now, calls: 0, fewest: usize::MAX }
+        PrefetchDepth { auto, now, calls: 0, fewest: usize::MAX }
     }
 
     /// The consumer asked when so many were ready; `room` says whether the pool has room for one more.
-    pub(super) fn asked(&mut self, ready: usize, room: bool) {
+    pub(super) fn on_request(&mut self, ready: usize, room: bool) {
         if !self.auto {
             return;
         }
         (self.calls, self.fewest) = (self.calls + 1, self.fewest.min(ready));
-        if ready == 0 && room && self.now < DEEPEST {
+        if ready == 0 && room && self.now < MAX_DEPTH {
             self.now += 1;
             (self.calls, self.fewest) = (0, usize::MAX);
-        } else if self.calls == LOOK {
+        } else if self.calls == WINDOW {
             // One of them is taken by this very call; a second one stood there for nothing.
             if self.fewest >= 2 {
                 self.now -= 1;
@@ -74,26 +74,26 @@ mod tests {
 
     #[test]
     fn the_depth_follows_what_the_consumer_finds() {
-        let mut depth = Depth::new(Prefetch::Auto);
-        depth.asked(0, true);
-        depth.asked(0, true);
+        let mut depth = PrefetchDepth::new(Prefetch::Auto);
+        depth.on_request(0, true);
+        depth.on_request(0, true);
         assert_eq!(depth.now, 3);
-        depth.asked(0, false);
+        depth.on_request(0, false);
         assert_eq!(depth.now, 3, "the pool has no room");
-        for _ in 0..LOOK * 4 {
-            depth.asked(depth.now, true);
+        for _ in 0..WINDOW * 4 {
+            depth.on_request(depth.now, true);
         }
         assert_eq!(depth.now, 1, "it never falls below one");
-        for _ in 0..LOOK * 4 {
-            depth.asked(1, true);
+        for _ in 0..WINDOW * 4 {
+            depth.on_request(1, true);
         }
         assert_eq!(depth.now, 1);
         for _ in 0..1000 {
-            depth.asked(0, true);
+            depth.on_request(0, true);
         }
-        assert_eq!(depth.now, DEEPEST);
-        let mut fixed = Depth::new(Prefetch::Depth(0));
-        fixed.asked(0, true);
+        assert_eq!(depth.now, MAX_DEPTH);
+        let mut fixed = PrefetchDepth::new(Prefetch::Depth(0));
+        fixed.on_request(0, true);
         assert_eq!(fixed.now, 0);
     }
 }

@@ -4,38 +4,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::job::{Job, Part};
-use super::state::{Found, Outcome, Samples, State, What};
-use crate::error::{DataError, Result};
-use crate::guard::guarded;
-use crate::make::{Bad, Maker, OnBad};
-use crate::memory::{BytePool, Lender, NoRoom};
-use crate::program::Program;
-use crate::recipe::{Batch, Recipe};
-use crate::stack::{Misfit, Stack, stackable};
+use super::job::{Job, Subtask};
+use super::state::{NextTask, Outcome, SamplesOutcome, State, TaskKind};
+use crate::collate::{CollateError, Collator, check_collatable};
+use crate::error::{BadSample, DataError, Result};
+use crate::memory::{BytePool, Evictable, NoRoom};
+use crate::panics::catch_panic;
+use crate::pipeline::Pipeline;
+use crate::produce::{OnBad, Producer};
+use crate::recipe::{BatchRecipe, Recipe};
 use crate::tensor::Example;
 
 /// What the consumer and the workers share.
 pub(super) struct Shared {
-    pub program: Program,
-    pub bad: OnBad,
+    pub pipeline: Pipeline,
+    pub on_bad: OnBad,
     pub stop: AtomicBool,
     state: Mutex<State>,
 }
 
-impl Lender for Shared {
-    fn lend(&self, bytes: u64) {
-        self.program.release(bytes);
+impl Evictable for Shared {
+    fn evict(&self, bytes: u64) {
+        self.pipeline.evict(bytes);
     }
 
-    fn give_up(&self) {
-        self.program.give_up_caches();
+    fn evict_all(&self) {
+        self.pipeline.disable_caches();
     }
 }
 
 impl Shared {
-    pub(super) fn new(program: Program, bad: OnBad, state: State) -> Shared {
-        Shared { program, bad, stop: AtomicBool::new(false), state: Mutex::new(state) }
+    pub(super) fn new(pipeline: Pipeline, on_bad: OnBad, state: State) -> Shared {
+        Shared { pipeline, on_bad, stop: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -46,134 +46,155 @@ impl Shared {
     pub(super) fn work(&self) {
         loop {
             // Read before everything that is looked at, so that no change is missed.
-            let seen = self.program.pool.events();
+            let seen = self.pipeline.pool.events();
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let found = self.state().find(&self.program);
+            let found = self.state().next_task(&self.pipeline);
             match found {
-                Found::Nothing { hungry } => self.program.pool.wait(seen, hungry),
-                Found::Hopeless => self.program.pool.ring(),
-                Found::Task(task) => {
+                NextTask::Idle { wants_bytes } => self.pipeline.pool.wait(seen, wants_bytes),
+                NextTask::Stuck => self.pipeline.pool.notify(),
+                NextTask::Task(task) => {
                     let outcome = self.run(task.what, &task.pool);
-                    self.state().settle(task.ticket, outcome, &self.program);
-                    self.program.pool.ring();
+                    self.state().complete(task.ticket, outcome, &self.pipeline);
+                    self.pipeline.pool.notify();
                 }
             }
         }
     }
 
-    fn run(&self, what: What, pool: &BytePool) -> Outcome {
+    fn run(&self, what: TaskKind, pool: &BytePool) -> Outcome {
         match what {
-            What::Pull(mut feed) => {
-                let position = feed.position;
-                let pulled = feed.pull(&self.program);
-                Outcome::Pulled(feed, position, pulled)
+            TaskKind::Pull(mut epochs) => {
+                let position = epochs.position;
+                let pulled = epochs.next_recipe(&self.pipeline);
+                Outcome::Pulled(epochs, position, pulled)
             }
-            What::Part(job, Part::Samples(samples)) => {
+            TaskKind::Subtask(job, Subtask::Samples(samples)) => {
                 let samples = self.samples(&job, &samples, pool);
                 Outcome::Samples(job, samples)
             }
-            What::Part(job, Part::Rest(bad)) => self.rest(job, bad, pool),
-            What::Part(job, Part::Whole) => self.whole(job, Vec::new(), Vec::new(), pool),
+            TaskKind::Subtask(job, Subtask::Rest(bad)) => self.rest(job, bad, pool),
+            TaskKind::Subtask(job, Subtask::Whole) => self.whole_element(job, Vec::new(), Vec::new(), pool),
         }
     }
 
-    fn maker<'a>(&'a self, pool: &'a BytePool, ready: Vec<Example>) -> Maker<'a> {
-        Maker { program: &self.program, pool, bad: self.bad, skipped: Vec::new(), ready: ready.into_iter() }
+    fn producer<'a>(&'a self, pool: &'a BytePool, batches: Vec<Example>) -> Producer<'a> {
+        Producer {
+            pipeline: &self.pipeline,
+            pool,
+            on_bad: self.on_bad,
+            skipped: Vec::new(),
+            finished_batches: batches.into_iter(),
+        }
     }
 
     /// A part of an element by itself; none where it is bad, or has no room now.
-    pub(super) fn make(&self, item: &Recipe) -> Option<Example> {
-        let mut maker = self.maker(&self.program.pool, Vec::new());
-        guarded(|| self.program.place(item), || maker.make(item)).ok()
+    pub(super) fn produce(&self, item: &Recipe) -> Option<Example> {
+        let mut producer = self.producer(&self.pipeline.pool, Vec::new());
+        catch_panic(|| self.pipeline.location(item), || producer.produce(item)).ok()
     }
 
-    fn samples(&self, job: &Job, samples: &[usize], pool: &BytePool) -> Samples {
-        let mut how = Samples::default();
+    fn samples(&self, job: &Job, samples: &[usize], pool: &BytePool) -> SamplesOutcome {
+        let mut outcome = SamplesOutcome::default();
         for (i, &sample) in samples.iter().enumerate() {
             let stopped = self.stop.load(Ordering::SeqCst);
-            let end = if stopped { Err(End::Wrong) } else { self.sample(job, sample, pool, &mut how) };
+            let end = if stopped { Err(SampleFailure::Fault) } else { self.sample(job, sample, pool, &mut outcome) };
             match end {
-                Ok(()) => how.done += 1,
-                Err(End::NoRoom(e)) => {
-                    how.no_room = Some(e);
-                    how.again = samples[i..].to_vec();
+                Ok(()) => outcome.done += 1,
+                Err(SampleFailure::NoRoom(e)) => {
+                    outcome.no_room = Some(e);
+                    outcome.retry = samples[i..].to_vec();
                     break;
                 }
-                Err(End::Wrong) => {
-                    how.wrong = true;
+                Err(SampleFailure::Fault) => {
+                    outcome.faulty = true;
                     break;
                 }
             }
         }
-        how
+        outcome
     }
 
-    fn sample(&self, job: &Job, sample: usize, pool: &BytePool, how: &mut Samples) -> Result<(), End> {
+    fn sample(
+        &self,
+        job: &Job,
+        sample: usize,
+        pool: &BytePool,
+        outcome: &mut SamplesOutcome,
+    ) -> Result<(), SampleFailure> {
         let Some((number, batch, row)) = job.sample(sample) else { unreachable!("samples are counted") };
         let item = &batch.items[row];
-        let mut maker = self.maker(pool, Vec::new());
-        let made = guarded(|| self.program.place(item), || maker.make(item));
-        let mut bad = std::mem::take(&mut maker.skipped);
+        let mut producer = self.producer(pool, Vec::new());
+        let made = catch_panic(|| self.pipeline.location(item), || producer.produce(item));
+        let mut bad = std::mem::take(&mut producer.skipped);
         let made = match made {
             Ok(example) => Some(example),
-            Err(DataError::NoRoom(e)) => return Err(End::NoRoom(e)),
-            Err(DataError::Bad { place, problem }) if self.bad == OnBad::Skip => {
-                bad.push(Bad { place, problem });
+            Err(DataError::NoRoom(e)) => return Err(SampleFailure::NoRoom(e)),
+            Err(DataError::Bad(sample)) if self.on_bad == OnBad::Skip => {
+                bad.push(sample);
                 None
             }
-            Err(_) => return Err(End::Wrong),
+            Err(_) => return Err(SampleFailure::Fault),
         };
         if let Some(example) = made {
-            self.put(job, number, row, &example, how)?;
+            self.insert_sample(job, number, row, &example, outcome)?;
         }
-        how.bad.extend(bad.into_iter().map(|bad| (sample, bad)));
+        outcome.bad.extend(bad.into_iter().map(|bad| (sample, bad)));
         Ok(())
     }
 
-    fn put(&self, job: &Job, number: usize, row: usize, example: &Example, how: &mut Samples) -> Result<(), End> {
-        if stackable(String::new, example).is_err() {
-            return Err(End::Wrong);
+    fn insert_sample(
+        &self,
+        job: &Job,
+        number: usize,
+        row: usize,
+        example: &Example,
+        outcome: &mut SamplesOutcome,
+    ) -> Result<(), SampleFailure> {
+        if check_collatable(String::new, example).is_err() {
+            return Err(SampleFailure::Fault);
         }
-        let mut stacks = job.stacks();
-        let rows = stacks[number].rows();
-        let put = stacks[number].put(row, example, &self.program.pool);
-        let held: u64 = stacks.iter().map(Stack::held).sum();
-        job.stacked.store(held, Ordering::Relaxed);
-        how.stacks = how.stacks.max(held);
-        match put {
+        let mut collators = job.collators();
+        let rows = collators[number].rows();
+        let inserted = collators[number].insert(row, example, &self.pipeline.pool);
+        let held: u64 = collators.iter().map(Collator::held_bytes).sum();
+        job.collated_bytes.store(held, Ordering::Relaxed);
+        outcome.batch_bytes = outcome.batch_bytes.max(held);
+        match inserted {
             Ok(()) => Ok(()),
-            Err(Misfit::Differs) => Err(End::Wrong),
-            Err(Misfit::NoRoom(e)) => {
-                how.stacks = how.stacks.max(held.saturating_add(Stack::bytes(rows, example)));
-                Err(End::NoRoom(e))
+            Err(CollateError::Mismatch) => Err(SampleFailure::Fault),
+            Err(CollateError::NoRoom(e)) => {
+                outcome.batch_bytes =
+                    outcome.batch_bytes.max(held.saturating_add(Collator::batch_bytes(rows, example)));
+                Err(SampleFailure::NoRoom(e))
             }
         }
     }
 
     /// The samples are there: the batches, and what stands around them.
-    fn rest(&self, job: Arc<Job>, bad: Vec<Bad>, pool: &BytePool) -> Outcome {
-        let finish = |(stack, batch): (Stack, &Batch)| stack.finish(self.program.remainder(batch));
-        let ready: Option<Vec<Example>> = job.take_stacks().into_iter().zip(job.batches()).map(finish).collect();
-        match ready {
-            Some(ready) => self.whole(job, ready, bad, pool),
+    fn rest(&self, job: Arc<Job>, bad: Vec<BadSample>, pool: &BytePool) -> Outcome {
+        let finish = |(collator, batch): (Collator, &BatchRecipe)| collator.finish(self.pipeline.remainder(batch));
+        let batches: Option<Vec<Example>> = job.take_collators().into_iter().zip(job.batches()).map(finish).collect();
+        match batches {
+            Some(batches) => self.whole_element(job, batches, bad, pool),
             // A batch has no good sample: made in order, the element shows whether that is the first thing wrong with it.
-            None => self.whole(job, Vec::new(), Vec::new(), pool),
+            None => self.whole_element(job, Vec::new(), Vec::new(), pool),
         }
     }
 
-    fn whole(&self, job: Arc<Job>, ready: Vec<Example>, mut bad: Vec<Bad>, pool: &BytePool) -> Outcome {
-        let mut maker = self.maker(pool, ready);
-        let made = guarded(|| self.program.place(&job.recipe), || maker.make(&job.recipe));
-        bad.append(&mut maker.skipped);
-        drop(maker);
+    fn whole_element(&self, job: Arc<Job>, batches: Vec<Example>, mut bad: Vec<BadSample>, pool: &BytePool) -> Outcome {
+        let mut producer = self.producer(pool, batches);
+        let made = catch_panic(|| self.pipeline.location(&job.recipe), || producer.produce(&job.recipe));
+        bad.append(&mut producer.skipped);
+        drop(producer);
         Outcome::Made(job, made, bad)
     }
 }
 
 /// Why a sample is not there.
-enum End {
+enum SampleFailure {
     NoRoom(NoRoom),
-    Wrong,
+    /// It cannot be used, or does not go with the others: the element is produced in sequence, to tell the first fault.
+    Fault,
 }

@@ -1,7 +1,7 @@
 //! CRC-32C as TFRecord uses it, eight bytes a step by tables that are computed when this is compiled.
 
 /// Turned and offset, since a checksum of data that holds checksums would be weak.
-pub(super) fn masked(bytes: &[u8]) -> u32 {
+pub(super) fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 

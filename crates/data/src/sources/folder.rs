@@ -2,34 +2,57 @@
 
 use std::path::{Path, PathBuf};
 
-use super::list::{List, Names};
+use super::pool_vec::{PoolVec, StringList};
 use super::walk::{self, Images};
-use super::{check_row, file_print, print_in, read_file, scalar, while_opening};
+use super::{check_row, file_fingerprint, fingerprint_in, no_room_is_final, read_file, scalar};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// A folder of folders of JPEG and PNG files: the sorted names of the sub-folders are the classes 0, 1, …; files may
-/// lie deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`.
+/// A folder of folders of JPEG and PNG files, as torchvision's `ImageFolder`: the sorted names of the sub-folders are the
+/// classes 0, 1, …; files may lie deeper. Field `x` is u8 `[height, width, channels]`, `y` is i32 `[]`. Hidden files are
+/// passed over.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("image-folder");
+/// let png = std::fs::read("tests/fixtures/rgb.png").expect("it is there");
+/// for name in ["cat/1.png", "cat/2.png", "dog/1.png"] {
+///     folder.write(name, &png);
+/// }
+/// let source = ImageFolder::open(&folder.0, &pool)?;
+/// assert_eq!((source.classes(), source.len()), (&["cat".to_string(), "dog".to_string()][..], 3));
+/// let row = source.read_row(2, &pool)?;
+/// assert_eq!((row.get("x")?.ty().to_string().as_str(), source.label(2)), ("u8[38,45,3]", 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ImageFolder {
     files: ImageFiles,
     classes: Vec<String>,
     /// For each folder, the number of the file after its last, and its class.
-    ends: List<u64>,
+    ends: PoolVec<u64>,
     labels: Vec<usize>,
 }
 
 impl ImageFolder {
+    /// Lists the files of a folder.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is no sub-folder, or one has no image.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFolder> {
         let folders = class_folders(root.as_ref())?;
         let labels = (0..folders.len()).collect();
-        ImageFolder::of(root.as_ref(), &folders, folders.clone(), labels, pool)
+        ImageFolder::from_files(root.as_ref(), &folders, folders.clone(), labels, pool)
     }
 
     /// With the classes of another folder, by their names: a test set may lack some of them, and has no others.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] also for a sub-folder that is none of the classes.
     pub fn open_with(root: impl AsRef<Path>, classes: &[String], pool: &BytePool) -> Result<ImageFolder> {
         let root = root.as_ref();
         let folders = class_folders(root)?;
@@ -41,10 +64,10 @@ impl ImageFolder {
             })
         };
         let labels = folders.iter().map(label).collect::<Result<_>>()?;
-        ImageFolder::of(root, &folders, classes.to_vec(), labels, pool)
+        ImageFolder::from_files(root, &folders, classes.to_vec(), labels, pool)
     }
 
-    fn of(
+    fn from_files(
         root: &Path,
         folders: &[String],
         classes: Vec<String>,
@@ -52,42 +75,44 @@ impl ImageFolder {
         pool: &BytePool,
     ) -> Result<ImageFolder> {
         let what = || format!("the list of files in {}", root.display());
-        let mut names = while_opening(what(), pool, Names::new(pool).map_err(DataError::from))?;
-        let mut ends = while_opening(what(), pool, List::new(pool).map_err(DataError::from))?;
-        let (mut others, mut fingerprint) = (0, 0u64);
+        let mut names = no_room_is_final(what(), pool, StringList::new(pool).map_err(DataError::from))?;
+        let mut ends = no_room_is_final(what(), pool, PoolVec::new(pool).map_err(DataError::from))?;
+        let (mut other_files, mut fingerprint) = (0, 0u64);
         for folder in folders {
             let images = some_images(&root.join(folder), pool)?;
-            others += images.others;
-            fingerprint = fingerprint.wrapping_add(print_in(folder, images.fingerprint));
+            other_files += images.other_files;
+            fingerprint = fingerprint.wrapping_add(fingerprint_in(folder, images.fingerprint));
             let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{folder}/{name}")));
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
-            while_opening(what(), pool, pushed.map_err(DataError::from))?;
+            no_room_is_final(what(), pool, pushed.map_err(DataError::from))?;
         }
-        Ok(ImageFolder { files: ImageFiles::of(root, names, others, fingerprint), classes, ends, labels })
+        Ok(ImageFolder { files: ImageFiles::from_names(root, names, other_files, fingerprint), classes, ends, labels })
     }
 
-    /// What `x` has; RGB unless said.
+    /// The channels of `x`; RGB by default.
     pub fn channels(mut self, channels: Channels) -> ImageFolder {
         self.files.channels = channels;
         self
     }
 
-    /// Leaves decoding to a map function that needs only a part of the image: `x` is the file's bytes as u8 `[n]`.
+    /// Leaves decoding to a map function that needs only a part of the image, such as
+    /// [`Prepare`](crate::augment::Prepare): `x` is the file's bytes as u8 `[n]`.
     pub fn encoded(mut self) -> ImageFolder {
         self.files.encoded = true;
         self
     }
 
-    /// In the order of their numbers.
+    /// The names of the classes, in the order of their numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Files that were passed over, since their names are not those of JPEGs or PNGs.
-    pub fn others(&self) -> usize {
-        self.files.others
+    /// How many files were passed over, since their names are not those of JPEGs or PNGs.
+    pub fn other_files(&self) -> usize {
+        self.files.other_files
     }
 
+    /// The class number of a row.
     pub fn label(&self, index: usize) -> usize {
         let folder = self.ends.partition_point(|end| *end <= index as u64);
         self.labels.get(folder).copied().unwrap_or(self.classes.len())
@@ -99,13 +124,13 @@ impl Source for ImageFolder {
         self.files.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
-        let example = self.files.read(index, pool)?;
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        let example = self.files.read_row(index, pool)?;
         Ok(example.with("y", scalar(self.label(index) as i32, pool)?))
     }
 
-    fn place(&self, index: usize) -> String {
-        self.files.place(index)
+    fn location(&self, index: usize) -> String {
+        self.files.location(index)
     }
 
     fn fingerprint(&self) -> u64 {
@@ -114,26 +139,40 @@ impl Source for ImageFolder {
 }
 
 /// Images without labels, to be predicted: field `x` is u8 `[height, width, channels]`.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let source = ImageFiles::list(&["tests/fixtures/rgb.png", "tests/fixtures/grey.jpg"], &pool)?.channels(Channels::Grey);
+/// assert_eq!(source.read_row(1, &pool)?.get("x")?.ty().to_string(), "u8[38,45,1]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ImageFiles {
     root: PathBuf,
-    names: Names,
+    names: StringList,
     channels: Channels,
     encoded: bool,
-    others: usize,
+    other_files: usize,
     fingerprint: u64,
 }
 
 impl ImageFiles {
     /// All images in a folder and below, sorted by path.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is none.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFiles> {
         let images = some_images(root.as_ref(), pool)?;
-        Ok(ImageFiles::of(root.as_ref(), images.names, images.others, images.fingerprint))
+        Ok(ImageFiles::from_names(root.as_ref(), images.names, images.other_files, images.fingerprint))
     }
 
-    /// These, in this order, whatever their names.
+    /// These files, in this order, whatever their names.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where one of them is not there, or there is none.
     pub fn list<P: AsRef<Path>>(paths: &[P], pool: &BytePool) -> Result<ImageFiles> {
-        let (mut names, mut fingerprint) = (Names::new(pool)?, 0u64);
+        let (mut names, mut fingerprint) = (StringList::new(pool)?, 0u64);
         for path in paths {
             let path = path.as_ref();
             if !path.is_file() {
@@ -141,40 +180,41 @@ impl ImageFiles {
             }
             let name =
                 path.to_str().ok_or_else(|| DataError::source(path.display(), "its name is not UTF-8; rename it"))?;
-            fingerprint = fingerprint.wrapping_add(file_print(path)?);
+            fingerprint = fingerprint.wrapping_add(file_fingerprint(path)?);
             let pushed = names.push(name).map_err(DataError::from);
-            while_opening("the list of image files".to_string(), pool, pushed)?;
+            no_room_is_final("the list of image files".to_string(), pool, pushed)?;
         }
         if names.len() == 0 {
             return Err(DataError::source("the list of image files", "it is empty; name at least one file"));
         }
-        Ok(ImageFiles::of(Path::new(""), names, 0, fingerprint))
+        Ok(ImageFiles::from_names(Path::new(""), names, 0, fingerprint))
     }
 
-    /// What `x` has; RGB unless said.
+    /// The channels of `x`; RGB by default.
     pub fn channels(mut self, channels: Channels) -> ImageFiles {
         self.channels = channels;
         self
     }
 
-    /// As [`ImageFolder::encoded`].
+    /// Leaves decoding to a map function, as [`ImageFolder::encoded`].
     pub fn encoded(mut self) -> ImageFiles {
         self.encoded = true;
         self
     }
 
+    /// The file of a row.
     pub fn path(&self, index: usize) -> Option<PathBuf> {
         self.names.get(index).map(|name| self.root.join(name))
     }
 
-    /// Files that were passed over, since their names are not those of JPEGs or PNGs.
-    pub fn others(&self) -> usize {
-        self.others
+    /// How many files were passed over, since their names are not those of JPEGs or PNGs.
+    pub fn other_files(&self) -> usize {
+        self.other_files
     }
 
-    fn of(root: &Path, names: Names, others: usize, fingerprint: u64) -> ImageFiles {
+    fn from_names(root: &Path, names: StringList, other_files: usize, fingerprint: u64) -> ImageFiles {
         let channels = Channels::default();
-        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, others, fingerprint }
+        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, other_files, fingerprint }
     }
 }
 
@@ -183,7 +223,7 @@ impl Source for ImageFiles {
         self.names.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.len())?;
         let path = self.path(index).unwrap_or_default();
         let bytes = read_file(&path, pool)?;
@@ -194,7 +234,7 @@ impl Source for ImageFiles {
         Ok(Example::default().with("x", x))
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         self.path(index).unwrap_or_default().display().to_string()
     }
 
@@ -217,8 +257,8 @@ fn some_images(folder: &Path, pool: &BytePool) -> Result<Images> {
     if images.names.len() > 0 {
         return Ok(images);
     }
-    let found = match &images.another {
-        Some(other) => format!("there are {} other files, such as {}", images.others, other.display()),
+    let found = match &images.other_file {
+        Some(other) => format!("there are {} other files, such as {}", images.other_files, other.display()),
         None => "it is empty".to_string(),
     };
     let problem =

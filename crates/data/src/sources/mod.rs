@@ -1,14 +1,30 @@
-//! Sources that read files: each row at its own place, by any thread, with an index that is built when the source is
-//! opened and is drawn from a pool like everything else.
+//! Sources that read files: each row by itself, by any thread, in any order. Opening a source builds an index of its rows,
+//! which is drawn from a pool like everything else; no source holds its data in memory, but for what it says.
+//!
+//! | data | source | fields of a row |
+//! |---|---|---|
+//! | folders of images, one a class | [`ImageFolder`] | `x` u8 `[height, width, channels]`, `y` i32 `[]` |
+//! | images without labels | [`ImageFiles`] | `x` |
+//! | images and masks | [`SegmentationPairs`] | `x`, `y` f32 `[height, width, 1]` or i32 `[height, width]` |
+//! | a table of numbers | [`Csv`] | `x` f32 `[features]`, `y` the label |
+//! | NumPy arrays, `.npy` and `.npz` | [`Arrays`] | as the arrays are called |
+//! | TFRecord files of `tf.train.Example` | [`TfRecord`] | as [`Feature`]s say |
+//! | text, bytes or tokens for language models | [`Tokens`] | `x`, `y` i32 `[sequence]` |
+//!
+//! [`hold_out`] splits any of them into a training set and a test set.
+//!
+//! Errors of opening: [`DataError::Io`] for a file that cannot be read, [`DataError::Source`] for one that is not what
+//! it should be, [`DataError::PoolTooSmall`] where the index has no room. What is wrong with a single row is an error when
+//! it is read: [`DataError::Bad`].
 
 mod arrays;
 mod crc;
 mod csv;
 mod folder;
 mod glob;
-mod list;
 mod pairs;
-mod part;
+mod pool_vec;
+mod subset;
 mod tfrecord;
 mod tokens;
 mod walk;
@@ -17,8 +33,8 @@ pub use arrays::Arrays;
 pub use csv::{Column, Csv, CsvLayout, Label};
 pub use folder::{ImageFiles, ImageFolder};
 pub use pairs::{Masks, SegmentationPairs};
-pub use part::{Part, hold_out};
-pub use tfrecord::{Feature, Kind, TfRecord};
+pub use subset::{Subset, hold_out};
+pub use tfrecord::{Feature, FeatureKind, TfRecord};
 pub use tokens::{TokenWidth, Tokens, Windows};
 
 use std::fs::{File, Metadata};
@@ -28,7 +44,7 @@ use std::time::UNIX_EPOCH;
 
 use memfit_ir::{DType, TensorType, philox};
 
-use crate::error::{DataError, Result};
+use crate::error::{BadSample, DataError, Result, SampleProblem};
 use crate::memory::{Buffer, BytePool};
 use crate::tensor::Tensor;
 
@@ -37,9 +53,8 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
     let mut file = File::open(path).map_err(|e| io(path, e))?;
     let bytes = file.metadata().map_err(|e| io(path, e))?.len();
     if bytes > pool.limit() {
-        let problem =
-            format!("it has {bytes} bytes, more than the host budget of {}; raise --host-budget", pool.limit());
-        return Err(DataError::bad(path.display(), problem));
+        let problem = SampleProblem::FileTooLarge { bytes, limit: pool.limit() };
+        return Err(DataError::Bad(BadSample { location: path.display().to_string(), problem }));
     }
     let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes as usize]), pool)?;
     file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
@@ -47,7 +62,7 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
 }
 
 /// As many bytes as a file claims to have of something.
-fn claimed(bytes: u64, pool: &BytePool) -> Result<Buffer> {
+fn claimed_buffer(bytes: u64, pool: &BytePool) -> Result<Buffer> {
     match usize::try_from(bytes) {
         Ok(fits) if fits <= isize::MAX as usize => Ok(pool.buffer(fits)?),
         _ => Err(pool.no_room(bytes).into()),
@@ -73,27 +88,27 @@ fn io(path: &Path, source: std::io::Error) -> DataError {
 }
 
 /// A number for a file's own name, size and time of change, wherever it lies and however its path is spelt.
-fn file_print(path: &Path) -> Result<u64> {
+fn file_fingerprint(path: &Path) -> Result<u64> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Ok(print(&name, &std::fs::metadata(path).map_err(|e| io(path, e))?))
+    Ok(fingerprint_of(&name, &std::fs::metadata(path).map_err(|e| io(path, e))?))
 }
 
 /// `name` is the path from the root of the source: a folder that was moved has the same data.
-fn print(name: &str, metadata: &Metadata) -> u64 {
+fn fingerprint_of(name: &str, metadata: &Metadata) -> u64 {
     let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     philox::name_key(&format!("{name} {} {changed:?}", metadata.len()))
 }
 
 /// The number of what lies in a folder, for this folder: what moves from one to another changes it.
-fn print_in(folder: &str, print: u64) -> u64 {
+fn fingerprint_in(folder: &str, print: u64) -> u64 {
     philox::name_key(&format!("{folder} {print:016x}"))
 }
 
 /// While a source is opened nobody gives bytes back: there, no room is too small a budget.
-fn while_opening<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
+fn no_room_is_final<T>(what: String, pool: &BytePool, result: Result<T>) -> Result<T> {
     result.map_err(|error| match error {
         DataError::NoRoom(e) => {
-            DataError::Budget { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }
+            DataError::PoolTooSmall { limit: pool.limit(), needed: pool.used().saturating_add(e.wanted), what }
         }
         other => other,
     })

@@ -7,17 +7,20 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
-use super::{check_row, claimed, file_print, io, read_at, while_opening};
+use super::{check_row, claimed_buffer, file_fingerprint, io, no_room_is_final, read_at};
 use crate::error::{DataError, Result, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// How a file of tokens stores them, least significant byte first.
+/// How a file stores a token, least significant byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenWidth {
+    /// One byte.
     U8,
+    /// Two bytes.
     U16,
+    /// Four bytes.
     U32,
 }
 
@@ -34,23 +37,38 @@ impl TokenWidth {
 /// Which windows are rows: window i starts at token i · `stride` and has `sequence` tokens and one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
+    /// Tokens of a row.
     pub sequence: usize,
+    /// Tokens from the start of one window to that of the next.
     pub stride: usize,
 }
 
 impl Windows {
-    /// Windows side by side.
-    pub fn of(sequence: usize) -> Windows {
+    /// Windows side by side: every token is in one of them.
+    pub fn non_overlapping(sequence: usize) -> Windows {
         Windows { sequence, stride: sequence }
     }
 }
 
-/// Fields `x` and `y` are i32 `[sequence]`; `y` is `x` one token further.
+/// Windows of a long sequence of tokens: fields `x` and `y` are i32 `[sequence]`, and `y` is `x` one token further.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("tokens");
+/// let path = folder.write("t.txt", "abcabca");
+/// let source = Tokens::characters(path, Windows::non_overlapping(3), &pool)?;
+/// assert_eq!((source.len(), source.alphabet()), (2, &['a', 'b', 'c'][..]));
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!(row.get("x")?.bytes(), [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+/// assert_eq!(row.get("y")?.bytes(), [1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Tokens {
     path: PathBuf,
     /// Tokens that were made of characters, with the lease on the alphabet; otherwise they are read from the file.
-    held: Option<(Buffer, Lease)>,
+    in_memory: Option<(Buffer, Lease)>,
     width: TokenWidth,
     count: usize,
     vocabulary: usize,
@@ -60,7 +78,11 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// A file of tokens, all of which must be below `vocabulary`.
+    /// A file of tokens, all of which must be below `vocabulary`. It stays on disk.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it is no whole number of tokens, or has none for one window. A token beyond the
+    /// vocabulary is [`DataError::Bad`] when it is read.
     pub fn binary(path: impl AsRef<Path>, width: TokenWidth, vocabulary: usize, windows: Windows) -> Result<Tokens> {
         let path = path.as_ref();
         let bytes = std::fs::metadata(path).map_err(|e| io(path, e))?.len() as usize;
@@ -70,23 +92,42 @@ impl Tokens {
             );
             return Err(DataError::source(path.display(), problem));
         }
-        let (count, fingerprint) = (bytes / width.bytes(), file_print(path)?);
-        Tokens { path: path.into(), held: None, width, count, vocabulary, alphabet: Vec::new(), windows, fingerprint }
-            .checked()
+        let (count, fingerprint) = (bytes / width.bytes(), file_fingerprint(path)?);
+        Tokens {
+            path: path.into(),
+            in_memory: None,
+            width,
+            count,
+            vocabulary,
+            alphabet: Vec::new(),
+            windows,
+            fingerprint,
+        }
+        .checked()
     }
 
-    /// Any file; its bytes are the tokens.
+    /// Any file, whose bytes are the tokens.
+    ///
+    /// # Errors
+    /// As [`Tokens::binary`].
     pub fn bytes(path: impl AsRef<Path>, windows: Windows) -> Result<Tokens> {
         Tokens::binary(path, TokenWidth::U8, 256, windows)
     }
 
     /// A text in UTF-8, whose characters in sorted order are the vocabulary. The tokens are held in the pool.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it is not UTF-8, or too short for one window; [`DataError::PoolTooSmall`] where the
+    /// tokens have no room.
     pub fn characters(path: impl AsRef<Path>, windows: Windows, pool: &BytePool) -> Result<Tokens> {
-        Tokens::of_text(path.as_ref(), windows, pool, text(path.as_ref(), None, pool))
+        Tokens::from_text(path.as_ref(), windows, pool, tokenize(path.as_ref(), None, pool))
     }
 
     /// A text in the characters of another one, as sorted as [`alphabet`](Tokens::alphabet) gives them: a window with a
     /// character that is not among them is bad.
+    ///
+    /// # Errors
+    /// As [`Tokens::characters`]; [`DataError::Pipeline`] where the alphabet is not sorted.
     pub fn characters_with(
         path: impl AsRef<Path>,
         alphabet: &[char],
@@ -96,26 +137,29 @@ impl Tokens {
         if !alphabet.is_sorted_by(|a, b| a < b) {
             return Err(DataError::Pipeline("the characters of an alphabet must be sorted, each once".into()));
         }
-        Tokens::of_text(path.as_ref(), windows, pool, text(path.as_ref(), Some(alphabet), pool))
+        Tokens::from_text(path.as_ref(), windows, pool, tokenize(path.as_ref(), Some(alphabet), pool))
     }
 
-    fn of_text(path: &Path, windows: Windows, pool: &BytePool, text: Result<Text>) -> Result<Tokens> {
+    fn from_text(path: &Path, windows: Windows, pool: &BytePool, text: Result<TokenizedText>) -> Result<Tokens> {
         let what = format!("the tokens of {} (a file of tokens instead stays on disk), which", path.display());
-        let Text { alphabet, tokens, width, count, lease } = while_opening(what, pool, text)?;
-        let (vocabulary, held, fingerprint) = (alphabet.len(), Some((tokens, lease)), file_print(path)?);
-        Tokens { path: path.into(), held, width, count, vocabulary, alphabet, windows, fingerprint }.checked()
+        let TokenizedText { alphabet, tokens, width, count, lease } = no_room_is_final(what, pool, text)?;
+        let (vocabulary, in_memory, fingerprint) = (alphabet.len(), Some((tokens, lease)), file_fingerprint(path)?);
+        Tokens { path: path.into(), in_memory, width, count, vocabulary, alphabet, windows, fingerprint }.checked()
     }
 
-    /// The first character that is not in the alphabet, as the error that reading it would be.
+    /// Checks that all characters of a text are in its alphabet, before any is read.
+    ///
+    /// # Errors
+    /// [`DataError::Bad`] for the first that is not.
     pub fn check_known(&self) -> Result<()> {
-        let Some((tokens, _)) = &self.held else { return Ok(()) };
-        let unknown = tokens.bytes().chunks_exact(self.width.bytes()).position(|t| number(t) >= self.vocabulary);
-        unknown.map_or(Ok(()), |at| Err(self.unknown(at, self.vocabulary)))
+        let Some((tokens, _)) = &self.in_memory else { return Ok(()) };
+        let unknown = tokens.bytes().chunks_exact(self.width.bytes()).position(|t| token_id(t) >= self.vocabulary);
+        unknown.map_or(Ok(()), |at| Err(self.unknown_token(at, self.vocabulary)))
     }
 
-    fn unknown(&self, at: usize, token: usize) -> DataError {
+    fn unknown_token(&self, at: usize, token: usize) -> DataError {
         let path = self.path.display();
-        if self.held.is_some() {
+        if self.in_memory.is_some() {
             let problem = "it is not among the characters of the training text; put it there, or take it out here";
             return DataError::bad(format!("{path}, character {at}"), problem);
         }
@@ -123,6 +167,7 @@ impl Tokens {
         DataError::bad(format!("{path}, token {at}"), problem)
     }
 
+    /// How many tokens there are: all are below.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
@@ -148,7 +193,7 @@ impl Tokens {
 
     fn read_tokens(&self, from: usize, out: &mut [u8]) -> Result<()> {
         let start = from * self.width.bytes();
-        match &self.held {
+        match &self.in_memory {
             Some((tokens, _)) => out.copy_from_slice(&tokens.bytes()[start..][..out.len()]),
             None => read_at(&self.path, start as u64, out)?,
         }
@@ -161,7 +206,7 @@ impl Source for Tokens {
         (self.count - self.windows.sequence - 1) / self.windows.stride + 1
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.len())?;
         let Windows { sequence, stride } = self.windows;
         let mut stored = pool.buffer((sequence + 1) * self.width.bytes())?;
@@ -169,9 +214,9 @@ impl Source for Tokens {
         let mut x = Tensor::zeros(TensorType::i32([sequence]), pool)?;
         let mut y = Tensor::zeros(TensorType::i32([sequence]), pool)?;
         for (i, token) in stored.bytes().chunks_exact(self.width.bytes()).enumerate() {
-            let token = number(token);
+            let token = token_id(token);
             if token >= self.vocabulary {
-                return Err(self.unknown(index * stride + i, token));
+                return Err(self.unknown_token(index * stride + i, token));
             }
             let bytes = (token as i32).to_ne_bytes();
             if i < sequence {
@@ -184,7 +229,7 @@ impl Source for Tokens {
         Ok(Example::default().with("x", x).with("y", y))
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         format!("{}, tokens from {}", self.path.display(), index * self.windows.stride)
     }
 
@@ -193,11 +238,11 @@ impl Source for Tokens {
     }
 }
 
-fn number(token: &[u8]) -> usize {
+fn token_id(token: &[u8]) -> usize {
     token.iter().rev().fold(0u32, |value, byte| value << 8 | *byte as u32) as usize
 }
 
-struct Text {
+struct TokenizedText {
     alphabet: Vec<char>,
     tokens: Buffer,
     width: TokenWidth,
@@ -207,7 +252,7 @@ struct Text {
 
 /// Twice through the file: which characters there are, then the number of each. One that a given alphabet lacks gets the
 /// number behind its last.
-fn text(path: &Path, given: Option<&[char]>, pool: &BytePool) -> Result<Text> {
+fn tokenize(path: &Path, given: Option<&[char]>, pool: &BytePool) -> Result<TokenizedText> {
     let mut seen = pool.buffer(char::MAX as usize / 8 + 1)?;
     let mut count = 0;
     each_character(path, pool, |c| {
@@ -215,7 +260,7 @@ fn text(path: &Path, given: Option<&[char]>, pool: &BytePool) -> Result<Text> {
         count += 1;
     })?;
     let (alphabet, lease) = match given {
-        Some(given) => (given.to_vec(), pool.take(size_of_val(given) as u64)?),
+        Some(given) => (given.to_vec(), pool.reserve(size_of_val(given) as u64)?),
         None => alphabet(seen.bytes(), pool)?,
     };
     drop(seen);
@@ -224,22 +269,22 @@ fn text(path: &Path, given: Option<&[char]>, pool: &BytePool) -> Result<Text> {
         257..=65_536 => TokenWidth::U16,
         _ => TokenWidth::U32,
     };
-    let mut tokens = claimed((count * width.bytes()) as u64, pool)?;
-    let mut places = tokens.bytes_mut().chunks_exact_mut(width.bytes());
+    let mut tokens = claimed_buffer((count * width.bytes()) as u64, pool)?;
+    let mut slots = tokens.bytes_mut().chunks_exact_mut(width.bytes());
     each_character(path, pool, |c| {
         let number = alphabet.binary_search(&c).unwrap_or(alphabet.len()) as u32;
         // A file that grew in between is cut here.
-        if let Some(place) = places.next() {
-            place.copy_from_slice(&number.to_le_bytes()[..width.bytes()]);
+        if let Some(slot) = slots.next() {
+            slot.copy_from_slice(&number.to_le_bytes()[..width.bytes()]);
         }
     })?;
-    Ok(Text { alphabet, tokens, width, count, lease })
+    Ok(TokenizedText { alphabet, tokens, width, count, lease })
 }
 
 /// The characters whose bits are set.
 fn alphabet(seen: &[u8], pool: &BytePool) -> Result<(Vec<char>, Lease)> {
     let present = seen.iter().map(|bits| bits.count_ones() as usize).sum();
-    let lease = pool.take((present * size_of::<char>()) as u64)?;
+    let lease = pool.reserve((present * size_of::<char>()) as u64)?;
     let mut alphabet = Vec::with_capacity(present);
     for (byte, bits) in seen.iter().enumerate().filter(|(_, bits)| **bits != 0) {
         let codes = (0..8).filter(|bit| bits >> bit & 1 == 1).map(|bit| (byte * 8 + bit) as u32);
@@ -250,7 +295,7 @@ fn alphabet(seen: &[u8], pool: &BytePool) -> Result<(Vec<char>, Lease)> {
 
 fn each_character(path: &Path, pool: &BytePool, mut f: impl FnMut(char)) -> Result<()> {
     let file = File::open(path).map_err(|e| io(path, e))?;
-    let _buffer = pool.take(BUFFER as u64)?;
+    let _buffer = pool.reserve(BUFFER as u64)?;
     let mut reader = BufReader::with_capacity(BUFFER, file);
     let (mut at, mut bytes) = (0u64, [0; 4]);
     loop {

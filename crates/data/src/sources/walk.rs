@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::philox;
 
-use super::list::Names;
-use super::{io, print, while_opening};
+use super::pool_vec::StringList;
+use super::{fingerprint_of, io, no_room_is_final};
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
 
 /// The image files below a folder, as paths relative to it, sorted.
 #[derive(Debug)]
 pub(super) struct Images {
-    pub names: Names,
+    pub names: StringList,
     /// Files that are no JPEG or PNG by their names.
-    pub others: usize,
+    pub other_files: usize,
     /// One of them, for a message.
-    pub another: Option<PathBuf>,
+    pub other_file: Option<PathBuf>,
     /// Of names, sizes and times, in whatever order the folder gives them.
     pub fingerprint: u64,
 }
@@ -26,9 +26,9 @@ pub(super) struct Images {
 const DEPTH: usize = 32;
 
 pub(super) fn images(root: &Path, pool: &BytePool) -> Result<Images> {
-    let mut found = Images { names: Names::new(pool)?, others: 0, another: None, fingerprint: 0 };
+    let mut found = Images { names: StringList::new(pool)?, other_files: 0, other_file: None, fingerprint: 0 };
     let listed = visit(root, "", 0, &mut found);
-    while_opening(format!("the list of files in {}", root.display()), pool, listed)?;
+    no_room_is_final(format!("the list of files in {}", root.display()), pool, listed)?;
     found.names.sort_by(|name| name);
     Ok(found)
 }
@@ -65,12 +65,13 @@ fn visit(root: &Path, below: &str, depth: usize, found: &mut Images) -> Result<(
         if metadata.as_ref().is_some_and(fs::Metadata::is_dir) {
             visit(root, &relative, depth + 1, found)?;
         } else if is_image(&path) {
-            let print = metadata.map_or_else(|| philox::name_key(&relative), |metadata| print(&relative, &metadata));
+            let print =
+                metadata.map_or_else(|| philox::name_key(&relative), |metadata| fingerprint_of(&relative, &metadata));
             found.fingerprint = found.fingerprint.wrapping_add(print);
             found.names.push(&relative)?;
         } else {
-            found.others += 1;
-            found.another.get_or_insert(path);
+            found.other_files += 1;
+            found.other_file.get_or_insert(path);
         }
     }
     Ok(())

@@ -3,11 +3,11 @@
 use super::Stream;
 use crate::dataset::Remainder;
 use crate::error::Result;
-use crate::program::Program;
-use crate::recipe::{Batch, Id, Recipe};
+use crate::pipeline::Pipeline;
+use crate::recipe::{BatchRecipe, NodeId, Recipe};
 
 pub(super) struct Batches {
-    batch: Id,
+    batch: NodeId,
     size: usize,
     remainder: Remainder,
     input: Box<dyn Stream>,
@@ -17,29 +17,29 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(batch: Id, size: usize, remainder: Remainder, input: Box<dyn Stream>) -> Batches {
+    pub(super) fn new(batch: NodeId, size: usize, remainder: Remainder, input: Box<dyn Stream>) -> Batches {
         Batches { batch, size, remainder, input, items: Vec::new(), ended: false }
     }
 }
 
 impl Stream for Batches {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         while self.items.len() < self.size && !self.ended {
-            match self.input.next(program)? {
+            match self.input.next(pipeline)? {
                 Some(item) => self.items.push(item),
                 None => self.ended = true,
             }
         }
         let items = std::mem::take(&mut self.items);
         let whole = items.len() == self.size || (!items.is_empty() && self.remainder == Remainder::Keep);
-        Ok(whole.then(|| Recipe::Batch(Box::new(Batch { batch: self.batch, items }))))
+        Ok(whole.then(|| Recipe::Batch(Box::new(BatchRecipe { batch: self.batch, items }))))
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
         let size = self.size as u64;
         let had = self.items.len() as u64;
         self.items.clear();
-        let samples = if n == 0 { 0 } else { had + self.input.skip(program, n.saturating_mul(size) - had)? };
+        let samples = if n == 0 { 0 } else { had + self.input.skip(pipeline, n.saturating_mul(size) - had)? };
         Ok(match self.remainder {
             Remainder::Keep => samples.div_ceil(size),
             Remainder::Drop => samples / size,
@@ -60,23 +60,23 @@ impl Zip {
 }
 
 impl Stream for Zip {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         let [a, b] = &mut self.inputs;
         if self.first.is_none() {
-            self.first = a.next(program)?;
+            self.first = a.next(pipeline)?;
         }
         if self.first.is_none() {
             return Ok(None);
         }
-        let Some(second) = b.next(program)? else { return Ok(None) };
+        let Some(second) = b.next(pipeline)? else { return Ok(None) };
         Ok(self.first.take().map(|first| Recipe::Zip(Box::new([first, second]))))
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
         let [a, b] = &mut self.inputs;
         let had = if n > 0 { self.first.take().is_some() as u64 } else { 0 };
-        let skipped = had + a.skip(program, n - had)?;
-        b.skip(program, skipped)
+        let skipped = had + a.skip(pipeline, n - had)?;
+        b.skip(pipeline, skipped)
     }
 }
 
@@ -105,14 +105,14 @@ impl Interleave {
 }
 
 impl Stream for Interleave {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         while !self.ended() {
             if self.left == 0 || self.inputs[self.turn].is_none() {
                 self.pass_on();
                 continue;
             }
             let Some(input) = &mut self.inputs[self.turn] else { continue };
-            match input.next(program)? {
+            match input.next(pipeline)? {
                 Some(recipe) => {
                     self.left -= 1;
                     return Ok(Some(recipe));
@@ -123,7 +123,7 @@ impl Stream for Interleave {
         Ok(None)
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
         let mut skipped = 0;
         while skipped < n && !self.ended() {
             if self.left == 0 || self.inputs[self.turn].is_none() {
@@ -132,7 +132,7 @@ impl Stream for Interleave {
             }
             let wanted = self.left.min(n - skipped);
             let Some(input) = &mut self.inputs[self.turn] else { continue };
-            let got = input.skip(program, wanted)?;
+            let got = input.skip(pipeline, wanted)?;
             (skipped, self.left) = (skipped + got, self.left - got);
             if got < wanted {
                 self.inputs[self.turn] = None;

@@ -1,32 +1,32 @@
 //! Streams that choose among recipes: shuffle, repeat and take. (Skip is done when a stream is opened.)
 
-use super::{Stream, open};
-use crate::context::Draws;
-use crate::count::Count;
+use super::{Stream, open_stream};
+use crate::cardinality::Cardinality;
+use crate::context::ShuffleDraws;
 use crate::error::Result;
-use crate::program::Program;
-use crate::recipe::{Id, Recipe};
+use crate::pipeline::Pipeline;
+use crate::recipe::{NodeId, Recipe};
 
 pub(super) struct Shuffle {
     /// None when it has ended.
     input: Option<Box<dyn Stream>>,
     size: usize,
     buffer: Vec<Recipe>,
-    draws: Draws,
+    draws: ShuffleDraws,
 }
 
 impl Shuffle {
     pub(super) fn new(input: Box<dyn Stream>, size: usize, seed: u64, verb: u32, epoch: u64) -> Shuffle {
-        Shuffle { input: Some(input), size, buffer: Vec::new(), draws: Draws::new(seed, verb, epoch) }
+        Shuffle { input: Some(input), size, buffer: Vec::new(), draws: ShuffleDraws::new(seed, verb, epoch) }
     }
 }
 
 impl Stream for Shuffle {
     /// Fills the buffer, then draws: a place that was drawn from is filled by the last one, before the next draw
     /// another comes in at the end.
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         while let (true, Some(input)) = (self.buffer.len() < self.size, &mut self.input) {
-            match input.next(program)? {
+            match input.next(pipeline)? {
                 Some(recipe) => self.buffer.push(recipe),
                 None => self.input = None,
             }
@@ -38,9 +38,9 @@ impl Stream for Shuffle {
         Ok(Some(self.buffer.swap_remove(drawn)))
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
         for skipped in 0..n {
-            if self.next(program)?.is_none() {
+            if self.next(pipeline)?.is_none() {
                 return Ok(skipped);
             }
         }
@@ -49,10 +49,10 @@ impl Stream for Shuffle {
 }
 
 pub(super) struct Repeat {
-    node: Id,
+    node: NodeId,
     times: Option<u64>,
     /// Of one repetition.
-    count: Count,
+    count: Cardinality,
     epoch: u64,
     /// The repetition under way, and whether it gave anything.
     round: u64,
@@ -61,7 +61,7 @@ pub(super) struct Repeat {
 }
 
 impl Repeat {
-    pub(super) fn new(node: Id, times: Option<u64>, count: Count, epoch: u64) -> Repeat {
+    pub(super) fn new(node: NodeId, times: Option<u64>, count: Cardinality, epoch: u64) -> Repeat {
         Repeat { node, times, count, epoch, round: 0, input: None, gave: false }
     }
 
@@ -81,19 +81,19 @@ impl Repeat {
         self.times.is_some_and(|times| self.round >= times)
     }
 
-    fn input(&mut self, program: &Program) -> Result<&mut Box<dyn Stream>> {
+    fn input(&mut self, pipeline: &Pipeline) -> Result<&mut Box<dyn Stream>> {
         let input = match self.input.take() {
             Some(input) => input,
-            None => open(program, self.node, self.inner_epoch())?,
+            None => open_stream(pipeline, self.node, self.inner_epoch())?,
         };
         Ok(self.input.insert(input))
     }
 }
 
 impl Stream for Repeat {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         while !self.ended() {
-            if let Some(recipe) = self.input(program)?.next(program)? {
+            if let Some(recipe) = self.input(pipeline)?.next(pipeline)? {
                 self.gave = true;
                 return Ok(Some(recipe));
             }
@@ -106,15 +106,15 @@ impl Stream for Repeat {
         Ok(None)
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
         let mut skipped = 0;
         // Whole repetitions of a known length are passed over without a look.
-        if let (Count::Exact(len @ 1..), None) = (self.count, &self.input) {
+        if let (Cardinality::Exact(len @ 1..), None) = (self.count, &self.input) {
             let rounds = (n / len).min(self.times.map_or(u64::MAX, |times| times - self.round));
             (skipped, self.round) = (rounds * len, self.round + rounds);
         }
         while skipped < n && !self.ended() {
-            let got = self.input(program)?.skip(program, n - skipped)?;
+            let got = self.input(pipeline)?.skip(pipeline, n - skipped)?;
             (skipped, self.gave) = (skipped + got, self.gave || got > 0);
             if skipped < n {
                 if !self.gave {
@@ -133,17 +133,17 @@ pub(super) struct Take {
 }
 
 impl Stream for Take {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         if self.left == 0 {
             return Ok(None);
         }
-        let recipe = self.input.next(program)?;
+        let recipe = self.input.next(pipeline)?;
         self.left -= recipe.is_some() as u64;
         Ok(recipe)
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
-        let skipped = self.input.skip(program, n.min(self.left))?;
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
+        let skipped = self.input.skip(pipeline, n.min(self.left))?;
         self.left -= skipped;
         Ok(skipped)
     }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use super::Stream;
 use crate::dataset::{Generate, Items};
 use crate::error::Result;
-use crate::guard::guarded;
-use crate::plain::Tensors;
-use crate::program::{Node, Program};
-use crate::recipe::{Cached as CachedRecipe, Held, Id, Mapped, Recipe};
+use crate::in_memory::Tensors;
+use crate::panics::catch_panic;
+use crate::pipeline::{Node, Pipeline};
+use crate::recipe::{CacheRecipe, GeneratedItem, MapRecipe, NodeId, Recipe};
 
 pub(super) struct Rows {
-    pub rows: Id,
+    pub rows: NodeId,
     pub next: u64,
     pub len: u64,
 }
 
 impl Stream for Rows {
-    fn next(&mut self, _: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, _: &Pipeline) -> Result<Option<Recipe>> {
         if self.next == self.len {
             return Ok(None);
         }
@@ -25,7 +25,7 @@ impl Stream for Rows {
         Ok(Some(Recipe::Row { rows: self.rows, index: self.next - 1 }))
     }
 
-    fn skip(&mut self, _: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, _: &Pipeline, n: u64) -> Result<u64> {
         let skipped = n.min(self.len - self.next);
         self.next += skipped;
         Ok(skipped)
@@ -41,29 +41,29 @@ pub(super) struct Generator {
 
 impl Generator {
     pub(super) fn new(make: &Arc<Generate>) -> Result<Generator> {
-        let items = guarded(|| "the generator".to_string(), || Ok(make()))?;
+        let items = catch_panic(|| "the generator".to_string(), || Ok(make()))?;
         Ok(Generator { items, index: 0, waiting: None })
     }
 
     fn item(&mut self) -> Result<Option<Result<Tensors>>> {
         let (index, items) = (self.index, &mut self.items);
-        guarded(|| format!("item {index} of the generator"), || Ok(items.next()))
+        catch_panic(|| format!("item {index} of the generator"), || Ok(items.next()))
     }
 }
 
 impl Stream for Generator {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
         if self.waiting.is_none() {
             self.waiting = self.item()?;
         }
         let Some(item) = &self.waiting else { return Ok(None) };
-        let lease = program.items.take(item.as_ref().map_or(0, Tensors::bytes))?;
+        let lease = pipeline.generator_pool.reserve(item.as_ref().map_or(0, Tensors::bytes))?;
         let index = self.index;
         self.index += 1;
-        Ok(self.waiting.take().map(|item| Recipe::Held(Box::new(Held { index, item, lease }))))
+        Ok(self.waiting.take().map(|item| Recipe::Generated(Box::new(GeneratedItem { index, item, lease }))))
     }
 
-    fn skip(&mut self, _: &Program, n: u64) -> Result<u64> {
+    fn skip(&mut self, _: &Pipeline, n: u64) -> Result<u64> {
         for skipped in 0..n {
             if self.waiting.take().is_none() && self.item()?.is_none() {
                 return Ok(skipped);
@@ -75,49 +75,49 @@ impl Stream for Generator {
 }
 
 pub(super) struct Map {
-    pub map: Id,
+    pub map: NodeId,
     pub epoch: u64,
     pub element: u64,
     pub input: Box<dyn Stream>,
 }
 
 impl Stream for Map {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
-        let Some(input) = self.input.next(program)? else { return Ok(None) };
-        let mapped = Mapped { map: self.map, epoch: self.epoch, element: self.element, input };
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
+        let Some(input) = self.input.next(pipeline)? else { return Ok(None) };
+        let mapped = MapRecipe { map: self.map, epoch: self.epoch, element: self.element, input };
         self.element += 1;
         Ok(Some(Recipe::Map(Box::new(mapped))))
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
-        let skipped = self.input.skip(program, n)?;
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
+        let skipped = self.input.skip(pipeline, n)?;
         self.element += skipped;
         Ok(skipped)
     }
 }
 
 pub(super) struct Cached {
-    pub cache: Id,
+    pub cache: NodeId,
     pub index: u64,
     pub input: Box<dyn Stream>,
 }
 
 impl Stream for Cached {
-    fn next(&mut self, program: &Program) -> Result<Option<Recipe>> {
-        let Some(input) = self.input.next(program)? else {
-            self.ended(program);
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
+        let Some(input) = self.input.next(pipeline)? else {
+            self.ended(pipeline);
             return Ok(None);
         };
-        let cached = CachedRecipe { cache: self.cache, index: self.index, missing: false, input };
+        let cached = CacheRecipe { cache: self.cache, index: self.index, missing: false, input };
         self.index += 1;
         Ok(Some(Recipe::Cached(Box::new(cached))))
     }
 
-    fn skip(&mut self, program: &Program, n: u64) -> Result<u64> {
-        let skipped = self.input.skip(program, n)?;
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
+        let skipped = self.input.skip(pipeline, n)?;
         self.index += skipped;
         if skipped < n {
-            self.ended(program);
+            self.ended(pipeline);
         }
         Ok(skipped)
     }
@@ -125,8 +125,8 @@ impl Stream for Cached {
 
 impl Cached {
     /// The cache learns how many elements there are.
-    fn ended(&self, program: &Program) {
-        let Node::Cache { store, .. } = program.node(self.cache) else { unreachable!("a cache opened it") };
-        store.ended(self.index, program);
+    fn ended(&self, pipeline: &Pipeline) {
+        let Node::Cache { store, .. } = pipeline.node(self.cache) else { unreachable!("a cache opened it") };
+        store.ended(self.index, pipeline);
     }
 }

@@ -19,18 +19,21 @@ fn sub_folders_are_classes_in_the_order_of_their_names() {
     folder.file("list.csv", "nothing");
     let pool = roomy();
     let source = ImageFolder::open(&folder.0, &pool).expect("there are images");
-    assert_eq!((source.classes(), source.len(), source.others()), (&["cat".to_string(), "dog".to_string()][..], 3, 1));
+    assert_eq!(
+        (source.classes(), source.len(), source.other_files()),
+        (&["cat".to_string(), "dog".to_string()][..], 3, 1)
+    );
     assert!(pool.used() > 0, "the index is charged");
     let used = pool.used();
     for (index, (label, rows)) in [(0, 38), (1, 38), (1, 38)].into_iter().enumerate() {
-        let example = source.read(index, &pool).expect("it can be read");
+        let example = source.read_row(index, &pool).expect("it can be read");
         let x = example.get("x").expect("x").ty();
         assert_eq!((x.to_string(), source.label(index)), (format!("u8[{rows},45,3]"), label));
         assert_eq!(example.get("y").expect("y").ty().to_string(), "i32[]");
         assert_eq!(example.get("y").expect("y").bytes(), (label as i32).to_le_bytes());
     }
     assert_eq!(pool.used(), used);
-    says(source.read(3, &pool), &["row 3", "there are 3"]);
+    says(source.read_row(3, &pool), &["row 3", "there are 3"]);
 }
 
 #[test]
@@ -46,11 +49,11 @@ fn what_is_wrong_with_a_folder_is_said_with_its_name() {
     std::fs::create_dir(folder.0.join("dog")).expect("a folder can be made");
     says(ImageFolder::open(&folder.0, &roomy()), &["dog", "empty", "or remove the folder"]);
     std::fs::remove_dir(folder.0.join("dog")).expect("it is empty");
-    says(ImageFolder::open(&folder.0, &BytePool::new(20)), &["host budget of 20 bytes", "the list of files in"]);
+    says(ImageFolder::open(&folder.0, &BytePool::new(20)), &["pool of 20 bytes", "the list of files in"]);
     let bad = folder.file("cat/0.jpg", &fixture("grey.jpg")[..500]);
     let source = ImageFolder::open(&folder.0, &roomy()).expect("there are images");
-    says(source.read(0, &roomy()), &[&bad.display().to_string(), "cut off"]);
-    says(source.read(1, &BytePool::new(100)), &["more than the host budget of 100", "raise --host-budget"]);
+    says(source.read_row(0, &roomy()), &[&bad.display().to_string(), "cut off"]);
+    says(source.read_row(1, &BytePool::new(100)), &["more than the whole pool of 100", "raise the pool's limit"]);
     says(ImageFiles::list(&[folder.0.join("none.png")], &roomy()), &["none.png", "no such file"]);
     says(ImageFiles::list::<&str>(&[], &roomy()), &["empty"]);
 }
@@ -73,10 +76,10 @@ fn files_come_in_the_order_they_were_given_or_sorted() {
     let pool = roomy();
     let listed = ImageFiles::list(&[&b, &a], &pool).expect("both exist");
     assert_eq!([listed.path(0), listed.path(1), listed.path(2)], [Some(b.clone()), Some(a), None]);
-    assert_eq!(listed.read(1, &pool).expect("it is a PNG").get("x").expect("x").bytes(), fixture("rgb.raw"));
+    assert_eq!(listed.read_row(1, &pool).expect("it is a PNG").get("x").expect("x").bytes(), fixture("rgb.raw"));
     let found = ImageFiles::open(&folder.0, &pool).expect("there is one");
-    assert_eq!((found.len(), found.others(), found.path(0)), (1, 1, Some(b.clone())));
-    let encoded = found.encoded().read(0, &pool).expect("it can be read");
+    assert_eq!((found.len(), found.other_files(), found.path(0)), (1, 1, Some(b.clone())));
+    let encoded = found.encoded().read_row(0, &pool).expect("it can be read");
     assert_eq!(encoded.get("x").expect("x").bytes(), fixture("baseline_420.jpg"));
 }
 
@@ -124,7 +127,7 @@ fn a_test_set_has_the_classes_of_the_training_set_by_name() {
     let pool = roomy();
     let test = ImageFolder::open_with(folder.0.join("test"), &classes, &pool).expect("b may be missing");
     assert_eq!(((0..3).map(|i| test.label(i)).collect::<Vec<_>>(), test.classes()), (vec![0, 0, 2], &classes[..]));
-    assert_eq!(test.read(2, &pool).expect("it is sound").get("y").expect("y").bytes(), 2i32.to_ne_bytes());
+    assert_eq!(test.read_row(2, &pool).expect("it is sound").get("y").expect("y").bytes(), 2i32.to_ne_bytes());
     folder.file("test/d/1.png", fixture("rgb.png"));
     says(ImageFolder::open_with(folder.0.join("test"), &classes, &pool), &["\"d\" is no class", "a, b, c"]);
 }

@@ -10,9 +10,9 @@ use std::io::{Seek, Write};
 use std::path::Path;
 
 use common::{Folder, fixture};
-use memfit_data::image::{Channels, Region, decode, decode_classes, decode_region, size};
+use memfit_data::image::{Channels, Region, decode, decode_classes, decode_region, dimensions};
 use memfit_data::sources::{
-    Arrays, Column, Csv, CsvLayout, Feature, Kind, Label, TfRecord, TokenWidth, Tokens, Windows,
+    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, Label, TfRecord, TokenWidth, Tokens, Windows,
 };
 use memfit_data::{BytePool, DataError, OnBad, Source};
 use memfit_ir::{DType, TensorType};
@@ -151,14 +151,14 @@ fn fixtures(names: &[&str]) -> Vec<Vec<u8>> {
 }
 
 fn each_row(source: impl Source, pool: &BytePool) -> Result<(), DataError> {
-    (0..source.len().min(4)).try_for_each(|row| source.read(row, pool).map(drop))
+    (0..source.len().min(4)).try_for_each(|row| source.read_row(row, pool).map(drop))
 }
 
 #[test]
 fn jpegs() {
     let names = ["exif_6.jpg", "grey.jpg", "baseline_420.jpg", "restart.jpg", "progressive.jpg", "cmyk.jpg"];
     fuzz(CASES, files(fixtures(&names), b"\xff\xd8\xff"), |bytes| {
-        within_the_pool(|_| size(bytes, &"file"))?;
+        within_the_pool(|_| dimensions(bytes, &"file"))?;
         let channels = if bytes.len() % 4 == 0 { Channels::Grey } else { Channels::Rgb };
         within_the_pool(|pool| decode(bytes, channels, &"file", pool))?;
         let region = Region { top: bytes.len() % 20, left: bytes.len() % 13, height: 5, width: 9 };
@@ -204,9 +204,9 @@ fn crc(bytes: &[u8], polynomial: u32) -> u32 {
 fn tfrecords() {
     let features = || {
         vec![
-            Feature::new("label", "y", Kind::Ints(vec![])),
-            Feature::new("scores", "s", Kind::Floats(vec![3])),
-            Feature::new("pixels", "p", Kind::Raw(TensorType::new(DType::U8, [2, 2, 3]))),
+            Feature::new("label", "y", FeatureKind::Ints(vec![])),
+            Feature::new("scores", "s", FeatureKind::Floats(vec![3])),
+            Feature::new("pixels", "p", FeatureKind::Raw(TensorType::new(DType::U8, [2, 2, 3]))),
         ]
     };
     let record = fixture("shard-1-of-2.tfrecord");
@@ -268,7 +268,9 @@ fn tokens() {
     let text = files(vec!["ab c\n".repeat(4).into_bytes(), "aß€😀".repeat(3).into_bytes()], b"ab");
     // Each looks at all characters there are, which takes ten times as long as another format.
     fuzz_files(CASES / 5, "a.txt", text, |path| {
-        within_the_pool(|pool| each_row(Tokens::characters(path, Windows::of(3), pool)?, pool))?;
-        within_the_pool(|pool| each_row(Tokens::binary(path, TokenWidth::U16, 30_000, Windows::of(3))?, pool))
+        within_the_pool(|pool| each_row(Tokens::characters(path, Windows::non_overlapping(3), pool)?, pool))?;
+        within_the_pool(|pool| {
+            each_row(Tokens::binary(path, TokenWidth::U16, 30_000, Windows::non_overlapping(3))?, pool)
+        })
     });
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memfit_data::{
-    Bad, BytePool, DataError, Dataset, Example, LoadOptions, Loader, OnBad, Position, Prefetch, Remainder, Result,
-    Tensor,
+    BadSample, BytePool, DataError, Dataset, Example, LoadOptions, Loader, OnBad, Position, Prefetch, Remainder,
+    Result, Tensor,
 };
 use memfit_ir::TensorType;
 
 /// Elements x = [i, i, …] of `width` numbers, which take `work` bytes more while they are made.
 fn rows(len: usize, width: usize, work: u64) -> Dataset {
     Dataset::from_fn(len, move |i, pool| {
-        let _work = pool.take(work)?;
+        let _work = pool.reserve(work)?;
         let mut x = Tensor::zeros(TensorType::f32([width]), pool)?;
         x.f32s_mut().fill(i as f32);
         Ok(Example::default().with("x", x))
@@ -55,7 +55,7 @@ fn a_pool_with_room_for_one_batch_is_enough_and_one_byte_less_is_told() {
         }
         assert_eq!(tight.pool().high_water(), need);
         match loader(&dataset, need - 1, threads).next() {
-            Err(DataError::Budget { limit, needed, what }) => {
+            Err(DataError::PoolTooSmall { limit, needed, what }) => {
                 assert_eq!((limit, needed, what.as_str()), (need - 1, need, "element 1 of epoch 1"));
             }
             other => panic!("{other:?}"),
@@ -69,7 +69,7 @@ fn what_the_consumer_holds_is_counted_and_may_come_back() {
     let mut tight = loader(&dataset, 2 * 256 + 63, 2);
     let first = tight.next().expect("it fits");
     let error = tight.next().expect_err("there is no room beside the first");
-    assert!(matches!(error, DataError::Budget { needed: 576, .. }), "{error}");
+    assert!(matches!(error, DataError::PoolTooSmall { needed: 576, .. }), "{error}");
     assert!(error.to_string().contains("256 bytes that others hold"), "{error}");
     assert_eq!(tight.position(), Position { epoch: 0, element: 1 });
     drop(first);
@@ -119,7 +119,7 @@ fn items_of_a_generator_that_stand_in_the_way_are_let_go_and_made_again() {
             std::thread::yield_now();
         }
         tries.fetch_add((context.element() == 2) as usize, Ordering::SeqCst);
-        let _work = context.pool.take(if context.element() == 2 { 920 } else { 0 })?;
+        let _work = context.pool.reserve(if context.element() == 2 { 920 } else { 0 })?;
         Ok(e)
     })
     .prefetch(Prefetch::Depth(4));
@@ -133,7 +133,7 @@ fn items_of_a_generator_that_stand_in_the_way_are_let_go_and_made_again() {
 fn a_shuffle_buffer_is_charged_to_the_pool() {
     let dataset = rows(1000, 1, 0).shuffle(600);
     match Loader::new(&dataset, options(9_599, 1)) {
-        Err(DataError::Budget { needed, what, .. }) => {
+        Err(DataError::PoolTooSmall { needed, what, .. }) => {
             assert!(needed == 9_600 && what.contains("9600"), "{needed} {what}")
         }
         other => panic!("{:?}", other.err()),
@@ -193,7 +193,9 @@ fn errors_come_at_their_places() {
         for i in 0..10 {
             match loader.next() {
                 Ok(Some(e)) => assert_eq!(firsts(&e, 1), [i as f32]),
-                Err(DataError::Bad { place, .. }) => assert!([2, 5, 6].contains(&i) && place == format!("file {i}")),
+                Err(DataError::Bad(BadSample { location, .. })) => {
+                    assert!([2, 5, 6].contains(&i) && location == format!("file {i}"))
+                }
                 other => panic!("{other:?}"),
             }
             assert_eq!(loader.position(), Position { epoch: 0, element: i + 1 });
@@ -208,7 +210,10 @@ fn of_several_bad_samples_in_a_batch_the_first_is_told() {
         let dataset = failing(12, &[5, 7, 6]).batch(4, Remainder::Keep);
         let mut loader = loader(&dataset, 1000, threads);
         assert_eq!(firsts(&loader.next().expect("all good").expect("it is there"), 1), [0., 1., 2., 3.]);
-        assert_eq!(loader.next().expect_err("5 is bad").to_string(), "file 5: it is torn; or leave it out: --skip-bad");
+        assert_eq!(
+            loader.next().expect_err("5 is bad").to_string(),
+            "file 5: it is torn; or leave bad samples out: OnBad::Skip"
+        );
         assert_eq!(firsts(&loader.next().expect("all good").expect("it is there"), 1), [8., 9., 10., 11.]);
     }
 }
@@ -222,7 +227,7 @@ fn bad_samples_are_left_out_and_listed() {
             for _ in 0..2 {
                 assert_eq!(epoch(&mut loader, 1).expect("they are left out"), expected);
             }
-            let first = bad.iter().map(|i| Bad { place: format!("file {i}"), problem: "it is torn".into() });
+            let first = bad.iter().map(|i| BadSample::new(format!("file {i}"), "it is torn"));
             assert_eq!(loader.skipped().first, first.collect::<Vec<_>>());
             assert_eq!(loader.skipped().count, bad.len() as u64, "each is counted once");
         };
@@ -423,7 +428,7 @@ fn a_number_that_is_not_finite_is_found_again_by_its_place() {
     let mut found = Vec::new();
     for element in 0.. {
         let Some(batch) = loader.next().expect("it is sound") else { break };
-        let told = loader.not_finite(Position { epoch: 0, element });
+        let told = loader.find_non_finite(Position { epoch: 0, element });
         assert_eq!(told.is_none(), batch.fields.iter().all(|(_, tensor)| tensor.is_finite()));
         found.extend(told);
     }

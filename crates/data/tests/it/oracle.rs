@@ -97,7 +97,7 @@ fn dataset(verbs: &Verbs) -> Dataset {
         }
         Verbs::Noise(v) => dataset(v).map(|e, context| {
             // Into a new tensor, with some working memory beside.
-            let work = context.pool.take(24)?;
+            let work = context.pool.reserve(24)?;
             let mut copy = Tensor::from_bytes(e.fields[0].1.ty().clone(), e.fields[0].1.bytes(), context.pool)?;
             let noise = context.random(3).below(1 << 20) as i32;
             for x in bytemuck::cast_slice_mut::<u8, i32>(copy.bytes_mut()) {
@@ -111,7 +111,7 @@ fn dataset(verbs: &Verbs) -> Dataset {
         Verbs::Fail(v, k) => {
             let k = *k;
             dataset(v).map(move |mut e, context| match numbers(&mut e)?.first() {
-                Some(x) if x % k == 0 => Err(DataError::bad(context.place(), "a multiple")),
+                Some(x) if x % k == 0 => Err(DataError::bad(context.location(), "a multiple")),
                 _ => Ok(e),
             })
         }
@@ -340,8 +340,8 @@ fn out(given: Result<Option<Example>>) -> Result<Option<Out>> {
     };
     match given {
         Ok(example) => Ok(example.map(|e| Out::Good(e.fields.iter().map(field).collect()))),
-        Err(DataError::Budget { limit, needed, what }) => Err(DataError::Budget { limit, needed, what }),
-        Err(DataError::Bad { .. }) => Ok(Some(Out::Bad)),
+        Err(DataError::PoolTooSmall { limit, needed, what }) => Err(DataError::PoolTooSmall { limit, needed, what }),
+        Err(DataError::Bad(_)) => Ok(Some(Out::Bad)),
         Err(DataError::NoRoom(e)) => panic!("{e}"),
         Err(_) => Ok(Some(Out::Fatal)),
     }
@@ -372,7 +372,7 @@ fn check(verbs: &Verbs, oracle: Oracle, threads: usize, start: Position) {
     // The smallest pool is found by what the errors ask for: it grows with each of them, and then it is enough.
     let mut bytes = 0;
     while let Err(error) = compare(&dataset, options(bytes), &expected) {
-        let DataError::Budget { limit, needed, .. } = error else { panic!("{error}") };
+        let DataError::PoolTooSmall { limit, needed, .. } = error else { panic!("{error}") };
         assert!(limit == bytes && needed > limit, "{needed} bytes were asked for in a pool of {bytes}");
         bytes = needed;
     }

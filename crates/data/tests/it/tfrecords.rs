@@ -4,21 +4,21 @@ use crate::common;
 
 use common::{Folder, fixture, fixture_path, roomy, says};
 use memfit_data::image::{Channels, decode};
-use memfit_data::sources::{Feature, Kind, TfRecord};
+use memfit_data::sources::{Feature, FeatureKind, TfRecord};
 use memfit_data::{BytePool, DataError, Example, Source};
 use memfit_ir::{DType, TensorType};
 
 fn all_kinds() -> Vec<Feature> {
     vec![
-        Feature::new("image", "x", Kind::Image(Channels::Grey)),
-        Feature::new("label", "y", Kind::Ints(vec![])),
-        Feature::new("scores", "s", Kind::Floats(vec![3])),
-        Feature::new("pixels", "p", Kind::Raw(TensorType::new(DType::U8, [2, 2, 3]))),
-        Feature::new("weights", "w", Kind::Raw(TensorType::f32([6]))),
+        Feature::new("image", "x", FeatureKind::Image(Channels::Grey)),
+        Feature::new("label", "y", FeatureKind::Ints(vec![])),
+        Feature::new("scores", "s", FeatureKind::Floats(vec![3])),
+        Feature::new("pixels", "p", FeatureKind::Raw(TensorType::new(DType::U8, [2, 2, 3]))),
+        Feature::new("weights", "w", FeatureKind::Raw(TensorType::f32([6]))),
     ]
 }
 
-fn one(name: &str, kind: Kind) -> Vec<Feature> {
+fn one(name: &str, kind: FeatureKind) -> Vec<Feature> {
     vec![Feature::new(name, "x", kind)]
 }
 
@@ -39,23 +39,23 @@ fn shards_are_read_as_tensorflow_wrote_them() {
     assert_eq!(source.len(), 3);
     let picture = decode(&fixture("grey.jpg"), Channels::Grey, &"grey", &pool).expect("it is a JPEG");
     for i in 0..3u8 {
-        let example = source.read(i as usize, &pool).expect("it can be read");
+        let example = source.read_row(i as usize, &pool).expect("it can be read");
         assert_eq!(field(&example, "x"), ("u8[38,45,1]".into(), picture.bytes().to_vec()));
         assert_eq!(field(&example, "y"), ("i32[]".into(), (i as i32 * 7 - 3).to_le_bytes().to_vec()));
         assert_eq!(field(&example, "s"), ("f32[3]".into(), floats(&[0.5, -1.25, i as f32])));
         assert_eq!(field(&example, "p"), ("u8[2,2,3]".into(), (i..i + 12).collect()));
         assert_eq!(field(&example, "w"), ("f32[6]".into(), floats(&[0., 1., 2., 3., 4., 5.])));
     }
-    says(source.read(3, &pool), &["row 3"]);
-    assert!(matches!(source.read(0, &BytePool::new(500)), Err(DataError::NoRoom(_))));
+    says(source.read_row(3, &pool), &["row 3"]);
+    assert!(matches!(source.read_row(0, &BytePool::new(500)), Err(DataError::NoRoom(_))));
 }
 
 #[test]
 fn an_image_can_be_left_encoded_with_its_place() {
-    let source = TfRecord::open(&[fixture_path("shard-1-of-2.tfrecord")], one("image", Kind::Encoded), &roomy());
+    let source = TfRecord::open(&[fixture_path("shard-1-of-2.tfrecord")], one("image", FeatureKind::Encoded), &roomy());
     let source = source.expect("it is a TFRecord");
-    let example = source.read(0, &roomy()).expect("it can be read");
-    assert!(source.place(0).ends_with("shard-1-of-2.tfrecord, record 0"), "{}", source.place(0));
+    let example = source.read_row(0, &roomy()).expect("it can be read");
+    assert!(source.location(0).ends_with("shard-1-of-2.tfrecord, record 0"), "{}", source.location(0));
     assert_eq!(field(&example, "x").1, fixture("grey.jpg"));
 }
 
@@ -63,16 +63,19 @@ fn an_image_can_be_left_encoded_with_its_place() {
 fn what_a_feature_is_not_is_said() {
     let path = fixture_path("shard-0-of-2.tfrecord");
     for (features, parts) in [
-        (one("colour", Kind::Ints(vec![])), &["record 1", "no feature \"colour\"", "label"][..]),
-        (one("label", Kind::Floats(vec![])), &["a list of floats", "holds integers"]),
-        (one("label", Kind::Ints(vec![2])), &["has 1 values", "i32[2]"]),
-        (one("wide", Kind::Ints(vec![])), &["1099511627776", "i32"]),
-        (one("pixels", Kind::Raw(TensorType::f32([2]))), &["12 bytes", "f32[2] has 8"]),
-        (one("pixels", Kind::Image(Channels::Rgb)), &["record 1, feature \"pixels\"", "neither a JPEG nor a PNG"]),
+        (one("colour", FeatureKind::Ints(vec![])), &["record 1", "no feature \"colour\"", "label"][..]),
+        (one("label", FeatureKind::Floats(vec![])), &["a list of floats", "holds integers"]),
+        (one("label", FeatureKind::Ints(vec![2])), &["has 1 values", "i32[2]"]),
+        (one("wide", FeatureKind::Ints(vec![])), &["1099511627776", "i32"]),
+        (one("pixels", FeatureKind::Raw(TensorType::f32([2]))), &["12 bytes", "f32[2] has 8"]),
+        (
+            one("pixels", FeatureKind::Image(Channels::Rgb)),
+            &["record 1, feature \"pixels\"", "neither a JPEG nor a PNG"],
+        ),
     ] {
         let source = TfRecord::open(&[&path], features, &roomy()).expect("it is a TFRecord");
-        let refused = source.read(1, &roomy());
-        assert!(matches!(refused, Err(DataError::Bad { .. })));
+        let refused = source.read_row(1, &roomy());
+        assert!(matches!(refused, Err(DataError::Bad(_))));
         says(refused, parts);
     }
 }
@@ -87,12 +90,12 @@ fn damage_is_found_and_named() {
         bytes[at] ^= 1;
         folder.file("changed.tfrecord", bytes)
     };
-    let open = |path| TfRecord::open(&[path], one("label", Kind::Ints(vec![])), &roomy());
+    let open = |path| TfRecord::open(&[path], one("label", FeatureKind::Ints(vec![])), &roomy());
 
     let data = open(changed(second + 100)).expect("the lengths are sound");
-    assert_eq!(field(&data.read(0, &roomy()).expect("this one is sound"), "x").0, "i32[]");
-    let refused = data.read(1, &roomy());
-    assert!(matches!(refused, Err(DataError::Bad { .. })));
+    assert_eq!(field(&data.read_row(0, &roomy()).expect("this one is sound"), "x").0, "i32[]");
+    let refused = data.read_row(1, &roomy());
+    assert!(matches!(refused, Err(DataError::Bad(_))));
     says(refused, &["changed.tfrecord, record 1", "checksum"]);
 
     says(open(changed(second)), &["changed.tfrecord", "length of record 1"]);
@@ -106,10 +109,7 @@ fn damage_is_found_and_named() {
         TfRecord::glob(&folder.0.join("x*").display().to_string(), all_kinds(), &roomy()),
         &["x*", "check the pattern"],
     );
-    says(
-        TfRecord::open(&[fixture_path("shard-0-of-2.tfrecord")], all_kinds(), &BytePool::new(30)),
-        &["host budget of 30"],
-    );
+    says(TfRecord::open(&[fixture_path("shard-0-of-2.tfrecord")], all_kinds(), &BytePool::new(30)), &["pool of 30"]);
 }
 
 /// A field with a length.
@@ -138,22 +138,22 @@ fn lists_may_be_packed_or_not() {
     let folder = Folder::new();
     let read = |feature, kind| {
         let path = folder.file("one.tfrecord", record(feature));
-        TfRecord::open(&[path], one("v", kind), &roomy())?.read(0, &roomy())
+        TfRecord::open(&[path], one("v", kind), &roomy())?.read_row(0, &roomy())
     };
     let minus_two = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let ints = [&[8, 5][..], &[8], &minus_two].concat();
     let packed = nested(1, &[&[5][..], &minus_two].concat());
     for list in [ints, packed] {
-        let example = read(nested(3, &list), Kind::Ints(vec![2])).expect("it can be read");
+        let example = read(nested(3, &list), FeatureKind::Ints(vec![2])).expect("it can be read");
         assert_eq!(field(&example, "x").1, [5i32.to_le_bytes(), (-2i32).to_le_bytes()].concat());
     }
     let (a, b) = (1.5f32.to_le_bytes(), (-3f32).to_le_bytes());
     let floats = [&[13][..], &a, &[13], &b].concat();
     for list in [floats, nested(1, &[a, b].concat())] {
-        let example = read(nested(2, &list), Kind::Floats(vec![2])).expect("it can be read");
+        let example = read(nested(2, &list), FeatureKind::Floats(vec![2])).expect("it can be read");
         assert_eq!(field(&example, "x").1, [a, b].concat());
     }
-    says(read(nested(2, &nested(1, &a[..3])), Kind::Floats(vec![1])), &["record 0", "packed"]);
-    says(read(nested(3, &[8]), Kind::Ints(vec![1])), &["record 0", "beyond the end"]);
-    says(read(nested(1, b""), Kind::Encoded), &["empty"]);
+    says(read(nested(2, &nested(1, &a[..3])), FeatureKind::Floats(vec![1])), &["record 0", "packed"]);
+    says(read(nested(3, &[8]), FeatureKind::Ints(vec![1])), &["record 0", "beyond the end"]);
+    says(read(nested(1, b""), FeatureKind::Encoded), &["empty"]);
 }

@@ -8,6 +8,7 @@ mod packing;
 mod samples;
 mod save;
 mod together;
+mod two_inputs;
 mod two_models;
 mod weights;
 mod zoo_plans;

@@ -36,16 +36,16 @@ impl Source for Digits {
         FILE.len() / (PIXELS + 1)
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         let row = FILE.chunks_exact(PIXELS + 1).nth(index);
-        let row = row.ok_or_else(|| DataError::bad(self.place(index), "there is no such digit"))?;
+        let row = row.ok_or_else(|| DataError::bad(self.location(index), "there is no such digit"))?;
         let mut x = Tensor::zeros(TensorType::f32([8, 8, 1]), pool)?;
         x.f32s_mut().iter_mut().zip(&row[..PIXELS]).for_each(|(to, pixel)| *to = f32::from(*pixel) / WHITE);
         let y = Tensor::from_bytes(TensorType::i32([]), &i32::from(row[PIXELS]).to_le_bytes(), pool)?;
         Ok(Example::default().with("x", x).with("y", y))
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         format!("built-in digit {index}")
     }
 }
@@ -63,7 +63,7 @@ mod tests {
         for set in [&opened.train, &test] {
             let mut counts = [0; 10];
             for i in 0..set.len() {
-                let example = set.read(i, &pool).expect("it is built in");
+                let example = set.read_row(i, &pool).expect("it is built in");
                 assert!(example.get("x").expect("x").f32s().iter().all(|p| (0.0..=1.0).contains(p)));
                 counts[example.get("y").expect("y").bytes()[0] as usize] += 1;
             }

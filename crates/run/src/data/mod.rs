@@ -12,8 +12,8 @@ use std::sync::Arc;
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Arrays, Column, Csv, CsvLayout, Feature, ImageFolder, Kind as FeatureKind, Label, Masks, SegmentationPairs,
-    TfRecord, TokenWidth, Tokens, Windows, hold_out,
+    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, SegmentationPairs, TfRecord,
+    TokenWidth, Tokens, Windows, hold_out,
 };
 use memfit::data::{BytePool, DataError, OnBad, Source};
 use memfit::exec::Device;
@@ -262,13 +262,13 @@ fn tokens(path: &Path, config: &RunConfig) -> Result<KnownSource> {
         _ => TokenWidth::U16,
     };
     let vocabulary = config.model.vocabulary.unwrap_or(memfit::nn::zoo::Gpt::default().vocabulary);
-    let tokens = Tokens::binary(path, width, vocabulary, Windows::of(sequence(config)))?;
+    let tokens = Tokens::binary(path, width, vocabulary, Windows::non_overlapping(sequence(config)))?;
     Ok(KnownSource::unnamed(tokens, DataFacts::default()))
 }
 
 /// A text, of whose characters each is a class.
 fn text(path: &Path, config: &RunConfig, classes: &[String], pool: &BytePool) -> Result<KnownSource> {
-    let windows = Windows::of(sequence(config));
+    let windows = Windows::non_overlapping(sequence(config));
     let alphabet: Vec<char> = classes.iter().filter_map(|name| name.chars().next()).collect();
     let text = match &alphabet[..] {
         [] => Tokens::characters(path, windows, pool)?,

@@ -82,12 +82,12 @@ impl Source for Shared {
         self.source.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> memfit::data::Result<Example> {
-        self.source.read(index, pool)
+    fn read_row(&self, index: usize, pool: &BytePool) -> memfit::data::Result<Example> {
+        self.source.read_row(index, pool)
     }
 
-    fn place(&self, index: usize) -> String {
-        self.source.place(index)
+    fn location(&self, index: usize) -> String {
+        self.source.location(index)
     }
 
     fn fingerprint(&self) -> u64 {
@@ -157,7 +157,7 @@ impl Steps {
             self.fixed.push(prepare(Crop::Whole));
         }
         self.fixed_key = name_key(&format!("{size:?} {channels:?} {crops}"));
-        self.test.push(prepare(if crops { Crop::Centre { part: 0.875 } } else { Crop::Whole }));
+        self.test.push(prepare(if crops { Crop::Centre { fraction: 0.875 } } else { Crop::Whole }));
         for said in config.augment.iter().filter(|a| *a != "crop") {
             self.random.push(augmentation(said, size)?);
         }
@@ -259,7 +259,7 @@ fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfi
             "give model.input, or other data"
         };
         return Err(DataError::bad(
-            context.place(),
+            context.location(),
             format!("a sample is {given}, but the model reads {wanted}; {cure}"),
         ));
     }
@@ -271,7 +271,7 @@ fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfi
         }
         (given, wanted) => {
             let problem = format!("a sample has {given} numbers, but the model reads {wanted}");
-            return Err(DataError::bad(context.place(), problem));
+            return Err(DataError::bad(context.location(), problem));
         }
     }
     *x = shaped;
@@ -299,11 +299,11 @@ fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::
         Some(&label) if y.ty() == &TensorType::i32([]) => match usize::try_from(label) {
             Ok(n) if n < classes => Ok(example),
             _ => Err(DataError::bad(
-                context.place(),
+                context.location(),
                 format!("its label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
             )),
         },
-        _ => Err(DataError::bad(context.place(), format!("its label is {}, not one class", y.ty()))),
+        _ => Err(DataError::bad(context.location(), format!("its label is {}, not one class", y.ty()))),
     }
 }
 

@@ -6,7 +6,7 @@ mod run;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memfit_data::{BytePool, Dataset, LoadOptions, OnBad, Position, Skipped};
+use memfit_data::{BytePool, Dataset, LoadOptions, OnBad, Position, SkippedSamples};
 use memfit_exec::Executor;
 use memfit_nn::HeadInfo;
 
@@ -209,9 +209,9 @@ pub struct Outcome {
     /// At which step the last checkpoint was written; none where nothing was.
     pub saved: Option<u32>,
     /// Bad samples of the training set that were left out, where that was asked for.
-    pub left_out: Skipped,
+    pub left_out: SkippedSamples,
     /// The same of the test set.
-    pub test_left_out: Skipped,
+    pub test_left_out: SkippedSamples,
 }
 
 /// Trains a session: `model.fit` of Keras, with validation, callbacks and checkpoints. With the same session, data and options the states end in the same bits, in however many parts the

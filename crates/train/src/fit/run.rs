@@ -193,7 +193,7 @@ impl<'a, E: Executor> Fit<'a, E> {
     /// Where in the batch of the last step.
     fn not_finite(&mut self) -> Option<(String, String)> {
         let next = self.train.position();
-        self.train.not_finite(Position { element: next.element.checked_sub(1)?, ..next })
+        self.train.find_non_finite(Position { element: next.element.checked_sub(1)?, ..next })
     }
 
     /// The last checkpoint: none is written after a loss that is not a number.

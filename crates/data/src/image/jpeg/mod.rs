@@ -1,29 +1,31 @@
-//! JPEG. Baseline files are decoded here, and of them only what is asked for; the others are zune-jpeg's work. A file
-//! whose end is missing is refused before it is decoded, since decoders like to paint the rest grey.
+//! JPEG (ITU-T T.81). Baseline files are decoded here, and of them only the region that is asked for; the others are
+//! zune-jpeg's work. A file whose end is missing is refused before it is decoded, since decoders like to paint the rest
+//! grey.
 
 mod baseline;
 mod header;
-mod library;
+mod zune;
 
 use self::header::Header;
 use super::exif::Orientation;
-use super::{Channels, Fault, Region, orient};
+use super::{Channels, DecodeError, Region, orient};
 use crate::memory::BytePool;
 use crate::tensor::Tensor;
 
-/// Height and width after turning.
-pub(super) fn size(bytes: &[u8]) -> Result<[usize; 2], Fault> {
+/// Height and width of the image as it is to be looked at.
+pub(super) fn size(bytes: &[u8]) -> Result<[usize; 2], DecodeError> {
     let header = Header::read(bytes)?;
-    Ok(turned(&header, header.orientation))
+    let (height, width) = (header.height, header.width);
+    Ok(if header.orientation.transpose { [width, height] } else { [height, width] })
 }
 
-pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Result<Tensor, Fault> {
+pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Result<Tensor, DecodeError> {
     let header = Header::read(bytes)?;
-    header.check_end(bytes)?;
+    header.check_eoi(bytes)?;
     let whole = Region::whole([header.height, header.width]);
     let image = match baseline::decode(bytes, &header, whole, channels, pool)? {
         Some(image) => image,
-        None => library::decode(bytes, &header, channels, pool)?,
+        None => zune::decode(bytes, &header, channels, pool)?,
     };
     orient::orient(image, header.orientation, pool)
 }
@@ -34,19 +36,13 @@ pub(super) fn decode_region(
     region: Region,
     channels: Channels,
     pool: &BytePool,
-) -> Result<Option<Tensor>, Fault> {
+) -> Result<Option<Tensor>, DecodeError> {
     let header = Header::read(bytes)?;
     if header.orientation != Orientation::UPRIGHT {
         return Ok(None);
     }
-    header.check_end(bytes)?;
+    header.check_eoi(bytes)?;
     baseline::decode(bytes, &header, region, channels, pool)
-}
-
-/// Height and width of the image after turning.
-fn turned(header: &Header, orientation: Orientation) -> [usize; 2] {
-    let (height, width) = (header.height, header.width);
-    if orientation.transpose { [width, height] } else { [height, width] }
 }
 
 #[cfg(test)]
@@ -70,7 +66,7 @@ mod tests {
             let ours = baseline::decode(&bytes, &header, whole, channels, &pool)
                 .expect("it is sound")
                 .expect("it is baseline");
-            let theirs = library::decode(&bytes, &header, channels, &pool).expect("it is sound");
+            let theirs = zune::decode(&bytes, &header, channels, &pool).expect("it is sound");
             let apart: Vec<u32> = ours.bytes().iter().zip(theirs.bytes()).map(|(a, b)| a.abs_diff(*b) as u32).collect();
             let (most, sum) = (apart.iter().max().copied().unwrap_or(0), apart.iter().sum::<u32>());
             assert!(most <= 4 && sum as usize <= apart.len() / 2, "{name} {channels:?}: at most {most}, {sum} in all");

@@ -12,13 +12,25 @@ use memfit_ir::{DType, TensorType};
 use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
-use super::{check_row, claimed, file_print, read_at, while_opening};
-use crate::error::{DataError, Result, counted};
+use super::{check_row, claimed_buffer, file_fingerprint, no_room_is_final, read_at};
+use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// Arrays with equally many rows, each of which is a field. Floats become f32, integers i32, u8 and bool u8.
+/// NumPy arrays with equally many rows, each of which is a field: row i is the i-th slice along the first axis. Floats
+/// become f32, integers i32, u8 and bool u8. Rows are read from where they lie in the file; compressed arrays and those
+/// in Fortran order are held in the pool as a whole.
+///
+/// ```
+#[doc = include_str!("../../doc/files.txt")]
+/// let source = Arrays::npz("tests/fixtures/stored.npz", &[], &pool)?;
+/// assert!(source.len() > 0);
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!(Some(row.fields[0].1.ty()), source.row(&row.fields[0].0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Arrays {
     rows: usize,
@@ -28,37 +40,54 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// Fields and the files they are in.
+    /// Pairs of a field and its `.npy` file.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where a file is no array, or they have not equally many rows; [`DataError::PoolTooSmall`]
+    /// where an array that has to be held has no room.
+    ///
+    /// ```
+    #[doc = include_str!("../../doc/files.txt")]
+    /// let source = Arrays::npy(&[("x", "tests/fixtures/c_le_f4.npy")], &pool)?;
+    /// assert_eq!(source.row("x").map(|ty| ty.dtype.to_string()).as_deref(), Some("f32"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn npy<P: AsRef<Path>>(fields: &[(&str, P)], pool: &BytePool) -> Result<Arrays> {
         let open = |(name, path): &(&str, P)| {
             let path = path.as_ref();
             let bytes = std::fs::metadata(path).map_err(|e| super::io(path, e))?.len();
-            let place = path.display().to_string();
-            let array = Array::open(Bytes::File { path: path.to_path_buf(), start: 0, length: bytes }, place, pool)?;
+            let location = path.display().to_string();
+            let array = Array::open(Bytes::File { path: path.to_path_buf(), start: 0, length: bytes }, location, pool)?;
             Ok((name.to_string(), array))
         };
-        let print = |sum: u64, (_, path): &(&str, P)| file_print(path.as_ref()).map(|print| sum.wrapping_add(print));
+        let print =
+            |sum: u64, (_, path): &(&str, P)| file_fingerprint(path.as_ref()).map(|print| sum.wrapping_add(print));
         let fingerprint = fields.iter().try_fold(0, print)?;
-        Arrays::of(fields.iter().map(open).collect::<Result<_>>()?, pool.take(0)?, fingerprint)
+        Arrays::from_fields(fields.iter().map(open).collect::<Result<_>>()?, pool.reserve(0)?, fingerprint)
     }
 
-    /// Fields and the names of their arrays in the file; none are all, under their own names.
+    /// An `.npz` file, with pairs of a field and the name of its array in the file; without any, all arrays under their
+    /// own names.
+    ///
+    /// # Errors
+    /// As [`Arrays::npy`]; [`DataError::Source`] also where an array is not there.
     pub fn npz(path: impl AsRef<Path>, fields: &[(&str, &str)], pool: &BytePool) -> Result<Arrays> {
         let path = path.as_ref();
         let opened = zip::members(path, pool).and_then(|(members, lease)| {
             let all: Vec<(&str, &str)> = members.iter().map(|m| (m.array(), m.array())).collect();
             let wanted = if fields.is_empty() { &all } else { fields };
             let open = |(field, name): &(&str, &str)| {
-                let member = find(path, &members, name)?;
+                let member = find_member(path, &members, name)?;
                 let bytes = member.bytes(path, pool)?;
-                let place = format!("{}, array \"{name}\"", path.display());
-                Ok((field.to_string(), Array::open(bytes, place, pool)?))
+                let location = format!("{}, array \"{name}\"", path.display());
+                Ok((field.to_string(), Array::open(bytes, location, pool)?))
             };
-            Arrays::of(wanted.iter().map(open).collect::<Result<_>>()?, lease, file_print(path)?)
+            Arrays::from_fields(wanted.iter().map(open).collect::<Result<_>>()?, lease, file_fingerprint(path)?)
         });
         let what =
             format!("{}: compressed arrays are held as a whole (np.savez leaves them on disk), which", path.display());
-        while_opening(what, pool, opened)
+        no_room_is_final(what, pool, opened)
     }
 
     /// The type of a field of one row.
@@ -66,7 +95,7 @@ impl Arrays {
         self.fields.iter().find(|(name, _)| name == field).map(|(_, array)| &array.row)
     }
 
-    fn of(fields: Vec<(String, Array)>, index: Lease, fingerprint: u64) -> Result<Arrays> {
+    fn from_fields(fields: Vec<(String, Array)>, index: Lease, fingerprint: u64) -> Result<Arrays> {
         let Some((name, first)) = fields.first() else {
             return Err(DataError::Pipeline("no array is named; name those that the model reads".into()));
         };
@@ -74,10 +103,10 @@ impl Arrays {
         if let Some((other, array)) = fields.iter().find(|(_, array)| array.rows != rows) {
             let found = counted(array.rows, "row");
             let problem = format!("\"{other}\" has {found} and \"{name}\" {rows}; they should have equally many");
-            return Err(DataError::source(&array.place, problem));
+            return Err(DataError::source(&array.location, problem));
         }
         if rows == 0 {
-            return Err(DataError::source(&first.place, "the array has no rows"));
+            return Err(DataError::source(&first.location, "the array has no rows"));
         }
         Ok(Arrays { rows, fields, _index: index, fingerprint })
     }
@@ -88,18 +117,18 @@ impl Source for Arrays {
         self.rows
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.rows)?;
         let mut example = Example::default();
         for (name, array) in &self.fields {
-            example = example.with(name, array.read(index, pool)?);
+            example = example.with(name, array.read_row(index, pool)?);
         }
         Ok(example)
     }
 
-    fn place(&self, index: usize) -> String {
-        let place = self.fields.first().map(|(_, array)| array.place.as_str()).unwrap_or_default();
-        format!("{place}, row {index}")
+    fn location(&self, index: usize) -> String {
+        let location = self.fields.first().map(|(_, array)| array.location.as_str()).unwrap_or_default();
+        format!("{location}, row {index}")
     }
 
     fn fingerprint(&self) -> u64 {
@@ -114,7 +143,7 @@ impl Source for Arrays {
     }
 }
 
-fn find<'a>(path: &Path, members: &'a [Member], name: &str) -> Result<&'a Member> {
+fn find_member<'a>(path: &Path, members: &'a [Member], name: &str) -> Result<&'a Member> {
     members.iter().find(|member| member.array() == name).ok_or_else(|| {
         let known: Vec<&str> = members.iter().map(Member::array).collect();
         DataError::source(path.display(), format!("there is no array \"{name}\" in it; there are {}", known.join(", ")))
@@ -125,22 +154,22 @@ fn find<'a>(path: &Path, members: &'a [Member], name: &str) -> Result<&'a Member
 #[derive(Debug)]
 enum Bytes {
     File { path: PathBuf, start: u64, length: u64 },
-    Held(Buffer),
+    InMemory(Buffer),
 }
 
 impl Bytes {
     fn len(&self) -> u64 {
         match self {
             Bytes::File { length, .. } => *length,
-            Bytes::Held(buffer) => buffer.bytes().len() as u64,
+            Bytes::InMemory(buffer) => buffer.bytes().len() as u64,
         }
     }
 
     /// The caller looked at the length.
-    fn read(&self, from: u64, into: &mut [u8]) -> Result<()> {
+    fn read_at(&self, from: u64, into: &mut [u8]) -> Result<()> {
         match self {
             Bytes::File { path, start, .. } => read_at(path, start + from, into),
-            Bytes::Held(buffer) => {
+            Bytes::InMemory(buffer) => {
                 into.copy_from_slice(&buffer.bytes()[from as usize..][..into.len()]);
                 Ok(())
             }
@@ -153,7 +182,7 @@ const PIECE: usize = 4096;
 
 #[derive(Debug)]
 struct Array {
-    place: String,
+    location: String,
     bytes: Bytes,
     /// Where the elements start.
     start: u64,
@@ -164,56 +193,57 @@ struct Array {
 }
 
 impl Array {
-    fn open(bytes: Bytes, place: String, pool: &BytePool) -> Result<Array> {
+    fn open(bytes: Bytes, location: String, pool: &BytePool) -> Result<Array> {
         let mut head = [0; 12];
         let shorter = (bytes.len() as usize).min(head.len());
-        bytes.read(0, &mut head[..shorter])?;
-        let (from, length) = header::extent(&head[..shorter]).map_err(|e| DataError::source(&place, e))?;
+        bytes.read_at(0, &mut head[..shorter])?;
+        let (from, length) = header::extent(&head[..shorter]).map_err(|e| DataError::source(&location, e))?;
         if from + length > bytes.len() {
-            return Err(DataError::source(place, "the file is cut off within its header; copy or write it again"));
+            return Err(DataError::source(location, "the file is cut off within its header; copy or write it again"));
         }
-        let mut text = claimed(length, pool)?;
-        bytes.read(from, text.bytes_mut())?;
-        let header = Header::parse(text.bytes()).map_err(|e| DataError::source(&place, e))?;
+        let mut text = claimed_buffer(length, pool)?;
+        bytes.read_at(from, text.bytes_mut())?;
+        let header = Header::parse(text.bytes()).map_err(|e| DataError::source(&location, e))?;
         let start = from + length;
-        let needed =
-            header.bytes().ok_or_else(|| DataError::source(&place, "its shape has more elements than any memory"))?;
+        let needed = header
+            .bytes()
+            .ok_or_else(|| DataError::source(&location, "its shape has more elements than any memory"))?;
         if bytes.len() - start < needed {
             let problem =
                 format!("the shape needs {needed} bytes, and there are {}; the file is cut off", bytes.len() - start);
-            return Err(DataError::source(place, problem));
+            return Err(DataError::source(location, problem));
         }
         let Header { element, fortran, rows, row } = header;
-        let array = Array { place, bytes, start, rows, element, row, fortran };
-        if array.fortran { array.held(needed, pool) } else { Ok(array) }
+        let array = Array { location, bytes, start, rows, element, row, fortran };
+        if array.fortran { array.load_fortran(needed, pool) } else { Ok(array) }
     }
 
     /// In Fortran order a row lies in pieces all over the file.
-    fn held(mut self, bytes: u64, pool: &BytePool) -> Result<Array> {
+    fn load_fortran(mut self, bytes: u64, pool: &BytePool) -> Result<Array> {
         if matches!(self.bytes, Bytes::File { .. }) {
             let what = format!(
                 "{} is in Fortran order and so held as a whole (np.ascontiguousarray turns it), which",
-                self.place
+                self.location
             );
-            let mut all = while_opening(what, pool, claimed(bytes, pool))?;
-            self.bytes.read(self.start, all.bytes_mut())?;
-            (self.bytes, self.start) = (Bytes::Held(all), 0);
+            let mut all = no_room_is_final(what, pool, claimed_buffer(bytes, pool))?;
+            self.bytes.read_at(self.start, all.bytes_mut())?;
+            (self.bytes, self.start) = (Bytes::InMemory(all), 0);
         }
         Ok(self)
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Tensor> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Tensor> {
         let mut out = Tensor::zeros(self.row.clone(), pool)?;
         let size = self.element.bytes();
         let elements = self.row.elements();
         let mut stored = pool.buffer(elements * size)?;
         match &self.bytes {
-            Bytes::Held(all) if self.fortran => {
+            Bytes::InMemory(all) if self.fortran => {
                 self.gather(index, &all.bytes()[self.start as usize..], stored.bytes_mut())
             }
-            bytes => bytes.read(self.start + (index * elements * size) as u64, stored.bytes_mut())?,
+            bytes => bytes.read_at(self.start + (index * elements * size) as u64, stored.bytes_mut())?,
         }
-        let bad = |problem| DataError::bad(format!("{}, row {index}", self.place), problem);
+        let bad = |problem| DataError::bad(format!("{}, row {index}", self.location), problem);
         self.element.convert(stored.bytes(), out.bytes_mut()).map_err(bad)?;
         Ok(out)
     }
@@ -221,23 +251,30 @@ impl Array {
     /// One number a row lies in the same order everywhere.
     fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
         let (size, dtype) = (self.element.bytes(), self.element.dtype());
-        let mut piece =
-            while_opening(format!("{}, some rows", self.place), pool, claimed((PIECE * size) as u64, pool))?;
+        let mut piece = no_room_is_final(
+            format!("{}, some rows", self.location),
+            pool,
+            claimed_buffer((PIECE * size) as u64, pool),
+        )?;
         for first in (0..self.rows).step_by(PIECE) {
             let stored = &mut piece.bytes_mut()[..PIECE.min(self.rows - first) * size];
-            self.bytes.read(self.start + (first * size) as u64, stored)?;
+            self.bytes.read_at(self.start + (first * size) as u64, stored)?;
             for (row, stored) in (first..).zip(stored.chunks_exact(size)) {
-                let bad = |problem: String| DataError::bad(format!("{}, row {row}", self.place), problem);
+                let location = || format!("{}, row {row}", self.location);
                 let mut number = [0; 4];
-                self.element.convert(stored, &mut number[..dtype.bits() / 8]).map_err(bad)?;
+                let converted = self.element.convert(stored, &mut number[..dtype.bits() / 8]);
+                converted.map_err(|problem| DataError::bad(location(), problem))?;
                 let label = i32::from_le_bytes(number);
                 if dtype != DType::F32 && usize::try_from(label).is_ok_and(|label| label < classes) {
                     continue;
                 }
-                return Err(bad(match dtype {
-                    DType::F32 => "the label is no whole number; write the labels as integers".into(),
-                    _ => format!("the label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
-                }));
+                if dtype == DType::F32 {
+                    let problem = "the label is no whole number; write the labels as integers";
+                    return Err(DataError::bad(location(), problem));
+                }
+                let problem =
+                    SampleProblem::UnknownClass { field: "the label".to_string(), label: label.into(), classes };
+                return Err(DataError::Bad(BadSample { location: location(), problem }));
             }
         }
         Ok(())

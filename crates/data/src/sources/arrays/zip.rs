@@ -8,7 +8,7 @@ use std::path::Path;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
-use super::super::{claimed, io, read_at};
+use super::super::{claimed_buffer, io, read_at};
 use super::Bytes;
 use crate::error::{DataError, Result};
 use crate::memory::{Buffer, BytePool, Lease};
@@ -34,7 +34,7 @@ pub(super) fn members(path: &Path, pool: &BytePool) -> Result<(Vec<Member>, Leas
     let length = std::fs::metadata(path).map_err(|e| io(path, e))?.len();
     // The end record is followed by a comment of at most 64 KiB.
     let tail_bytes = length.min(END as u64 + 65_535 + 20);
-    let mut tail = claimed(tail_bytes, pool)?;
+    let mut tail = claimed_buffer(tail_bytes, pool)?;
     read_at(path, length - tail_bytes, tail.bytes_mut())?;
     let tail = tail.bytes();
     let end = tail.windows(4).rposition(|w| w == b"PK\x05\x06").filter(|at| tail.len() - at >= END);
@@ -47,9 +47,9 @@ pub(super) fn members(path: &Path, pool: &BytePool) -> Result<(Vec<Member>, Leas
     if start.checked_add(bytes).is_none_or(|end| end > length) {
         return Err(broken("its directory lies outside of the file: the file is damaged"));
     }
-    let mut directory = claimed(bytes, pool)?;
+    let mut directory = claimed_buffer(bytes, pool)?;
     // An entry of the directory is smaller than what is made of it, at most by so much.
-    let lease = pool.take(8 * bytes)?;
+    let lease = pool.reserve(8 * bytes)?;
     read_at(path, start, directory.bytes_mut())?;
     let members = entries(directory.bytes()).ok_or_else(|| broken("its directory is damaged"))?;
     match members.iter().find(|member| member.offset >= length || member.packed > length) {
@@ -65,27 +65,29 @@ impl Member {
     }
 
     pub fn bytes(&self, path: &Path, pool: &BytePool) -> Result<Bytes> {
-        let place = || format!("{}, array \"{}\"", path.display(), self.array());
+        let location = || format!("{}, array \"{}\"", path.display(), self.array());
         let mut head = [0; 30];
         read_at(path, self.offset, &mut head)?;
         if !head.starts_with(b"PK\x03\x04") {
-            return Err(DataError::source(place(), "it is not where the directory says; the file is damaged"));
+            return Err(DataError::source(location(), "it is not where the directory says; the file is damaged"));
         }
         let start = self.offset + 30 + u16_at(&head, 26) as u64 + u16_at(&head, 28) as u64;
         if self.deflated {
-            return Ok(Bytes::Held(self.inflate(path, start, pool)?.map_err(|e| DataError::source(place(), e))?));
+            return Ok(Bytes::InMemory(
+                self.inflate(path, start, pool)?.map_err(|e| DataError::source(location(), e))?,
+            ));
         }
         let length = std::fs::metadata(path).map_err(|e| io(path, e))?.len();
         if self.packed != self.bytes || start + self.bytes > length {
-            return Err(DataError::source(place(), "it goes beyond the end of the file; the file is damaged"));
+            return Err(DataError::source(location(), "it goes beyond the end of the file; the file is damaged"));
         }
         Ok(Bytes::File { path: path.to_path_buf(), start, length: self.bytes })
     }
 
     /// Straight into its place: no window is needed, and no more than the directory says can come out.
     fn inflate(&self, path: &Path, start: u64, pool: &BytePool) -> Result<Result<Buffer, &'static str>> {
-        let mut out = claimed(self.bytes, pool)?;
-        let _state = pool.take(size_of::<DecompressorOxide>() as u64)?;
+        let mut out = claimed_buffer(self.bytes, pool)?;
+        let _state = pool.reserve(size_of::<DecompressorOxide>() as u64)?;
         let mut state = Box::<DecompressorOxide>::default();
         let mut chunk = pool.buffer(self.packed.min(CHUNK as u64) as usize)?;
         let mut file = File::open(path).map_err(|e| io(path, e))?;

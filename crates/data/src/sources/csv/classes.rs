@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-use super::{BUFFER, Csv, EMPTY, number, shown, trimmed, unquoted};
-use crate::error::{DataError, Result};
-use crate::make::OnBad;
+use super::{BUFFER, Csv, EMPTY, excerpt, number, trimmed, unquoted};
+use crate::error::{CsvProblem, DataError, Result, SampleProblem};
 use crate::memory::{BytePool, Lease, NoRoom};
-use crate::sources::{claimed, io, while_opening};
+use crate::produce::OnBad;
+use crate::sources::{claimed_buffer, io, no_room_is_final};
 
 /// So many different words may be classes of any table; more of them must stand in two rows each, on average.
 const FEW: usize = 1000;
@@ -19,35 +19,58 @@ const LONGEST: usize = 256;
 const LISTED: usize = 20;
 
 impl Csv {
-    /// Finds out what the classes are, and how many. Where all labels are whole numbers, they are the classes, up to
-    /// the largest; where they are words, the classes are the different words in sorted order. Where they are both, that
-    /// is an error, or else the fewer of them are bad. What is otherwise wrong with a row is told when it is read.
+    /// Finds out what the classes are, by one pass over the labels, and returns how many. Where all labels are integers,
+    /// they are the classes, up to the largest; where they are words, the classes are the different words in sorted
+    /// order. Where they are both, that is an error, or with [`OnBad::Skip`] the fewer of them are bad. What is otherwise
+    /// wrong with a row is an error when it is read.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is no label, or they are mixed; [`DataError::Csv`] where there are too many
+    /// different words for them to be classes.
+    ///
+    /// ```
+    #[doc = include_str!("../../doc/files.txt")]
+    /// let folder = TempDir::new("csv-classes");
+    /// let path = folder.write("t.csv", "x,y\n1,rose\n2,iris\n3,rose\n");
+    /// let layout = CsvLayout { label: Some(Label::Class(Column::Name("y".into()))), ..CsvLayout::default() };
+    /// let mut csv = Csv::open(path, layout, &pool)?;
+    /// assert_eq!(csv.find_classes(OnBad::Fail, &pool)?, 2);
+    /// assert_eq!(csv.classes(), ["iris", "rose"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn find_classes(&mut self, mixed: OnBad, pool: &BytePool) -> Result<usize> {
         let what = format!("the classes in {}", self.path.display());
-        let found = while_opening(what.clone(), pool, self.look_at_labels(mixed, pool))?;
-        let are_words = match (&found.number, &found.word) {
+        let survey = no_room_is_final(what.clone(), pool, self.survey_labels(mixed, pool))?;
+        let are_words = match (&survey.number, &survey.word) {
             (None, None) => {
                 let problem = format!("no row has a label in column \"{}\"; name another column", self.label_name());
                 return Err(DataError::source(self.path.display(), problem));
             }
             (Some(number), Some(word)) if mixed == OnBad::Fail => return Err(self.mixed(number, word)),
-            (_, _) => found.words > found.numbers,
+            (_, _) => survey.words > survey.numbers,
         };
         if !are_words {
             self.words = None;
-            return Ok(found.most);
+            return Ok(survey.most);
         }
-        let names = found.distinct.into_iter().collect();
-        let words = while_opening(what, pool, Words::new(names, pool).map_err(DataError::from))?;
+        let names = survey.distinct.into_iter().collect();
+        let words = no_room_is_final(what, pool, ClassNames::new(names, pool).map_err(DataError::from))?;
         Ok(self.words.insert(words).names.len())
     }
 
-    /// Reads labels as the classes of another table, by their words in its order; without any, as numbers.
+    /// Reads labels as the classes of another table, by their words in its order; without any, as numbers. A word that is
+    /// none of them is [`DataError::Bad`] when its row is read.
+    ///
+    /// # Errors
+    /// [`DataError::PoolTooSmall`] where the words have no room.
     pub fn set_classes(&mut self, classes: &[String], pool: &BytePool) -> Result<()> {
         let what = || format!("the classes in {}", self.path.display());
         self.words = match classes {
             [] => None,
-            classes => Some(while_opening(what(), pool, Words::new(classes.to_vec(), pool).map_err(DataError::from))?),
+            classes => {
+                Some(no_room_is_final(what(), pool, ClassNames::new(classes.to_vec(), pool).map_err(DataError::from))?)
+            }
         };
         Ok(())
     }
@@ -57,12 +80,15 @@ impl Csv {
         let checked = self.each_label(pool, |row, cell| {
             let problem = match self.class(cell) {
                 Ok(class) if (class as usize) < classes => return Ok(()),
-                Ok(class) => format!("is {class}, outside of 0..{classes}; give model.classes, or mend the data"),
-                Err(problem) => problem,
+                Ok(class) => {
+                    let field = format!("column \"{}\"", self.label_name());
+                    SampleProblem::UnknownClass { field, label: class as i64, classes }
+                }
+                Err(problem) => SampleProblem::Other(self.in_column(&problem)),
             };
-            Err(self.bad(row, self.in_column(&problem)))
+            Err(self.bad(row, problem))
         });
-        while_opening(format!("a row of {}", self.path.display()), pool, checked)
+        no_room_is_final(format!("a row of {}", self.path.display()), pool, checked)
     }
 
     /// The words that are classes, in the order of their numbers; none where classes are numbers.
@@ -89,39 +115,39 @@ impl Csv {
         format!("column \"{}\" {problem}", self.label_name())
     }
 
-    fn look_at_labels(&self, mixed: OnBad, pool: &BytePool) -> Result<Found> {
-        let mut found = Found::new(pool)?;
+    fn survey_labels(&self, mixed: OnBad, pool: &BytePool) -> Result<LabelSurvey> {
+        let mut survey = LabelSurvey::new(pool)?;
         let rows = self.starts.len() - 1 - self.layout.header as usize;
         self.each_label(pool, |row, cell| {
             if number(cell, false).is_ok() {
-                found.numbers += 1;
-                found.most = found.most.max(number(cell, true).map_or(0, |class| class as usize + 1));
-                found.number.get_or_insert_with(|| (row, shown(cell)));
+                survey.numbers += 1;
+                survey.most = survey.most.max(number(cell, true).map_or(0, |class| class as usize + 1));
+                survey.number.get_or_insert_with(|| (row, excerpt(cell)));
                 return Ok(());
             }
             match word(cell) {
                 Ok(word) => {
-                    found.add(row, word)?;
-                    let count = found.distinct.len();
+                    survey.add(row, word)?;
+                    let count = survey.distinct.len();
                     if count > FEW && count > rows / 2 { Err(self.no_classes(count, rows, cell)) } else { Ok(()) }
                 }
                 // Told when it is read.
                 Err(_) if cell.trim_ascii().len() <= LONGEST || mixed == OnBad::Skip => Ok(()),
-                Err(problem) => Err(self.bad(row, self.in_column(&problem))),
+                Err(problem) => Err(self.bad(row, SampleProblem::Other(self.in_column(&problem)))),
             }
         })?;
-        Ok(found)
+        Ok(survey)
     }
 
     /// Rows without a cell for the label are passed over.
     fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(()) };
         let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
-        let _buffer = pool.take(BUFFER as u64)?;
+        let _buffer = pool.reserve(BUFFER as u64)?;
         let mut reader = BufReader::with_capacity(BUFFER, file);
         reader.seek_relative(self.starts[first] as i64).map_err(|e| io(&self.path, e))?;
         let lengths = self.starts[first..].windows(2).map(|row| row[1] - row[0]);
-        let mut room = claimed(lengths.clone().max().unwrap_or(0), pool)?;
+        let mut room = claimed_buffer(lengths.clone().max().unwrap_or(0), pool)?;
         for (row, length) in lengths.enumerate() {
             let bytes = &mut room.bytes_mut()[..length as usize];
             reader.read_exact(bytes).map_err(|e| io(&self.path, e))?;
@@ -133,7 +159,7 @@ impl Csv {
     }
 
     fn mixed(&self, (row, number): &(usize, String), (other, word): &(usize, String)) -> DataError {
-        let (line, other) = match (self.line(*row), self.line(*other)) {
+        let (line, other) = match (self.line_number(*row), self.line_number(*other)) {
             (Ok(line), Ok(other)) => (line, other),
             (Err(e), _) | (_, Err(e)) => return e,
         };
@@ -146,18 +172,14 @@ impl Csv {
     }
 
     fn no_classes(&self, count: usize, rows: usize, cell: &[u8]) -> DataError {
-        let problem = format!(
-            "column \"{}\" has {count} different words and more in {rows} rows, such as \"{}\", which are no classes; \
-             name the column that has them with data.label",
-            self.label_name(),
-            shown(cell)
-        );
-        DataError::source(self.path.display(), problem)
+        let (column, example) = (self.label_name().to_string(), excerpt(cell));
+        let problem = CsvProblem::NotClasses { column, words: count, rows, example };
+        DataError::Csv { path: self.path.clone(), problem }
     }
 }
 
 /// What one pass saw.
-struct Found {
+struct LabelSurvey {
     numbers: usize,
     /// One more than the largest class.
     most: usize,
@@ -169,10 +191,10 @@ struct Found {
     lease: Lease,
 }
 
-impl Found {
-    fn new(pool: &BytePool) -> Result<Found, NoRoom> {
-        let (lease, distinct) = (pool.take(0)?, BTreeSet::new());
-        Ok(Found { numbers: 0, most: 0, words: 0, distinct, number: None, word: None, lease })
+impl LabelSurvey {
+    fn new(pool: &BytePool) -> Result<LabelSurvey, NoRoom> {
+        let (lease, distinct) = (pool.reserve(0)?, BTreeSet::new());
+        Ok(LabelSurvey { numbers: 0, most: 0, words: 0, distinct, number: None, word: None, lease })
     }
 
     fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {
@@ -189,7 +211,7 @@ impl Found {
 
 /// Words that are classes.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct ClassNames {
     /// In the order of their numbers.
     names: Vec<String>,
     /// The numbers, in the order of their words.
@@ -197,13 +219,13 @@ pub(super) struct Words {
     _lease: Lease,
 }
 
-impl Words {
-    fn new(names: Vec<String>, pool: &BytePool) -> Result<Words, NoRoom> {
+impl ClassNames {
+    fn new(names: Vec<String>, pool: &BytePool) -> Result<ClassNames, NoRoom> {
         let each = 2 * size_of::<String>() + size_of::<u32>();
-        let lease = pool.take(names.iter().map(|name| (name.len() + each) as u64).sum())?;
+        let lease = pool.reserve(names.iter().map(|name| (name.len() + each) as u64).sum())?;
         let mut sorted: Vec<u32> = (0..names.len() as u32).collect();
         sorted.sort_unstable_by_key(|n| &names[*n as usize]);
-        Ok(Words { names, sorted, _lease: lease })
+        Ok(ClassNames { names, sorted, _lease: lease })
     }
 
     fn number(&self, word: &str) -> Option<u32> {

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Column, Csv, Label, text};
-use crate::error::{DataError, Result, counted};
+use crate::error::{CsvProblem, DataError, Result, counted};
 use crate::memory::BytePool;
-use crate::sources::while_opening;
+use crate::sources::no_room_is_final;
 
 /// Of columns that an error lists.
 const LISTED: usize = 10;
@@ -27,13 +27,16 @@ impl Csv {
         self.columns.iter().enumerate().filter(is_feature).map(|(_, name)| name.as_str())
     }
 
-    /// Gives the features in the order that another table has them in, by their names. It must have the same ones.
+    /// Gives the features in the order that another table has them in, by their names.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it has not the same ones.
     pub fn arrange(&mut self, features: &[String], pool: &BytePool) -> Result<()> {
         if self.feature_columns().eq(features.iter().map(String::as_str)) {
             return Ok(());
         }
-        let lease = pool.take((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
-        let lease = while_opening(format!("the columns of {}", self.path.display()), pool, lease)?;
+        let lease = pool.reserve((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
+        let lease = no_room_is_final(format!("the columns of {}", self.path.display()), pool, lease)?;
         let known: HashMap<&str, u32> = features.iter().map(String::as_str).zip(0..).collect();
         let other = |problem: String| DataError::source(self.path.display(), problem);
         let mut order = Vec::with_capacity(self.columns.len());
@@ -58,23 +61,26 @@ impl Csv {
     }
 
     pub(super) fn read_columns(&mut self, pool: &BytePool) -> Result<()> {
-        let (count, bytes) = self.row(0, pool, |row| (self.cells(row).count(), row.len()))?;
-        let names = pool.take((count * 2 * size_of::<String>() + bytes) as u64)?;
-        let columns: Vec<String> = self.row(0, pool, |row| match self.layout.header {
-            true => self.cells(row).map(text).collect(),
-            false => (0..count).map(|i| i.to_string()).collect(),
+        let (count, bytes) = self.with_row(0, pool, |row| (self.cells(row).count(), row.len()))?;
+        let names = pool.reserve((count * 2 * size_of::<String>() + bytes) as u64)?;
+        let columns: Vec<String> = self.with_row(0, pool, |row| {
+            if self.layout.header {
+                self.cells(row).map(text).collect()
+            } else {
+                (0..count).map(|i| i.to_string()).collect()
+            }
         })?;
         let mut seen = HashSet::new();
         if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
-            let cure = if looks_like_a_row(&columns) { ", or say data.header = false" } else { "" };
-            let problem = format!("two columns are called \"{twice}\"; rename one{cure}");
-            return Err(DataError::source(self.path.display(), problem));
+            let problem =
+                CsvProblem::DuplicateColumn { name: twice.clone(), numbers_as_names: looks_like_a_row(&columns) };
+            return Err(DataError::Csv { path: self.path.clone(), problem });
         }
         (self.columns, self.names) = (columns, names);
         Ok(())
     }
 
-    pub(super) fn find(&self, label: &Label) -> Result<usize> {
+    pub(super) fn find_label(&self, label: &Label) -> Result<usize> {
         let (Label::Class(column) | Label::Value(column)) = label;
         let by_number = |n: &usize| *n < self.columns.len();
         let found = match column {
@@ -85,23 +91,14 @@ impl Csv {
             Column::Number(number) => Some(*number).filter(by_number),
         };
         found.ok_or_else(|| {
-            let known = listed(&self.columns);
-            let cure = self.cure();
-            let problem = format!("there is no column {column} for the label; there are {known}; {cure}");
-            DataError::source(self.path.display(), problem)
+            let problem = CsvProblem::NoLabelColumn {
+                column: column.clone(),
+                known: listed(&self.columns),
+                numbers_as_names: self.layout.header && looks_like_a_row(&self.columns),
+                other_separator: self.columns.iter().any(|name| name.contains([';', '\t', '|'])),
+            };
+            DataError::Csv { path: self.path.clone(), problem }
         })
-    }
-
-    /// What helps where the label is not found.
-    fn cure(&self) -> String {
-        let mut cures = vec!["name the one that is the label with data.label"];
-        if self.layout.header && looks_like_a_row(&self.columns) {
-            cures.push("or say data.header = false if the first line has no names");
-        }
-        if self.columns.iter().any(|name| name.contains([';', '\t', '|'])) {
-            cures.push("or separate the cells by commas (in a .tsv by tabs)");
-        }
-        cures.join(", ")
     }
 }
 

@@ -10,21 +10,22 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
-use super::list::List;
-use super::{check_row, claimed, file_print, io, read_at, scalar, while_opening};
-use crate::error::{DataError, Result, counted};
+use super::pool_vec::PoolVec;
+use super::{check_row, claimed_buffer, file_fingerprint, io, no_room_is_final, read_at, scalar};
+use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
-use classes::Words;
+use classes::ClassNames;
 
-/// How a file is to be read.
+/// How a CSV file is to be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CsvLayout {
     /// The first row has the names of the columns.
     pub header: bool,
+    /// What stands between cells: a comma by default.
     pub separator: u8,
-    /// All columns are features without it.
+    /// The label; without it all columns are features.
     pub label: Option<Label>,
 }
 
@@ -44,6 +45,7 @@ pub enum Label {
     Value(Column),
 }
 
+/// A column, by name or by number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
     /// As the header says it; where no column is called so, a number as text.
@@ -61,16 +63,30 @@ impl std::fmt::Display for Column {
     }
 }
 
-/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label.
+/// Rows of numbers: field `x` is f32 `[features]`, `y` is the label. Cells may be quoted. Of the file, only the offsets of
+/// rows are held in memory.
+///
+/// ```
+#[doc = include_str!("../../doc/files.txt")]
+/// let folder = TempDir::new("csv");
+/// let path = folder.write("t.csv", "a,b,y\n1,2.5,0\n3,4.5,1\n");
+/// let layout = CsvLayout { label: Some(Label::Class(Column::Name("y".into()))), ..CsvLayout::default() };
+/// let source = Csv::open(path, layout, &pool)?;
+/// assert_eq!(source.len(), 2);
+/// let row = source.read_row(1, &pool)?;
+/// assert_eq!((row.get("x")?.f32s(), row.get("y")?.bytes()), (&[3.0, 4.5][..], &[1, 0, 0, 0][..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Csv {
     path: PathBuf,
     /// Where each row starts, and the end of the file.
-    starts: List<u64>,
+    starts: PoolVec<u64>,
     columns: Vec<String>,
     label: Option<usize>,
     /// Labels are these, and not numbers.
-    words: Option<Words>,
+    words: Option<ClassNames>,
     layout: CsvLayout,
     /// For each column the feature that it is, where that is not the order of the file.
     order: Option<(Vec<u32>, Lease)>,
@@ -80,10 +96,15 @@ pub struct Csv {
 }
 
 impl Csv {
+    /// Finds the rows of a file, and its label's column.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where there is no row, no feature, or a quote is not closed; [`DataError::Csv`] where the
+    /// label's column is not there, or two have the same name.
     pub fn open(path: impl AsRef<Path>, layout: CsvLayout, pool: &BytePool) -> Result<Csv> {
         let path = path.as_ref();
-        let mut starts = List::new(pool)?;
-        while_opening(format!("the index of {}", path.display()), pool, index(path, &mut starts, pool))?;
+        let mut starts = PoolVec::new(pool)?;
+        no_room_is_final(format!("the index of {}", path.display()), pool, index_rows(path, &mut starts, pool))?;
         if starts.len() < 2 {
             return Err(DataError::source(path.display(), "the file is empty; there should be at least one row"));
         }
@@ -95,17 +116,17 @@ impl Csv {
             words: None,
             layout,
             order: None,
-            names: pool.take(0)?,
-            fingerprint: file_print(path)?,
+            names: pool.reserve(0)?,
+            fingerprint: file_fingerprint(path)?,
         };
-        while_opening(format!("the first row of {}", path.display()), pool, csv.read_columns(pool))?;
+        no_room_is_final(format!("the first row of {}", path.display()), pool, csv.read_columns(pool))?;
         if csv.layout.header && csv.starts.len() < 3 {
             return Err(DataError::source(
                 path.display(),
                 "there is a header and no row; add rows, or say that it has no header",
             ));
         }
-        csv.label = csv.layout.label.as_ref().map(|label| csv.find(label)).transpose()?;
+        csv.label = csv.layout.label.as_ref().map(|label| csv.find_label(label)).transpose()?;
         if csv.features() == 0 {
             return Err(DataError::source(
                 path.display(),
@@ -124,15 +145,15 @@ impl Csv {
     }
 
     /// The bytes of a row of the file, without what ends it.
-    fn row<T>(&self, number: usize, pool: &BytePool, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    fn with_row<T>(&self, number: usize, pool: &BytePool, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let (start, end) = (self.starts[number], self.starts[number + 1]);
-        let mut bytes = claimed(end - start, pool)?;
+        let mut bytes = claimed_buffer(end - start, pool)?;
         read_at(&self.path, start, bytes.bytes_mut())?;
         Ok(f(trimmed(bytes.bytes())))
     }
 
     /// Counted only where something is wrong, so that the index need not hold it.
-    fn line(&self, row: usize) -> Result<usize> {
+    fn line_number(&self, row: usize) -> Result<usize> {
         let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
         let mut reader = BufReader::new(file.take(self.starts[row]));
         let mut lines = 1;
@@ -147,9 +168,11 @@ impl Csv {
         }
     }
 
-    fn bad(&self, row: usize, problem: String) -> DataError {
-        match self.line(row) {
-            Ok(line) => DataError::bad(format!("{}, line {line}", self.path.display()), problem),
+    fn bad(&self, row: usize, problem: SampleProblem) -> DataError {
+        match self.line_number(row) {
+            Ok(line) => {
+                DataError::Bad(BadSample { location: format!("{}, line {line}", self.path.display()), problem })
+            }
             Err(e) => e,
         }
     }
@@ -183,12 +206,13 @@ impl Source for Csv {
         self.starts.len() - 1 - self.layout.header as usize
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.len())?;
         let row = index + self.layout.header as usize;
         let mut x = Tensor::zeros(TensorType::f32([self.features()]), pool)?;
-        let label =
-            self.row(row, pool, |bytes| self.parse(bytes, x.f32s_mut()))?.map_err(|problem| self.bad(row, problem))?;
+        let label = self
+            .with_row(row, pool, |bytes| self.parse(bytes, x.f32s_mut()))?
+            .map_err(|problem| self.bad(row, SampleProblem::Other(problem)))?;
         let example = Example::default().with("x", x);
         Ok(match self.layout.label {
             None => example,
@@ -199,7 +223,7 @@ impl Source for Csv {
         })
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         format!("{}, row {index}", self.path.display())
     }
 
@@ -216,9 +240,9 @@ impl Source for Csv {
 }
 
 /// Where rows start that are not empty; line ends between quotes end no row. The last entry is the end of the file.
-fn index(path: &Path, starts: &mut List<u64>, pool: &BytePool) -> Result<()> {
+fn index_rows(path: &Path, starts: &mut PoolVec<u64>, pool: &BytePool) -> Result<()> {
     let file = File::open(path).map_err(|e| io(path, e))?;
-    let _buffer = pool.take(BUFFER as u64)?;
+    let _buffer = pool.reserve(BUFFER as u64)?;
     let mut reader = BufReader::with_capacity(BUFFER, file);
     let (mut at, mut line, mut quoted, mut empty) = (0u64, 1, None, true);
     let bom = reader.fill_buf().map_err(|e| io(path, e))?.starts_with(b"\xef\xbb\xbf");
@@ -299,7 +323,7 @@ fn unquoted(cell: &str) -> String {
 }
 
 /// As much of a cell as a message has room for.
-fn shown(cell: &[u8]) -> String {
+fn excerpt(cell: &[u8]) -> String {
     text(cell.get(..60).unwrap_or(cell))
 }
 
@@ -314,9 +338,9 @@ fn number(cell: &[u8], class: bool) -> Result<f32, String> {
     }
     let value = std::str::from_utf8(bare).ok().and_then(|text| text.parse::<f32>().ok()).filter(|v| v.is_finite());
     match value {
-        None => Err(format!("is \"{}\", which is not a number", shown(cell))),
+        None => Err(format!("is \"{}\", which is not a number", excerpt(cell))),
         Some(v) if class && (v.fract() != 0.0 || !(0.0..16_777_216.0).contains(&v)) => {
-            Err(format!("is \"{}\", which is not the number of a class: 0, 1, …", shown(cell)))
+            Err(format!("is \"{}\", which is not the number of a class: 0, 1, …", excerpt(cell)))
         }
         Some(v) => Ok(v),
     }

@@ -8,17 +8,20 @@ use crate::image::{self, Channels};
 use crate::memory::BytePool;
 use crate::tensor::{Example, Tensor};
 
-/// A feature by its name in the records, and the field that it becomes.
+/// A feature of the records, and the field that it becomes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feature {
+    /// Its name in the records.
     pub name: String,
+    /// The name of the field that it becomes.
     pub field: String,
-    pub kind: Kind,
+    /// What it holds.
+    pub kind: FeatureKind,
 }
 
 /// What a feature holds, and so what it becomes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum FeatureKind {
     /// A JPEG or PNG → u8 `[height, width, channels]`.
     Image(Channels),
     /// A JPEG or PNG that a map function decodes: u8 `[n]`.
@@ -32,27 +35,28 @@ pub enum Kind {
 }
 
 impl Feature {
-    pub fn new(name: &str, field: &str, kind: Kind) -> Feature {
+    /// The feature `name`, which becomes `field`.
+    pub fn new(name: &str, field: &str, kind: FeatureKind) -> Feature {
         Feature { name: name.to_string(), field: field.to_string(), kind }
     }
 }
 
-pub(super) fn example(record: &[u8], features: &[Feature], place: &str, pool: &BytePool) -> Result<Example> {
+pub(super) fn parse_example(record: &[u8], features: &[Feature], location: &str, pool: &BytePool) -> Result<Example> {
     let mut example = Example::default();
     for feature in features {
-        let values = find(record, &feature.name, place)?;
-        let place = format!("{place}, feature \"{}\"", feature.name);
-        let field = field(values, &feature.kind, &place, pool)?;
+        let values = find_feature(record, &feature.name, location)?;
+        let location = format!("{location}, feature \"{}\"", feature.name);
+        let field = feature_tensor(values, &feature.kind, &location, pool)?;
         example = example.with(&feature.field, field);
     }
     Ok(example)
 }
 
 /// The last one of this name, as protobuf has it.
-fn find<'a>(record: &'a [u8], name: &str, place: &str) -> Result<Values<'a>> {
+fn find_feature<'a>(record: &'a [u8], name: &str, location: &str) -> Result<Values<'a>> {
     let mut found = None;
     for feature in proto::features(record) {
-        let (key, values) = feature.map_err(|e| DataError::bad(place, format!("it is no tf.train.Example: {e}")))?;
+        let (key, values) = feature.map_err(|e| DataError::bad(location, format!("it is no tf.train.Example: {e}")))?;
         if key == name.as_bytes() {
             found = Some(values);
         }
@@ -63,31 +67,33 @@ fn find<'a>(record: &'a [u8], name: &str, place: &str) -> Result<Values<'a>> {
             .take(20)
             .map(|(key, _)| String::from_utf8_lossy(&key[..key.len().min(60)]))
             .collect();
-        DataError::bad(place, format!("it has no feature \"{name}\"; it has {}", known.join(", ")))
+        DataError::bad(location, format!("it has no feature \"{name}\"; it has {}", known.join(", ")))
     })
 }
 
-fn field(values: Values, kind: &Kind, place: &str, pool: &BytePool) -> Result<Tensor> {
+fn feature_tensor(values: Values, kind: &FeatureKind, location: &str, pool: &BytePool) -> Result<Tensor> {
     match (kind, values) {
-        (Kind::Image(channels), Values::Bytes(list)) => image::decode(only(list, place)?, *channels, &place, pool),
-        (Kind::Encoded, Values::Bytes(list)) => {
-            let bytes = only(list, place)?;
+        (FeatureKind::Image(channels), Values::Bytes(list)) => {
+            image::decode(only_string(list, location)?, *channels, &location, pool)
+        }
+        (FeatureKind::Encoded, Values::Bytes(list)) => {
+            let bytes = only_string(list, location)?;
             Ok(Tensor::from_bytes(TensorType::new(DType::U8, [bytes.len()]), bytes, pool)?)
         }
-        (Kind::Raw(ty), Values::Bytes(list)) => raw(only(list, place)?, ty, place, pool),
-        (Kind::Floats(shape), Values::Floats(list)) => {
+        (FeatureKind::Raw(ty), Values::Bytes(list)) => raw_tensor(only_string(list, location)?, ty, location, pool),
+        (FeatureKind::Floats(shape), Values::Floats(list)) => {
             let ty = TensorType::new(DType::F32, shape.clone());
-            numbers(ty, place, pool, |each| proto::floats(list, |value| each(Ok(value.to_le_bytes()))))
+            number_tensor(ty, location, pool, |each| proto::floats(list, |value| each(Ok(value.to_le_bytes()))))
         }
-        (Kind::Ints(shape), Values::Ints(list)) => {
+        (FeatureKind::Ints(shape), Values::Ints(list)) => {
             let ty = TensorType::new(DType::I32, shape.clone());
             let narrow = |value: i64| i32::try_from(value).map(i32::to_le_bytes).map_err(|_| value);
-            numbers(ty, place, pool, |each| proto::ints(list, |value| each(narrow(value))))
+            number_tensor(ty, location, pool, |each| proto::ints(list, |value| each(narrow(value))))
         }
         (_, values) => {
             let (wanted, held) = (kind_name(kind), values_name(values));
             Err(DataError::bad(
-                place,
+                location,
                 format!("{wanted} was asked for, and it holds {held}; name it with its own kind"),
             ))
         }
@@ -95,29 +101,29 @@ fn field(values: Values, kind: &Kind, place: &str, pool: &BytePool) -> Result<Te
 }
 
 /// The single byte string of a list.
-fn only<'a>(list: &'a [u8], place: &str) -> Result<&'a [u8]> {
+fn only_string<'a>(list: &'a [u8], location: &str) -> Result<&'a [u8]> {
     let mut strings = proto::strings(list);
     match (strings.next(), strings.next()) {
         (Some(Ok(bytes)), None) => Ok(bytes),
-        (Some(Err(e)), _) | (_, Some(Err(e))) => Err(DataError::bad(place, e)),
-        (None, _) => Err(DataError::bad(place, "its list is empty, and one byte string is needed")),
-        (Some(Ok(_)), Some(Ok(_))) => Err(DataError::bad(place, "it has several byte strings, and one is needed")),
+        (Some(Err(e)), _) | (_, Some(Err(e))) => Err(DataError::bad(location, e)),
+        (None, _) => Err(DataError::bad(location, "its list is empty, and one byte string is needed")),
+        (Some(Ok(_)), Some(Ok(_))) => Err(DataError::bad(location, "it has several byte strings, and one is needed")),
     }
 }
 
-fn raw(bytes: &[u8], ty: &TensorType, place: &str, pool: &BytePool) -> Result<Tensor> {
+fn raw_tensor(bytes: &[u8], ty: &TensorType, location: &str, pool: &BytePool) -> Result<Tensor> {
     if bytes.len() as u64 != ty.bytes() {
         let problem =
             format!("it has {} bytes, and {ty} has {}; give the shape it was written with", bytes.len(), ty.bytes());
-        return Err(DataError::bad(place, problem));
+        return Err(DataError::bad(location, problem));
     }
     Ok(Tensor::from_bytes(ty.clone(), bytes, pool)?)
 }
 
 /// Fills a tensor of four-byte elements from a list, whose length must fit.
-fn numbers(
+fn number_tensor(
     ty: TensorType,
-    place: &str,
+    location: &str,
     pool: &BytePool,
     list: impl FnOnce(&mut dyn FnMut(Result<[u8; 4], i64>)) -> Result<(), proto::Broken>,
 ) -> Result<Tensor> {
@@ -133,22 +139,25 @@ fn numbers(
         }
         count += 1;
     });
-    listed.map_err(|e| DataError::bad(place, e))?;
+    listed.map_err(|e| DataError::bad(location, e))?;
     if let Some(value) = too_large {
-        return Err(DataError::bad(place, format!("{value} is more than an i32 holds")));
+        return Err(DataError::bad(location, format!("{value} is more than an i32 holds")));
     }
     if count != wanted {
-        return Err(DataError::bad(place, format!("it has {count} values, and {ty} has {wanted}; give its own shape")));
+        return Err(DataError::bad(
+            location,
+            format!("it has {count} values, and {ty} has {wanted}; give its own shape"),
+        ));
     }
     Ok(out)
 }
 
-fn kind_name(kind: &Kind) -> &'static str {
+fn kind_name(kind: &FeatureKind) -> &'static str {
     match kind {
-        Kind::Image(_) | Kind::Encoded => "an image",
-        Kind::Raw(_) => "raw bytes",
-        Kind::Floats(_) => "a list of floats",
-        Kind::Ints(_) => "a list of integers",
+        FeatureKind::Image(_) | FeatureKind::Encoded => "an image",
+        FeatureKind::Raw(_) => "raw bytes",
+        FeatureKind::Floats(_) => "a list of floats",
+        FeatureKind::Ints(_) => "a list of integers",
     }
 }
 

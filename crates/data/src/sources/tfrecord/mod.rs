@@ -9,23 +9,37 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-pub use feature::{Feature, Kind};
+pub use feature::{Feature, FeatureKind};
 
-use super::list::List;
-use super::{check_row, claimed, crc, file_print, glob, io, read_at, while_opening};
+use super::pool_vec::PoolVec;
+use super::{check_row, claimed_buffer, crc, file_fingerprint, glob, io, no_room_is_final, read_at};
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// Records of one or many files, in the order of the files.
+/// TFRecord files of `tf.train.Example`, in the order of the files. Checksums are checked. Compressed files are refused:
+/// their records cannot be read in any order.
+///
+/// ```
+#[doc = include_str!("../../doc/files.txt")]
+/// let features = vec![
+///     Feature::new("image", "x", FeatureKind::Image(Channels::Rgb)),
+///     Feature::new("label", "y", FeatureKind::Ints(vec![])),
+/// ];
+/// let source = TfRecord::glob("tests/fixtures/shard-*-of-2.tfrecord", features, &pool)?;
+/// let row = source.read_row(0, &pool)?;
+/// assert_eq!((row.get("x")?.ty().shape.len(), row.get("y")?.ty().to_string()), (3, "i32[]".to_string()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TfRecord {
     files: Vec<PathBuf>,
     /// For each file, the number of the record after its last.
     ends: Vec<usize>,
     /// Where each record starts in its file.
-    starts: List<u64>,
+    starts: PoolVec<u64>,
     features: Vec<Feature>,
     fingerprint: u64,
 }
@@ -35,29 +49,36 @@ const HEAD: u64 = 12;
 const TAIL: u64 = 4;
 
 impl TfRecord {
-    /// The files that a pattern names, sorted: `train-*.tfrecord`.
+    /// The files that a pattern matches, sorted: `train-*.tfrecord`. `*` and `?` stand in the last part of the path.
+    ///
+    /// # Errors
+    /// As [`TfRecord::open`]; [`DataError::Source`] also where no file matches.
     pub fn glob(pattern: &str, features: Vec<Feature>, pool: &BytePool) -> Result<TfRecord> {
         TfRecord::open(&glob::files(pattern)?, features, pool)
     }
 
+    /// Finds the records of files, by the lengths that stand before them.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where a file is no TFRecord file, is cut off or compressed, or there is no record.
     pub fn open<P: AsRef<Path>>(files: &[P], features: Vec<Feature>, pool: &BytePool) -> Result<TfRecord> {
         if features.is_empty() {
             return Err(DataError::Pipeline(
                 "no feature of the records is named; name those that the model reads".into(),
             ));
         }
-        let mut starts = List::new(pool)?;
+        let mut starts = PoolVec::new(pool)?;
         let (mut ends, mut fingerprint) = (Vec::new(), 0u64);
         for path in files {
             let path = path.as_ref();
-            let indexed = index(path, &mut starts);
-            while_opening(format!("the index of {}", path.display()), pool, indexed)?;
+            let indexed = index_records(path, &mut starts);
+            no_room_is_final(format!("the index of {}", path.display()), pool, indexed)?;
             ends.push(starts.len());
-            fingerprint = fingerprint.wrapping_add(file_print(path)?);
+            fingerprint = fingerprint.wrapping_add(file_fingerprint(path)?);
         }
         if starts.is_empty() {
-            let place = files.first().map_or("TFRecord".into(), |path| path.as_ref().display().to_string());
-            return Err(DataError::source(place, "there is no record; check which files were written"));
+            let location = files.first().map_or("TFRecord".into(), |path| path.as_ref().display().to_string());
+            return Err(DataError::source(location, "there is no record; check which files were written"));
         }
         let files = files.iter().map(|path| path.as_ref().to_path_buf()).collect();
         Ok(TfRecord { files, ends, starts, features, fingerprint })
@@ -69,25 +90,25 @@ impl Source for TfRecord {
         self.starts.len()
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         check_row(index, self.len())?;
         let file = self.ends.partition_point(|end| *end <= index);
         let path = &self.files[file];
-        let place = self.place(index);
+        let location = self.location(index);
         let mut head = [0; HEAD as usize];
         read_at(path, self.starts[index], &mut head)?;
         let length =
-            length(&head).ok_or_else(|| DataError::bad(&place, "its length has changed since it was opened"))?;
-        let mut record = claimed(length.saturating_add(TAIL), pool)?;
+            length(&head).ok_or_else(|| DataError::bad(&location, "its length has changed since it was opened"))?;
+        let mut record = claimed_buffer(length.saturating_add(TAIL), pool)?;
         read_at(path, self.starts[index] + HEAD, record.bytes_mut())?;
         let (data, sum) = record.bytes().split_at(length as usize);
-        if sum != crc::masked(data).to_le_bytes() {
-            return Err(DataError::bad(place, "its checksum is wrong: the data is damaged; write the file again"));
+        if sum != crc::masked_crc32c(data).to_le_bytes() {
+            return Err(DataError::bad(location, "its checksum is wrong: the data is damaged; write the file again"));
         }
-        feature::example(data, &self.features, &place, pool)
+        feature::parse_example(data, &self.features, &location, pool)
     }
 
-    fn place(&self, index: usize) -> String {
+    fn location(&self, index: usize) -> String {
         let file = self.ends.partition_point(|end| *end <= index);
         let first = if file == 0 { 0 } else { self.ends[file - 1] };
         let path = self.files.get(file).map(|path| path.display().to_string()).unwrap_or_default();
@@ -100,7 +121,7 @@ impl Source for TfRecord {
 }
 
 /// Adds where the records of a file start.
-fn index(path: &Path, starts: &mut List<u64>) -> Result<()> {
+fn index_records(path: &Path, starts: &mut PoolVec<u64>) -> Result<()> {
     let file = File::open(path).map_err(|e| io(path, e))?;
     let bytes = file.metadata().map_err(|e| io(path, e))?.len();
     let mut reader = BufReader::with_capacity(256, file);
@@ -124,7 +145,7 @@ fn index(path: &Path, starts: &mut List<u64>) -> Result<()> {
 /// The length of a record, if its checksum is right.
 fn length(head: &[u8; HEAD as usize]) -> Option<u64> {
     let (length, sum) = head.split_at(8);
-    (sum == crc::masked(length).to_le_bytes())
+    (sum == crc::masked_crc32c(length).to_le_bytes())
         .then(|| u64::from_le_bytes(length.try_into().expect("these are eight bytes")))
 }
 

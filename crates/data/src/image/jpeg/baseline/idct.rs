@@ -1,9 +1,9 @@
-//! The inverse cosine transform of a block, in f32: down the columns, with rows and columns exchanged, and again.
+//! The inverse discrete cosine transform (IDCT) of a block, in f32: over the columns, then transposed over the rows.
 //! Without fused operations, so that every machine has the same bits.
 
-use crate::simd::Four;
+use crate::simd::F32x4;
 
-/// 64 coefficients by columns, each multiplied with its quantiser.
+/// 64 dequantized coefficients, column by column.
 pub(super) type Block = [f32; 64];
 
 /// BASIS[k][x] = c(k) ÷ 2 · cos((2x + 1) k π ÷ 16), with c(0) = √½.
@@ -27,60 +27,61 @@ static BASIS: [[f32; 8]; 8] = {
     ]
 };
 
-/// The pixels of a block, written to rows of `stride` bytes.
+/// The samples of a block, written to rows of `stride` bytes.
 #[inline(always)]
-pub(super) fn inverse(block: &Block, out: &mut [u8], stride: usize) {
+pub(super) fn idct(block: &Block, out: &mut [u8], stride: usize) {
     let (quads, _) = block.as_chunks::<4>();
-    let (mut first, mut second) = ([Four::all(0.0); 8], [Four::all(0.0); 8]);
+    let (mut first, mut second) = ([F32x4::splat(0.0); 8], [F32x4::splat(0.0); 8]);
     for k in 0..8 {
-        (first[k], second[k]) = (Four::new(&quads[2 * k]), Four::new(&quads[2 * k + 1]));
+        (first[k], second[k]) = (F32x4::load(&quads[2 * k]), F32x4::load(&quads[2 * k + 1]));
     }
-    let (upper, lower) = (turned(down(first)), turned(down(second)));
-    let (left, right) = (down(joined(upper[0], lower[0])), down(joined(upper[1], lower[1])));
+    let (upper, lower) = (transposed_halves(idct_columns(first)), transposed_halves(idct_columns(second)));
+    let (left, right) = (idct_columns(concat(upper[0], lower[0])), idct_columns(concat(upper[1], lower[1])));
     for ((left, right), out) in left.iter().zip(&right).zip(out.chunks_mut(stride)) {
-        // What is added is the middle of the range.
-        out[..4].copy_from_slice(&left.plus(Four::all(128.0)).bytes());
-        out[4..8].copy_from_slice(&right.plus(Four::all(128.0)).bytes());
+        // The level shift: samples are coded about the middle of their range.
+        out[..4].copy_from_slice(&left.add(F32x4::splat(128.0)).to_u8());
+        out[4..8].copy_from_slice(&right.add(F32x4::splat(128.0)).to_u8());
     }
 }
 
 /// Eight rows of four as columns: their first halves and their second.
 #[inline(always)]
-fn turned([a, b, c, d, e, f, g, h]: [Four; 8]) -> [[Four; 4]; 2] {
-    [Four::transposed([a, b, c, d]), Four::transposed([e, f, g, h])]
+fn transposed_halves([a, b, c, d, e, f, g, h]: [F32x4; 8]) -> [[F32x4; 4]; 2] {
+    [F32x4::transpose([a, b, c, d]), F32x4::transpose([e, f, g, h])]
 }
 
 #[inline(always)]
-fn joined([a, b, c, d]: [Four; 4], [e, f, g, h]: [Four; 4]) -> [Four; 8] {
+fn concat([a, b, c, d]: [F32x4; 4], [e, f, g, h]: [F32x4; 4]) -> [F32x4; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// A block that is nothing but its mean.
+/// A block whose AC coefficients are all zero: every sample is its mean.
 #[inline(always)]
-pub(super) fn flat(first: f32, out: &mut [u8], stride: usize) {
-    let value = ((first * 0.125 + 128.0).clamp(0.0, 255.0) + 12_582_912.0).to_bits() as u8;
+pub(super) fn idct_dc_only(dc: f32, out: &mut [u8], stride: usize) {
+    let value = ((dc * 0.125 + 128.0).clamp(0.0, 255.0) + 12_582_912.0).to_bits() as u8;
     for row in out.chunks_mut(stride).take(8) {
         row[..8].fill(value);
     }
 }
 
-/// The transform down four columns: what is symmetric about the middle, plus or minus what is not.
+/// The transform of four columns: what the even frequencies give is symmetric about the middle, the odd ones add to one
+/// half what they take from the other.
 #[inline(always)]
-fn down(rows: [Four; 8]) -> [Four; 8] {
+fn idct_columns(rows: [F32x4; 8]) -> [F32x4; 8] {
     let mut out = rows;
     for y in 0..4 {
-        let (even, odd) = (part::<0>(&rows, y), part::<1>(&rows, y));
-        out[y] = even.plus(odd);
-        out[7 - y] = even.minus(odd);
+        let (even, odd) = (half_sum::<0>(&rows, y), half_sum::<1>(&rows, y));
+        out[y] = even.add(odd);
+        out[7 - y] = even.sub(odd);
     }
     out
 }
 
-/// The sum over every second frequency.
+/// The sum over every second frequency: the even ones or the odd ones.
 #[inline(always)]
-fn part<const FROM: usize>(rows: &[Four; 8], y: usize) -> Four {
-    let one = |k: usize| rows[k].times(Four::all(BASIS[k][y]));
-    one(FROM).plus(one(FROM + 2)).plus(one(FROM + 4).plus(one(FROM + 6)))
+fn half_sum<const FROM: usize>(rows: &[F32x4; 8], y: usize) -> F32x4 {
+    let one = |k: usize| rows[k].mul(F32x4::splat(BASIS[k][y]));
+    one(FROM).add(one(FROM + 2)).add(one(FROM + 4).add(one(FROM + 6)))
 }
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ mod tests {
         }
         let mut out = [0u8; 64];
         let columns = std::array::from_fn(|i| block[i % 8 * 8 + i / 8]);
-        inverse(&columns, &mut out, 8);
+        idct(&columns, &mut out, 8);
         let scale = |k: usize| if k == 0 { 0.5f64.sqrt() } else { 1.0 };
         let cosine = |x: usize, k: usize| ((2 * x + 1) as f64 * k as f64 * std::f64::consts::PI / 16.0).cos();
         for (i, got) in out.iter().enumerate() {
@@ -106,8 +107,8 @@ mod tests {
             assert!((*got as f64 - (sum + 128.0).clamp(0.0, 255.0)).abs() <= 0.501, "{y} {x}: {got}, not {sum}");
         }
         let mut mean = [0u8; 64];
-        flat(block[0], &mut mean, 8);
-        inverse(&std::array::from_fn(|i| if i == 0 { block[0] } else { 0.0 }), &mut out, 8);
+        idct_dc_only(block[0], &mut mean, 8);
+        idct(&std::array::from_fn(|i| if i == 0 { block[0] } else { 0.0 }), &mut out, 8);
         assert_eq!(mean, out);
     }
 }

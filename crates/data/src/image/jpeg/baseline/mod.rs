@@ -1,6 +1,6 @@
-//! Our own decoder for what most JPEGs are: Huffman-coded, one scan, YCbCr or grey. It decodes a part of an image:
-//! codes are read from the start to the part's last row, but only what lies in the part becomes pixels. Everything else
-//! is the library's.
+//! Our own decoder for what most JPEGs are: baseline, one scan, YCbCr or grey. It decodes a region of an image: Huffman
+//! codes are read from the start to the region's last row, but only the blocks of MCUs in the region are transformed and
+//! become pixels. Everything else is zune-jpeg's.
 
 mod bits;
 mod colour;
@@ -8,14 +8,14 @@ mod huffman;
 mod idct;
 mod tables;
 
-use self::bits::Bits;
-use self::colour::{Plane, Scratch};
-use self::huffman::Table;
+use self::bits::BitReader;
+use self::colour::{Plane, Subsampling, UpsampledRows};
+use self::huffman::HuffmanTable;
 use self::tables::Tables;
-use super::super::{Channels, Fault, Region, blank};
+use super::super::{Channels, DecodeError, Region, zeroed_image};
 use super::header::{Coding, Component, Header, cut_off};
 use crate::memory::{Buffer, BytePool};
-use crate::simd::wide;
+use crate::simd::multiversion;
 use crate::tensor::Tensor;
 
 /// A region of the image as it is stored; none where this decoder is not made for the file.
@@ -25,47 +25,51 @@ pub(super) fn decode(
     region: Region,
     channels: Channels,
     pool: &BytePool,
-) -> Result<Option<Tensor>, Fault> {
-    let Some(half) = layout(header) else { return Ok(None) };
-    let _tables = pool.take(tables::BYTES)?;
+) -> Result<Option<Tensor>, DecodeError> {
+    let Some(subsampling) = subsampling(header) else { return Ok(None) };
+    let _tables = pool.reserve(tables::BYTES)?;
     let Some(tables) = Tables::read(bytes, header)? else { return Ok(None) };
-    let units = Units::around(header, region);
-    let kept = if channels == Channels::Grey { 1 } else { header.components.len() };
-    let mut parts = Vec::new();
-    for component in &header.components[..kept] {
-        parts.push(Part::new(header, *component, units, pool)?);
+    let mcus = Mcus::around(header, region);
+    let wanted = if channels == Channels::Grey { 1 } else { header.components.len() };
+    let mut decoded = Vec::new();
+    for component in &header.components[..wanted] {
+        decoded.push(DecodedComponent::new(header, *component, mcus, pool)?);
     }
-    read_units(bytes, header, &tables, units, &mut parts)?;
-    let mut image = blank(region.height, region.width, channels.count(), pool)?;
-    let planes: Vec<Plane> = parts.iter().map(Part::plane).collect();
+    decode_mcus(bytes, header, &tables, mcus, &mut decoded)?;
+    let mut image = zeroed_image(region.height, region.width, channels.count(), pool)?;
+    let planes: Vec<Plane> = decoded.iter().map(DecodedComponent::plane).collect();
     let row_bytes = region.width * channels.count();
     let rows = image.bytes_mut().chunks_exact_mut(row_bytes).zip(region.top..);
     match <[Plane; 3]>::try_from(planes) {
         Ok(planes) => {
-            let mut scratch = Scratch::new(region.width, pool)?;
-            rows.for_each(|(out, y)| colour::rgb_row(&planes, half, y, region.left, &mut scratch, out));
+            let mut upsampled = UpsampledRows::new(region.width, pool)?;
+            rows.for_each(|(out, y)| colour::rgb_row(&planes, subsampling, y, region.left, &mut upsampled, out));
         }
         Err(grey) => rows.for_each(|(out, y)| grey_row(&grey[0], y, region.left, channels, out)),
     }
     Ok(Some(image))
 }
 
-/// Whether colours are halved across and down, where the frame is one that this decoder knows.
-fn layout(header: &Header) -> Option<(bool, bool)> {
-    let half = match header.components[..] {
-        // A single component is a plane of blocks, whatever its sampling says.
-        [_] => (false, false),
-        [y, b, r] if (b.across, b.down, r.across, r.down) == (1, 1, 1, 1) && y.across <= 2 && y.down <= 2 => {
-            (y.across == 2, y.down == 2)
+/// How chroma is subsampled, where the frame is one that this decoder knows.
+fn subsampling(header: &Header) -> Option<Subsampling> {
+    let subsampling = match header.components[..] {
+        // A single component is a plane of blocks, whatever its sampling factors say.
+        [_] => Subsampling { horizontal: false, vertical: false },
+        [y, cb, cr]
+            if (cb.horizontal, cb.vertical, cr.horizontal, cr.vertical) == (1, 1, 1, 1)
+                && y.horizontal <= 2
+                && y.vertical <= 2 =>
+        {
+            Subsampling { horizontal: y.horizontal == 2, vertical: y.vertical == 2 }
         }
         _ => return None,
     };
-    (header.coding == Coding::Baseline && header.is_ycc()).then_some(half)
+    (header.coding == Coding::Baseline && header.is_ycbcr()).then_some(subsampling)
 }
 
-/// Which units of a scan lie in a part, and how large a unit is.
+/// Which MCUs (minimum coded units) of a scan lie in a region, and how many blocks an MCU has.
 #[derive(Clone, Copy)]
-struct Units {
+struct Mcus {
     top: usize,
     left: usize,
     bottom: usize,
@@ -75,12 +79,12 @@ struct Units {
     down: usize,
 }
 
-impl Units {
-    /// Those of a region with two pixels around it, which drawing out colours looks at.
-    fn around(header: &Header, region: Region) -> Units {
-        let (across, down) = if header.components.len() == 1 { (1, 1) } else { header.sampling() };
+impl Mcus {
+    /// Those of a region with two pixels around it, which upsampling looks at.
+    fn around(header: &Header, region: Region) -> Mcus {
+        let (across, down) = if header.components.len() == 1 { (1, 1) } else { header.max_sampling() };
         let (width, height) = (8 * across, 8 * down);
-        Units {
+        Mcus {
             top: region.top.saturating_sub(2) / height,
             left: region.left.saturating_sub(2) / width,
             bottom: (region.top + region.height + 2).min(header.height).div_ceil(height),
@@ -91,8 +95,8 @@ impl Units {
     }
 }
 
-/// The decoded part of one component.
-struct Part {
+/// The samples of one component in the decoded MCUs.
+struct DecodedComponent {
     samples: Buffer,
     stride: usize,
     top: usize,
@@ -101,67 +105,80 @@ struct Part {
     width: usize,
 }
 
-impl Part {
-    fn new(header: &Header, component: Component, units: Units, pool: &BytePool) -> Result<Part, Fault> {
-        let (across, down) = if header.components.len() == 1 { (1, 1) } else { (component.across, component.down) };
-        let stride = (units.right - units.left) * across * 8;
-        let rows = (units.bottom - units.top) * down * 8;
-        Ok(Part {
+impl DecodedComponent {
+    fn new(
+        header: &Header,
+        component: Component,
+        mcus: Mcus,
+        pool: &BytePool,
+    ) -> Result<DecodedComponent, DecodeError> {
+        let (across, down) = blocks_per_mcu(header, component);
+        let stride = (mcus.right - mcus.left) * across * 8;
+        let rows = (mcus.bottom - mcus.top) * down * 8;
+        Ok(DecodedComponent {
             samples: pool.buffer(stride * rows)?,
             stride,
-            top: units.top * down * 8,
-            left: units.left * across * 8,
-            height: (header.height * down).div_ceil(units.down),
-            width: (header.width * across).div_ceil(units.across),
+            top: mcus.top * down * 8,
+            left: mcus.left * across * 8,
+            height: (header.height * down).div_ceil(mcus.down),
+            width: (header.width * across).div_ceil(mcus.across),
         })
     }
 
     fn plane(&self) -> Plane<'_> {
-        let Part { stride, top, left, height, width, .. } = *self;
+        let DecodedComponent { stride, top, left, height, width, .. } = *self;
         Plane { samples: self.samples.bytes(), stride, top, left, height, width }
     }
 }
 
-/// One component as the scan has it.
-struct Coded<'a> {
-    across: usize,
-    down: usize,
-    first: &'a Table,
-    others: &'a Table,
-    quantiser: &'a [f32; 64],
-    /// The last first coefficient, to which the next is a difference.
-    before: i32,
+/// The blocks of a component in an MCU, across and down: of a single component always one.
+fn blocks_per_mcu(header: &Header, component: Component) -> (usize, usize) {
+    if header.components.len() == 1 { (1, 1) } else { (component.horizontal, component.vertical) }
 }
 
-wide! {
-    fn read_units(
+/// One component as the scan codes it.
+struct ScanComponent<'a> {
+    /// Blocks in an MCU.
+    across: usize,
+    down: usize,
+    dc: &'a HuffmanTable,
+    ac: &'a HuffmanTable,
+    /// In zigzag order.
+    quantization: &'a [f32; 64],
+    /// The DC coefficient of the block before, to which that of the next one is coded as a difference.
+    dc_predictor: i32,
+}
+
+multiversion! {
+    fn decode_mcus(
         bytes: &[u8],
         header: &Header,
         tables: &Tables,
-        units: Units,
-        parts: &mut [Part],
-    ) -> Result<(), Fault> {
-        let mut coded = coded(header, tables)?;
-        let across = header.width.div_ceil(8 * units.across);
-        let mut bits = Bits::new(bytes, tables.data);
-        let mut left_to_restart = tables.restart;
-        for y in 0..units.bottom {
+        mcus: Mcus,
+        decoded: &mut [DecodedComponent],
+    ) -> Result<(), DecodeError> {
+        let mut components = scan_components(header, tables)?;
+        let across = header.width.div_ceil(8 * mcus.across);
+        let mut bits = BitReader::new(bytes, tables.data);
+        let mut left_to_restart = tables.restart_interval;
+        for y in 0..mcus.bottom {
             for x in 0..across {
-                if tables.restart > 0 {
+                if tables.restart_interval > 0 {
                     if left_to_restart == 0 {
-                        bits = bits.restarted().ok_or("a restart marker is missing; the file is damaged")?;
-                        coded.iter_mut().for_each(|c| c.before = 0);
-                        left_to_restart = tables.restart;
+                        let restarted = bits.after_restart_marker();
+                        bits = restarted.ok_or("a restart marker is missing; the file is damaged")?;
+                        components.iter_mut().for_each(|c| c.dc_predictor = 0);
+                        left_to_restart = tables.restart_interval;
                     }
                     left_to_restart -= 1;
                 }
-                let inside = y >= units.top && x >= units.left && x < units.right;
-                let read = if inside {
-                    read_unit(&mut bits, &mut coded, y - units.top, x - units.left, parts)
+                let inside = y >= mcus.top && x >= mcus.left && x < mcus.right;
+                let mcu = if inside {
+                    decode_mcu(&mut bits, &mut components, y - mcus.top, x - mcus.left, decoded)
                 } else {
-                    skip_unit(&mut bits, &mut coded)
+                    skip_mcu(&mut bits, &mut components)
                 };
-                read.ok_or_else(|| damaged(bits.overrun(), bytes))?;
+                mcu.ok_or_else(|| damaged(bits.overrun(), bytes))?;
             }
             if bits.overrun() {
                 return Err(cut_off(bytes));
@@ -171,36 +188,42 @@ wide! {
     }
 }
 
-fn coded<'a>(header: &Header, tables: &'a Tables) -> Result<Vec<Coded<'a>>, Fault> {
-    let one = header.components.len() == 1;
-    let coded =
-        header.components.iter().zip(&tables.uses).zip(&tables.quantisers).map(|((c, (first, others)), quantiser)| {
-            let (across, down) = if one { (1, 1) } else { (c.across, c.down) };
-            let (first, others) = (tables.first[*first].as_deref()?, tables.others[*others].as_deref()?);
-            Some(Coded { across, down, first, others, quantiser, before: 0 })
-        });
-    coded.collect::<Option<_>>().ok_or_else(|| "a Huffman table is missing; the file is damaged".into())
+fn scan_components<'a>(header: &Header, tables: &'a Tables) -> Result<Vec<ScanComponent<'a>>, DecodeError> {
+    let components = header.components.iter().zip(&tables.selectors).zip(&tables.quantization);
+    let components = components.map(|((component, (dc, ac)), quantization)| {
+        let (across, down) = blocks_per_mcu(header, *component);
+        let (dc, ac) = (tables.dc[*dc].as_deref()?, tables.ac[*ac].as_deref()?);
+        Some(ScanComponent { across, down, dc, ac, quantization, dc_predictor: 0 })
+    });
+    components.collect::<Option<_>>().ok_or_else(|| "a Huffman table is missing; the file is damaged".into())
 }
 
-fn damaged(overrun: bool, bytes: &[u8]) -> Fault {
+fn damaged(overrun: bool, bytes: &[u8]) -> DecodeError {
     if overrun { cut_off(bytes) } else { "the JPEG is damaged: its codes make no sense; copy the file again".into() }
 }
 
-/// Reads the blocks of a unit and writes their pixels, of those components that have a part.
+/// Reads the blocks of an MCU and writes the samples of those components that are wanted.
 #[inline(always)]
-fn read_unit(bits: &mut Bits, coded: &mut [Coded], y: usize, x: usize, parts: &mut [Part]) -> Option<()> {
-    for (i, component) in coded.iter_mut().enumerate() {
+fn decode_mcu(
+    bits: &mut BitReader,
+    components: &mut [ScanComponent],
+    y: usize,
+    x: usize,
+    decoded: &mut [DecodedComponent],
+) -> Option<()> {
+    for (i, component) in components.iter_mut().enumerate() {
         for j in 0..component.across * component.down {
             let (down, across) = (j / component.across, j % component.across);
-            match parts.get_mut(i) {
-                Some(part) => {
+            match decoded.get_mut(i) {
+                Some(plane) => {
                     let mut block = [0f32; 64];
-                    let flat = read_block(bits, component, &mut block)?;
+                    let dc_only = decode_block(bits, component, &mut block)?;
                     let (row, column) = ((y * component.down + down) * 8, (x * component.across + across) * 8);
-                    let out = &mut part.samples.bytes_mut()[row * part.stride + column..];
-                    match flat {
-                        true => idct::flat(block[0], out, part.stride),
-                        false => idct::inverse(&block, out, part.stride),
+                    let out = &mut plane.samples.bytes_mut()[row * plane.stride + column..];
+                    if dc_only {
+                        idct::idct_dc_only(block[0], out, plane.stride);
+                    } else {
+                        idct::idct(&block, out, plane.stride);
                     }
                 }
                 None => skip_block(bits, component)?,
@@ -211,8 +234,8 @@ fn read_unit(bits: &mut Bits, coded: &mut [Coded], y: usize, x: usize, parts: &m
 }
 
 #[inline(always)]
-fn skip_unit(bits: &mut Bits, coded: &mut [Coded]) -> Option<()> {
-    for component in coded {
+fn skip_mcu(bits: &mut BitReader, components: &mut [ScanComponent]) -> Option<()> {
+    for component in components {
         for _ in 0..component.across * component.down {
             skip_block(bits, component)?;
         }
@@ -220,41 +243,43 @@ fn skip_unit(bits: &mut Bits, coded: &mut [Coded]) -> Option<()> {
     Some(())
 }
 
-/// Whether there is nothing but the first coefficient.
+/// Dequantizes the coefficients of a block, and says whether there is nothing but the DC coefficient.
 #[inline(always)]
-fn read_block(bits: &mut Bits, component: &mut Coded, block: &mut [f32; 64]) -> Option<bool> {
-    let first = read_first(bits, component)?;
-    block[0] = first as f32 * component.quantiser[0];
+fn decode_block(bits: &mut BitReader, component: &mut ScanComponent, block: &mut [f32; 64]) -> Option<bool> {
+    let dc = decode_dc(bits, component)?;
+    block[0] = dc as f32 * component.quantization[0];
     let mut k = 1;
     while k < 64 {
         bits.refill();
-        let entry = component.others.next(bits)?;
-        let value = if entry.is_whole() {
-            entry.value()
+        let entry = component.ac.decode(bits)?;
+        let coefficient = if entry.has_coefficient() {
+            entry.coefficient()
         } else if entry.size() > 0 {
-            bits.difference(entry.size())
+            bits.receive_extend(entry.size())
         } else if entry.run() == 15 {
+            // ZRL: sixteen zeroes.
             k += 16;
             continue;
         } else {
+            // EOB: zeroes to the end.
             break;
         };
         k += entry.run();
-        let place = *ORDER.get(k)? as usize & 63;
-        block[place] = value as f32 * component.quantiser[k & 63];
+        let index = *ZIGZAG.get(k)? as usize & 63;
+        block[index] = coefficient as f32 * component.quantization[k & 63];
         k += 1;
     }
     Some(k == 1)
 }
 
 #[inline(always)]
-fn skip_block(bits: &mut Bits, component: &mut Coded) -> Option<()> {
-    read_first(bits, component)?;
+fn skip_block(bits: &mut BitReader, component: &mut ScanComponent) -> Option<()> {
+    decode_dc(bits, component)?;
     let mut k = 1;
     while k < 64 {
         bits.refill();
-        let entry = component.others.next(bits)?;
-        if !entry.is_whole() {
+        let entry = component.ac.decode(bits)?;
+        if !entry.has_coefficient() {
             match (entry.size(), entry.run()) {
                 (0, 15) => {}
                 (0, _) => break,
@@ -268,22 +293,22 @@ fn skip_block(bits: &mut Bits, component: &mut Coded) -> Option<()> {
 }
 
 #[inline(always)]
-fn read_first(bits: &mut Bits, component: &mut Coded) -> Option<i32> {
+fn decode_dc(bits: &mut BitReader, component: &mut ScanComponent) -> Option<i32> {
     bits.refill();
-    let entry = component.first.next(bits)?;
-    let difference = if entry.is_whole() {
-        entry.value()
+    let entry = component.dc.decode(bits)?;
+    let difference = if entry.has_coefficient() {
+        entry.coefficient()
     } else if entry.size() > 0 {
-        bits.difference(entry.size())
+        bits.receive_extend(entry.size())
     } else {
         0
     };
-    component.before = component.before.wrapping_add(difference);
-    Some(component.before)
+    component.dc_predictor = component.dc_predictor.wrapping_add(difference);
+    Some(component.dc_predictor)
 }
 
-/// Where the coefficients of the file stand in a block, whose columns lie one after another.
-static ORDER: [u8; 64] = [
+/// Where coefficient k of the zigzag order stands in a block, whose columns lie one after another.
+static ZIGZAG: [u8; 64] = [
     0, 8, 1, 2, 9, 16, 24, 17, 10, 3, 4, 11, 18, 25, 32, 40, 33, 26, 19, 12, 5, 6, 13, 20, 27, 34, 41, 48, 56, 49, 42,
     35, 28, 21, 14, 7, 15, 22, 29, 36, 43, 50, 57, 58, 51, 44, 37, 30, 23, 31, 38, 45, 52, 59, 60, 53, 46, 39, 47, 54,
     61, 62, 55, 63,

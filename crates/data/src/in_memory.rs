@@ -8,8 +8,22 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
-/// Named tensors outside of a pool: a table for [`Dataset::from_tensors`](crate::Dataset::from_tensors), or one element
-/// of [`Dataset::from_iter`](crate::Dataset::from_iter).
+/// Named tensors in memory of their own, outside of every pool: a table for
+/// [`Dataset::from_tensors`](crate::Dataset::from_tensors), or one element of
+/// [`Dataset::from_iter`](crate::Dataset::from_iter).
+///
+/// ```
+/// use memfit_data::Tensors;
+/// use memfit_ir::TensorType;
+///
+/// # fn main() -> memfit_data::Result<()> {
+/// let table = Tensors::new()
+///     .with("x", TensorType::f32([2, 2]), vec![0.0, 1.0, 2.0, 3.0])?
+///     .with("y", TensorType::i32([2]), vec![0, 1])?;
+/// assert_eq!(table.bytes(), 24);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Tensors {
     fields: Vec<Field>,
@@ -19,60 +33,68 @@ pub struct Tensors {
 struct Field {
     name: String,
     ty: TensorType,
-    data: Data,
+    data: TensorData,
 }
 
-/// Numbers as they stand in memory, without a copy.
+/// The elements of a tensor of [`Tensors`], as they stand in memory. It is made by `into()` of a vector or a static slice.
 #[derive(Clone, Debug)]
-pub enum Data {
+pub enum TensorData {
+    /// Bytes of any type that lie in the program, such as those of `include_bytes!`.
     Static(&'static [u8]),
+    /// Bytes of any type, in the machine's byte order.
     Bytes(Vec<u8>),
+    /// For tensors of f32.
     F32(Vec<f32>),
+    /// For tensors of i32.
     I32(Vec<i32>),
 }
 
-impl Data {
+impl TensorData {
     fn bytes(&self) -> &[u8] {
         match self {
-            Data::Static(bytes) => bytes,
-            Data::Bytes(bytes) => bytes,
-            Data::F32(numbers) => bytemuck::cast_slice(numbers),
-            Data::I32(numbers) => bytemuck::cast_slice(numbers),
+            TensorData::Static(bytes) => bytes,
+            TensorData::Bytes(bytes) => bytes,
+            TensorData::F32(numbers) => bytemuck::cast_slice(numbers),
+            TensorData::I32(numbers) => bytemuck::cast_slice(numbers),
         }
     }
 }
 
-impl From<&'static [u8]> for Data {
-    fn from(bytes: &'static [u8]) -> Data {
-        Data::Static(bytes)
+impl From<&'static [u8]> for TensorData {
+    fn from(bytes: &'static [u8]) -> TensorData {
+        TensorData::Static(bytes)
     }
 }
 
-impl From<Vec<u8>> for Data {
-    fn from(bytes: Vec<u8>) -> Data {
-        Data::Bytes(bytes)
+impl From<Vec<u8>> for TensorData {
+    fn from(bytes: Vec<u8>) -> TensorData {
+        TensorData::Bytes(bytes)
     }
 }
 
-impl From<Vec<f32>> for Data {
-    fn from(numbers: Vec<f32>) -> Data {
-        Data::F32(numbers)
+impl From<Vec<f32>> for TensorData {
+    fn from(numbers: Vec<f32>) -> TensorData {
+        TensorData::F32(numbers)
     }
 }
 
-impl From<Vec<i32>> for Data {
-    fn from(numbers: Vec<i32>) -> Data {
-        Data::I32(numbers)
+impl From<Vec<i32>> for TensorData {
+    fn from(numbers: Vec<i32>) -> TensorData {
+        TensorData::I32(numbers)
     }
 }
 
 impl Tensors {
+    /// No tensors yet.
     pub fn new() -> Tensors {
         Tensors::default()
     }
 
-    /// Adds a tensor. The data must have as many bytes as the type, and the name must be new.
-    pub fn with(mut self, name: &str, ty: TensorType, data: impl Into<Data>) -> Result<Tensors> {
+    /// Adds a tensor.
+    ///
+    /// # Errors
+    /// [`DataError::Pipeline`] where the data have not as many bytes as the type, or the name is there already.
+    pub fn with(mut self, name: &str, ty: TensorType, data: impl Into<TensorData>) -> Result<Tensors> {
         let data = data.into();
         let (has, needs) = (data.bytes().len() as u64, ty.bytes());
         if has != needs {
@@ -85,7 +107,7 @@ impl Tensors {
         Ok(self)
     }
 
-    /// What they hold, outside of every pool.
+    /// The bytes that they hold, outside of every pool.
     pub fn bytes(&self) -> u64 {
         self.fields.iter().map(|f| f.data.bytes().len() as u64).sum()
     }
@@ -134,7 +156,7 @@ impl Source for Rows {
         self.len
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         let mut example = Example::default();
         for field in &self.fields {
             let bytes = field.data.bytes();
@@ -169,7 +191,7 @@ where
         self.len
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
         (self.f)(index, pool)
     }
 }
@@ -186,7 +208,7 @@ mod tests {
             .expect("they fit");
         assert_eq!(tensors.bytes(), 36);
         let (rows, pool) = (tensors.rows().expect("they are rows"), BytePool::new(64));
-        let row = rows.read(1, &pool).expect("there is room");
+        let row = rows.read_row(1, &pool).expect("there is room");
         assert_eq!(row.get("x").expect("it is there").f32s(), [2., 3.]);
         assert_eq!(row.get("y").expect("it is there").bytes(), 8i32.to_le_bytes());
         assert_eq!((rows.len(), row.fields[1].1.ty().to_string()), (3, "i32[]".to_string()));

@@ -5,15 +5,15 @@ use std::ops::{Deref, DerefMut};
 use crate::memory::{BytePool, Lease, NoRoom};
 
 #[derive(Debug)]
-pub(super) struct List<T> {
+pub(super) struct PoolVec<T> {
     items: Vec<T>,
     lease: Lease,
     pool: BytePool,
 }
 
-impl<T: Copy> List<T> {
-    pub fn new(pool: &BytePool) -> Result<List<T>, NoRoom> {
-        Ok(List { items: Vec::new(), lease: pool.take(0)?, pool: pool.clone() })
+impl<T: Copy> PoolVec<T> {
+    pub fn new(pool: &BytePool) -> Result<PoolVec<T>, NoRoom> {
+        Ok(PoolVec { items: Vec::new(), lease: pool.reserve(0)?, pool: pool.clone() })
     }
 
     pub fn push(&mut self, item: T) -> Result<(), NoRoom> {
@@ -35,7 +35,7 @@ impl<T: Copy> List<T> {
             return Ok(());
         }
         let capacity = wanted.max(self.items.capacity() * 2).max(16);
-        let lease = self.pool.take((capacity * size_of::<T>()) as u64)?;
+        let lease = self.pool.reserve((capacity * size_of::<T>()) as u64)?;
         let mut items = Vec::with_capacity(capacity);
         items.extend_from_slice(&self.items);
         self.items = items;
@@ -44,14 +44,14 @@ impl<T: Copy> List<T> {
     }
 }
 
-impl<T> Deref for List<T> {
+impl<T> Deref for PoolVec<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
         &self.items
     }
 }
 
-impl<T> DerefMut for List<T> {
+impl<T> DerefMut for PoolVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
     }
@@ -59,14 +59,14 @@ impl<T> DerefMut for List<T> {
 
 /// Strings one after another.
 #[derive(Debug)]
-pub(super) struct Names {
-    text: List<u8>,
-    entries: List<(u64, u32)>,
+pub(super) struct StringList {
+    text: PoolVec<u8>,
+    entries: PoolVec<(u64, u32)>,
 }
 
-impl Names {
-    pub fn new(pool: &BytePool) -> Result<Names, NoRoom> {
-        Ok(Names { text: List::new(pool)?, entries: List::new(pool)? })
+impl StringList {
+    pub fn new(pool: &BytePool) -> Result<StringList, NoRoom> {
+        Ok(StringList { text: PoolVec::new(pool)?, entries: PoolVec::new(pool)? })
     }
 
     pub fn push(&mut self, name: &str) -> Result<(), NoRoom> {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_list_holds_what_it_took_and_gives_it_back() {
         let pool = BytePool::new(1000);
-        let mut list = List::new(&pool).expect("nothing is taken yet");
+        let mut list = PoolVec::new(&pool).expect("nothing is taken yet");
         let pushed = (0..200u32).take_while(|i| list.push(*i).is_ok()).count();
         // 64 items fit with 128 beside them while they move; 256 would not.
         assert_eq!((pushed, pool.used(), list[127]), (128, 512, 127));
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn names_come_back_in_order() {
         let pool = BytePool::new(10_000);
-        let mut names = Names::new(&pool).expect("room");
+        let mut names = StringList::new(&pool).expect("room");
         for name in ["b/2", "a", "", "b/10"] {
             names.push(name).expect("room");
         }

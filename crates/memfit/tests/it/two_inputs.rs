@@ -1,12 +1,12 @@
 //! The worked example of a model of one's own, as its page states it.
 
-#[path = "../../../examples/two_inputs/main.rs"]
+#[path = "../../../../examples/two_inputs/main.rs"]
 #[allow(dead_code)] // Its main is the example's.
-mod two_inputs;
+mod example;
 
 #[test]
 fn a_model_of_two_inputs_and_two_outputs_learns_and_resumes_to_the_same_bits() {
-    let run = two_inputs::run().expect("it trains");
+    let run = example::run().expect("it trains");
     let (class, price) = (&run.scores.heads["class"], &run.scores.heads["price"]);
     assert!(run.scores.loss < 0.5 && class.accuracy > Some(0.9), "{:?}", run.scores);
     assert_eq!((class.count, price.count, run.scores.count), (200, 200, 200));

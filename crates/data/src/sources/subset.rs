@@ -7,17 +7,32 @@ use crate::memory::BytePool;
 use crate::source::Source;
 use crate::tensor::Example;
 
-/// Some rows of another source, in its order.
-pub struct Part {
+/// Some rows of another source, in its order; see [`hold_out`].
+pub struct Subset {
     source: Arc<dyn Source>,
     share: f64,
     held_out: bool,
 }
 
-/// The rows that are kept and those that are held out: always the same, and evenly spread, so that a source sorted by
-/// class gives up as much of each. Both must have rows.
-pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Part, Part)> {
-    let parts = [false, true].map(|held_out| Part { source: Arc::clone(&source), share, held_out });
+/// Splits a source into the rows that are kept, for training, and a share that is held out, for evaluation. The split is
+/// always the same and evenly spread, so that a source sorted by class gives up as much of each; nothing is random.
+///
+/// # Errors
+/// [`DataError::Pipeline`] where one of the two would have no rows.
+///
+/// ```
+#[doc = include_str!("../doc/files.txt")]
+/// let folder = TempDir::new("hold-out");
+/// let path = folder.write("t.csv", "x,y\n1,0\n2,0\n3,0\n4,1\n5,1\n6,1\n");
+/// let csv = Csv::open(path, CsvLayout::default(), &pool)?;
+/// let (train, test) = hold_out(std::sync::Arc::new(csv), 0.33)?;
+/// assert_eq!((train.len(), test.len()), (4, 2));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "train_test_split")]
+pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Subset, Subset)> {
+    let parts = [false, true].map(|held_out| Subset { source: Arc::clone(&source), share, held_out });
     if !(share > 0.0 && share < 1.0) || parts.iter().any(Source::is_empty) {
         // A share that was said in fewer digits is told in them.
         let (rows, share) = (counted(source.len(), "row"), share as f32);
@@ -28,7 +43,7 @@ pub fn hold_out(source: Arc<dyn Source>, share: f64) -> Result<(Part, Part)> {
     Ok((kept, held))
 }
 
-impl Part {
+impl Subset {
     /// How many of the first rows are held out.
     fn held_before(&self, rows: usize) -> usize {
         (rows as f64 * self.share + 0.5).floor() as usize
@@ -54,17 +69,17 @@ impl Part {
     }
 }
 
-impl Source for Part {
+impl Source for Subset {
     fn len(&self) -> usize {
         self.before(self.source.len())
     }
 
-    fn read(&self, index: usize, pool: &BytePool) -> Result<Example> {
-        self.source.read(self.row(index), pool)
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        self.source.read_row(self.row(index), pool)
     }
 
-    fn place(&self, index: usize) -> String {
-        self.source.place(self.row(index))
+    fn location(&self, index: usize) -> String {
+        self.source.location(self.row(index))
     }
 
     fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
@@ -88,7 +103,7 @@ mod tests {
             self.0
         }
 
-        fn read(&self, index: usize, _: &BytePool) -> Result<Example> {
+        fn read_row(&self, index: usize, _: &BytePool) -> Result<Example> {
             Err(DataError::bad(index, "has no fields"))
         }
     }
@@ -101,7 +116,7 @@ mod tests {
                     assert!((rows as f64 * share) < 0.5 || rows as f64 * (1.0 - share) < 0.5 + 1e-9, "{rows} {share}");
                     continue;
                 };
-                let of = |part: &Part| -> Vec<usize> { (0..part.len()).map(|i| part.row(i)).collect() };
+                let of = |part: &Subset| -> Vec<usize> { (0..part.len()).map(|i| part.row(i)).collect() };
                 let (kept_rows, held_rows) = (of(&kept), of(&held));
                 assert!(kept_rows.is_sorted() && held_rows.is_sorted());
                 let mut all = [kept_rows, held_rows.clone()].concat();

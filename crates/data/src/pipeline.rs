@@ -6,70 +6,70 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::cache::Store;
-use crate::count::Count;
+use crate::cardinality::Cardinality;
 use crate::dataset::{Dataset, Generate, MapFn, Prefetch, Remainder, Verb};
 use crate::error::{DataError, Result};
 use crate::memory::{BytePool, Meter};
-use crate::recipe::{self, Batch, Id, Recipe};
+use crate::recipe::{self, BatchRecipe, NodeId, Recipe};
 use crate::source::Source;
 
-pub(crate) struct Program {
+pub(crate) struct Pipeline {
     /// The last one is the whole.
     pub nodes: Vec<Node>,
     pub seed: u64,
     pub pool: BytePool,
-    /// What generators gave is drawn through `items` and measured by `generated`.
-    pub items: BytePool,
-    pub generated: Arc<Meter>,
+    /// What generators gave is drawn through `generator_pool` and measured by `generator_meter`.
+    pub generator_pool: BytePool,
+    pub generator_meter: Arc<Meter>,
     /// Bytes that caches leave free for the work in flight.
-    pub work: AtomicU64,
-    pub depth: Prefetch,
-    pub count: Count,
+    pub in_flight_bytes: AtomicU64,
+    pub prefetch: Prefetch,
+    pub cardinality: Cardinality,
     /// What all shuffle buffers together hold in recipes.
-    pub buffers: u64,
+    pub shuffle_bytes: u64,
     /// Whether recipes hold data, as those of a generator do.
-    pub holds: bool,
+    pub has_generator: bool,
 }
 
 pub(crate) enum Node {
     Rows { source: Arc<dyn Source> },
     Generator { make: Arc<Generate> },
-    Map { input: Id, f: Arc<MapFn>, number: u32, key: u64, drew: AtomicBool },
-    Shuffle { input: Id, buffer: usize, number: u32 },
-    Batch { input: Id, size: usize, remainder: Remainder },
-    Cache { input: Id, store: Box<Store> },
-    Repeat { input: Id, times: Option<u64>, count: Count },
-    Take { input: Id, count: u64 },
-    Skip { input: Id, count: u64 },
-    Zip { inputs: [Id; 2] },
-    Interleave { inputs: Vec<Id>, block: u64 },
+    Map { input: NodeId, f: Arc<MapFn>, number: u32, key: u64, drew_random: AtomicBool },
+    Shuffle { input: NodeId, buffer: usize, number: u32 },
+    Batch { input: NodeId, size: usize, remainder: Remainder },
+    Cache { input: NodeId, store: Box<Store> },
+    Repeat { input: NodeId, times: Option<u64>, count: Cardinality },
+    Take { input: NodeId, count: u64 },
+    Skip { input: NodeId, count: u64 },
+    Zip { inputs: [NodeId; 2] },
+    Interleave { inputs: Vec<NodeId>, block: u64 },
 }
 
-impl Program {
-    pub(crate) fn new(dataset: &Dataset, seed: u64, pool: &BytePool) -> Result<Program> {
-        let (items, generated) = pool.metered();
-        let mut program = Program {
+impl Pipeline {
+    pub(crate) fn new(dataset: &Dataset, seed: u64, pool: &BytePool) -> Result<Pipeline> {
+        let (generator_pool, generator_meter) = pool.metered();
+        let mut pipeline = Pipeline {
             nodes: Vec::new(),
             seed,
             pool: pool.clone(),
-            items,
-            generated,
-            work: AtomicU64::new(0),
-            depth: prefetch(dataset),
-            count: dataset.count(),
-            buffers: 0,
-            holds: false,
+            generator_pool,
+            generator_meter,
+            in_flight_bytes: AtomicU64::new(0),
+            prefetch: last_prefetch(dataset),
+            cardinality: dataset.cardinality(),
+            shuffle_bytes: 0,
+            has_generator: false,
         };
         let mut numbers = 0;
-        program.add(dataset, &mut numbers)?;
-        Ok(program)
+        pipeline.add(dataset, &mut numbers)?;
+        Ok(pipeline)
     }
 
-    pub(crate) fn root(&self) -> Id {
-        self.nodes.len() as Id - 1
+    pub(crate) fn root(&self) -> NodeId {
+        self.nodes.len() as NodeId - 1
     }
 
-    pub(crate) fn node(&self, id: Id) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id as usize]
     }
 
@@ -78,84 +78,92 @@ impl Program {
     }
 
     /// Has caches return at least this many bytes, if their elements hold so many.
-    pub(crate) fn release(&self, bytes: u64) {
-        self.stores().fold(bytes, |left, store| left.saturating_sub(store.release(left)));
+    pub(crate) fn evict(&self, bytes: u64) {
+        self.stores().fold(bytes, |left, store| left.saturating_sub(store.evict(left)));
     }
 
     /// Has caches return everything.
-    pub(crate) fn give_up_caches(&self) {
-        self.stores().for_each(Store::give_up);
+    pub(crate) fn disable_caches(&self) {
+        self.stores().for_each(Store::disable);
     }
 
     /// What caches hold.
-    pub(crate) fn cached(&self) -> u64 {
-        self.stores().map(Store::held).sum()
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.stores().map(Store::held_bytes).sum()
     }
 
     /// What a person calls an element that is made so.
-    pub(crate) fn place(&self, recipe: &Recipe) -> String {
+    pub(crate) fn location(&self, recipe: &Recipe) -> String {
         match recipe {
             Recipe::Row { rows, index } => match self.node(*rows) {
-                Node::Rows { source } => source.place(*index as usize),
+                Node::Rows { source } => source.location(*index as usize),
                 _ => unreachable!("a row comes from rows"),
             },
-            Recipe::Held(held) => format!("item {} of the generator", held.index),
-            Recipe::Map(map) => self.place(&map.input),
+            Recipe::Generated(generated) => format!("item {} of the generator", generated.index),
+            Recipe::Map(map) => self.location(&map.input),
             Recipe::Batch(batch) => match batch.items.first() {
-                Some(first) => format!("the batch of {} that begins with {}", batch.items.len(), self.place(first)),
+                Some(first) => {
+                    format!("the batch of {} that begins with {}", batch.items.len(), self.location(first))
+                }
                 None => "an empty batch".to_string(),
             },
-            Recipe::Zip(both) => self.place(&both[0]),
-            Recipe::Cached(cached) => self.place(&cached.input),
+            Recipe::Zip(both) => self.location(&both[0]),
+            Recipe::Cached(cached) => self.location(&cached.input),
         }
     }
 
-    pub(crate) fn remainder(&self, batch: &Batch) -> Remainder {
+    pub(crate) fn remainder(&self, batch: &BatchRecipe) -> Remainder {
         match self.node(batch.batch) {
             Node::Batch { remainder, .. } => *remainder,
             _ => unreachable!("a batch made it"),
         }
     }
 
-    fn add(&mut self, dataset: &Dataset, numbers: &mut u32) -> Result<Id> {
+    fn add(&mut self, dataset: &Dataset, numbers: &mut u32) -> Result<NodeId> {
         let node = match &*dataset.verb {
             Verb::Rows(source) => Node::Rows { source: source.clone() },
             Verb::Generator(make) => {
-                self.holds = true;
+                self.has_generator = true;
                 Node::Generator { make: make.clone() }
             }
             Verb::Map { input, f, key } => {
                 let input = self.add(input, numbers)?;
-                Node::Map { input, f: f.clone(), number: next(numbers), key: *key, drew: AtomicBool::new(false) }
+                Node::Map {
+                    input,
+                    f: f.clone(),
+                    number: next_number(numbers),
+                    key: *key,
+                    drew_random: AtomicBool::new(false),
+                }
             }
             Verb::Shuffle { input, buffer } => {
-                positive(*buffer, "shuffle", "a buffer of 1 keeps the order")?;
-                let count = input.count();
+                check_positive(*buffer, "shuffle", "a buffer of 1 keeps the order")?;
+                let count = input.cardinality();
                 let input = self.add(input, numbers)?;
-                self.buffers = self.buffers.saturating_add(self.buffer_bytes(input, *buffer, count));
-                Node::Shuffle { input, buffer: *buffer, number: next(numbers) }
+                self.shuffle_bytes = self.shuffle_bytes.saturating_add(self.buffer_bytes(input, *buffer, count));
+                Node::Shuffle { input, buffer: *buffer, number: next_number(numbers) }
             }
             Verb::Batch { input, size, remainder } => {
-                positive(*size, "batch", "a batch has at least 1 sample")?;
+                check_positive(*size, "batch", "a batch has at least 1 sample")?;
                 Node::Batch { input: self.add(input, numbers)?, size: *size, remainder: *remainder }
             }
             Verb::Cache { input, cache } => {
-                let count = input.count();
+                let count = input.cardinality();
                 let input = self.add(input, numbers)?;
                 Node::Cache { input, store: Box::new(Store::new(cache, count, input, self)?) }
             }
             Verb::Prefetch { input, .. } => return self.add(input, numbers),
             Verb::Repeat { input, times } => {
-                positive(times.unwrap_or(1), "repeat", "repeat(None) is without end")?;
-                let count = input.count();
+                check_positive(times.unwrap_or(1), "repeat", "repeat(None) is without end")?;
+                let count = input.cardinality();
                 Node::Repeat { input: self.add(input, numbers)?, times: times.map(|n| n as u64), count }
             }
             Verb::Take { input, count } => Node::Take { input: self.add(input, numbers)?, count: *count as u64 },
             Verb::Skip { input, count } => Node::Skip { input: self.add(input, numbers)?, count: *count as u64 },
             Verb::Zip { inputs: [a, b] } => Node::Zip { inputs: [self.add(a, numbers)?, self.add(b, numbers)?] },
             Verb::Interleave { inputs, block } => {
-                positive(*block, "interleave", "a block has at least 1 element")?;
-                positive(inputs.len(), "interleave", "it needs at least 1 dataset")?;
+                check_positive(*block, "interleave", "a block has at least 1 element")?;
+                check_positive(inputs.len(), "interleave", "it needs at least 1 dataset")?;
                 let inputs = inputs.iter().map(|i| self.add(i, numbers)).collect::<Result<_>>()?;
                 Node::Interleave { inputs, block: *block as u64 }
             }
@@ -165,45 +173,45 @@ impl Program {
     }
 
     /// What a buffer of so many recipes of a node takes.
-    fn buffer_bytes(&self, input: Id, buffer: usize, count: Count) -> u64 {
+    fn buffer_bytes(&self, input: NodeId, buffer: usize, count: Cardinality) -> u64 {
         let entries = match count {
-            Count::Exact(n) => n.min(buffer as u64),
-            Count::Unknown | Count::Endless => buffer as u64,
+            Cardinality::Exact(n) => n.min(buffer as u64),
+            Cardinality::Unknown | Cardinality::Infinite => buffer as u64,
         };
         entries.saturating_mul(self.recipe_bytes(input))
     }
 
     /// The most that a recipe of this node takes, apart from data that it holds.
-    fn recipe_bytes(&self, id: Id) -> u64 {
+    fn recipe_bytes(&self, id: NodeId) -> u64 {
         match self.node(id) {
-            Node::Rows { .. } => recipe::RECIPE,
-            Node::Generator { .. } => recipe::RECIPE + recipe::HELD,
-            Node::Map { input, .. } => recipe::MAPPED + self.recipe_bytes(*input),
-            Node::Cache { input, .. } => recipe::CACHED + self.recipe_bytes(*input),
+            Node::Rows { .. } => recipe::RECIPE_BYTES,
+            Node::Generator { .. } => recipe::RECIPE_BYTES + recipe::GENERATED_BYTES,
+            Node::Map { input, .. } => recipe::MAP_BYTES + self.recipe_bytes(*input),
+            Node::Cache { input, .. } => recipe::CACHE_BYTES + self.recipe_bytes(*input),
             Node::Batch { input, size, .. } => {
-                recipe::RECIPE + recipe::BATCH + (self.recipe_bytes(*input)).saturating_mul(*size as u64)
+                recipe::RECIPE_BYTES + recipe::BATCH_BYTES + (self.recipe_bytes(*input)).saturating_mul(*size as u64)
             }
             Node::Shuffle { input, .. } | Node::Repeat { input, .. } => self.recipe_bytes(*input),
             Node::Take { input, .. } | Node::Skip { input, .. } => self.recipe_bytes(*input),
             Node::Zip { inputs: [a, b] } => {
-                recipe::RECIPE + recipe::BOX + self.recipe_bytes(*a) + self.recipe_bytes(*b)
+                recipe::RECIPE_BYTES + recipe::BOX_BYTES + self.recipe_bytes(*a) + self.recipe_bytes(*b)
             }
             Node::Interleave { inputs, .. } => inputs.iter().map(|i| self.recipe_bytes(*i)).max().unwrap_or(0),
         }
     }
 }
 
-fn next(numbers: &mut u32) -> u32 {
+fn next_number(numbers: &mut u32) -> u32 {
     *numbers += 1;
     *numbers - 1
 }
 
-fn positive(number: usize, verb: &str, cure: &str) -> Result<()> {
+fn check_positive(number: usize, verb: &str, cure: &str) -> Result<()> {
     if number > 0 { Ok(()) } else { Err(DataError::Pipeline(format!("{verb} of 0: {cure}"))) }
 }
 
 /// The last prefetch, looked for up to the last batch: before it, elements are samples, and a depth would count those.
-fn prefetch(dataset: &Dataset) -> Prefetch {
+fn last_prefetch(dataset: &Dataset) -> Prefetch {
     match &*dataset.verb {
         Verb::Prefetch { depth, .. } => *depth,
         Verb::Map { input, .. }
@@ -211,7 +219,7 @@ fn prefetch(dataset: &Dataset) -> Prefetch {
         | Verb::Cache { input, .. }
         | Verb::Repeat { input, .. }
         | Verb::Take { input, .. }
-        | Verb::Skip { input, .. } => prefetch(input),
+        | Verb::Skip { input, .. } => last_prefetch(input),
         Verb::Rows(_) | Verb::Generator(_) | Verb::Batch { .. } | Verb::Zip { .. } | Verb::Interleave { .. } => {
             Prefetch::Depth(1)
         }
