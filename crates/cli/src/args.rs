@@ -66,6 +66,10 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
+const PACK_EXAMPLES: &str = "Examples:
+  memfit pack buffers.csv                           the least capacity, and how it was found
+  memfit pack buffers.csv --capacity 1MiB --out placed.csv";
+
 const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices                                    processor, memory, who holds it, and the cost model that plans use
   memfit devices --logical 4GiB,2GiB                the parts that `memfit train --logical` would make
@@ -92,6 +96,7 @@ pub enum Command {
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
     /// Pack buffers with lifetimes into the least memory: the planner's packer alone
+    #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
     /// List the models, with their parameters and inputs
     Models,
@@ -106,7 +111,7 @@ pub struct PackArgs {
     /// A table with the columns id, lower, upper, size: a buffer lives for the steps lower ≤ t < upper
     #[arg(value_name = "FILE.csv")]
     pub file: PathBuf,
-    /// Bytes that all must fit into, such as 512MiB, 2GB, 1.5G; without it, as few as can be found
+    /// Capacity that all buffers must fit into, such as 512MiB, 2GB, 1.5G [default: the least that is found]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
     /// Search for at most this long
@@ -186,10 +191,10 @@ pub struct PlanArgs {
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub settings: Settings<{ scope::PLAN }>,
-    /// Step time against budget: every plan that no other beats in both
+    /// Show the Pareto frontier of step time against memory budget
     #[arg(long)]
     pub frontier: bool,
-    /// Draw the frontier into this file
+    /// Draw the frontier into this file, as SVG
     #[arg(long, value_name = "FILE", requires = "frontier")]
     pub svg: Option<PathBuf>,
     /// Find the largest batch size that fits into the budget, without micro-batches
@@ -223,6 +228,6 @@ pub struct DevicesArgs {
     #[arg(long, value_name = "FILE", requires = "calibrate")]
     pub out: Option<PathBuf>,
     /// Number of threads to measure with [default: all cores]
-    #[arg(long, requires = "calibrate")]
+    #[arg(long, value_name = "N", requires = "calibrate")]
     pub threads: Option<usize>,
 }

@@ -8,9 +8,12 @@ use anyhow::Result;
 use crate::args::InitArgs;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
-use memfit_run::config::{Purpose, commented};
+use memfit_run::config::commented;
 use memfit_run::data::{Kind, kind_of};
 use memfit_run::{DIGITS, RunConfig};
+
+const HEAD: &str =
+    "# A run of memfit: `memfit train THIS_FILE` trains, `memfit plan THIS_FILE` shows where each byte goes.\n";
 
 pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     let text_of = |value: &str| toml::Value::from(value).to_string();
@@ -29,7 +32,7 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
         None if model == DIGITS => set.push(("data.kind", text_of(DIGITS))),
         None => {}
     }
-    let text = commented(&Purpose { set });
+    let text = HEAD.to_string() + &commented(&set);
     // What is written must be readable: our own table says so.
     RunConfig::parse(&text, Path::new(""))?;
     let path = &args.file;

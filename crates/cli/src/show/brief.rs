@@ -62,8 +62,8 @@ pub fn kernels(plan: &Plan) -> usize {
 
 /// What was planned, in one line.
 pub fn head(run: &RunResources, plan: &Plan, is_shared: bool) -> String {
-    let untold = if is_shared { "no budget of its own" } else { "no budget given" };
-    let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
+    let none = if is_shared { "no budget of its own" } else { "no budget given" };
+    let budget = run.request.budget.map_or(none.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {
         1 => String::new(),
         _ => format!(" in micro-batches of {}", plan.micro_batch),

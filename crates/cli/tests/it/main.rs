@@ -5,6 +5,7 @@ mod cli;
 mod common;
 mod devices;
 mod examples;
+mod old_run;
 mod pack;
 mod plan;
 mod refusal;

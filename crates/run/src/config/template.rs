@@ -1,18 +1,12 @@
-//! The run file that `memfit init` writes: every key with what it means, those that the purpose needs set and the rest
-//! commented out.
+//! A run file to start from: every key with what it means, some of them set and the rest commented out.
 
 use super::KEYS;
 
-/// What a new run file is for: the keys that are set, as `section.key = value`.
-pub struct Purpose {
-    pub set: Vec<(&'static str, String)>,
-}
-
-/// Every key, in sections. What is not set is commented out and shows an example.
-pub fn commented(purpose: &Purpose) -> String {
+/// Every key, in sections. What is not among `set`, as `section.key` and a value in TOML, is commented out and shows an
+/// example.
+pub fn commented(set: &[(&'static str, String)]) -> String {
     let mut text = String::from(
-        "# A run of memfit: `memfit train THIS_FILE` trains, `memfit plan THIS_FILE` shows where each byte goes.\n\
-         # A key that is commented out shows an example; its default is in what it means, or depends on the data.\n",
+        "# A key that is commented out shows an example; its default is in what it means, or depends on the data.\n",
     );
     let mut section = "";
     for key in KEYS {
@@ -21,8 +15,8 @@ pub fn commented(purpose: &Purpose) -> String {
             text += &format!("\n[{section}]\n");
         }
         let path = format!("{section}.{}", key.name);
-        let set = purpose.set.iter().find(|(name, _)| *name == path).map(|(_, value)| value);
-        let line = match set {
+        let value = set.iter().find(|(name, _)| *name == path).map(|(_, value)| value);
+        let line = match value {
             Some(value) => format!("{} = {value}", key.name),
             None => format!("# {} = {}", key.name, key.example),
         };
@@ -43,8 +37,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_read_back_and_every_example_may_be_uncommented() {
-        let purpose = Purpose { set: vec![("train.batch", "7".into()), ("data.train", "\"a\"".into())] };
-        let text = commented(&purpose);
+        let text = commented(&[("train.batch", "7".into()), ("data.train", "\"a\"".into())]);
         let spec = read(&text, Path::new("")).expect("it is right");
         assert_eq!((spec.train.batch, spec.data.train.clone()), (Some(7), Some("a".into())));
         assert_eq!(spec.train.lr, None);
