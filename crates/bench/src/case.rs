@@ -3,6 +3,7 @@
 use memfit::ir::op::{Binary, CLOCK, Init, LEARNING_RATE, MatMul, StateClass, Update};
 use memfit::ir::{Builder, Graph, Op, TensorType, ValueId, graph_cost};
 use memfit::nn::optim::Optimizer;
+use memfit::transform::StepGraph;
 use memfit::{Training, ZooModel, programs};
 
 use crate::Failure;
@@ -99,7 +100,7 @@ pub fn kernels_of(
     wanted: impl Fn(&Op) -> bool,
 ) -> Result<Vec<Case>, Failure> {
     let mut cases: Vec<Case> = Vec::new();
-    for (_, graph) in programs(model, training, batch, batch)?.into_iter().take(1) {
+    for (_, StepGraph { graph, .. }) in programs(model, training, batch, batch)?.into_iter().take(1) {
         for node in graph.node_ids().map(|id| graph.node(id)).filter(|n| wanted(&n.op)) {
             let inputs = node.inputs.iter().map(|&v| graph.ty(v).clone()).collect();
             let case = Case::new(node.op.clone(), inputs);

@@ -16,7 +16,7 @@ pub struct Timed {
 impl Timed {
     pub fn new(graph: Graph, threads: usize) -> Result<Timed, Failure> {
         let executor = CpuExecutor::new(threads)?;
-        let source = |_| Ok::<_, SourceError>(vec![(Phase::Step, graph.clone())]);
+        let source = |_| Ok::<_, SourceError>(vec![(Phase::Step, graph.clone().into())]);
         let plan = plan(&source, executor.target(), &Request::new(1))?;
         let mut engine = Engine::new(executor, plan, Options::default())?;
         engine.init(1)?;

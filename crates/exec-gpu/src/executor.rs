@@ -8,13 +8,14 @@ use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
 use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
-use memfit_transform::Group;
 use memfit_transform::group::is_contraction;
+use memfit_transform::{Fusion, Group};
 
 use crate::arena::GpuMemory;
 use crate::device::{Gpu, Kind, open};
+use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::layout::{Layout, home};
+use crate::layout::Layout;
 use crate::support;
 
 /// Clones are the same GPU.
@@ -62,6 +63,10 @@ pub struct Reserved {
 }
 
 impl Target for GpuExecutor {
+    fn fusion(&self) -> Fusion {
+        fusion(self.gpu.limits.bindings)
+    }
+
     fn describe(&self) -> MadeFor {
         MadeFor::new("gpu", self.gpu.api.as_str())
     }
@@ -90,9 +95,9 @@ impl Target for GpuExecutor {
         let (mut launches, mut flops) = (1, 0);
         if is_contraction(&root.op) {
             flops = cost(graph, group.root()).flops;
-            // The chains before and behind are kernels of their own: what they share with the product is written and read.
-            let fed = root.inputs.iter().filter(|&&v| !group.feeding(graph, v).is_empty());
-            let result = root.outputs.iter().filter(|_| !group.behind().is_empty());
+            // Prologues and epilogue are kernels of their own: what they share with the product is written and read.
+            let fed = root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty());
+            let result = root.outputs.iter().filter(|_| !group.epilogue().is_empty());
             for &v in fed.chain(result) {
                 launches += 1;
                 bytes += 2 * graph.ty(v).bytes();
@@ -120,12 +125,13 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do the chains before it, and where it is summed up nothing of before is left.
-        let behind_product = || {
-            let before = &group.nodes[..=group.before];
-            !before.iter().any(|&n| graph.node(n).inputs.contains(&input)) && home(graph, group) != Some(output)
+        // A product does not, nor do its prologues, and where it is summed up nothing of before is left.
+        let after_product = || {
+            let others = &group.nodes[..=group.prologue_len];
+            let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
+            !read && group.product_home(graph) != Some(output)
         };
-        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && behind_product()))
+        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
     }
 }
 

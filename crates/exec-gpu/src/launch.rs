@@ -11,14 +11,14 @@ use crate::chain::Chain;
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
-use crate::layout::{Layout, home};
+use crate::layout::Layout;
 use crate::product::Product;
 use crate::support::supports;
 
 /// A compiled group: a chain; or a product, the chains that compute its operands, and the chain over its result.
 #[derive(Default)]
 pub struct Kernel {
-    before: Vec<Chain>,
+    prologues: Vec<Chain>,
     product: Option<Product>,
     chain: Option<Chain>,
 }
@@ -44,21 +44,21 @@ pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, Exec
     }
     let raw = root.outputs[0];
     let place = |v: ValueId| {
-        let summed_up = if v == raw { home(graph, group).unwrap_or(raw) } else { v };
+        let summed_up = if v == raw { group.product_home(graph).unwrap_or(raw) } else { v };
         step.scratch.and_then(|s| layout.place(s, v)).unwrap_or_else(|| placed(program, summed_up))
     };
     let chain = |nodes: &[NodeId], writes: &[ValueId]| within(gpu, root, Chain::new(graph, nodes, writes, &place));
     let Op::MatMul(op) = root.op else {
         return Ok(Kernel { chain: Some(chain(&group.nodes, &group.writes)?), ..Kernel::default() });
     };
-    let fed = root.inputs.iter().map(|&v| (v, group.feeding(graph, v))).filter(|(_, nodes)| !nodes.is_empty());
-    let before = fed.map(|(v, nodes)| chain(&nodes, &[v])).collect::<Result<_, _>>()?;
+    let fed = root.inputs.iter().map(|&v| (v, group.prologue_of(graph, v))).filter(|(_, nodes)| !nodes.is_empty());
+    let prologues = fed.map(|(v, nodes)| chain(&nodes, &[v])).collect::<Result<_, _>>()?;
     let tensor = |v: ValueId| (place(v), graph.shape(v));
     let product = Product::new(&gpu.client, op, [tensor(root.inputs[0]), tensor(root.inputs[1]), tensor(raw)])
         .map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))?;
-    let behind = group.behind();
-    let chain = if behind.is_empty() { None } else { Some(chain(behind, &group.writes)?) };
-    Ok(Kernel { before, product: Some(product), chain })
+    let epilogue = group.epilogue();
+    let chain = if epilogue.is_empty() { None } else { Some(chain(epilogue, &group.writes)?) };
+    Ok(Kernel { prologues, product: Some(product), chain })
 }
 
 /// A validated plan places every value that crosses groups.
@@ -85,7 +85,7 @@ fn unsupported(node: &Node, problem: String) -> ExecError {
 
 impl Kernel {
     pub fn launch(&self, client: &Client, arena: &Arena<GpuMemory>) {
-        self.before.iter().for_each(|chain| launch_chain(client, arena, chain));
+        self.prologues.iter().for_each(|chain| launch_chain(client, arena, chain));
         if let Some(product) = &self.product {
             product.launch(client, arena);
         }

@@ -21,10 +21,10 @@ impl Layout {
         if !is_contraction(&root.op) {
             return layout;
         }
-        for &v in root.inputs.iter().filter(|&&v| !group.feeding(graph, v).is_empty()) {
+        for &v in root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty()) {
             layout.push(v, graph.ty(v).bytes(), alignment);
         }
-        if home(graph, group).is_none() {
+        if group.product_home(graph).is_none() {
             layout.push(root.outputs[0], graph.ty(root.outputs[0]).bytes(), alignment);
         }
         layout
@@ -41,15 +41,4 @@ impl Layout {
         let (_, size, start) = *self.parts.iter().find(|(part, ..)| *part == v)?;
         Some(Place { offset: scratch.offset + start, size, ..scratch })
     }
-}
-
-/// The value in whose place a product is summed up: itself if it leaves the group, else the last result of its type that
-/// does not take over a state (whose old content the chain may still read). None: in scratch.
-pub fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
-    let raw = graph.node(group.root()).outputs[0];
-    if group.writes.contains(&raw) {
-        return Some(raw);
-    }
-    let taken_over = |v: ValueId| graph.donations.iter().any(|d| d.new == v);
-    group.writes.iter().rev().copied().find(|&v| graph.ty(v) == graph.ty(raw) && !taken_over(v))
 }

@@ -5,7 +5,7 @@
 //! device while a step runs, beyond the first step, which compiles shaders and keeps their parameters. What a kernel
 //! here cannot do yet is refused by name before anything is planned, never computed elsewhere in silence.
 //!
-//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`], [`support`]), so that a new op is missed
+//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`], [`fusion`], [`support`]), so that a new op is missed
 //! by no build, and nothing of cubecl is downloaded.
 
 #[cfg(feature = "gpu")]
@@ -15,6 +15,7 @@ pub mod chain;
 mod device;
 #[cfg(feature = "gpu")]
 mod executor;
+pub mod fusion;
 #[cfg(feature = "gpu")]
 mod kernels;
 #[cfg(feature = "gpu")]

@@ -268,7 +268,7 @@ fn what_has_no_kernel_is_refused_by_name_before_anything_is_planned() {
     let Some(gpu) = gpu() else { return };
     let refusal = |g: &Graph| {
         let request = Request::new(1);
-        match plan(&|_| Ok(vec![(Phase::Eval, g.clone())]), gpu.target(), &request) {
+        match plan(&|_| Ok(vec![(Phase::Eval, g.clone().into())]), gpu.target(), &request) {
             Err(e @ PlanError::Unsupported { .. }) => e.to_string(),
             Err(e) => panic!("refused for another reason: {e}"),
             Ok(_) => panic!("not refused"),
@@ -305,7 +305,7 @@ fn an_engine_may_go_from_thread_to_thread() {
         b.donate(sum, new);
         Ok(())
     });
-    let plan = plan(&|_| Ok(vec![(Phase::Step, g.clone())]), gpu.target(), &Request::new(1)).unwrap();
+    let plan = plan(&|_| Ok(vec![(Phase::Step, g.clone().into())]), gpu.target(), &Request::new(1)).unwrap();
     let mut engine = Engine::new(gpu, plan, Options::default()).unwrap();
     engine.init(1).unwrap();
     let x = vec![1.0; 50_000];

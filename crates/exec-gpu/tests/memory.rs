@@ -23,7 +23,7 @@ fn the_memory_of_the_device_is_the_plan() {
 
 fn planned(executor: &impl Executor, build: impl Fn(&mut Builder) -> memfit_ir::Result<()>) -> Result<Plan, PlanError> {
     let g = graph(build);
-    plan(&|_| Ok(vec![(Phase::Eval, g.clone())]), executor.target(), &Request::new(1))
+    plan(&|_| Ok(vec![(Phase::Eval, g.clone().into())]), executor.target(), &Request::new(1))
 }
 
 fn steps_take_nothing(executor: memfit_exec_gpu::GpuExecutor) {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use memfit_exec::{Clock, Engine, ExecError, Executor, Options, TensorView};
 use memfit_ir::{Graph, TensorType};
 use memfit_plan::{Phase, Plan, Request, survey};
-use memfit_transform::Grouping;
+use memfit_transform::{Grouping, StepGraph};
 
 use crate::error::{Error, Result};
 use crate::runner::{RunResult, Runner};
@@ -26,8 +26,8 @@ pub struct Settings {
 pub struct Planned<E: Executor, F> {
     make: F,
     settings: Settings,
-    /// The graph that ran last. The same graph runs again on the same engine, as the steps of a training do.
-    last: Option<(Graph, Engine<E>)>,
+    /// The step that ran last. The same step runs again on the same engine, as in a training.
+    last: Option<(StepGraph, Engine<E>)>,
 }
 
 impl<E: Executor, F: Fn() -> Result<E, ExecError>> Planned<E, F> {
@@ -35,34 +35,35 @@ impl<E: Executor, F: Fn() -> Result<E, ExecError>> Planned<E, F> {
         Planned { make, settings, last: None }
     }
 
-    fn engine(&mut self, graph: &Graph) -> Result<&mut Engine<E>> {
-        if self.last.as_ref().is_none_or(|(known, _)| known != graph) {
+    fn engine(&mut self, step: &StepGraph) -> Result<&mut Engine<E>> {
+        if self.last.as_ref().is_none_or(|(known, _)| known != step) {
             let executor = (self.make)()?;
-            let plan = plan_step(graph, &executor, self.settings)?;
+            let plan = plan_step(step, &executor, self.settings)?;
             let options = Options { poison: self.settings.poison, ..Options::default() };
-            self.last = Some((graph.clone(), Engine::new(executor, plan, options)?));
+            self.last = Some((step.clone(), Engine::new(executor, plan, options)?));
         }
         Ok(&mut self.last.as_mut().expect("it was made above").1)
     }
 }
 
-fn plan_step<E: Executor>(graph: &Graph, executor: &E, settings: Settings) -> Result<Plan> {
+fn plan_step<E: Executor>(step: &StepGraph, executor: &E, settings: Settings) -> Result<Plan> {
     // A graph has one batch size already, so that there is nothing to divide.
     let request = Request { grouping: settings.grouping, ..Request::new(1) };
-    let survey = survey(&|_| Ok(vec![(Phase::Step, graph.clone())]), executor.target(), &request)?;
+    let survey = survey(&|_| Ok(vec![(Phase::Step, step.clone())]), executor.target(), &request)?;
     let points = survey.frontier();
     let point = points[(points.len() - 1) * settings.squeeze / 100];
     Ok(survey.plan(Some(point.arena_bytes))?)
 }
 
 impl<E: Executor, F: Fn() -> Result<E, ExecError>> Runner for Planned<E, F> {
-    fn run(
+    fn run_step(
         &mut self,
-        graph: &Graph,
+        step: &StepGraph,
         inputs: &HashMap<String, Tensor>,
         states: &HashMap<String, Tensor>,
     ) -> Result<RunResult> {
-        let engine = self.engine(graph)?;
+        let graph = &step.graph;
+        let engine = self.engine(step)?;
         for (state, v) in graph.states() {
             let bytes = given("state", &state.name, graph.ty(v), states)?;
             engine.write_state(&state.name, view(graph.ty(v), &bytes))?;

@@ -62,7 +62,7 @@ pub fn calibrate<E: Executor>(
 /// The shortest time of all kernels of a program.
 fn fastest<E: Executor>(executor: E, graph: Graph) -> Result<Duration, CalibrateError> {
     let request = Request { grouping: Grouping::Single, ..Request::new(1) };
-    let source = |_| Ok::<_, SourceError>(vec![(Phase::Eval, graph.clone())]);
+    let source = |_| Ok::<_, SourceError>(vec![(Phase::Eval, graph.clone().into())]);
     let plan = plan(&source, executor.target(), &request)?;
     let mut engine = Engine::new(executor, plan, Options::default())?;
     engine.init(1)?;

@@ -2,6 +2,7 @@
 //! does not fit.
 
 use memfit_plan::{Change, Plan, PlanError, Request};
+use memfit_transform::StepGraph;
 
 use crate::subject::Subject;
 
@@ -58,7 +59,10 @@ pub fn largest_batch(
 /// What every batch takes.
 fn state_bytes(subject: &Subject) -> Result<u64, PlanError> {
     let graphs = subject.build(1, 1).map_err(PlanError::Source)?;
-    let states = graphs.first().into_iter().flat_map(|(_, g)| g.states().map(|(_, v)| g.ty(v).bytes()));
+    let states = graphs
+        .first()
+        .into_iter()
+        .flat_map(|(_, StepGraph { graph, .. })| graph.states().map(|(_, v)| graph.ty(v).bytes()));
     Ok(states.sum())
 }
 

@@ -1,10 +1,10 @@
 //! What is to be planned: a model, how it is trained, on what, and what is asked.
 
-use memfit_ir::{Graph, philox, text};
+use memfit_ir::{philox, text};
 use memfit_nn::Model;
 use memfit_plan::{self as plan, Phase, PlanError, Request, Survey, Target};
 use memfit_transform::samples::mixes_samples;
-use memfit_transform::{Training, end_of_forward};
+use memfit_transform::{StepGraph, Training};
 
 use crate::SourceError;
 
@@ -28,12 +28,12 @@ impl<'a> Subject<'a> {
     }
 
     /// The programs that are planned, for a micro-batch.
-    pub fn programs(&self, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
+    pub fn programs(&self, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, PlanError> {
         self.build(self.request.batch, micro_batch).map_err(PlanError::Source)
     }
 
     /// The programs for any batch.
-    pub fn build(&self, batch: usize, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, SourceError> {
+    pub fn build(&self, batch: usize, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, SourceError> {
         memfit_train::programs(self.model, self.training, batch, micro_batch)
     }
 
@@ -41,13 +41,13 @@ impl<'a> Subject<'a> {
     pub fn batch_dependence(&self) -> Result<Option<String>, PlanError> {
         // Two samples, for one has no others.
         let graphs = self.build(2, 2).map_err(PlanError::Source)?;
-        Ok(graphs.iter().find_map(|(_, g)| mixes_samples(g, end_of_forward(g)?, 2)))
+        Ok(graphs.iter().find_map(|(_, g)| mixes_samples(&g.graph, g.forward_end?, 2)))
     }
 }
 
 /// FNV-1a of programs: the same for the same model, trained the same way, in the same version.
-pub fn source_hash(programs: &[(Phase, Graph)]) -> u64 {
+pub fn source_hash(programs: &[(Phase, StepGraph)]) -> u64 {
     let texts: Vec<String> =
-        programs.iter().map(|(phase, g)| format!("{}\n{}", phase.name(), text::print(g))).collect();
+        programs.iter().map(|(phase, g)| format!("{}\n{}", phase.name(), text::print(&g.graph))).collect();
     philox::name_key(&texts.join("\n"))
 }

@@ -10,7 +10,7 @@
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_transform::group::is_contraction;
-use memfit_transform::{Group, Needed, end_of_forward};
+use memfit_transform::{Group, Needed, StepGraph};
 
 use crate::draft::accumulator_bytes;
 use crate::flow::{in_state, storage};
@@ -28,11 +28,12 @@ pub struct Bound {
 /// Ops whose surroundings are looked at; those with the largest operands.
 const LOOKED_AT: usize = 24;
 
-pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64, target: &dyn Target) -> Bound {
+pub fn lower_bound(graphs: &[(Phase, StepGraph)], state_bytes: u64, target: &dyn Target) -> Bound {
     let mut best = Bound { bytes: state_bytes, reason: "the states alone".into() };
-    for (phase, graph) in graphs {
+    for (phase, step) in graphs {
+        let graph = &step.graph;
         let accumulators = accumulator_bytes(graph);
-        for (bytes, id) in needs(graph, target) {
+        for (bytes, id) in needs(step, target) {
             let bytes = state_bytes + accumulators + bytes;
             if bytes > best.bytes {
                 let node = graph.node(id);
@@ -45,14 +46,15 @@ pub fn lower_bound(graphs: &[(Phase, Graph)], state_bytes: u64, target: &dyn Tar
 }
 
 /// Transient bytes that must be there while a node runs, for the nodes with the largest operands.
-fn needs(graph: &Graph, target: &dyn Target) -> Vec<(u64, NodeId)> {
+fn needs(step: &StepGraph, target: &dyn Target) -> Vec<(u64, NodeId)> {
+    let graph = &step.graph;
     let facts = Facts {
         graph,
         target,
         in_state: in_state(graph),
         storage: storage(graph),
         needed: Needed::new(graph),
-        end: end_of_forward(graph),
+        end: step.forward_end,
     };
     let roots = graph.node_ids().filter(|&id| facts.is_root(id));
     let mut own: Vec<(u64, NodeId)> = roots.map(|id| (facts.touched(id), id)).collect();

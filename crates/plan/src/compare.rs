@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 
 use memfit_ir::{NodeId, ValueId};
-use memfit_transform::end_of_forward;
 
 use crate::report::{Class, classes_at_peak};
 use crate::types::{Plan, Program};
@@ -90,7 +89,7 @@ fn fates(plan: &Plan) -> HashMap<Key, Fate> {
     let mut found = HashMap::new();
     for program in plan.programs.iter().filter(|p| p.phase.is_training()) {
         let graph = &program.graph;
-        let Some(end) = end_of_forward(graph) else { continue };
+        let Some(end) = program.forward_end else { continue };
         let recomputed = origins(program);
         let kept = read_after(program, end);
         let mut counts: HashMap<(&str, &'static str), usize> = HashMap::new();

@@ -1,9 +1,9 @@
 //! A program on its way to a plan: grouped, ordered, its lifetimes and its time known, nothing placed yet.
 
-use memfit_ir::Graph;
 use memfit_ir::op::StateClass;
+use memfit_ir::{Graph, NodeId};
 use memfit_transform::group::{Grouping, group};
-use memfit_transform::{Group, copy_state};
+use memfit_transform::{Fusion, Group, StepGraph, copy_state};
 
 use crate::cost_model::CostModel;
 use crate::error::PlanError;
@@ -20,6 +20,15 @@ pub struct Workshop<'a> {
     pub grouping: Grouping,
     pub cost_model: &'a CostModel,
     pub tools: Tools,
+}
+
+impl Workshop<'_> {
+    pub fn fusion(&self) -> Fusion {
+        match self.grouping {
+            Grouping::Fused => self.target.fusion(),
+            Grouping::Single => Fusion::NONE,
+        }
+    }
 }
 
 /// The tools that cost no time, or next to none.
@@ -42,6 +51,8 @@ impl Tools {
 pub struct Draft {
     pub phase: Phase,
     pub graph: Graph,
+    /// As in [`StepGraph`].
+    pub forward_end: Option<NodeId>,
     /// In the order they run.
     pub groups: Vec<Group>,
     pub buffers: Vec<Buffer>,
@@ -53,22 +64,23 @@ pub struct Draft {
 
 impl Draft {
     /// Where a state would be overwritten while somebody needs it, it is copied first.
-    pub fn new(phase: Phase, mut graph: Graph, shop: &Workshop, effort: Effort) -> Result<Draft, PlanError> {
-        let mut copies = graph.donations.len();
+    pub fn new(phase: Phase, mut step: StepGraph, shop: &Workshop, effort: Effort) -> Result<Draft, PlanError> {
+        let mut copies = step.graph.donations.len();
         loop {
-            let groups = group(&graph, shop.grouping);
-            let storage = storage(&graph);
-            let flow = Flow::new(&graph, &groups, &storage, shop);
+            let graph = &step.graph;
+            let groups = group(graph, &shop.fusion());
+            let storage = storage(graph);
+            let flow = Flow::new(graph, &groups, &storage, shop);
             let found = order(&flow, if shop.tools.order { effort } else { Effort::None });
             let state = match &found {
-                None => read_too_late(&graph, &groups, &storage),
-                Some(_) => not_in_place(&graph, &groups, &storage, shop.target),
+                None => read_too_late(graph, &groups, &storage),
+                Some(_) => not_in_place(graph, &groups, &storage, shop.target),
             };
             match (found, state) {
-                (Some(order), None) => return Ok(Draft::finish(phase, graph, groups, &flow, &order, shop)),
+                (Some(order), None) => return Ok(Draft::finish(phase, step, groups, &flow, &order, shop)),
                 (_, Some(state)) if copies > 0 => {
                     let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
-                    graph = copy_state(&graph, state).map_err(problem)?;
+                    step = copy_state(&step, state).map_err(problem)?;
                     copies -= 1;
                 }
                 (_, state) => {
@@ -80,14 +92,15 @@ impl Draft {
         }
     }
 
-    fn finish(phase: Phase, graph: Graph, groups: Vec<Group>, flow: &Flow, order: &[u32], shop: &Workshop) -> Draft {
+    fn finish(phase: Phase, step: StepGraph, groups: Vec<Group>, flow: &Flow, order: &[u32], shop: &Workshop) -> Draft {
+        let StepGraph { graph, forward_end } = step;
         let buffers = buffers(flow, order);
         let live = live_bytes(&buffers, order.len());
         let groups: Vec<Group> = order.iter().map(|&i| groups[i as usize].clone()).collect();
         let fresh = fresh_bytes(&buffers, &groups);
         let seconds =
             groups.iter().zip(fresh).map(|(g, fresh)| shop.target.seconds(&graph, g, fresh, shop.cost_model)).collect();
-        Draft { phase, graph, groups, buffers, live, seconds }
+        Draft { phase, graph, forward_end, groups, buffers, live, seconds }
     }
 
     /// The most live bytes of the transient segment, without accumulators.

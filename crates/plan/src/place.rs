@@ -50,7 +50,7 @@ pub fn program(
         seconds: draft.seconds[i],
     };
     let steps = (0..steps).map(step).collect();
-    Program { phase: draft.phase, graph: draft.graph.clone(), steps, places, clones }
+    Program { phase: draft.phase, graph: draft.graph.clone(), forward_end: draft.forward_end, steps, places, clones }
 }
 
 /// By value: whether its bytes are wanted when the run ends, also as what an output views.

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
-use memfit_ir::{Graph, verify};
+use memfit_ir::verify;
 use memfit_transform::group::Grouping;
 use memfit_transform::samples::mixes_samples;
-use memfit_transform::{end_of_forward, save_masks};
+use memfit_transform::{Fusion, StepGraph, save_masks};
 
 use crate::bound::{Bound, lower_bound};
 use crate::cost_model::CostModel;
@@ -30,7 +30,7 @@ use crate::yardstick::{keep_all, savings};
 
 /// Makes the programs for a micro-batch: `[Step]` where it is the whole batch, else `[Accumulate, Apply]`; and `Eval`
 /// where it is wanted.
-pub type Source<'a> = dyn Fn(usize) -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error + Send + Sync>> + 'a;
+pub type Source<'a> = dyn Fn(usize) -> Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// Whether a step may be done in micro-batches whose gradients are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -100,7 +100,9 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         }
     }
     let cost_model_hash = cost_model.hash();
-    let mut survey = Survey { target, batch, cost_model_hash, keep_all_bytes, savings, batches, options: Vec::new() };
+    let fusion = shop.fusion();
+    let mut survey =
+        Survey { target, fusion, batch, cost_model_hash, keep_all_bytes, savings, batches, options: Vec::new() };
     survey.options = survey.efficient(|_| true);
     match survey.options.is_empty() {
         true => Err(survey.too_large()),
@@ -113,7 +115,7 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
 fn keep_all_bytes(
     source: &Source,
     batch: usize,
-    graphs: &[(Phase, Graph)],
+    graphs: &[(Phase, StepGraph)],
     size: usize,
     shop: &Workshop,
 ) -> Result<u64, PlanError> {
@@ -123,25 +125,26 @@ fn keep_all_bytes(
     Ok(state_bytes + keep_all(graphs, shop)?)
 }
 
-fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, Graph)>, PlanError> {
+fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, PlanError> {
     let graphs = source(micro_batch).map_err(PlanError::Source)?;
-    for (phase, graph) in &graphs {
-        verify(graph).map_err(|e| PlanError::Graph { phase: *phase, problem: e.to_string() })?;
+    for (phase, step) in &graphs {
+        verify(&step.graph).map_err(|e| PlanError::Graph { phase: *phase, problem: e.to_string() })?;
     }
-    let total: u128 = graphs.iter().flat_map(|(_, g)| g.values()).map(|v| v.ty.bytes() as u128).sum();
+    let total: u128 = graphs.iter().flat_map(|(_, g)| g.graph.values()).map(|v| v.ty.bytes() as u128).sum();
     if total > i64::MAX as u128 / 4 {
         return Err(PlanError::TooLarge);
     }
     Ok(graphs)
 }
 
-fn mixes(graphs: &[(Phase, Graph)], batch: usize) -> bool {
-    graphs.iter().any(|(_, g)| end_of_forward(g).is_some_and(|end| mixes_samples(g, end, batch).is_some()))
+fn mixes(graphs: &[(Phase, StepGraph)], batch: usize) -> bool {
+    graphs.iter().any(|(_, g)| g.forward_end.is_some_and(|end| mixes_samples(&g.graph, end, batch).is_some()))
 }
 
 /// All that is known about a model on a device, before a budget is given.
 pub struct Survey<'a> {
     target: &'a dyn Target,
+    fusion: Fusion,
     batch: usize,
     cost_model_hash: u64,
     keep_all_bytes: u64,
@@ -186,8 +189,8 @@ pub struct Point {
 }
 
 impl Micro {
-    fn new(size: usize, graphs: Vec<(Phase, Graph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
-        let graphs: Vec<(Phase, Graph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
+    fn new(size: usize, graphs: Vec<(Phase, StepGraph)>, shop: &Workshop, depth: Depth) -> Result<Micro, PlanError> {
+        let graphs: Vec<(Phase, StepGraph)> = graphs.into_iter().map(|(phase, g)| (phase, save_masks(&g))).collect();
         check_supported(&graphs, shop)?;
         let (states, state_bytes, pinned_bytes) = place_states(&graphs, shop.target.alignment())?;
         let bound = lower_bound(&graphs, state_bytes, shop.target);
@@ -401,6 +404,7 @@ impl Survey<'_> {
             batch: self.batch,
             micro_batch: micro.size,
             programs,
+            fusion: self.fusion,
             states: micro.states.clone(),
             state_bytes: micro.state_bytes,
             transient_bytes: option.transient,
@@ -439,11 +443,11 @@ impl Survey<'_> {
 /// Gives every state of every program one place: kept ones side by side in the state segment, accumulators at the start
 /// of the transient segment. Returns the slots and the bytes of both, which are whole multiples of the alignment: so is
 /// what a device takes for a segment.
-fn place_states(graphs: &[(Phase, Graph)], alignment: u64) -> Result<(Vec<StateSlot>, u64, u64), PlanError> {
+fn place_states(graphs: &[(Phase, StepGraph)], alignment: u64) -> Result<(Vec<StateSlot>, u64, u64), PlanError> {
     let mut slots: Vec<StateSlot> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
     let (mut state_end, mut pinned_end) = (0u64, 0u64);
-    for (phase, graph) in graphs {
+    for (phase, StepGraph { graph, .. }) in graphs {
         for (state, v) in graph.states() {
             let ty = graph.ty(v).clone();
             if let Some(&i) = index.get(&state.name) {

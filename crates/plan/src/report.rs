@@ -2,7 +2,6 @@
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
-use memfit_transform::end_of_forward;
 
 use crate::flow::{in_state, storage};
 use crate::types::{Place, Plan, Program, Segment, StateSlot};
@@ -170,7 +169,7 @@ impl<'a> Classes<'a> {
         for id in &program.clones {
             is_clone[id.index()] = true;
         }
-        Classes { program, is_state: in_state(graph), is_gradient, is_clone, end: end_of_forward(graph) }
+        Classes { program, is_state: in_state(graph), is_gradient, is_clone, end: program.forward_end }
     }
 
     fn is_state(&self, v: ValueId) -> bool {

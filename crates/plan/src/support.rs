@@ -1,7 +1,7 @@
 //! Whether a device has a kernel for every node: asked before anything is planned, so that a refusal names all that is
 //! missing and costs nothing.
 
-use memfit_ir::Graph;
+use memfit_transform::StepGraph;
 use memfit_transform::group::group;
 
 use crate::draft::Workshop;
@@ -9,10 +9,10 @@ use crate::error::{PlanError, Unsupported};
 use crate::types::Phase;
 
 /// Asks for every node that a kernel would run.
-pub fn check_supported(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<(), PlanError> {
+pub fn check_supported(graphs: &[(Phase, StepGraph)], shop: &Workshop) -> Result<(), PlanError> {
     let mut missing: Vec<Unsupported> = Vec::new();
-    for (_, graph) in graphs {
-        for id in group(graph, shop.grouping).iter().flat_map(|g| &g.nodes) {
+    for (_, StepGraph { graph, .. }) in graphs {
+        for id in group(graph, &shop.fusion()).iter().flat_map(|g| &g.nodes) {
             let Err(reason) = shop.target.supports(graph, *id) else { continue };
             let node = graph.node(*id);
             match missing.iter_mut().find(|u| (u.op, &u.reason) == (node.op.name(), &reason)) {

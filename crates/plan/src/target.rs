@@ -2,7 +2,7 @@
 //! must be cut.
 
 use memfit_ir::{Graph, NodeId, ValueId};
-use memfit_transform::Group;
+use memfit_transform::{Fusion, Group};
 
 use crate::cost_model::CostModel;
 use crate::types::MadeFor;
@@ -17,6 +17,9 @@ pub trait Target {
 
     /// Whether there is a kernel for a node; else why not, with what one can do about it.
     fn supports(&self, graph: &Graph, node: NodeId) -> Result<(), String>;
+
+    /// How far nodes are joined into one kernel.
+    fn fusion(&self) -> Fusion;
 
     /// Bytes of temporary memory that the group's kernel uses.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64;

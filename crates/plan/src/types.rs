@@ -4,7 +4,7 @@ use std::fmt;
 
 use memfit_ir::op::{Init, StateClass};
 use memfit_ir::{Graph, NodeId, TensorType, ValueId};
-use memfit_transform::Group;
+use memfit_transform::{Fusion, Group};
 
 use crate::target::Target;
 
@@ -81,6 +81,8 @@ pub struct Step {
 pub struct Program {
     pub phase: Phase,
     pub graph: Graph,
+    /// The last node of the forward pass: see [`StepGraph`](memfit_transform::StepGraph).
+    pub forward_end: Option<NodeId>,
     pub steps: Vec<Step>,
     /// By value; none for values that never leave a kernel.
     pub places: Vec<Option<Place>>,
@@ -182,6 +184,8 @@ pub struct Plan {
     pub batch: usize,
     pub micro_batch: usize,
     pub programs: Vec<Program>,
+    /// What its kernels were joined by.
+    pub fusion: Fusion,
     /// Every state of every program, once.
     pub states: Vec<StateSlot>,
     pub state_bytes: u64,

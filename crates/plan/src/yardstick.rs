@@ -1,9 +1,8 @@
 //! What a plan is held against: what a plain eager framework would hold, and what each free tool saves on the way from
 //! there.
 
-use memfit_ir::Graph;
 use memfit_transform::group::Grouping;
-use memfit_transform::save_masks;
+use memfit_transform::{StepGraph, save_masks};
 
 use crate::draft::{Draft, Tools, Workshop};
 use crate::error::PlanError;
@@ -12,15 +11,15 @@ use crate::types::{Phase, Saving, Tool};
 
 /// The most live bytes where every forward value that the backward pass reads stays until its last reader, nothing runs
 /// in place, no cheap form is saved, and all gradients stand together until one update at the end.
-pub fn keep_all(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<u64, PlanError> {
+pub fn keep_all(graphs: &[(Phase, StepGraph)], shop: &Workshop) -> Result<u64, PlanError> {
     let shop = Workshop { tools: Tools::NONE, grouping: Grouping::Single, ..*shop };
-    let draft = |(phase, graph): &(Phase, Graph)| Draft::new(*phase, graph.clone(), &shop, Effort::Quick);
+    let draft = |(phase, graph): &(Phase, StepGraph)| Draft::new(*phase, graph.clone(), &shop, Effort::Quick);
     let peaks = graphs.iter().map(|g| Ok(draft(g)?.peak_with_accumulators()));
     Ok(peaks.collect::<Result<Vec<u64>, PlanError>>()?.into_iter().max().unwrap_or(0))
 }
 
 /// What each of the free tools saves on top of those before it.
-pub fn savings(graphs: &[(Phase, Graph)], shop: &Workshop) -> Result<Vec<Saving>, PlanError> {
+pub fn savings(graphs: &[(Phase, StepGraph)], shop: &Workshop) -> Result<Vec<Saving>, PlanError> {
     let Some((phase, graph)) = graphs.iter().find(|(p, _)| p.is_training()) else { return Ok(Vec::new()) };
     let peak = |tools: Tools, grouping: Grouping| {
         let shop = Workshop { tools, grouping, ..*shop };

@@ -4,7 +4,7 @@ use memfit_ir::op::{Binary, Init, ReduceKind, Unary, Update};
 use memfit_ir::{Builder, DType, Graph, NodeId, Result, TensorType, ValueId};
 use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Request, Survey, Target, survey};
 use memfit_transform::group::is_contraction;
-use memfit_transform::{Group, Half, Precision, Training, prune, step};
+use memfit_transform::{Fusion, Group, Half, Precision, StepGraph, Training, prune, step};
 use proptest::prelude::*;
 
 /// What a device can write in place.
@@ -17,6 +17,9 @@ enum Paper {
 }
 
 impl Target for Paper {
+    fn fusion(&self) -> Fusion {
+        Fusion::FULL
+    }
     fn describe(&self) -> MadeFor {
         MadeFor::new("paper", "none")
     }
@@ -46,7 +49,7 @@ impl Target for Paper {
     }
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
         let root = graph.node(group.root());
-        let read = group.nodes[..=group.before].iter().any(|n| graph.node(*n).inputs.contains(&input));
+        let read = group.nodes[..=group.prologue_len].iter().any(|n| graph.node(*n).inputs.contains(&input));
         match self {
             Paper::Over => true,
             Paper::Beside => !is_contraction(&root.op) || (!read && !root.outputs.contains(&output)),
@@ -54,9 +57,9 @@ impl Target for Paper {
     }
 }
 
-fn surveyed<'a>(graph: &Graph, phase: Phase, target: &'a dyn Target) -> Survey<'a> {
+fn surveyed<'a>(step: &StepGraph, phase: Phase, target: &'a dyn Target) -> Survey<'a> {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(ROWS) };
-    survey(&|_| Ok(vec![(phase, graph.clone())]), target, &request).unwrap()
+    survey(&|_| Ok(vec![(phase, step.clone())]), target, &request).unwrap()
 }
 
 const ROWS: usize = 64;
@@ -69,8 +72,7 @@ fn transient(build: impl Fn(&mut Builder) -> Result<ValueId>, target: Paper) -> 
     let mut b = Builder::new();
     let y = build(&mut b).unwrap();
     b.output("y", y);
-    let graph = b.finish();
-    let survey = surveyed(&graph, Phase::Eval, &target);
+    let survey = surveyed(&b.finish().into(), Phase::Eval, &target);
     let (arena, bound) = (survey.frontier().last().unwrap().arena_bytes, survey.lower_bound_bytes());
     let states = arena - survey.frontier().last().unwrap().transient_bytes;
     assert!(bound <= arena, "{target:?}: a plan takes {arena}, the bound is {bound}");
@@ -203,9 +205,10 @@ proptest! {
         let update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
         let precision = if mixed { Precision::Mixed(Half::Bf16) } else { Precision::F32 };
         let trained = step(&forward, loss, &Training { precision, ..Training::new(update) }).unwrap();
+        let forward = StepGraph::from(forward);
         for target in [Paper::Over, Paper::Beside] {
-            for (graph, phase) in [(&forward, Phase::Eval), (&trained, Phase::Step)] {
-                let survey = surveyed(graph, phase, &target);
+            for (step, phase) in [(&forward, Phase::Eval), (&trained, Phase::Step)] {
+                let survey = surveyed(step, phase, &target);
                 let bound = survey.lower_bound_bytes();
                 for point in survey.frontier() {
                     prop_assert!(bound <= point.arena_bytes, "{target:?}, {phase:?}: {point:?} below {bound}");

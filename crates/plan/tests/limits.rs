@@ -5,7 +5,7 @@ use memfit_ir::op::{Init, Update};
 use memfit_ir::{Builder, Graph, NodeId, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Plan, PlanError, Request, Segment, Target, plan};
-use memfit_transform::{Group, Training, split_step, step};
+use memfit_transform::{Fusion, Group, StepGraph, Training, split_step, step};
 
 const ALIGNMENT: u64 = 256;
 
@@ -17,6 +17,9 @@ struct Device {
 }
 
 impl Target for Device {
+    fn fusion(&self) -> Fusion {
+        Fusion::FULL
+    }
     fn describe(&self) -> MadeFor {
         MadeFor::new("paper", "none")
     }
@@ -50,7 +53,7 @@ const BATCH: usize = 32;
 const WIDTH: usize = 50;
 
 /// A step of two layers; no extent is a multiple of the alignment.
-fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {
+fn source(batch: usize, micro: usize) -> Vec<(Phase, StepGraph)> {
     let mut b = Builder::new();
     let x = b.input("x", memfit_ir::TensorType::f32([micro, 6])).unwrap();
     let y = b.input("y", memfit_ir::TensorType::i32([micro])).unwrap();
@@ -73,7 +76,7 @@ fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {
         return vec![(Phase::Step, step(&graph, loss, &training).unwrap())];
     }
     let split = split_step(&graph, loss, &training, micro as f32 / batch as f32).unwrap();
-    vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
+    vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply.into())]
 }
 
 fn planned(device: Device, micro_batch: MicroBatch) -> Result<Plan, PlanError> {

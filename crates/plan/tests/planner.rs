@@ -4,12 +4,15 @@ use memfit_ir::op::{Init, MatMul, ReduceKind, StateClass, Update};
 use memfit_ir::{Builder, Graph, NodeId, TensorType, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Place, Plan, PlanError, Request, Segment, Target, plan};
-use memfit_transform::{Group, Training, split_step, step};
+use memfit_transform::{Fusion, Group, StepGraph, Training, split_step, step};
 
 /// Every kernel takes 100 bytes of scratch and a second.
 struct Paper;
 
 impl Target for Paper {
+    fn fusion(&self) -> Fusion {
+        Fusion::FULL
+    }
     fn describe(&self) -> MadeFor {
         MadeFor::new("paper", "none")
     }
@@ -44,6 +47,9 @@ impl Target for Paper {
 struct Apart;
 
 impl Target for Apart {
+    fn fusion(&self) -> Fusion {
+        Paper.fusion()
+    }
     fn describe(&self) -> MadeFor {
         MadeFor::new("paper", "none")
     }
@@ -99,16 +105,16 @@ fn training() -> Training {
     Training::new(update)
 }
 
-fn source(batch: usize, micro: usize) -> Vec<(Phase, Graph)> {
+fn source(batch: usize, micro: usize) -> Vec<(Phase, StepGraph)> {
     let (graph, loss) = forward(micro);
     let (eval, _) = forward(batch);
     let mut programs = if micro == batch {
         vec![(Phase::Step, step(&graph, loss, &training()).unwrap())]
     } else {
         let split = split_step(&graph, loss, &training(), micro as f32 / batch as f32).unwrap();
-        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
+        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply.into())]
     };
-    programs.push((Phase::Eval, eval));
+    programs.push((Phase::Eval, eval.into()));
     programs
 }
 
@@ -196,7 +202,7 @@ fn a_state_that_its_own_writer_needs_whole_is_copied_first() {
     let new = b.matmul_with(s, s, turned).unwrap();
     b.donate(s, new);
     let graph = b.finish();
-    let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), &Paper, &Request::new(1)).unwrap();
+    let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone().into())]), &Paper, &Request::new(1)).unwrap();
     let ops: Vec<_> = p.programs[0].graph.nodes().iter().map(|n| n.op.name()).collect();
     assert_eq!(ops, ["state", "broadcast", "matmul"]);
 }
@@ -222,7 +228,7 @@ fn only_a_state_that_is_read_too_late_is_copied() {
         donations.sort_by_key(|&(old, _)| (old == large) != first);
         donations.into_iter().for_each(|(old, new)| b.donate(old, new));
         let graph = b.finish();
-        let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone())]), &Paper, &Request::new(4)).unwrap();
+        let p = plan(&|_| Ok(vec![(Phase::Step, graph.clone().into())]), &Paper, &Request::new(4)).unwrap();
         let graph = &p.programs[0].graph;
         let copied =
             graph.nodes().iter().filter(|n| n.op.name() == "broadcast").map(|n| graph.ty(n.outputs[0]).bytes());

@@ -3,12 +3,15 @@
 use memfit_ir::op::{Init, Update};
 use memfit_ir::{Builder, Graph, NodeId, Op, TensorType, ValueId};
 use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, PlanError, Request, Survey, Target, survey};
-use memfit_transform::{Group, Training, step};
+use memfit_transform::{Fusion, Group, StepGraph, Training, step};
 
 /// A product takes a second, all else next to nothing; no scratch.
 struct Even;
 
 impl Target for Even {
+    fn fusion(&self) -> Fusion {
+        Fusion::FULL
+    }
     fn describe(&self) -> MadeFor {
         MadeFor::new("paper", "none")
     }
@@ -46,7 +49,7 @@ const WIDTH: usize = 4;
 /// Bytes of what one layer gives.
 const LAYER: u64 = (4 * BATCH * WIDTH) as u64;
 
-fn chain(layers: usize) -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error + Send + Sync>> {
+fn chain(layers: usize) -> Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::Error + Send + Sync>> {
     let mut b = Builder::new();
     let mut h = b.input("x", TensorType::f32([BATCH, WIDTH]))?;
     for i in 0..layers {

@@ -4,7 +4,7 @@ use memfit_ir::op::{Init, Update};
 use memfit_ir::{Builder, Graph, NodeId, Op, TensorType, ValueId};
 use memfit_plan::save::{Labels, SaveError, load, save};
 use memfit_plan::{CostModel, MadeFor, Phase, Plan, PlanError, Request, Target, plan};
-use memfit_transform::{Group, Training, step};
+use memfit_transform::{Fusion, Group, StepGraph, Training, step};
 
 /// A device without reductions, whose products take so much scratch.
 struct Partial {
@@ -28,6 +28,9 @@ impl Target for Partial {
             _ => Ok(()),
         }
     }
+    fn fusion(&self) -> Fusion {
+        Fusion::FULL
+    }
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
         if matches!(graph.node(group.root()).op, Op::MatMul(_)) { self.scratch } else { 0 }
     }
@@ -48,7 +51,7 @@ impl Target for Partial {
     }
 }
 
-fn training_step() -> Result<Vec<(Phase, Graph)>, Box<dyn std::error::Error + Send + Sync>> {
+fn training_step() -> Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::Error + Send + Sync>> {
     let mut b = Builder::new();
     let x = b.input("x", TensorType::f32([8, 4]))?;
     let h = b.scope("layer", |b| {

@@ -156,7 +156,7 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
 /// What a plan with this micro-batch is made for.
 pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
     let programs = run.subject(executor.target()).programs(micro_batch)?;
-    let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, graph)| graph);
+    let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, step)| &step.graph);
     let shape = |v| eval.map(|g| g.shape(v).to_vec()).unwrap_or_default();
     let input = eval.and_then(|g| g.input("x")).map(shape).unwrap_or_default();
     let classes = eval.and_then(|g| g.output("logits")).map(shape).unwrap_or_default();

@@ -105,7 +105,7 @@ impl Trained {
         let request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
         let source = |rows: usize| -> std::result::Result<_, SourceError> {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
-            Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?)])
+            Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?.into())])
         };
         let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.tight_room()))?;
         let needed = plan.states.len();

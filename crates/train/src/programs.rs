@@ -1,9 +1,8 @@
 //! From a model to the programs that are planned for it.
 
-use memfit_ir::Graph;
 use memfit_nn::{Forward, Mode, Model};
 use memfit_plan::Phase;
-use memfit_transform::{Training, checkpoint, forward_in, split_step, step};
+use memfit_transform::{StepGraph, Training, checkpoint, forward_in, split_step, step};
 
 /// An error of building or transforming a model, as the planner passes it on.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
@@ -17,7 +16,7 @@ pub fn programs(
     training: &Training,
     batch: usize,
     micro_batch: usize,
-) -> Result<Vec<(Phase, Graph)>, SourceError> {
+) -> Result<Vec<(Phase, StepGraph)>, SourceError> {
     let Forward { mut graph, loss, .. } = model.build(micro_batch, Mode::Train)?;
     let numbers: Vec<bool> = graph.outputs.iter().map(|(_, v)| graph.ty(*v).shape.rank() == 0).collect();
     let mut numbers = numbers.into_iter();
@@ -27,10 +26,10 @@ pub fn programs(
         vec![(Phase::Step, step(&graph, loss, training)?)]
     } else {
         let split = split_step(&graph, loss, training, micro_batch as f32 / batch as f32)?;
-        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)]
+        vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply.into())]
     };
-    programs.push((Phase::Eval, forward_in(&eval.graph, training.precision)?));
-    let checkpoint = checkpoint(programs.iter().map(|(_, graph)| graph))?;
-    programs.push((Phase::Checkpoint, checkpoint));
+    programs.push((Phase::Eval, forward_in(&eval.graph, training.precision)?.into()));
+    let checkpoint = checkpoint(programs.iter().map(|(_, step)| &step.graph))?;
+    programs.push((Phase::Checkpoint, checkpoint.into()));
     Ok(programs)
 }

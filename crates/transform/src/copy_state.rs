@@ -3,9 +3,13 @@
 
 use memfit_ir::{Donation, Graph, Op, ValueId};
 
-/// The graph in which everything that reads `state`, but for an update of it, reads a copy made at the start. A broadcast
+use crate::step_graph::StepGraph;
+
+/// The step in which everything that reads `state`, but for an update of it, reads a copy made at the start. A broadcast
 /// to its own shape is the copy: unlike an elementwise op it is never joined with its readers.
-pub fn copy_state(graph: &Graph, state: ValueId) -> memfit_ir::Result<Graph> {
+pub fn copy_state(step: &StepGraph, state: ValueId) -> memfit_ir::Result<StepGraph> {
+    let graph = &step.graph;
+    let mut forward_end = None;
     let mut out = Graph::new();
     let mut new_of: Vec<ValueId> = Vec::with_capacity(graph.values().len());
     let mut copy = None;
@@ -18,6 +22,9 @@ pub fn copy_state(graph: &Graph, state: ValueId) -> memfit_ir::Result<Graph> {
             .map(|&v| if v == state && !updates { copy.unwrap_or(new_of[v.index()]) } else { new_of[v.index()] })
             .collect();
         let made = out.push(node.op.clone(), &inputs, &node.scope)?;
+        if step.forward_end == Some(id) {
+            forward_end = Some(made);
+        }
         new_of.extend(&out.node(made).outputs);
         if node.outputs.contains(&state) {
             let shape = graph.ty(state).shape.clone();
@@ -28,5 +35,5 @@ pub fn copy_state(graph: &Graph, state: ValueId) -> memfit_ir::Result<Graph> {
     let at = |v: ValueId| new_of[v.index()];
     out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), at(*v))).collect();
     out.donations = graph.donations.iter().map(|d| Donation { old: at(d.old), new: at(d.new) }).collect();
-    Ok(out)
+    Ok(StepGraph { graph: out, forward_end })
 }

@@ -1,24 +1,28 @@
 //! Grouping: which nodes one kernel runs. A group is never a new op and never changes arithmetic: it only says which
 //! values need no memory, because they are made and used up inside one kernel.
 //!
-//! A group is either one node, a chain of elementwise nodes of one shape, or a contraction (matmul, convolution) followed
-//! by such a chain over its output and preceded by one for each operand (`group/prologue.rs`). Sums over the channels of
-//! what a convolution makes may close its group: they look at it while it is in the cache (`group/sums.rs`).
+//! A group is either one node, a chain of elementwise nodes of one shape, or a contraction (matmul, convolution) with such a
+//! chain over its output, the epilogue, and one for each operand, its prologue (`group/prologue.rs`). Reductions over the
+//! channels of what a convolution makes may close its group: they look at it while it is in the cache
+//! (`group/reductions.rs`). How far a device goes in this is its [`Fusion`] (`group/fusion.rs`).
 
+mod fusion;
 mod prologue;
-mod sums;
+mod reductions;
 
 use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
-/// Nodes that one kernel runs, in a valid order: what is computed while a contraction reads its operands, then the root,
-/// then the chain behind it, then sums over what these make.
+pub use fusion::{Fusion, Prologues};
+
+/// Nodes that one kernel runs, in a valid order: the prologues of a contraction, the root, its epilogue, then reductions of
+/// what these make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub nodes: Vec<NodeId>,
     /// How many of the nodes stand before the root; none where the root is no contraction.
-    pub before: usize,
-    /// How many of the nodes, the last ones, are sums over channels.
-    pub sums: usize,
+    pub prologue_len: usize,
+    /// How many of the nodes, the last ones, are reductions over channels.
+    pub reductions_len: usize,
     /// The values that the kernel reads from memory, each once, in order of first use.
     pub reads: Vec<ValueId>,
     /// The values that leave the kernel, in order: read by other groups, given out, or taken over by a state. A node with
@@ -29,34 +33,53 @@ pub struct Group {
 /// How far grouping goes. Both give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Grouping {
+    /// As far as the device can.
     #[default]
     Fused,
-    /// Every node alone: the yardstick that grouping is checked against.
+    /// Every node alone: what grouping is checked against.
     Single,
 }
-
-/// A chain longer than this gains nothing: its tiles would leave the first-level cache.
-const MAX_NODES: usize = 16;
 
 impl Group {
     /// The contraction, the single node, or the start of the chain: what the group is named after.
     pub fn root(&self) -> NodeId {
-        self.nodes[self.before]
+        self.nodes[self.prologue_len]
     }
 
-    /// The chain behind the root.
-    pub fn behind(&self) -> &[NodeId] {
-        &self.nodes[self.before + 1..self.nodes.len() - self.sums]
+    /// What is computed while the contraction reads its operands.
+    pub fn prologue(&self) -> &[NodeId] {
+        &self.nodes[..self.prologue_len]
     }
 
-    /// The sums over channels that close the group. They read what they sum up from memory, where it stays.
-    pub fn closing_sums(&self) -> &[NodeId] {
-        &self.nodes[self.nodes.len() - self.sums..]
+    /// The part of the prologue that computes one operand, in order; empty where the operand is in memory.
+    pub fn prologue_of(&self, graph: &Graph, operand: ValueId) -> Vec<NodeId> {
+        prologue::prologue_of(graph, self.prologue(), operand)
     }
 
-    /// The chain that computes an operand of the contraction, in order; empty where the operand is in memory.
-    pub fn feeding(&self, graph: &Graph, operand: ValueId) -> Vec<NodeId> {
-        prologue::feeding(graph, &self.nodes[..self.before], operand)
+    /// The chain after the root.
+    pub fn epilogue(&self) -> &[NodeId] {
+        &self.nodes[self.prologue_len + 1..self.nodes.len() - self.reductions_len]
+    }
+
+    /// The reductions over channels that close the group. They read what they reduce from memory, where it stays.
+    pub fn reductions(&self) -> &[NodeId] {
+        &self.nodes[self.nodes.len() - self.reductions_len..]
+    }
+
+    /// The value in whose memory the product of a contraction is summed up before the epilogue: itself if it leaves the
+    /// group, else the last result of its type that does not take over a state (whose old content the epilogue may still
+    /// read). None: in scratch.
+    pub fn product_home(&self, graph: &Graph) -> Option<ValueId> {
+        let product = graph.node(self.root()).outputs[0];
+        if self.writes.contains(&product) {
+            return Some(product);
+        }
+        let fits = |v: &ValueId| {
+            self.epilogue().contains(&graph.producer(*v))
+                && graph.ty(*v) == graph.ty(product)
+                && !graph.donations.iter().any(|d| d.new == *v)
+        };
+        self.writes.iter().rev().copied().find(fits)
     }
 
     pub fn contains(&self, node: NodeId) -> bool {
@@ -65,17 +88,12 @@ impl Group {
 
     /// Finds out what the group reads and writes.
     fn finish(&mut self, graph: &Graph, needed: &Needed) {
-        let without_sums = &self.nodes[..self.nodes.len() - self.sums];
+        self.reads = reads(graph, &self.nodes);
+        let chains = &self.nodes[..self.nodes.len() - self.reductions_len];
         for &id in &self.nodes {
             let node = graph.node(id);
-            for &v in &node.inputs {
-                let inside = self.nodes.contains(&graph.producer(v)) || is_immediate(graph, &node.op, v);
-                if !inside && !self.reads.contains(&v) {
-                    self.reads.push(v);
-                }
-            }
             let leaves = |v: &ValueId| {
-                let inside = |u: &NodeId| without_sums.contains(u);
+                let inside = |u: &NodeId| chains.contains(u);
                 needed.at_end[v.index()] || !needed.users[v.index()].iter().all(inside)
             };
             if node.outputs.len() > 1 || self.nodes.len() == 1 {
@@ -85,6 +103,21 @@ impl Group {
             }
         }
     }
+}
+
+/// The values that a kernel of these nodes reads from memory, each once, in order of first use.
+fn reads(graph: &Graph, nodes: &[NodeId]) -> Vec<ValueId> {
+    let mut found: Vec<ValueId> = Vec::new();
+    for &id in nodes {
+        let node = graph.node(id);
+        for &v in &node.inputs {
+            let inside = nodes.contains(&graph.producer(v)) || is_immediate(graph, &node.op, v);
+            if !inside && !found.contains(&v) {
+                found.push(v);
+            }
+        }
+    }
+    found
 }
 
 /// Who needs which value; made once for a graph.
@@ -127,19 +160,16 @@ pub fn views(graph: &Graph) -> Vec<bool> {
     found
 }
 
-/// The groups of a graph in a valid order. Sources and views belong to none.
-pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
+/// The groups of a graph in a valid order, as far as `fusion` goes. Sources and views belong to none.
+pub fn group(graph: &Graph, fusion: &Fusion) -> Vec<Group> {
     let needed = Needed::new(graph);
-    let before = match grouping {
-        Grouping::Fused => prologue::prologues(graph, &needed),
-        Grouping::Single => vec![Vec::new(); graph.nodes().len()],
-    };
+    let prologues = prologue::prologues(graph, &needed, fusion);
     let mut in_prologue = vec![false; graph.nodes().len()];
-    before.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
-    let (of, waiting) = (vec![None; graph.nodes().len()], vec![false; graph.nodes().len()]);
+    prologues.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
+    let (group_of, waiting) = (vec![None; graph.nodes().len()], vec![false; graph.nodes().len()]);
     let views = views(graph);
     let groups = Vec::new();
-    let mut maker = Maker { graph, grouping, needed, views, before, in_prologue, waiting, of, groups };
+    let mut maker = Maker { graph, fusion, needed, views, prologues, in_prologue, waiting, group_of, groups };
     graph.node_ids().for_each(|id| maker.take(id));
     let Maker { mut groups, needed, .. } = maker;
     groups.iter_mut().for_each(|g| g.finish(graph, &needed));
@@ -149,24 +179,24 @@ pub fn group(graph: &Graph, grouping: Grouping) -> Vec<Group> {
 /// Goes through the nodes in order and puts each into a group.
 struct Maker<'a> {
     graph: &'a Graph,
-    grouping: Grouping,
+    fusion: &'a Fusion,
     needed: Needed,
     views: Vec<bool>,
     /// By node: the chains before it.
-    before: Vec<Vec<NodeId>>,
+    prologues: Vec<Vec<NodeId>>,
     in_prologue: Vec<bool>,
     /// By node: whether it waits for its reader.
     waiting: Vec<bool>,
     /// The group of each node. Groups are numbered by their first node, and a node joins a group only if all else that it
     /// reads comes from groups with lower numbers: so the numbers stay a valid order.
-    of: Vec<Option<usize>>,
+    group_of: Vec<Option<usize>>,
     groups: Vec<Group>,
 }
 
 impl Maker<'_> {
     fn take(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        let group_of = |v: &ValueId| self.of[self.graph.producer(*v).index()];
+        let group_of = |v: &ValueId| self.group_of[self.graph.producer(*v).index()];
         let is_held = matches!(node.op, Op::Fill(_)) && !needs_memory(self.graph, &self.needed, id);
         let is_source = matches!(node.op, Op::Input(_) | Op::State(_)) || is_held;
         // What is in a prologue goes with the contraction that reads it, and nobody else does.
@@ -175,45 +205,118 @@ impl Maker<'_> {
         }
         if self.views[id.index()] {
             // A view is ready when its source is.
-            self.of[id.index()] = group_of(&node.inputs[0]);
-            return;
-        }
-        let fused = self.grouping == Grouping::Fused;
-        if fused && waits(self.graph, &self.needed, &self.waiting, id, &self.in_prologue) {
+            self.group_of[id.index()] = group_of(&node.inputs[0]);
+        } else if self.waits(id) {
             // It goes with its reader, and is ready when its sources are.
-            self.of[id.index()] = node.inputs.iter().filter_map(group_of).max();
+            self.group_of[id.index()] = node.inputs.iter().filter_map(group_of).max();
             self.waiting[id.index()] = true;
-            return;
+        } else {
+            self.place(id);
         }
-        self.place(id);
     }
 
     /// Puts a node with those that wait for it into the group that it can join, or else into a new one.
     fn place(&mut self, id: NodeId) {
-        let members = with_waiting(self.graph, &self.waiting, id);
-        if self.grouping == Grouping::Fused
-            && let Some(index) = sums::joinable(self.graph, &self.groups, &self.of, id)
-        {
+        if let Some(index) = reductions::joinable(self.graph, self.fusion, &self.groups, &self.group_of, id) {
             self.groups[index].nodes.push(id);
-            self.groups[index].sums += 1;
-            self.of[id.index()] = Some(index);
+            self.groups[index].reductions_len += 1;
+            self.group_of[id.index()] = Some(index);
             return;
         }
-        let joined = match self.grouping {
-            Grouping::Fused => joinable(self.graph, &self.groups, &self.of, &members, id),
-            Grouping::Single => None,
-        };
-        let index = joined.unwrap_or(self.groups.len());
+        let members = self.members(id);
+        let index = self.joinable(&members, id).unwrap_or(self.groups.len());
         if index == self.groups.len() {
-            let nodes = std::mem::take(&mut self.before[id.index()]);
-            self.groups.push(Group { before: nodes.len(), nodes, ..Group::default() });
+            let nodes = std::mem::take(&mut self.prologues[id.index()]);
+            self.groups.push(Group { prologue_len: nodes.len(), nodes, ..Group::default() });
         }
         for member in members {
             let group = &mut self.groups[index];
-            group.nodes.insert(group.nodes.len() - group.sums, member);
-            self.of[member.index()] = Some(index);
+            group.nodes.insert(group.nodes.len() - group.reductions_len, member);
+            self.group_of[member.index()] = Some(index);
             self.waiting[member.index()] = false;
         }
+    }
+
+    /// A node with those that wait for it; alone where all of them together have more operands than one kernel takes. Those
+    /// that waited are placed then.
+    fn members(&mut self, id: NodeId) -> Vec<NodeId> {
+        let members = with_waiting(self.graph, &self.waiting, id);
+        if members.len() == 1 || self.operands(&members) <= self.fusion.max_operands {
+            return members;
+        }
+        for &member in &members[..members.len() - 1] {
+            self.waiting[member.index()] = false;
+            self.place(member);
+        }
+        vec![id]
+    }
+
+    /// How many operands a kernel takes that runs a chain: what it reads from memory, and what leaves it.
+    fn operands(&self, chain: &[NodeId]) -> usize {
+        let inside = |id: &NodeId| chain.contains(id);
+        let leaves = |v: &&ValueId| {
+            self.needed.at_end[v.index()] || !self.needed.users[v.index()].iter().all(|user| inside(user))
+        };
+        let writes = chain.iter().flat_map(|&id| &self.graph.node(id).outputs).filter(leaves).count();
+        reads(self.graph, chain).len() + writes
+    }
+
+    /// Whether a node leaves it to its reader which group both join: it has but one, an elementwise node that reads it
+    /// element for element, and itself reads but one tensor of its shape, which has no more bytes. So if the reader comes much
+    /// later, what lies in memory until then is that tensor and not this one: which costs nothing where it is kept anyway, as
+    /// for a value that is recomputed.
+    fn waits(&self, id: NodeId) -> bool {
+        let (graph, needed) = (self.graph, &self.needed);
+        let node = graph.node(id);
+        if !node.op.is_elementwise() {
+            return false;
+        }
+        let v = node.outputs[0];
+        let [reader] = needed.users[v.index()][..] else { return false };
+        if self.in_prologue[reader.index()] {
+            return false;
+        }
+        let reader = graph.node(reader);
+        let mut sources = node.inputs.iter().filter(|u| graph.shape(**u) == graph.shape(v));
+        let one =
+            sources.next().is_some_and(|u| graph.ty(*u).bytes() <= graph.ty(v).bytes()) && sources.next().is_none();
+        !needed.at_end[v.index()]
+            && one
+            && with_waiting(graph, &self.waiting, id).len() < self.fusion.max_nodes / 2
+            && reader.op.is_elementwise()
+            && graph.shape(reader.outputs[0]) == graph.shape(v)
+            && !vectors(&reader.op, &reader.inputs).any(|&vector| vector == v)
+    }
+
+    /// The group that a node can join, with the `members` that wait for it.
+    fn joinable(&self, members: &[NodeId], id: NodeId) -> Option<usize> {
+        let (graph, group_of) = (self.graph, &self.group_of);
+        let node = graph.node(id);
+        if !node.op.is_elementwise() || widens(graph, node) {
+            return None;
+        }
+        let latest = node.inputs.iter().filter_map(|&v| group_of[graph.producer(v).index()]).max()?;
+        let group = &self.groups[latest];
+        let root = graph.node(group.root());
+        let open = group.epilogue().len() + members.len() < self.fusion.max_nodes
+            && (root.op.is_elementwise() || is_contraction(&root.op));
+        let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
+        // Everything that is taken from the group must be inside it, element for element: not a view of it, nor as a vector.
+        let direct = |m: &NodeId| {
+            let member = graph.node(*m);
+            let outside = |v: &&ValueId| !members.contains(&graph.producer(**v));
+            let in_group = |v: &&ValueId| group_of[graph.producer(**v).index()] == Some(latest);
+            let mut taken = member.inputs.iter().filter(outside).filter(in_group);
+            let element =
+                |v: &ValueId| group.contains(graph.producer(*v)) && graph.shape(*v) == graph.shape(node.outputs[0]);
+            taken.all(element) && elementwise_in(graph, member, group)
+        };
+        let fits = || {
+            // The chain of a contraction reads its product as it reads any operand.
+            let chain = if is_contraction(&root.op) { group.epilogue() } else { &group.nodes[..] };
+            self.operands(&[chain, members].concat()) <= self.fusion.max_operands
+        };
+        (open && same_shape && members.iter().all(direct) && fits()).then_some(latest)
     }
 }
 
@@ -229,31 +332,6 @@ fn widens(graph: &Graph, node: &memfit_ir::Node) -> bool {
     node.op == Op::Cast(DType::F32) && matches!(graph.ty(node.inputs[0]).dtype, DType::F16 | DType::BF16)
 }
 
-/// Whether a node leaves it to its reader which group both join: it has but one, an elementwise node that reads it element
-/// for element, and itself reads but one tensor of its shape, which has no more bytes. So if the reader comes much later, what
-/// lies in memory until then is that tensor and not this one: which costs nothing where it is kept anyway, as for a value
-/// that is made again.
-fn waits(graph: &Graph, needed: &Needed, waiting: &[bool], id: NodeId, in_prologue: &[bool]) -> bool {
-    let node = graph.node(id);
-    if !node.op.is_elementwise() {
-        return false;
-    }
-    let v = node.outputs[0];
-    let [reader] = needed.users[v.index()][..] else { return false };
-    if in_prologue[reader.index()] {
-        return false;
-    }
-    let reader = graph.node(reader);
-    let mut sources = node.inputs.iter().filter(|u| graph.shape(**u) == graph.shape(v));
-    let one = sources.next().is_some_and(|u| graph.ty(*u).bytes() <= graph.ty(v).bytes()) && sources.next().is_none();
-    !needed.at_end[v.index()]
-        && one
-        && with_waiting(graph, waiting, id).len() < MAX_NODES / 2
-        && reader.op.is_elementwise()
-        && graph.shape(reader.outputs[0]) == graph.shape(v)
-        && !vectors(&reader.op, &reader.inputs).any(|&vector| vector == v)
-}
-
 /// A node with the nodes that wait for it, in order.
 fn with_waiting(graph: &Graph, waiting: &[bool], id: NodeId) -> Vec<NodeId> {
     let mut found = Vec::new();
@@ -265,30 +343,6 @@ fn with_waiting(graph: &Graph, waiting: &[bool], id: NodeId) -> Vec<NodeId> {
     }
     found.push(id);
     found
-}
-
-/// The group that a node can join, with the `members` that wait for it.
-fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], members: &[NodeId], id: NodeId) -> Option<usize> {
-    let node = graph.node(id);
-    if !node.op.is_elementwise() || widens(graph, node) {
-        return None;
-    }
-    let latest = node.inputs.iter().filter_map(|&v| of[graph.producer(v).index()]).max()?;
-    let group = &groups[latest];
-    let root = graph.node(group.root());
-    let open =
-        group.behind().len() + members.len() < MAX_NODES && (root.op.is_elementwise() || is_contraction(&root.op));
-    let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
-    // Everything that is taken from the group must be inside it, element for element: not a view of it, nor as a vector.
-    let direct = |m: &NodeId| {
-        let member = graph.node(*m);
-        let outside = |v: &&ValueId| !members.contains(&graph.producer(**v));
-        let taken = member.inputs.iter().filter(outside).filter(|v| of[graph.producer(**v).index()] == Some(latest));
-        let element =
-            |v: &ValueId| group.contains(graph.producer(*v)) && graph.shape(*v) == graph.shape(node.outputs[0]);
-        taken.into_iter().all(element) && elementwise_in(graph, member, group)
-    };
-    (open && same_shape && members.iter().all(direct)).then_some(latest)
 }
 
 /// The vectors of the batch-norm family are read whole before the first element, so they must come from outside.

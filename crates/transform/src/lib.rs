@@ -17,14 +17,16 @@ pub mod recompute;
 pub mod samples;
 pub mod scope;
 pub mod step;
+mod step_graph;
 
 pub use checkpoint::checkpoint;
 pub use copy_state::copy_state;
 pub use error::{Error, Result};
 pub use grad::{Cotangent, Gradients, gradients};
-pub use group::{Group, Grouping, Needed};
+pub use group::{Fusion, Group, Grouping, Needed};
 pub use masks::{save_masks, save_masks_before};
 pub use precision::{Half, Precision, forward_in};
 pub use prune::prune;
-pub use recompute::{Fate, Recomputed, end_of_forward, recompute};
+pub use recompute::{Fate, Recomputed, recompute};
 pub use step::{Clip, Objective, Split, Training, split_step, step};
+pub use step_graph::StepGraph;

@@ -4,20 +4,25 @@
 use memfit_ir::{Donation, Graph, Node, NodeId, Op, ValueId};
 
 use crate::group::Needed;
-use crate::recompute::end_of_forward;
+use crate::step_graph::StepGraph;
 
 /// A training step, or the graph of one micro-batch, in which the masks of such activations are saved. A graph without a
-/// loss stays as it is.
-pub fn save_masks(graph: &Graph) -> Graph {
-    match end_of_forward(graph) {
-        Some(loss) => save_masks_before(graph, graph.node(loss).outputs[0]),
-        None => graph.clone(),
+/// backward pass stays as it is.
+pub fn save_masks(step: &StepGraph) -> StepGraph {
+    match step.forward_end {
+        Some(end) => masked(&step.graph, end),
+        None => step.clone(),
     }
 }
 
 /// The same, where the forward pass is all that `end` is computed from.
 pub fn save_masks_before(graph: &Graph, end: ValueId) -> Graph {
+    masked(graph, graph.producer(end)).graph
+}
+
+fn masked(graph: &Graph, end: NodeId) -> StepGraph {
     let saved = activations(graph, end);
+    let mut forward_end = None;
     let mut out = Graph::new();
     let mut new_of: Vec<ValueId> = Vec::with_capacity(graph.values().len());
     // Of each value of the old graph, its mask in the new one.
@@ -32,6 +37,9 @@ pub fn save_masks_before(graph: &Graph, end: ValueId) -> Graph {
             (op, inputs[0]) = (Op::MaskGrad(u), mask);
         }
         let made = push(&mut out, op, &inputs, node);
+        if id == end {
+            forward_end = Some(made);
+        }
         new_of.extend(&out.node(made).outputs);
         if let (true, Op::Unary(u)) = (saved[id.index()], &node.op) {
             let y = node.outputs[0];
@@ -42,7 +50,7 @@ pub fn save_masks_before(graph: &Graph, end: ValueId) -> Graph {
     let at = |v: ValueId| new_of[v.index()];
     out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), at(*v))).collect();
     out.donations = graph.donations.iter().map(|d| Donation { old: at(d.old), new: at(d.new) }).collect();
-    out
+    StepGraph { graph: out, forward_end }
 }
 
 fn push(out: &mut Graph, op: Op, inputs: &[ValueId], like: &Node) -> NodeId {
@@ -50,7 +58,7 @@ fn push(out: &mut Graph, op: Op, inputs: &[ValueId], like: &Node) -> NodeId {
 }
 
 /// Of each node: whether it is an activation of which a mask is all that the backward pass reads.
-fn activations(graph: &Graph, end: ValueId) -> Vec<bool> {
+fn activations(graph: &Graph, end: NodeId) -> Vec<bool> {
     let forward = forward(graph, end);
     let needed = Needed::new(graph);
     let worth = |id: NodeId| {
@@ -73,10 +81,10 @@ fn activations(graph: &Graph, end: ValueId) -> Vec<bool> {
     graph.node_ids().map(worth).collect()
 }
 
-/// Of each node: whether the value is computed from it.
-fn forward(graph: &Graph, end: ValueId) -> Vec<bool> {
+/// Of each node: whether the end of the forward pass is computed from it.
+fn forward(graph: &Graph, end: NodeId) -> Vec<bool> {
     let mut found = vec![false; graph.nodes().len()];
-    found[graph.producer(end).index()] = true;
+    found[end.index()] = true;
     for id in graph.node_ids().rev() {
         if found[id.index()] {
             graph.node(id).inputs.iter().for_each(|&v| found[graph.producer(v).index()] = true);

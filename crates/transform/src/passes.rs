@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::precision::{self, scale};
-use crate::prune::prune;
+use crate::prune::prune_step;
 use crate::step::{Job, accumulate, clip, differentiate, update};
 
 /// One change of the graph on its way from a model to a training step.
@@ -71,7 +71,9 @@ const PRUNE: Pass = Pass {
     name: "prune",
     reason: "gradients and cuts leave nodes that nothing reads; a planner should not see them",
     run: |job| {
-        job.graph = prune(&job.graph);
+        let forward_end = job.graph.producer(job.losses[0]);
+        let pruned = prune_step(&job.graph, forward_end);
+        (job.graph, job.forward_end) = (pruned.graph, pruned.forward_end);
         Ok(())
     },
 };

@@ -74,7 +74,7 @@ pub fn forward_in(graph: &Graph, precision: Precision) -> Result<Graph> {
     let Some(half) = precision.half() else { return Ok(graph.clone()) };
     let points = Points::new(graph);
     let rounded = rounded(graph, half, &points.activations(), &[])?;
-    Ok(prune(&widen::widened(&rounded.graph)?))
+    Ok(prune(&widen::widened(&rounded.graph)?.graph))
 }
 
 // ---- passes ----------------------------------------------------------------------------------------------------------
@@ -111,7 +111,9 @@ pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
 
 pub(crate) fn widen(job: &mut Job) -> Result<()> {
     if job.training.precision.half().is_some() {
-        job.graph = widen::widened(&job.graph)?;
+        let found = widen::widened(&job.graph)?;
+        job.losses.iter_mut().for_each(|v| *v = found.stored[v.index()]);
+        job.graph = found.graph;
     }
     Ok(())
 }

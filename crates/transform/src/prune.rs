@@ -1,29 +1,46 @@
 //! Pruning: drops what no output and no donation needs. Order, names and scopes stay; values are numbered anew. It
 //! never changes or merges a node.
 
-use memfit_ir::{Donation, Graph, ValueId};
+use memfit_ir::{Donation, Graph, NodeId, ValueId};
+
+use crate::step_graph::StepGraph;
 
 /// The nodes that an output or a donation needs. An input or a state that nobody reads goes too, unless it is itself
 /// an output or donated.
 pub fn prune(graph: &Graph) -> Graph {
+    needed_nodes(graph).0
+}
+
+/// The same of a step. Where the node that ended its forward pass goes, the last one before it that stays is the end.
+pub(crate) fn prune_step(graph: &Graph, forward_end: NodeId) -> StepGraph {
+    let (kept, renamed) = needed_nodes(graph);
+    let forward_end = renamed[..=forward_end.index()].iter().rev().find_map(|id| *id);
+    StepGraph { graph: kept, forward_end }
+}
+
+/// The graph of the nodes that are needed, and by old node its new number.
+fn needed_nodes(graph: &Graph) -> (Graph, Vec<Option<NodeId>>) {
     let needed = needed_values(graph);
     let mut kept = Graph::new();
-    let mut renamed: Vec<Option<ValueId>> = vec![None; graph.values().len()];
-    let of = |renamed: &[Option<ValueId>], v: ValueId| renamed[v.index()].expect("a needed value has been made");
-    for node in graph.nodes() {
+    let mut nodes: Vec<Option<NodeId>> = vec![None; graph.nodes().len()];
+    let mut values: Vec<Option<ValueId>> = vec![None; graph.values().len()];
+    let renamed = |values: &[Option<ValueId>], v: ValueId| values[v.index()].expect("a needed value has been made");
+    for old in graph.node_ids() {
+        let node = graph.node(old);
         if !node.outputs.iter().any(|v| needed[v.index()]) {
             continue;
         }
-        let inputs: Vec<ValueId> = node.inputs.iter().map(|&v| of(&renamed, v)).collect();
-        let id = kept.push(node.op.clone(), &inputs, &node.scope).expect("the types of a graph's node are unchanged");
-        for (old, new) in node.outputs.iter().zip(&kept.node(id).outputs) {
-            renamed[old.index()] = Some(*new);
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|&v| renamed(&values, v)).collect();
+        let new = kept.push(node.op.clone(), &inputs, &node.scope).expect("the types of a graph's node are unchanged");
+        nodes[old.index()] = Some(new);
+        for (old, new) in node.outputs.iter().zip(&kept.node(new).outputs) {
+            values[old.index()] = Some(*new);
         }
     }
-    kept.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), of(&renamed, *v))).collect();
-    kept.donations =
-        graph.donations.iter().map(|d| Donation { old: of(&renamed, d.old), new: of(&renamed, d.new) }).collect();
-    kept
+    kept.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), renamed(&values, *v))).collect();
+    let donation = |d: &Donation| Donation { old: renamed(&values, d.old), new: renamed(&values, d.new) };
+    kept.donations = graph.donations.iter().map(donation).collect();
+    (kept, nodes)
 }
 
 fn needed_values(graph: &Graph) -> Vec<bool> {

@@ -6,6 +6,8 @@
 
 use memfit_ir::{Donation, Graph, NodeId, Op, ValueId};
 
+use crate::step_graph::StepGraph;
+
 /// What becomes of each forward value after the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
@@ -20,38 +22,14 @@ pub enum Fate {
     Passing,
 }
 
-/// A graph with clones.
+/// A step with clones.
 #[derive(Clone, Debug)]
 pub struct Recomputed {
-    pub graph: Graph,
+    pub step: StepGraph,
     /// For every node of the new graph, the node it came from.
     pub origin: Vec<NodeId>,
     /// For every node of the new graph, whether it is a clone.
     pub is_clone: Vec<bool>,
-}
-
-/// The node that makes the loss: all nodes up to it are the forward pass, all after it the backward pass. None where a
-/// graph has no loss of its own, as evaluation or the end of a step in micro-batches.
-pub fn end_of_forward(graph: &Graph) -> Option<NodeId> {
-    if graph.donations.is_empty() {
-        return None;
-    }
-    let loss = graph.output(crate::step::LOSS).map(|v| graph.producer(v));
-    let node = loss.or_else(|| accumulated_loss(graph))?;
-    (!matches!(graph.node(node).op, Op::State(_))).then_some(node)
-}
-
-/// Where the loss is only added to a sum: what is added.
-fn accumulated_loss(graph: &Graph) -> Option<NodeId> {
-    let sum = graph.state(&format!("{}{}", crate::step::ACCUMULATE, crate::step::LOSS))?;
-    let new = graph.donations.iter().find(|d| d.old == sum)?.new;
-    let part = *graph.node(graph.producer(new)).inputs.iter().find(|&&v| v != sum)?;
-    let mut node = graph.producer(part);
-    // Its share of the batch's loss.
-    if let Op::Binary(_) = graph.node(node).op {
-        node = graph.producer(graph.node(node).inputs[0]);
-    }
-    Some(node)
 }
 
 /// Rewrites a training step so that the backward pass reads clones of all forward values but the kept ones. `fate` is by
@@ -61,7 +39,12 @@ pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result
         from: graph,
         end,
         fate,
-        out: Recomputed { graph: Graph::new(), origin: Vec::new(), is_clone: Vec::new() },
+        // Clones stand behind the end of the forward pass, so that it keeps its number.
+        out: Recomputed {
+            step: StepGraph { graph: Graph::new(), forward_end: Some(end) },
+            origin: Vec::new(),
+            is_clone: Vec::new(),
+        },
         first: vec![None; graph.values().len()],
         again: vec![None; graph.values().len()],
         lately: vec![None; graph.values().len()],
@@ -81,7 +64,7 @@ pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result
     let outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), at(*v))).collect();
     let donations = graph.donations.iter().map(|d| Donation { old: at(d.old), new: at(d.new) }).collect();
     let mut out = writer.out;
-    (out.graph.outputs, out.graph.donations) = (outputs, donations);
+    (out.step.graph.outputs, out.step.graph.donations) = (outputs, donations);
     Ok(out)
 }
 
@@ -105,10 +88,10 @@ impl Writer<'_> {
 
     fn push(&mut self, id: NodeId, inputs: &[ValueId], is_clone: bool) -> memfit_ir::Result<Vec<ValueId>> {
         let node = self.from.node(id);
-        let made = self.out.graph.push(node.op.clone(), inputs, &node.scope)?;
+        let made = self.out.step.graph.push(node.op.clone(), inputs, &node.scope)?;
         self.out.origin.push(id);
         self.out.is_clone.push(is_clone);
-        Ok(self.out.graph.node(made).outputs.clone())
+        Ok(self.out.step.graph.node(made).outputs.clone())
     }
 
     fn is_kept(&self, v: ValueId) -> bool {

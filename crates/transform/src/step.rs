@@ -10,7 +10,7 @@ mod update;
 use std::collections::HashSet;
 
 use memfit_ir::op::{State, StateClass, Update};
-use memfit_ir::{Graph, Op, TensorType, ValueId};
+use memfit_ir::{Graph, NodeId, Op, TensorType, ValueId};
 
 use crate::error::{Error, Result};
 use crate::freeze::freeze;
@@ -19,6 +19,7 @@ use crate::passes;
 use crate::precision::Precision;
 use crate::precision::scale::{self, Scaling};
 use crate::scope::matches;
+use crate::step_graph::StepGraph;
 
 pub(crate) use split::accumulate;
 pub use split::{Split, split_step};
@@ -80,13 +81,13 @@ pub(crate) const ACCUMULATE: &str = "accumulate/";
 
 /// The whole training step. It keeps the outputs and donations of `forward`, gives the loss as "loss", and updates
 /// every parameter that is not frozen from the inputs `lr` and `clock`.
-pub fn step(forward: &Graph, loss: ValueId, training: &Training) -> Result<Graph> {
+pub fn step(forward: &Graph, loss: ValueId, training: &Training) -> Result<StepGraph> {
     let mut job = Job::new(forward, loss, training, 1.0)?;
     if job.graph.output(LOSS).is_none() {
         job.graph.outputs.push((LOSS.into(), loss));
     }
     passes::run(passes::STEP, &mut job)?;
-    Ok(job.graph)
+    Ok(job.finish())
 }
 
 /// What the passes hand on to each other. After pruning only the graph is of use.
@@ -113,6 +114,8 @@ pub(crate) struct Job<'a> {
     pub(crate) scaling: Option<Scaling>,
     /// The sum of the squares of all gradients, once somebody asked for it.
     pub(crate) squares: Option<ValueId>,
+    /// Once the graph is pruned and the numbers above mean nothing any more.
+    pub(crate) forward_end: Option<NodeId>,
 }
 
 impl<'a> Job<'a> {
@@ -131,8 +134,26 @@ impl<'a> Job<'a> {
 
     fn at(graph: Graph, training: &'a Training, losses: Vec<ValueId>, share: f32, params: Vec<ValueId>) -> Job<'a> {
         let (follows, grads, stored, arrivals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (unscale, scaling, squares) = (None, None, None);
-        Job { graph, training, losses, share, params, follows, grads, stored, arrivals, unscale, scaling, squares }
+        let (unscale, scaling, squares, forward_end) = (None, None, None, None);
+        Job {
+            graph,
+            training,
+            losses,
+            share,
+            params,
+            follows,
+            grads,
+            stored,
+            arrivals,
+            unscale,
+            scaling,
+            squares,
+            forward_end,
+        }
+    }
+
+    fn finish(self) -> StepGraph {
+        StepGraph { graph: self.graph, forward_end: self.forward_end }
     }
 
     /// What the sum of each loss over the micro-batches is called.

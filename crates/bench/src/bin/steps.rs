@@ -9,7 +9,6 @@ use memfit::ir::op::{Init, StateClass};
 use memfit::ir::{Builder, Op, ValueId, graph_cost};
 use memfit::plan::flow::storage;
 use memfit::plan::{MicroBatch, Program};
-use memfit::transform::end_of_forward;
 use memfit::*;
 use memfit_bench::{Failure, Runner, Workload};
 
@@ -44,7 +43,7 @@ fn train(workload: &Workload, threads: usize, steps: usize) -> Result<(), Failur
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
     let plan = plan_model(&model, &training, executor.target(), &request)?;
     let source = programs(&model, &training, workload.batch, workload.batch)?;
-    let flops: u64 = source.iter().filter(|(p, _)| *p == Phase::Step).map(|(_, g)| graph_cost(g).flops).sum();
+    let flops: u64 = source.iter().filter(|(p, _)| *p == Phase::Step).map(|(_, g)| graph_cost(&g.graph).flops).sum();
     println!("result workload b{} {}", workload.batch, workload.optimizer);
     println!("result flops {flops}");
     println!("result bytes {}", compulsory_bytes(&plan)?);
@@ -83,7 +82,7 @@ fn compulsory_bytes(plan: &Plan) -> Result<u64, Failure> {
 /// Of values that a kernel of the forward pass writes and one of the backward pass reads.
 fn crossing_bytes(program: &Program) -> Result<u64, Failure> {
     let graph = &program.graph;
-    let end = end_of_forward(graph).ok_or("the step has no loss")?;
+    let end = program.forward_end.ok_or("the step has no loss")?;
     let storage = storage(graph);
     let mut crosses = vec![false; storage.len()];
     for step in program.steps.iter().filter(|s| s.group.nodes.iter().any(|n| *n > end)) {
@@ -128,7 +127,7 @@ fn product(side: usize, threads: usize, steps: usize) -> Result<f64, Failure> {
     b.output("y", product);
     let graph = b.finish();
     let executor = CpuExecutor::new(threads)?;
-    let source = |_| Ok::<_, SourceError>(vec![(Phase::Eval, graph.clone())]);
+    let source = |_| Ok::<_, SourceError>(vec![(Phase::Eval, graph.clone().into())]);
     let plan = plan::plan(&source, executor.target(), &Request::new(1))?;
     let mut engine = Engine::new(executor, plan, Options::default())?;
     engine.init(1)?;

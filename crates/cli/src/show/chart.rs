@@ -1,7 +1,6 @@
 //! The live bytes over a step, as lines of text.
 
 use memfit::plan::bytes::Bytes;
-use memfit::transform::end_of_forward;
 use memfit::{Phase, Plan};
 
 /// Lines of the chart without its axis.
@@ -106,7 +105,7 @@ fn parts(plan: &Plan) -> Vec<Part> {
     let of_step = |phase: Phase| matches!(phase, Phase::Step | Phase::Accumulate | Phase::Apply);
     for program in plan.programs.iter().filter(|p| of_step(p.phase)) {
         let live: Vec<u64> = program.steps.iter().map(|s| s.live_bytes).collect();
-        let end = end_of_forward(&program.graph).filter(|_| program.phase.is_training());
+        let end = program.forward_end.filter(|_| program.phase.is_training());
         let cut = end.and_then(|end| program.steps.iter().position(|s| s.group.contains(end))).map(|i| i + 1);
         match cut {
             Some(cut) => {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use memfit_ir::{DType, Graph, Node, Op, ValueId};
+use memfit_ir::{Graph, Node, Op};
 use memfit_plan::{Place, Program, Step};
 use memfit_transform::Group;
 
@@ -65,9 +65,9 @@ pub(super) fn scratch(cpu: &Cpu, graph: &Graph, group: &Group, contraction: &Con
     let tapes = [0, 1].map(|i| tape_of(graph, group, root.inputs[i]));
     let prologues = tapes.each_ref().map(Option::is_some);
     let mut parts = ScratchParts { product: contraction.scratch_len(cpu, prologues), ..ScratchParts::default() };
-    if !group.behind().is_empty() {
-        parts.epilogue = Tape::new(graph, group.behind(), &group.writes).scratch_len(threads);
-        if home(graph, group).is_none() {
+    if !group.epilogue().is_empty() {
+        parts.epilogue = Tape::new(graph, group.epilogue(), &group.writes).scratch_len(threads);
+        if group.product_home(graph).is_none() {
             parts.raw = graph.ty(raw).elements();
         }
     }
@@ -76,21 +76,6 @@ pub(super) fn scratch(cpu: &Cpu, graph: &Graph, group: &Group, contraction: &Con
     parts.prologues = tapes.map(|t| t.map_or(0, |t| t.scratch_len(threads).next_multiple_of(16)));
     parts.reductions = Reductions::scratch_len(cpu, graph, group);
     parts
-}
-
-/// The value in whose place the raw output is summed up: itself if it leaves the group, else the last result of its type
-/// that does not take over a state (whose old content the epilogue may still read).
-pub(crate) fn home(graph: &Graph, group: &Group) -> Option<ValueId> {
-    let raw = graph.node(group.root()).outputs[0];
-    if group.writes.contains(&raw) {
-        return Some(raw);
-    }
-    let fits = |v: &&ValueId| {
-        group.behind().contains(&graph.producer(**v))
-            && graph.ty(**v).dtype == DType::F32
-            && !graph.donations.iter().any(|d| d.new == **v)
-    };
-    group.writes.iter().rev().find(fits).copied()
 }
 
 /// What is contracted, with its sizes.
@@ -279,12 +264,12 @@ pub(super) fn compile(cpu: &Cpu, program: &Program, step: &Step, contraction: Co
     let starts = parts.starts();
     let scratch = step.scratch;
     let raw = root.outputs[0];
-    let raw_place = match home(graph, group) {
+    let raw_place = match group.product_home(graph) {
         Some(v) => placed(program, v),
         None => part_of(scratch, starts.raw, parts.raw),
     };
-    let epilogue = (!group.behind().is_empty()).then(|| {
-        let tape = Tape::new(graph, group.behind(), &group.writes);
+    let epilogue = (!group.epilogue().is_empty()).then(|| {
+        let tape = Tape::new(graph, group.epilogue(), &group.writes);
         tape.bind(|v| if v == raw { raw_place } else { placed(program, v) })
     });
     let reductions = Reductions::new(cpu, program, group);

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 
 /// The tape of an operand that is computed; none where it is in memory.
 pub(super) fn tape_of(graph: &Graph, group: &Group, operand: ValueId) -> Option<Tape> {
-    let nodes = group.feeding(graph, operand);
+    let nodes = group.prologue_of(graph, operand);
     (!nodes.is_empty()).then(|| Tape::new(graph, &nodes, &[]))
 }
 

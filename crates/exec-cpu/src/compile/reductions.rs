@@ -41,13 +41,11 @@ enum Kind {
 impl Reductions {
     /// Elements of scratch of all of them, one after the other.
     pub(super) fn scratch_len(cpu: &Cpu, graph: &Graph, group: &Group) -> usize {
-        group.closing_sums().iter().map(|&id| nodes::scratch_len(cpu, graph, graph.node(id))).sum()
+        group.reductions().iter().map(|&id| nodes::scratch_len(cpu, graph, graph.node(id))).sum()
     }
 
     pub(super) fn new(cpu: &Cpu, program: &Program, group: &Group) -> Reductions {
-        Reductions(
-            group.closing_sums().iter().map(|&id| Reduction::new(cpu, program, program.graph.node(id))).collect(),
-        )
+        Reductions(group.reductions().iter().map(|&id| Reduction::new(cpu, program, program.graph.node(id))).collect())
     }
 
     /// For one launch.

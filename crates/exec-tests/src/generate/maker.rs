@@ -191,7 +191,14 @@ impl Maker {
         if let (true, Some(end)) = (self.masks, graph.output("y0")) {
             graph = save_masks_before(&graph, end);
         }
-        Ok(Example { graph, inputs: self.inputs, states: self.states, seeds: made.seeds, differentiated })
+        Ok(Example {
+            graph,
+            forward_end: None,
+            inputs: self.inputs,
+            states: self.states,
+            seeds: made.seeds,
+            differentiated,
+        })
     }
 }
 

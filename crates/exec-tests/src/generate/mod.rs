@@ -16,7 +16,7 @@ mod window;
 
 use std::collections::HashMap;
 
-use memfit_ir::Graph;
+use memfit_ir::{Graph, NodeId};
 
 pub use draws::numbered;
 pub use maker::example;
@@ -40,6 +40,8 @@ pub struct Example {
     /// The outputs of the op are `y0`, `y1`…. The first [`Example::seeds`] of them have a cotangent, an input `ct0`…; the
     /// gradient of Σ y · ct by each input of `differentiated` is the output `grad/NAME`.
     pub graph: Graph,
+    /// As in [`StepGraph`](memfit_transform::StepGraph); for the steps of a model.
+    pub forward_end: Option<NodeId>,
     pub inputs: HashMap<String, Tensor>,
     pub states: HashMap<String, Tensor>,
     pub seeds: usize,

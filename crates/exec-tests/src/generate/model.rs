@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
-use memfit_transform::{Clip, Precision, Training, step};
+use memfit_transform::{Clip, Precision, StepGraph, Training, step};
 
 use super::Example;
 use super::draws::Draws;
@@ -69,10 +69,10 @@ impl Recipe {
 
     pub fn example_in(&self, batch: usize, precision: Precision) -> Result<Example> {
         let (forward, loss) = self.forward(batch)?;
-        let graph = step(&forward, loss, &Training { precision, ..self.training() })?;
+        let StepGraph { graph, forward_end } = step(&forward, loss, &Training { precision, ..self.training() })?;
         let states = initial_states(&graph, 5);
         let inputs = self.feeds(&graph);
-        Ok(Example { graph, inputs, states, seeds: 0, differentiated: Vec::new() })
+        Ok(Example { graph, forward_end, inputs, states, seeds: 0, differentiated: Vec::new() })
     }
 
     /// Numbers for the inputs of a graph of this model.

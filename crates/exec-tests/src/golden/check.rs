@@ -61,17 +61,17 @@ fn check_optimizer(runner: &mut dyn Runner, case: &OptimizerCase) -> Result<f64>
 }
 
 fn check_run(runner: &mut dyn Runner, case: &RunCase) -> Result<f64> {
-    let graph = case.step_graph()?;
-    let mut states = case.states(&graph);
+    let step_graph = case.step_graph()?;
+    let mut states = case.states(&step_graph.graph);
     let mut slack = Slack::new(case, states.clone());
     let mut worst = 0.0f64;
     for (step, &loss) in case.losses.iter().enumerate() {
-        let result = runner.run(&graph, &case.feeds(step), &states)?;
+        let result = runner.run_step(&step_graph, &case.feeds(step), &states)?;
         let expected = Tensor::filled(&TensorType::f32([]), loss);
         let given = named(&case.name, &result.outputs, "loss")?;
         worst = worst.max(check_close(&format!("the loss of step {step}"), &expected, given, RUN_TOLERANCE)?);
         states = result.states;
-        slack.step(&graph, step)?;
+        slack.step(&step_graph.graph, step)?;
     }
     for (name, expected) in &case.statistics_after {
         let given = named(&case.name, &states, name)?;

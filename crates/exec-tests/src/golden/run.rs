@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memfit_ir::op::{CLOCK, Init, LEARNING_RATE, StateClass, Update};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
-use memfit_transform::{Training, step};
+use memfit_transform::{StepGraph, Training, step};
 
 use super::optimizer::clock;
 use super::{Attrs, Named, gpt, sequential};
@@ -52,7 +52,7 @@ impl RunCase {
     }
 
     /// The training step of the forward graph.
-    pub fn step_graph(&self) -> Result<Graph> {
+    pub fn step_graph(&self) -> Result<StepGraph> {
         let forward = self.graph()?;
         self.check_after(&forward)?;
         let loss = forward.output("loss").expect("the forward graph has this output");

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, Node, NodeId, Op, TensorType, ValueId};
 use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
-use memfit_transform::Group;
+use memfit_transform::{Fusion, Group};
 
 use super::run_node;
 use crate::error::Error;
@@ -121,6 +121,10 @@ fn kernel_error(error: Error, given: &[&Tensor]) -> KernelError {
 }
 
 impl Target for ReferenceExecutor {
+    fn fusion(&self) -> Fusion {
+        Fusion::FULL
+    }
+
     fn describe(&self) -> MadeFor {
         MadeFor::new("reference", "f64")
     }

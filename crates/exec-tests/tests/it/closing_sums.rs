@@ -10,6 +10,7 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::{Planned, Runner, Settings, Tensor, Watched};
 use memfit_ir::op::{Conv, ConvTranspose, Eps, Pad2, Unary};
 use memfit_ir::{Builder, Graph, Op, Result as Built, TensorType, ValueId, philox};
+use memfit_plan::Target;
 use memfit_transform::Grouping;
 use memfit_transform::group::group;
 
@@ -106,9 +107,10 @@ fn feeds(graph: &Graph) -> HashMap<String, Tensor> {
 
 fn check(what: &str, graph: &Graph) {
     let (inputs, states) = (feeds(graph), HashMap::new());
-    let found = group(graph, Grouping::Fused);
+    let fusion = CpuExecutor::new(1).unwrap().fusion();
+    let found = group(graph, &fusion);
     assert_eq!(found.len(), 1, "{what}: all is one kernel");
-    assert!(!found[0].closing_sums().is_empty());
+    assert!(!found[0].reductions().is_empty());
     for isa in common::isas() {
         let single = Settings { grouping: Grouping::Single, ..Settings::default() };
         let expected = cpu(1, isa, single).run(graph, &inputs, &states).unwrap();

@@ -14,7 +14,7 @@ use memfit_exec_tests::{Reference, Result, Runner, Tensor, check_close, check_sa
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId, philox};
 use memfit_plan::{MicroBatch, Phase, Request};
-use memfit_transform::{Grouping, Training};
+use memfit_transform::{Grouping, StepGraph, Training};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
@@ -115,8 +115,8 @@ fn running_statistics_change_once_a_batch_by_the_mean_over_the_micro_batches() {
 /// What the reference makes of the same programs, run as the engine runs them: states and loss.
 fn reference(forward: Forward, training: &Training, batch: usize, micro: usize, inputs: &Tensors) -> Result<Tensors> {
     let programs = programs(forward, training, batch, micro)?;
-    let mut states: Tensors = programs.iter().flat_map(|(_, graph)| initial_states(graph, SEED)).collect();
-    for (phase, graph) in &programs {
+    let mut states: Tensors = programs.iter().flat_map(|(_, step)| initial_states(&step.graph, SEED)).collect();
+    for (phase, StepGraph { graph, .. }) in &programs {
         for part in 0..if *phase == Phase::Accumulate { batch / micro } else { 1 } {
             let feeds =
                 graph.inputs().map(|(name, v)| (name.to_string(), feed(name, graph.ty(v), inputs, part, micro)));
@@ -205,7 +205,7 @@ fn initial_states_are_those_of_the_reference() {
     let recipe = Recipe { draws: memfit_exec_tests::generate::numbered(1, "initial"), samples: Samples::Together };
     let forward = |n: usize| recipe.forward(n);
     let engine = engine(2, &forward, &recipe.training(), &Request::new(2), Options::default()).unwrap();
-    let (_, graph) = &programs(&forward, &recipe.training(), 2, 2).unwrap()[0];
+    let (_, StepGraph { graph, .. }) = &programs(&forward, &recipe.training(), 2, 2).unwrap()[0];
     for (name, expected) in initial_states(graph, SEED) {
         check_same(&name, &expected, &state(&engine, &name).unwrap()).unwrap();
     }

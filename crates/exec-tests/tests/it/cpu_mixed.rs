@@ -111,7 +111,7 @@ fn evaluation_rounds_as_training_does() {
         let source = |batch: usize| {
             let (train, eval) = (gpt().build(batch, Mode::Train)?, gpt().build(batch, Mode::Eval)?);
             let step = step(&train.graph, train.loss, &adam(precision))?;
-            Ok(vec![(Phase::Step, step), (Phase::Eval, forward_in(&eval.graph, precision)?)])
+            Ok(vec![(Phase::Step, step), (Phase::Eval, forward_in(&eval.graph, precision)?.into())])
         };
         let executor = CpuExecutor::new(2).unwrap();
         let plan = plan(&source, &executor, &Request::new(BATCH)).unwrap();

@@ -40,7 +40,7 @@ fn every_graph_is_well_formed() {
         let graph = match &entry.case.unwrap().kind {
             CaseKind::Op(op) => op.graph_with_gradients(),
             CaseKind::Optimizer(optimizer) => optimizer.graph(),
-            CaseKind::Run(run) => run.step_graph(),
+            CaseKind::Run(run) => run.step_graph().map(|step| step.graph),
         };
         memfit_ir::verify(&graph.unwrap()).unwrap_or_else(|e| panic!("{}: {e}", entry.name));
     }

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use common::{config, cpu, same, sgd};
 use memfit_exec_cpu::isa::Isa;
-use memfit_exec_tests::generate::{Recipe, Samples};
+use memfit_exec_tests::generate::{Example, Recipe, Samples};
 use memfit_exec_tests::{Result, RunResult, Runner, Settings, Tensor, check_same, round_to};
 use memfit_ir::op::{Conv, Init, LEARNING_RATE, Pad2, Unary, Window};
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
-use memfit_transform::{Grouping, Training, save_masks, split_step, step};
+use memfit_transform::{Grouping, StepGraph, Training, save_masks, split_step, step};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
@@ -126,7 +126,7 @@ fn small_convnet() -> Built<(Graph, ValueId)> {
 fn a_convnet_trains_to_the_same_bits() {
     let (forward, loss) = small_convnet().unwrap();
     let plain = step(&forward, loss, &sgd(0.9)).unwrap();
-    let masked = save_masks(&plain);
+    let masked = save_masks(&plain).graph;
     assert_eq!(count(&masked, |op| matches!(op, Op::MaskGrad(_))), 2, "both activations end in a pool");
     assert_eq!(count(&masked, |op| matches!(op, Op::UnaryGrad(_))), 0);
     let feeds = |step: u32| {
@@ -139,7 +139,7 @@ fn a_convnet_trains_to_the_same_bits() {
             (memfit_ir::op::CLOCK.to_string(), clock),
         ])
     };
-    check_steps("convnet", [&plain, &masked], feeds).unwrap_or_else(|e| panic!("{e}"));
+    check_steps("convnet", [&plain.graph, &masked], feeds).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
@@ -147,8 +147,9 @@ fn the_graph_of_a_micro_batch_saves_masks_too() {
     let (forward, loss) = small_convnet().unwrap();
     let training: Training = sgd(0.9);
     let split = split_step(&forward, loss, &training, 0.5).unwrap();
-    assert_eq!(count(&save_masks(&split.accumulate), |op| matches!(op, Op::MaskGrad(_))), 2);
-    assert_eq!(save_masks(&split.apply), split.apply);
+    assert_eq!(count(&save_masks(&split.accumulate).graph, |op| matches!(op, Op::MaskGrad(_))), 2);
+    let apply = StepGraph::from(split.apply);
+    assert_eq!(save_masks(&apply), apply);
 }
 
 #[test]
@@ -158,8 +159,9 @@ fn any_model_trains_to_the_same_bits() {
     let mut replaced = 0;
     let seen = std::cell::RefCell::new(&mut replaced);
     let outcome = TestRunner::new(config(30)).run(&(recipes, 1usize..5), |(recipe, batch)| {
-        let plain = recipe.example(batch).map_err(|e| TestCaseError::fail(e.to_string()))?.graph;
-        let masked = save_masks(&plain);
+        let Example { graph: plain, forward_end, .. } =
+            recipe.example(batch).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let masked = save_masks(&StepGraph { graph: plain.clone(), forward_end }).graph;
         memfit_ir::verify(&masked).map_err(|e| TestCaseError::fail(e.to_string()))?;
         **seen.borrow_mut() += count(&masked, |op| matches!(op, Op::MaskGrad(_)));
         let failed = |e| TestCaseError::fail(format!("{e}\n{}", memfit_ir::text::print(&masked)));

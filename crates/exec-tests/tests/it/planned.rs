@@ -33,10 +33,10 @@ fn grouping_and_poison_change_no_bit_of_a_training() {
     let runs: Vec<_> = cases.filter_map(|c| if let CaseKind::Run(run) = c.kind { Some(run) } else { None }).collect();
     assert!(!runs.is_empty());
     for run in runs {
-        let graph = run.step_graph().unwrap();
+        let step = run.step_graph().unwrap();
         let train = |mut runner: Box<dyn Runner>| {
-            let first = runner.run(&graph, &run.feeds(0), &run.states(&graph)).unwrap();
-            runner.run(&graph, &run.feeds(1), &first.states).unwrap()
+            let first = runner.run_step(&step, &run.feeds(0), &run.states(&step.graph)).unwrap();
+            runner.run_step(&step, &run.feeds(1), &first.states).unwrap()
         };
         let plain = train(Box::new(runner(Grouping::Fused, false)));
         same(&plain, &train(Box::new(runner(Grouping::Fused, true))));

@@ -11,6 +11,7 @@ use memfit_exec_cpu::isa::Isa;
 use memfit_exec_tests::{Planned, Result, Runner, Settings, Tensor, Watched};
 use memfit_ir::op::{Conv, ConvFilter, ConvTranspose, Eps, MatMul, Pad2, Unary};
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
+use memfit_plan::Target;
 use memfit_transform::Grouping;
 use memfit_transform::group::group;
 
@@ -59,7 +60,8 @@ fn check(what: &str, graph: &Graph) -> Result<()> {
 
 fn check_on(isas: &[Isa], what: &str, graph: &Graph) -> Result<()> {
     let (inputs, states) = (feeds(graph), HashMap::new());
-    let found = group(graph, Grouping::Fused);
+    let fusion = CpuExecutor::new(1).unwrap().fusion();
+    let found = group(graph, &fusion);
     assert_eq!(found.len(), 1, "{what}: all is one kernel");
     for &isa in isas {
         let expected =

@@ -98,6 +98,8 @@ fn a_plan_that_does_not_hold_is_refused() {
         "no value",
     );
     check_change("an unknown clone", |p| p.programs[0].clones = vec![memfit::ir::NodeId(1 << 30)], "no node");
+    check_change("an unknown end", |p| p.programs[0].forward_end = Some(memfit::ir::NodeId(1 << 30)), "no node");
+    check_change("another device's kernels", |p| p.fusion.max_operands = 7, "for another device");
     check_change("a place less", |p| p.programs[0].places.truncate(9), "places");
     let overlap = |p: &mut Plan| {
         let (_, input) = p.programs[0].graph.inputs().next().expect("an input");
@@ -112,8 +114,23 @@ fn files_that_are_no_plans_are_told() {
     assert!(matches!(load(""), Err(SaveError::NotAPlan(_))));
     assert!(matches!(load("{}"), Err(SaveError::NotAPlan(p)) if p.contains("memfit")));
     assert!(matches!(load(&text[..text.len() / 2]), Err(SaveError::NotAPlan(p)) if p.contains("line")));
-    assert_eq!(load(&text.replace("\"format\":1", "\"format\":2")), Err(SaveError::Format { found: 2 }));
+    assert_eq!(load(&text.replace("\"format\":2", "\"format\":3")), Err(SaveError::Format { found: 3 }));
     assert_eq!(load(&text.replace("\"micro_batch\":4", "\"micro_batch\":2")), Err(SaveError::Changed));
+}
+
+/// A file that an older memfit wrote: its plan does not say where the forward pass ends nor what its kernels are joined by.
+#[test]
+fn a_plan_of_the_first_format_is_read_and_written_in_the_present_one() {
+    let old = include_str!("../files/plan_format_1.json");
+    assert!(old.contains("\"format\":1") && !old.contains("forward_end") && !old.contains("fusion"));
+    let saved = load(old).expect("an old plan");
+    let program = saved.plan.program(memfit::Phase::Step).expect("a step");
+    let end = program.forward_end.expect("a step has a backward pass");
+    let loss = program.graph.output("loss").expect("a step gives its loss");
+    assert_eq!(end, program.graph.producer(loss));
+    assert_eq!(saved.plan.fusion, CpuExecutor::new(1).expect("a thread").target().fusion());
+    assert_eq!(load(&save(&saved.plan, &saved.labels)).expect("the same plan").plan, saved.plan);
+    assert_eq!(load(&old.replace("\"micro_batch\":4", "\"micro_batch\":2")), Err(SaveError::Changed));
 }
 
 /// Numbers that are the same in every run.

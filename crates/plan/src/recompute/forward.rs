@@ -142,8 +142,8 @@ fn units(
     let mut unit_of = vec![None; graph.values().len()];
     let mut units: Vec<Unit> = Vec::new();
     for (g, &seconds) in groups.iter().zip(seconds).filter(|(g, _)| g.root() <= end) {
-        let sums = g.closing_sums();
-        let nodes = sums.iter().chain(&g.nodes[..g.nodes.len() - sums.len()]);
+        let reductions = g.reductions();
+        let nodes = reductions.iter().chain(&g.nodes[..g.nodes.len() - reductions.len()]);
         let makes = nodes.filter(|&&id| id <= end).flat_map(|&id| graph.node(id).outputs.clone());
         let makes: Vec<ValueId> = makes.collect();
         for v in &makes {

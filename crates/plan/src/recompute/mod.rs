@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use memfit_ir::{Graph, NodeId};
 use memfit_transform::group::group;
-use memfit_transform::{Fate, Recomputed, end_of_forward, recompute};
+use memfit_transform::{Fate, Recomputed, StepGraph, recompute};
 
 pub use fates::{Again, Choice};
 
@@ -53,15 +53,16 @@ const SHARES: [f64; 7] = [0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.995];
 const RUNS: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
 
 /// Drafts of a program, from keeping all that the backward pass reads to keeping next to nothing. The first keeps all.
-pub fn candidates(phase: Phase, graph: Graph, shop: &Workshop, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
-    let groups = group(&graph, shop.grouping);
+pub fn candidates(phase: Phase, step: StepGraph, shop: &Workshop, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
+    let graph = &step.graph;
+    let groups = group(graph, &shop.fusion());
     // What is made again lies in memory that was just used.
-    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, shop.cost_model)).collect();
-    let all = Draft::new(phase, graph.clone(), shop, Effort::Full)?;
+    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(graph, g, 0, shop.cost_model)).collect();
+    let all = Draft::new(phase, step.clone(), shop, Effort::Full)?;
     let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
-    let Some(end) = end_of_forward(&graph) else { return Ok(vec![free]) };
-    let forward = Forward::new(&graph, end, &groups, &seconds);
-    let mut search = Search { phase, graph: &graph, forward: &forward, shop, seen: HashSet::new(), found: vec![free] };
+    let Some(end) = step.forward_end else { return Ok(vec![free]) };
+    let forward = Forward::new(graph, end, &groups, &seconds);
+    let mut search = Search { phase, graph, forward: &forward, shop, seen: HashSet::new(), found: vec![free] };
     search.run(depth)?;
     Ok(search.found)
 }
@@ -165,7 +166,7 @@ impl Search<'_> {
         let problem = |e: memfit_ir::Error| PlanError::Graph { phase: self.phase, problem: e.to_string() };
         let mut made = recompute(self.graph, self.forward.end, &fate).map_err(problem)?;
         let recomputed = made.is_clone.iter().filter(|c| **c).count();
-        let draft = Draft::new(self.phase, std::mem::take(&mut made.graph), self.shop, Effort::Quick)?;
+        let draft = Draft::new(self.phase, std::mem::take(&mut made.step), self.shop, Effort::Quick)?;
         let measures = self.measure(&draft, &made, &fate, choices);
         self.seen.insert(fate);
         let clones = clones(&draft, &made);
@@ -278,12 +279,15 @@ mod tests {
     use memfit_ir::op::{Init, Update};
     use memfit_ir::{Builder, Op, TensorType, ValueId};
     use memfit_transform::group::Grouping;
-    use memfit_transform::{Group, Training, step};
+    use memfit_transform::{Fusion, Group, Training, step};
 
     /// Batch statistics take a second, all else no time.
     struct Statistician;
 
     impl Target for Statistician {
+        fn fusion(&self) -> Fusion {
+            Fusion::FULL
+        }
         fn describe(&self) -> MadeFor {
             MadeFor::new("paper", "none")
         }
@@ -314,7 +318,7 @@ mod tests {
     }
 
     /// Layers, each with a batch norm.
-    fn normed(layers: usize) -> Graph {
+    fn normed(layers: usize) -> StepGraph {
         let mut b = Builder::new();
         let mut h = b.input("x", TensorType::f32([64, 8])).unwrap();
         for i in 0..layers {
@@ -336,18 +340,19 @@ mod tests {
 
     #[test]
     fn a_unit_with_several_results_has_its_share_of_the_time() {
-        let graph = normed(4);
+        let step = normed(4);
+        let graph = &step.graph;
         let cost_model = Statistician.cost_model();
         let shop =
             Workshop { target: &Statistician, grouping: Grouping::Fused, cost_model: &cost_model, tools: Tools::ALL };
-        let groups = group(&graph, shop.grouping);
-        let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(&graph, g, 0, &cost_model)).collect();
-        let end = end_of_forward(&graph).unwrap();
-        let forward = Forward::new(&graph, end, &groups, &seconds);
-        let all = Draft::new(Phase::Step, graph.clone(), &shop, Effort::Full).unwrap();
+        let groups = group(graph, &shop.fusion());
+        let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(graph, g, 0, &cost_model)).collect();
+        let end = step.forward_end.unwrap();
+        let forward = Forward::new(graph, end, &groups, &seconds);
+        let all = Draft::new(Phase::Step, step.clone(), &shop, Effort::Full).unwrap();
         let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
         let (seen, found) = (HashSet::new(), vec![free]);
-        let mut search = Search { phase: Phase::Step, graph: &graph, forward: &forward, shop: &shop, seen, found };
+        let mut search = Search { phase: Phase::Step, graph, forward: &forward, shop: &shop, seen, found };
         let again = Choice { blocks: 1, price: f64::INFINITY, again: Again::Held };
         let measures = search.try_choices(&vec![again; forward.blocks.len()]).unwrap().unwrap();
         let added = search.found[1].draft.total_seconds() - search.found[0].draft.total_seconds();

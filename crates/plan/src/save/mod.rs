@@ -12,13 +12,14 @@ mod write;
 use std::collections::BTreeMap;
 
 use memfit_ir::philox::name_key;
+use memfit_transform::Fusion;
 
 use crate::target::Target;
 use crate::types::Plan;
 use crate::validate::validate;
 
-/// Changes with every change of the form.
-pub const FORMAT: u32 = 1;
+/// Changes with every change of the form. Older ones can be read.
+pub const FORMAT: u64 = 2;
 
 /// What a plan was made for: "batch" → "32".
 pub type Labels = BTreeMap<String, String>;
@@ -36,7 +37,7 @@ pub struct Saved {
 pub enum SaveError {
     #[error("this is not a plan that memfit saved: {0}")]
     NotAPlan(String),
-    #[error("this plan has format {found}, but this memfit reads format {FORMAT}; plan anew")]
+    #[error("this plan has format {found}, but this memfit reads formats up to {FORMAT}; plan anew")]
     Format { found: u64 },
     #[error("this plan was changed since it was written; plan anew")]
     Changed,
@@ -48,15 +49,15 @@ pub enum SaveError {
 }
 
 pub fn save(plan: &Plan, labels: &Labels) -> String {
-    let body = write::body(plan, labels);
+    let body = write::body(plan, labels, FORMAT);
     let head = format!("{{\n\"memfit\":\"{}\",\n\"format\":{FORMAT},\n", env!("CARGO_PKG_VERSION"));
     format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", name_key(&body))
 }
 
 /// Reads a plan and checks all that can be checked without a device.
 pub fn load(text: &str) -> Result<Saved, SaveError> {
-    let (saved, checksum) = read::read(text)?;
-    if checksum != format!("{:016x}", name_key(&write::body(&saved.plan, &saved.labels))) {
+    let (saved, head) = read::read(text)?;
+    if head.checksum != format!("{:016x}", name_key(&write::body(&saved.plan, &saved.labels, head.format))) {
         return Err(SaveError::Changed);
     }
     check::check(&saved.plan).map_err(SaveError::Broken)?;
@@ -66,6 +67,9 @@ pub fn load(text: &str) -> Result<Saved, SaveError> {
 impl Saved {
     /// The plan, if it holds on this device.
     pub fn for_target(self, target: &dyn Target) -> Result<Plan, SaveError> {
+        if ![target.fusion(), Fusion::NONE].contains(&self.plan.fusion) {
+            return Err(SaveError::Broken("its kernels are joined as for another device".into()));
+        }
         for program in &self.plan.programs {
             validate(&self.plan, program, target).map_err(|e| {
                 let problem = format!("the {} program: {e}", program.phase.name());

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use memfit_ir::{Graph, NodeId, Op, ValueId, text, verify};
-use memfit_transform::Group;
-use memfit_transform::group::{Grouping, group};
+use memfit_transform::group::{Prologues, group};
+use memfit_transform::{Fusion, Group};
 use serde::Deserialize;
 
 use super::{FORMAT, Labels, SaveError, Saved};
@@ -12,10 +12,10 @@ use crate::types::{MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateS
 
 /// The head alone: a form that is not known cannot be read further.
 #[derive(Deserialize)]
-struct Head {
+pub struct Head {
     memfit: String,
-    format: u64,
-    checksum: String,
+    pub format: u64,
+    pub checksum: String,
 }
 
 #[derive(Deserialize)]
@@ -24,6 +24,7 @@ struct Form {
     /// Not in files of older versions.
     made_for: Option<MadeForForm>,
     numbers: Numbers,
+    fusion: Option<FusionForm>,
     states: Vec<String>,
     state_places: Vec<PlaceForm>,
     programs: Vec<ProgramForm>,
@@ -63,6 +64,24 @@ struct ProgramForm {
     steps: Vec<StepForm>,
     places: Vec<Option<PlaceForm>>,
     clones: Vec<u32>,
+    forward_end: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FusionForm {
+    max_nodes: usize,
+    max_operands: usize,
+    prologues: Option<ProloguesForm>,
+    max_reductions: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProloguesForm {
+    max_columns: usize,
+    max_filter: usize,
+    many_columns: usize,
 }
 
 #[derive(Deserialize)]
@@ -86,27 +105,34 @@ enum SegmentForm {
 
 type Read<T> = Result<T, String>;
 
-/// The plan of a file, and the checksum that the file says it has.
-pub fn read(text: &str) -> Result<(Saved, String), SaveError> {
+/// The plan of a file, and what the file says of itself.
+pub fn read(text: &str) -> Result<(Saved, Head), SaveError> {
     let not_a_plan = |e: serde_json::Error| SaveError::NotAPlan(e.to_string());
     let head: Head = serde_json::from_str(text).map_err(not_a_plan)?;
-    if head.format != FORMAT as u64 {
+    if !(1..=FORMAT).contains(&head.format) {
         return Err(SaveError::Format { found: head.format });
     }
     let form: Form = serde_json::from_str(text).map_err(not_a_plan)?;
     let labels = form.run.clone();
-    let plan = plan(form).map_err(SaveError::Broken)?;
-    Ok((Saved { version: head.memfit, labels, plan }, head.checksum))
+    let plan = plan(form, head.format).map_err(SaveError::Broken)?;
+    Ok((Saved { version: head.memfit.clone(), labels, plan }, head))
 }
 
-fn plan(form: Form) -> Read<Plan> {
+fn plan(form: Form, format: u64) -> Read<Plan> {
     let n = form.numbers;
+    let fusion = match (format, form.fusion) {
+        (1, _) => fusion_in_format_1(&form.programs),
+        (_, Some(form)) => fusion(form),
+        (_, None) => return Err("it does not say what its kernels are joined by".into()),
+    };
+    let programs = form.programs.into_iter().map(|p| program(p, &fusion, format)).collect::<Read<_>>()?;
     let savings = n.savings.iter().map(|(name, bytes)| Ok(Saving { tool: tool(name)?, bytes: *bytes }));
     Ok(Plan {
         batch: n.batch,
         micro_batch: n.micro_batch,
         states: states(&form.states, &form.state_places)?,
-        programs: form.programs.into_iter().map(program).collect::<Read<_>>()?,
+        programs,
+        fusion,
         state_bytes: n.state_bytes,
         transient_bytes: n.transient_bytes,
         peak_bytes: n.peak_bytes,
@@ -165,7 +191,7 @@ fn states(lines: &[String], places: &[PlaceForm]) -> Read<Vec<StateSlot>> {
 
 const PHASES: [Phase; 5] = [Phase::Step, Phase::Accumulate, Phase::Apply, Phase::Eval, Phase::Checkpoint];
 
-fn program(form: ProgramForm) -> Read<Program> {
+fn program(form: ProgramForm, fusion: &Fusion, format: u64) -> Read<Program> {
     let phase = PHASES.into_iter().find(|p| p.name() == form.phase);
     let phase = phase.ok_or_else(|| format!("there is no program \"{}\"", form.phase))?;
     let problem = |e: String| format!("the {} program: {e}", phase.name());
@@ -174,31 +200,72 @@ fn program(form: ProgramForm) -> Read<Program> {
         let (values, places) = (graph.values().len(), form.places.len());
         return Err(problem(format!("it has {values} values but {places} places")));
     }
-    let steps = steps(&graph, form.steps).map_err(problem)?;
+    let steps = steps(&graph, fusion, form.steps).map_err(problem)?;
     let places = form.places.into_iter().map(|p| p.map(place)).collect();
-    let clones = form.clones.iter().map(|&id| match (id as usize) < graph.nodes().len() {
-        true => Ok(NodeId(id)),
-        false => Err(problem(format!("there is no node {id}"))),
+    let known = |id: u32| {
+        if (id as usize) < graph.nodes().len() {
+            Ok(NodeId(id))
+        } else {
+            Err(problem(format!("there is no node {id}")))
+        }
+    };
+    let clones = form.clones.into_iter().map(known).collect::<Read<_>>()?;
+    let forward_end = match format {
+        1 => forward_end_in_format_1(&graph),
+        _ => form.forward_end.map(known).transpose()?,
+    };
+    Ok(Program { phase, graph, forward_end, steps, places, clones })
+}
+
+/// Where the forward pass ends, for files of format 1, which do not say it: at the node that makes the output "loss", or
+/// where there is none, at what is added to the sum of that name, less the factor that is the micro-batch's share.
+fn forward_end_in_format_1(graph: &Graph) -> Option<NodeId> {
+    if graph.donations.is_empty() {
+        return None;
+    }
+    let added_to_sum = || {
+        let sum = graph.state("accumulate/loss")?;
+        let new = graph.donations.iter().find(|d| d.old == sum)?.new;
+        let part = *graph.node(graph.producer(new)).inputs.iter().find(|&&v| v != sum)?;
+        match graph.producer_op(part) {
+            Op::Binary(_) => Some(graph.node(graph.producer(part)).inputs[0]),
+            _ => Some(part),
+        }
+    };
+    let loss = graph.output("loss").or_else(added_to_sum)?;
+    (!matches!(graph.producer_op(loss), Op::State(_))).then(|| graph.producer(loss))
+}
+
+fn fusion(form: FusionForm) -> Fusion {
+    let FusionForm { max_nodes, max_operands, prologues, max_reductions } = form;
+    let prologues = prologues.map(|p| {
+        let ProloguesForm { max_columns, max_filter, many_columns } = p;
+        Prologues { max_columns, max_filter, many_columns }
     });
-    let clones = clones.collect::<Read<_>>()?;
-    Ok(Program { phase, graph, steps, places, clones })
+    Fusion { max_nodes, max_operands, prologues, max_reductions }
+}
+
+/// What kernels were joined by, for files of format 1, which do not say it: there was but one policy, and the other was to
+/// join nothing.
+fn fusion_in_format_1(programs: &[ProgramForm]) -> Fusion {
+    if programs.iter().flat_map(|p| &p.steps).all(|s| s.nodes.len() == 1) {
+        return Fusion::NONE;
+    }
+    let prologues = Some(Prologues { max_columns: 2048, max_filter: 1 << 20, many_columns: 512 });
+    Fusion { max_nodes: 16, max_operands: usize::MAX, prologues, max_reductions: 2 }
 }
 
 /// The steps, each of which must be a group that this graph is cut into: a kernel runs nothing else.
-fn steps(graph: &Graph, forms: Vec<StepForm>) -> Read<Vec<Step>> {
-    for grouping in [Grouping::Fused, Grouping::Single] {
-        let groups = group(graph, grouping);
-        if groups.len() != forms.len() {
-            continue;
-        }
-        let mut by_nodes: HashMap<Vec<NodeId>, Group> = groups.into_iter().map(|g| (g.nodes.clone(), g)).collect();
-        // Each group once, so that what is left out is seen as what stands twice.
-        let taken: Option<Vec<Group>> =
-            forms.iter().map(|f| by_nodes.remove(&f.nodes.iter().map(|&n| NodeId(n)).collect::<Vec<_>>())).collect();
-        let Some(groups) = taken else { continue };
-        return groups.into_iter().zip(forms).map(|(g, form)| step(graph, g, form)).collect();
+fn steps(graph: &Graph, fusion: &Fusion, forms: Vec<StepForm>) -> Read<Vec<Step>> {
+    let groups = group(graph, fusion);
+    let count = groups.len();
+    let mut by_nodes: HashMap<Vec<NodeId>, Group> = groups.into_iter().map(|g| (g.nodes.clone(), g)).collect();
+    // Each group once, so that what is left out is seen as what stands twice.
+    let taken = forms.iter().map(|f| by_nodes.remove(&f.nodes.iter().map(|&n| NodeId(n)).collect::<Vec<_>>()));
+    match taken.collect::<Option<Vec<Group>>>().filter(|groups| groups.len() == count) {
+        Some(groups) => groups.into_iter().zip(forms).map(|(g, form)| step(graph, g, form)).collect(),
+        None => Err("its steps are not the kernels that this version of memfit makes of its graph".into()),
     }
-    Err("its steps are not the kernels that this version of memfit makes of its graph".into())
 }
 
 fn step(graph: &Graph, group: Group, form: StepForm) -> Read<Step> {

@@ -2,13 +2,15 @@
 
 use memfit_ir::op::State;
 use memfit_ir::{Graph, Op, text};
+use memfit_transform::Fusion;
+use memfit_transform::group::Prologues;
 use serde_json::{Value, json};
 
 use super::Labels;
 use crate::types::{MadeFor, Place, Plan, Program, Segment, StateSlot, Step};
 
-/// All of the file but its head; the checksum is of this.
-pub fn body(plan: &Plan, labels: &Labels) -> String {
+/// All of the file but its head, in one of the formats; the checksum is of this.
+pub fn body(plan: &Plan, labels: &Labels, format: u64) -> String {
     let numbers = json!({
         "batch": plan.batch,
         "micro_batch": plan.micro_batch,
@@ -29,21 +31,38 @@ pub fn body(plan: &Plan, labels: &Labels) -> String {
         parts.push(format!("\"made_for\":{made_for}"));
     }
     parts.push(format!("\"numbers\":{numbers}"));
+    if format >= 2 {
+        parts.push(format!("\"fusion\":{}", fusion(&plan.fusion)));
+    }
     parts.push(format!("\"states\":{}", list(states(&plan.states).lines().map(|l| json!(l)))));
     parts.push(format!("\"state_places\":{}", list(plan.states.iter().map(|s| place(s.place)))));
-    parts.push(format!("\"programs\":[{}]", plan.programs.iter().map(program).collect::<Vec<_>>().join(",\n")));
+    let programs: Vec<String> = plan.programs.iter().map(|p| program(p, format)).collect();
+    parts.push(format!("\"programs\":[{}]", programs.join(",\n")));
     parts.join(",\n")
 }
 
-fn program(program: &Program) -> String {
+fn fusion(fusion: &Fusion) -> Value {
+    let prologues = |p: Prologues| json!({ "max_columns": p.max_columns, "max_filter": p.max_filter, "many_columns": p.many_columns });
+    json!({
+        "max_nodes": fusion.max_nodes,
+        "max_operands": fusion.max_operands,
+        "prologues": fusion.prologues.map(prologues),
+        "max_reductions": fusion.max_reductions,
+    })
+}
+
+fn program(program: &Program, format: u64) -> String {
     let graph = text::print(&program.graph);
-    let parts = [
+    let mut parts = vec![
         format!("\"phase\":\"{}\"", program.phase.name()),
         format!("\"graph\":{}", list(graph.lines().map(|l| json!(l)))),
         format!("\"steps\":{}", list(program.steps.iter().map(step))),
         format!("\"places\":{}", list(program.places.iter().map(|p| p.map_or(Value::Null, place)))),
         format!("\"clones\":{}", json!(program.clones.iter().map(|id| id.0).collect::<Vec<_>>())),
     ];
+    if format >= 2 {
+        parts.push(format!("\"forward_end\":{}", json!(program.forward_end.map(|id| id.0))));
+    }
     format!("{{\n{}\n}}", parts.join(",\n"))
 }
 

@@ -6,20 +6,14 @@
 use memfit_ir::op::{Binary, Conv};
 use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
-use super::{MAX_NODES, Needed, is_contraction};
-
-/// A kernel may read its left operand again for every thousand columns of the result or so: beyond this many, computing it
-/// each time costs more than keeping it.
-const MAX_COLUMNS: usize = 2048;
-/// A filter of more elements than this is not held whole, and a pixel may then be computed once for each tap that reads it.
-/// That pays only where each reading serves many columns (measured: 4 to 7 % of the time at 512, 10 % at 256).
-const LARGE_FILTER: usize = 1 << 20;
-const MANY_COLUMNS: usize = 512;
+use super::{Fusion, Needed, Prologues, is_contraction, reads};
 
 /// For each node, the chains before it, in order; empty for all but contractions.
-pub fn prologues(graph: &Graph, needed: &Needed) -> Vec<Vec<NodeId>> {
+pub fn prologues(graph: &Graph, needed: &Needed, fusion: &Fusion) -> Vec<Vec<NodeId>> {
+    let Some(limits) = &fusion.prologues else { return vec![Vec::new(); graph.nodes().len()] };
     let find = |id: NodeId| {
-        let mut found: Vec<NodeId> = operands(graph, id).flat_map(|v| chain(graph, needed, id, v)).collect();
+        let operands = operands(graph, limits, id);
+        let mut found: Vec<NodeId> = operands.flat_map(|v| chain(graph, needed, fusion, id, v)).collect();
         found.sort_unstable();
         found
     };
@@ -27,7 +21,7 @@ pub fn prologues(graph: &Graph, needed: &Needed) -> Vec<Vec<NodeId>> {
 }
 
 /// The nodes among `nodes` that an operand is computed from, in order.
-pub fn feeding(graph: &Graph, nodes: &[NodeId], operand: ValueId) -> Vec<NodeId> {
+pub fn prologue_of(graph: &Graph, nodes: &[NodeId], operand: ValueId) -> Vec<NodeId> {
     let mut found: Vec<NodeId> = Vec::new();
     for &id in nodes.iter().rev() {
         let made = graph.node(id).outputs[0];
@@ -40,16 +34,16 @@ pub fn feeding(graph: &Graph, nodes: &[NodeId], operand: ValueId) -> Vec<NodeId>
 }
 
 /// The operands of a contraction that a kernel can compute itself while it reads them, about once for each element.
-fn operands(graph: &Graph, id: NodeId) -> impl Iterator<Item = ValueId> {
+fn operands(graph: &Graph, limits: &Prologues, id: NodeId) -> impl Iterator<Item = ValueId> {
     let node = graph.node(id);
     // In groups of channels, each group would compute all channels.
     let whole = |c: &Conv| c.groups == 1;
     let width = graph.shape(node.outputs[0]).last().copied().unwrap_or(0);
-    let columns = || width <= MAX_COLUMNS;
+    let columns = || width <= limits.max_columns;
     let taps = || {
         let filter = graph.shape(node.inputs[1]);
-        columns()
-            && (filter[..2] == [1, 1] || graph.ty(node.inputs[1]).elements() <= LARGE_FILTER || width >= MANY_COLUMNS)
+        let is_held = graph.ty(node.inputs[1]).elements() <= limits.max_filter;
+        columns() && (filter[..2] == [1, 1] || is_held || width >= limits.many_columns)
     };
     let [left, right] = match &node.op {
         Op::MatMul(_) => [columns(), true],
@@ -67,10 +61,10 @@ fn operands(graph: &Graph, id: NodeId) -> impl Iterator<Item = ValueId> {
 
 /// The chain that makes `operand` for its reader: of all that end there, the one that reads the fewest bytes which would
 /// not be kept without it, and of these the shortest. Empty where none reads fewer than the operand has.
-fn chain(graph: &Graph, needed: &Needed, reader: NodeId, operand: ValueId) -> Vec<NodeId> {
+fn chain(graph: &Graph, needed: &Needed, fusion: &Fusion, reader: NodeId, operand: ValueId) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = Vec::new();
     let (mut best, mut least) = (0, graph.ty(operand).bytes());
-    while nodes.len() < MAX_NODES {
+    while nodes.len() < fusion.max_nodes {
         let inside = |n: NodeId| n == reader || nodes.contains(&n);
         let read = nodes.iter().flat_map(|&n| &graph.node(n).inputs).chain([&operand]);
         let next = read
@@ -81,7 +75,9 @@ fn chain(graph: &Graph, needed: &Needed, reader: NodeId, operand: ValueId) -> Ve
         let Some(next) = next else { break };
         nodes.push(next);
         let extra = extra_bytes(graph, needed, &nodes);
-        if extra < least {
+        // With the operand itself.
+        let operands = || reads(graph, &nodes).len() + 1;
+        if extra < least && operands() <= fusion.max_operands {
             (best, least) = (nodes.len(), extra);
         }
     }

@@ -7,8 +7,14 @@ use memfit_ir::{DType, Donation, Graph, Node, Op, ValueId};
 use super::points::{Kind, kind};
 use crate::error::Result;
 
-/// The same graph, with a cast for each reader.
-pub fn widened(graph: &Graph) -> Result<Graph> {
+/// A graph with a cast for each reader of what is stored in 16 bits.
+pub struct Widened {
+    pub graph: Graph,
+    /// By value of the old graph: the value that holds its numbers, in 16 bits or not.
+    pub stored: Vec<ValueId>,
+}
+
+pub fn widened(graph: &Graph) -> Result<Widened> {
     let mut w = Widening { graph: Graph::new(), of: Vec::with_capacity(graph.values().len()) };
     for node in graph.nodes() {
         w.push(node)?;
@@ -24,7 +30,7 @@ pub fn widened(graph: &Graph) -> Result<Graph> {
         let (old, new) = (w.plain(d.old, scope)?, w.plain(d.new, scope)?);
         w.graph.donations.push(Donation { old, new });
     }
-    Ok(w.graph)
+    Ok(Widened { graph: w.graph, stored: w.of.iter().map(|form| form.stored()).collect() })
 }
 
 /// What an old value is in the new graph.

@@ -10,11 +10,12 @@ use memfit_ir::{DType, Donation, Graph, Node, Op, TensorType, ValueId};
 use super::{ACCUMULATE, Job, LOSS, Training, push, scope_of, state_of};
 use crate::error::{Error, Result};
 use crate::passes;
+use crate::step_graph::StepGraph;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
     /// For each micro-batch: forward and backward; the sums take their new values.
-    pub accumulate: Graph,
+    pub accumulate: StepGraph,
     /// Once for each batch: clip, update, running statistics; reads the sums. Gives the batch's loss as "loss".
     pub apply: Graph,
 }
@@ -30,7 +31,7 @@ pub fn split_step(forward: &Graph, loss: ValueId, training: &Training, share: f3
     let mut end = whole_batch(&job)?;
     passes::run(passes::ACCUMULATE, &mut job)?;
     passes::run(passes::APPLY, &mut end)?;
-    Ok(Split { accumulate: job.graph, apply: end.graph })
+    Ok(Split { accumulate: job.finish(), apply: end.graph })
 }
 
 // ---- accumulate ------------------------------------------------------------------------------------------------------

@@ -2,26 +2,35 @@
 
 use memfit_ir::Graph;
 use memfit_ir::text::parse;
-use memfit_transform::group::{Grouping, group};
+use memfit_transform::Fusion;
+use memfit_transform::group::{Prologues, group};
+
+/// A machine with caches.
+const FUSED: Fusion = Fusion {
+    max_nodes: 16,
+    max_operands: usize::MAX,
+    prologues: Some(Prologues { max_columns: 2048, max_filter: 1 << 20, many_columns: 512 }),
+    max_reductions: 2,
+};
 
 /// The groups by the names of their ops; the root of a contraction stands in brackets.
-fn groups(graph: &Graph, grouping: Grouping) -> Vec<String> {
+fn groups(graph: &Graph, fusion: &Fusion) -> Vec<String> {
     let name = |id: memfit_ir::NodeId| graph.node(id).op.name();
     let line = |g: &memfit_transform::Group| {
         let names = g
             .nodes
             .iter()
-            .map(|&n| if g.before > 0 && n == g.root() { format!("[{}]", name(n)) } else { name(n).into() });
+            .map(|&n| if g.prologue_len > 0 && n == g.root() { format!("[{}]", name(n)) } else { name(n).into() });
         names.collect::<Vec<_>>().join(" ")
     };
-    group(graph, grouping).iter().map(line).collect()
+    group(graph, fusion).iter().map(line).collect()
 }
 
 #[track_caller]
 fn check(text: &str, expected: &[&str]) {
     let graph = parse(text).unwrap();
-    assert_eq!(groups(&graph, Grouping::Fused), expected, "{text}");
-    let single = groups(&graph, Grouping::Single);
+    assert_eq!(groups(&graph, &FUSED), expected, "{text}");
+    let single = groups(&graph, &Fusion::NONE);
     assert!(single.iter().all(|g| !g.contains(' ')), "{single:?}");
 }
 
@@ -42,10 +51,10 @@ fn a_norm_that_only_a_convolution_reads_is_part_of_it() {
     let ends = format!("{conv}%8 = add(%7, %0) : f32[2,8,8,4]\noutput \"y\" %8");
     check(&ends, &["batch_stats", "batch_apply relu [conv2d] add"]);
     let graph = parse(&ends).unwrap();
-    let found = group(&graph, Grouping::Fused).pop().unwrap();
-    assert_eq!(found.behind().len(), 1);
-    assert_eq!(found.feeding(&graph, graph.node(found.root()).inputs[0]).len(), 2);
-    assert!(found.feeding(&graph, graph.node(found.root()).inputs[1]).is_empty());
+    let found = group(&graph, &FUSED).pop().unwrap();
+    assert_eq!(found.epilogue().len(), 1);
+    assert_eq!(found.prologue_of(&graph, graph.node(found.root()).inputs[0]).len(), 2);
+    assert!(found.prologue_of(&graph, graph.node(found.root()).inputs[1]).is_empty());
     let values = |ids: &[u32]| ids.iter().map(|&v| memfit_ir::ValueId(v)).collect::<Vec<_>>();
     assert_eq!((found.reads, found.writes), (values(&[0, 2, 3, 4, 1]), values(&[8])));
 }
@@ -126,9 +135,9 @@ fn sums_over_channels_close_the_group_that_makes_what_they_sum_up() {
         conv("%0, %1")
     );
     check(&norm, &["conv2d batch_stats", "batch_apply"]);
-    let found = group(&parse(&norm).unwrap(), Grouping::Fused);
+    let found = group(&parse(&norm).unwrap(), &FUSED);
     let values = |ids: &[u32]| ids.iter().map(|&v| memfit_ir::ValueId(v)).collect::<Vec<_>>();
-    assert_eq!((found[0].closing_sums().len(), found[0].behind().len()), (1, 0));
+    assert_eq!((found[0].reductions().len(), found[0].epilogue().len()), (1, 0));
     assert_eq!(found[0].writes, values(&[3, 4, 5]), "what is summed up has memory");
     // A chain behind the convolution stands before the sum, wherever it stands in the graph.
     let grad = format!(
@@ -138,7 +147,7 @@ fn sums_over_channels_close_the_group_that_makes_what_they_sum_up() {
         conv("%0, %1")
     );
     check(&grad, &["conv2d relu add batch_grad_reduce"]);
-    let found = group(&parse(&grad).unwrap(), Grouping::Fused);
+    let found = group(&parse(&grad).unwrap(), &FUSED);
     assert_eq!(found[0].writes, values(&[4, 7, 5, 6]), "what only a sum reads has memory too");
     // What is made behind the convolution comes too late.
     let late = format!(
@@ -155,4 +164,69 @@ fn sums_over_channels_close_the_group_that_makes_what_they_sum_up() {
         conv("%0, %1")
     );
     check(&other, &["conv2d", "batch_grad_reduce"]);
+}
+
+/// Sums of many tensors, each of which is an operand of its own.
+fn long_sum(terms: usize) -> String {
+    let mut text = String::from("%0 = input \"x0\" : f32[8]\n");
+    for i in 1..=terms {
+        let before = if i == 1 { 0 } else { 2 * i - 2 };
+        text += &format!("%{} = input \"x{i}\" : f32[8]\n%{} = add(%{before}, %{0}) : f32[8]\n", 2 * i - 1, 2 * i);
+    }
+    text + &format!("output \"y\" %{}", 2 * terms)
+}
+
+#[test]
+fn no_chain_has_more_operands_than_a_kernel_takes() {
+    let cut = |max_operands: usize| {
+        let graph = parse(&long_sum(9)).unwrap();
+        let found = group(&graph, &Fusion { max_operands, ..FUSED });
+        assert!(found.iter().all(|g| g.reads.len() + g.writes.len() <= max_operands), "{found:?}");
+        found.iter().map(|g| g.nodes.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(cut(11), [9], "ten terms and the sum");
+    assert_eq!(cut(10), [8, 1]);
+    assert_eq!(cut(4), [2, 2, 2, 2, 1]);
+    assert_eq!(cut(3), [1; 9]);
+}
+
+#[test]
+fn chains_around_a_product_have_no_more_operands_than_a_kernel_takes() {
+    // Two terms are added to the left operand, and two to the product.
+    let text = "
+        %0 = input \"x\" : f32[4,4]
+        %1 = input \"w\" : f32[4,4]
+        %2 = input \"a\" : f32[4,4]
+        %3 = input \"b\" : f32[4,4]
+        %4 = add(%0, %2) : f32[4,4]
+        %5 = add(%4, %3) : f32[4,4]
+        %6 = matmul(%5, %1) {transpose_a=false, transpose_b=false} : f32[4,4]
+        %7 = add(%6, %2) : f32[4,4]
+        %8 = add(%7, %3) : f32[4,4]
+        output \"y\" %8";
+    let graph = parse(text).unwrap();
+    let cut = |max_operands: usize| groups(&graph, &Fusion { max_operands, ..FUSED });
+    assert_eq!(cut(4), ["add add [matmul] add add"]);
+    // One term alone would read what is otherwise never in memory.
+    assert_eq!(cut(3), ["add", "add", "matmul add", "add"]);
+    assert_eq!(cut(2), ["add", "add", "matmul", "add", "add"]);
+}
+
+/// What waits for its reader may wait in vain.
+#[test]
+fn nodes_that_wait_together_are_placed_apart_where_one_kernel_cannot_take_them() {
+    let text = "
+        %0 = input \"x\" : f32[4,4]
+        %1 = input \"a\" : f32[4]
+        %2 = input \"b\" : f32[4]
+        %3 = input \"z\" : f32[4,4]
+        %4 = add(%0, %1) : f32[4,4]
+        %5 = mul(%3, %2) : f32[4,4]
+        %6 = sub(%4, %5) : f32[4,4]
+        output \"y\" %6";
+    let graph = parse(text).unwrap();
+    let cut = |max_operands: usize| groups(&graph, &Fusion { max_operands, ..FUSED });
+    assert_eq!(cut(5), ["add mul sub"]);
+    assert_eq!(cut(4), ["add", "mul sub"]);
+    assert_eq!(cut(3), ["add", "mul", "sub"]);
 }

@@ -102,7 +102,7 @@ output "loss" %32
 #[test]
 fn a_step_keeps_16_bits_and_widens_before_each_reader() {
     let (graph, loss) = model(convnet);
-    check(&step(&graph, loss, &training(BF16, Clip::None)).unwrap(), STEP);
+    check(&step(&graph, loss, &training(BF16, Clip::None)).unwrap().graph, STEP);
 }
 
 const STEP: &str = r#"
@@ -204,7 +204,7 @@ fn widened(graph: &Graph) -> Vec<(ValueId, usize)> {
 fn every_reader_has_a_cast_of_its_own() {
     let (graph, loss) = model(convnet);
     for precision in [BF16, F16] {
-        let graph = step(&graph, loss, &training(precision, Clip::None)).unwrap();
+        let graph = step(&graph, loss, &training(precision, Clip::None)).unwrap().graph;
         let casts = widened(&graph);
         assert!(casts.len() > 10);
         for (v, readers) in casts {
@@ -219,7 +219,7 @@ fn every_reader_has_a_cast_of_its_own() {
 fn parameters_their_gradients_and_slots_are_f32() {
     let (graph, loss) = model(convnet);
     for precision in [BF16, F16] {
-        let graph = step(&graph, loss, &training(precision, Clip::GlobalNorm(1.0))).unwrap();
+        let graph = step(&graph, loss, &training(precision, Clip::GlobalNorm(1.0))).unwrap().graph;
         for node in graph.nodes().iter().filter(|n| matches!(n.op, Op::Update(_))) {
             let narrow = |v: &ValueId| graph.ty(*v).dtype.bits() == 16;
             assert!(!node.inputs.iter().any(narrow));
@@ -245,13 +245,13 @@ fn the_scale_is_a_state_of_the_end_of_a_step_only() {
     };
     let scale = ["optimizer/loss_scale", "optimizer/good_steps", "optimizer/skipped_steps"];
     let all = ["mean", "var", "w1", "w2", "scale", "bias", "w3"];
-    let whole = step(&graph, loss, &training(F16, Clip::None)).unwrap();
+    let whole = step(&graph, loss, &training(F16, Clip::None)).unwrap().graph;
     assert_eq!(changed(&whole), [&all[..], &scale[..]].concat());
     let split = split_step(&graph, loss, &training(F16, Clip::None), 0.5).unwrap();
-    verify(&split.accumulate).unwrap();
+    verify(&split.accumulate.graph).unwrap();
     assert_eq!(changed(&split.apply), [&all[..], &scale[..]].concat());
-    assert!(split.accumulate.state(scale[0]).is_some());
-    assert!(changed(&split.accumulate).iter().all(|name| name.starts_with("accumulate/")));
+    assert!(split.accumulate.graph.state(scale[0]).is_some());
+    assert!(changed(&split.accumulate.graph).iter().all(|name| name.starts_with("accumulate/")));
     // Every update of the whole step waits for the same gate.
     let gates: HashSet<ValueId> = whole
         .nodes()
@@ -267,7 +267,7 @@ fn the_scale_is_a_state_of_the_end_of_a_step_only() {
 fn bf16_and_f32_have_no_scale() {
     let (graph, loss) = model(convnet);
     for precision in [Precision::F32, BF16] {
-        let graph = step(&graph, loss, &training(precision, Clip::None)).unwrap();
+        let graph = step(&graph, loss, &training(precision, Clip::None)).unwrap().graph;
         assert!(graph.states().all(|(s, _)| !s.name.starts_with("optimizer/")));
     }
 }
@@ -298,7 +298,7 @@ fn what_a_model_changes_is_held_back_or_refused() {
         (b.finish(), loss)
     };
     let (graph, loss) = counter(false);
-    let held = step(&graph, loss, &training(F16, Clip::None)).unwrap();
+    let held = step(&graph, loss, &training(F16, Clip::None)).unwrap().graph;
     let seen = held.state("seen").unwrap();
     let new = held.donations.iter().find(|d| d.old == seen).unwrap().new;
     assert_eq!(held.producer_op(new), &Op::Select);

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use common::{Tensor, evaluate, input, noise};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, Result, TensorType, ValueId, verify};
-use memfit_transform::{Clip, Error, Split, Training, prune, split_step, step};
+use memfit_transform::{Clip, Error, Precision, Split, Training, copy_state, prune, save_masks, split_step, step};
 
 const SGD: Update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
 const ADAM: Update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
@@ -79,7 +79,7 @@ fn outputs(graph: &Graph) -> Vec<&str> {
 #[test]
 fn adam_has_two_slots_for_each_parameter() {
     let (forward, loss) = model(8, true);
-    let graph = step(&forward, loss, &training(ADAM, Clip::None, &[])).unwrap();
+    let graph = step(&forward, loss, &training(ADAM, Clip::None, &[])).unwrap().graph;
     verify(&graph).unwrap();
     assert_eq!(count(&graph, "adam"), 4);
     assert_eq!(outputs(&graph), ["logits", "loss"]);
@@ -106,10 +106,46 @@ fn adam_has_two_slots_for_each_parameter() {
 #[test]
 fn frozen_parameters_have_no_slot_and_no_gradient() {
     let (forward, loss) = model(8, false);
-    let graph = step(&forward, loss, &training(ADAM, Clip::None, &["first/weight"])).unwrap();
+    let graph = step(&forward, loss, &training(ADAM, Clip::None, &["first/weight"])).unwrap().graph;
     assert_eq!(changed(&graph), ["second/weight", "optimizer/second/weight/m", "optimizer/second/weight/v"]);
     // Forward two, and one for the weight of the second.
     assert_eq!(count(&graph, "matmul"), 3);
+}
+
+#[test]
+fn the_forward_pass_ends_where_the_loss_is_made_whatever_passes_do_to_the_graph() {
+    for precision in Precision::ALL {
+        let training = Training { precision, ..training(ADAM, Clip::GlobalNorm(1.0), &[]) };
+        for norm in [false, true] {
+            let (forward, loss) = model(8, norm);
+            let made = forward.producer_op(loss).name();
+            let whole = step(&forward, loss, &training).unwrap();
+            assert_eq!(whole.graph.output("loss").map(|v| whole.graph.producer(v)), whole.forward_end);
+            let masked = save_masks(&whole);
+            assert_eq!(masked.graph.output("loss").map(|v| masked.graph.producer(v)), masked.forward_end);
+            let (_, state) = whole.graph.states().last().unwrap();
+            let copied = copy_state(&masked, state).unwrap();
+            assert_eq!(copied.graph.output("loss").map(|v| copied.graph.producer(v)), copied.forward_end);
+            let split = split_step(&forward, loss, &training, 0.5).unwrap();
+            let end = split.accumulate.forward_end.unwrap();
+            assert_eq!(split.accumulate.graph.node(end).op.name(), made);
+        }
+    }
+}
+
+/// A model may give another number under the name of the loss, and nothing then reads the loss itself.
+#[test]
+fn the_forward_pass_ends_at_its_last_node_where_the_loss_is_pruned() {
+    let mut b = Builder::new();
+    let w = b.param("w", [4], Init::Constant(1.0)).unwrap();
+    let y = b.unary(Unary::Exp, w).unwrap();
+    let other = b.mean(w).unwrap();
+    let loss = b.mean(y).unwrap();
+    b.output("loss", other);
+    let step = step(&b.finish(), loss, &training(SGD, Clip::None, &[])).unwrap();
+    let names: Vec<&str> = step.graph.nodes().iter().map(|n| n.op.name()).collect();
+    assert_eq!(names[..3], ["state", "exp", "reduce_mean"]);
+    assert_eq!(step.forward_end, Some(memfit_ir::NodeId(2)));
 }
 
 #[test]
@@ -120,7 +156,7 @@ fn the_models_clock_is_used() {
     let y = b.mul(x, w).unwrap();
     let y = b.dropout(y, 0.5).unwrap();
     let loss = b.mean(y).unwrap();
-    let graph = step(&b.finish(), loss, &training(SGD, Clip::None, &[])).unwrap();
+    let graph = step(&b.finish(), loss, &training(SGD, Clip::None, &[])).unwrap().graph;
     assert_eq!(graph.inputs().map(|(name, _)| name).collect::<Vec<_>>(), ["x", "clock", "lr"]);
     assert_eq!(outputs(&graph), ["loss"], "the loss is an output even if the model does not say so");
     assert_eq!(count(&graph, "dropout"), 2);
@@ -129,9 +165,9 @@ fn the_models_clock_is_used() {
 #[test]
 fn clipping() {
     let (forward, loss) = model(8, false);
-    let graph = step(&forward, loss, &training(SGD, Clip::Value(0.5), &[])).unwrap();
+    let graph = step(&forward, loss, &training(SGD, Clip::Value(0.5), &[])).unwrap().graph;
     assert_eq!((count(&graph, "max"), count(&graph, "min")), (2, 2));
-    let graph = step(&forward, loss, &training(SGD, Clip::GlobalNorm(0.5), &[])).unwrap();
+    let graph = step(&forward, loss, &training(SGD, Clip::GlobalNorm(0.5), &[])).unwrap().graph;
     assert_eq!((count(&graph, "reduce_sum_squares"), count(&graph, "sqrt")), (2, 1));
     for limit in [0.0, -1.0, f32::NAN, f32::INFINITY] {
         for clip in [Clip::Value(limit), Clip::GlobalNorm(limit)] {
@@ -145,7 +181,7 @@ fn applied(clip: Clip) -> Vec<f64> {
     let (forward, loss) = model(8, false);
     let mut states = start(&forward);
     states.extend([("x".to_string(), noise(&[8, 3], 1)), ("y".to_string(), noise(&[8, 2], 2))]);
-    run(&step(&forward, loss, &training(SGD, clip, &[])).unwrap(), &mut states);
+    run(&step(&forward, loss, &training(SGD, clip, &[])).unwrap().graph, &mut states);
     let before = start(&forward);
     let change = |name: &str| before[name].data.iter().zip(&states[name].data).map(|(a, b)| (a - b) / 0.1).collect();
     let changes: [Vec<f64>; 2] = ["first/weight", "second/weight"].map(change);
@@ -211,6 +247,7 @@ fn a_split_step_changes_the_model_at_its_end_only() {
     let (forward, loss) = model(4, true);
     let Split { accumulate, apply } =
         split_step(&forward, loss, &training(ADAM, Clip::GlobalNorm(1.0), &[]), 0.5).unwrap();
+    let accumulate = accumulate.graph;
     verify(&accumulate).unwrap();
     verify(&apply).unwrap();
     let sums = [
@@ -264,7 +301,7 @@ fn micro_batches_add_up_to_the_batch() {
     for clip in [Clip::None, Clip::Value(0.3), Clip::GlobalNorm(0.3), Clip::GlobalNorm(1e3)] {
         let training = training(SGD, clip, &[]);
         let (forward, loss) = model(8, false);
-        let whole = step(&forward, loss, &training).unwrap();
+        let whole = step(&forward, loss, &training).unwrap().graph;
         let mut expected = start(&forward);
         expected.extend([("x".to_string(), x.clone()), ("y".to_string(), y.clone())]);
         let whole_loss = run(&whole, &mut expected)[whole.output("loss").unwrap().index()].data[0];
@@ -274,11 +311,11 @@ fn micro_batches_add_up_to_the_batch() {
         for (from, to) in [(0, 3), (3, 6), (6, 8)] {
             let (forward, loss) = model(to - from, false);
             let split = split_step(&forward, loss, &training, (to - from) as f32 / 8.0).unwrap();
-            for (s, _) in split.accumulate.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
+            for (s, _) in split.accumulate.graph.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
                 states.entry(s.name.clone()).or_insert_with(|| Tensor::new(&s.shape, |_| 0.0));
             }
             states.extend([("x".to_string(), rows(&x, from, to)), ("y".to_string(), rows(&y, from, to))]);
-            run(&split.accumulate, &mut states);
+            run(&split.accumulate.graph, &mut states);
             apply = Some(split.apply);
         }
         let apply = apply.unwrap();
@@ -302,16 +339,16 @@ fn running_statistics_move_once_a_batch() {
     let data = [("x".to_string(), noise(&[4, 3], 1)), ("y".to_string(), noise(&[4, 2], 2))];
     let mut expected = start(&forward);
     expected.extend(data.clone());
-    run(&step(&forward, loss, &training).unwrap(), &mut expected);
+    run(&step(&forward, loss, &training).unwrap().graph, &mut expected);
 
     let split = split_step(&forward, loss, &training, 0.5).unwrap();
     let mut states = start(&forward);
     states.extend(data);
-    for (s, _) in split.accumulate.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
+    for (s, _) in split.accumulate.graph.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
         states.insert(s.name.clone(), Tensor::new(&s.shape, |_| 0.0));
     }
-    run(&split.accumulate, &mut states);
-    run(&split.accumulate, &mut states);
+    run(&split.accumulate.graph, &mut states);
+    run(&split.accumulate.graph, &mut states);
     run(&split.apply, &mut states);
     for name in ["norm/mean", "norm/var", "norm/scale", "norm/bias", "first/weight", "second/weight"] {
         for (a, b) in expected[name].data.iter().zip(&states[name].data) {

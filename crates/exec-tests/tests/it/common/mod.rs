@@ -11,7 +11,7 @@ use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, 
 use memfit_ir::op::{CLOCK, LEARNING_RATE, Update};
 use memfit_ir::{DType, Graph, TensorType, ValueId, philox};
 use memfit_plan::{Phase, Request, plan};
-use memfit_transform::{Grouping, Training, split_step, step};
+use memfit_transform::{Grouping, StepGraph, Training, split_step, step};
 use proptest::test_runner::{Config, RngSeed};
 
 /// Reproducible, so that a change that breaks nothing fails nothing. `MEMFIT_TEST_EFFORT`, `PROPTEST_RNG_SEED` and
@@ -45,18 +45,19 @@ pub fn cpu(threads: usize, isa: Isa, settings: Settings) -> impl Runner {
 /// Close to the reference with every instruction set; the same bits again, on any number of threads, in groups or
 /// alone, with poison, in the memory of the fastest plan or of the smallest, and whatever lay where the results go. No kernel writes anywhere else.
 pub fn check_everywhere(example: &Example) -> Result<()> {
-    let Example { graph, inputs, states, .. } = example;
+    let Example { graph, forward_end, inputs, states, .. } = example;
+    let step = &StepGraph { graph: graph.clone(), forward_end: *forward_end };
     let expected = Expected::new(graph, inputs, states)?;
     for isa in isas() {
         let mut plain = cpu(1, isa, Settings::default());
-        let first = plain.run(graph, inputs, states)?;
+        let first = plain.run_step(step, inputs, states)?;
         expected.check(&first)?;
-        same("the second run", &first, &plain.run(graph, inputs, states)?)?;
+        same("the second run", &first, &plain.run_step(step, inputs, states)?)?;
         let mut watched = Planned::new(|| Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
-        same("watched", &first, &watched.run(graph, inputs, states)?)?;
+        same("watched", &first, &watched.run_step(step, inputs, states)?)?;
         for (threads, settings) in WAYS {
             let way = format!("{} threads, {settings:?}, {}", threads, isa.name());
-            same(&way, &first, &cpu(threads, isa, settings).run(graph, inputs, states)?)?;
+            same(&way, &first, &cpu(threads, isa, settings).run_step(step, inputs, states)?)?;
         }
     }
     Ok(())
@@ -79,13 +80,13 @@ pub fn programs(
     training: &Training,
     batch: usize,
     micro_batch: usize,
-) -> Result<Vec<(Phase, Graph)>> {
+) -> Result<Vec<(Phase, StepGraph)>> {
     let (graph, loss) = forward(micro_batch)?;
     if micro_batch == batch {
         return Ok(vec![(Phase::Step, step(&graph, loss, training)?)]);
     }
     let split = split_step(&graph, loss, training, micro_batch as f32 / batch as f32)?;
-    Ok(vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply)])
+    Ok(vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply.into())])
 }
 
 /// A training on the CPU with initial states.

@@ -1,31 +1,35 @@
-//! Sums over channels that close the group of a convolution: the statistics of a batch norm over what it makes, and the
-//! sums of a batch norm's gradient over the gradient that it makes. What they sum up is in the cache then, and memory is
+//! Reductions over channels that close the group of a convolution: the statistics of a batch norm over what it makes, and
+//! the sums of a batch norm's gradient over the gradient that it makes. What they reduce is in the cache then, and memory is
 //! read once less.
 
 use memfit_ir::op::Conv;
 use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
-use super::Group;
+use super::{Fusion, Group};
 
-/// More than these would push the tiles of the convolution out of the cache.
-const MOST: usize = 2;
-
-/// The group that a sum can close: the one that makes what it sums up, if all else that it reads is made before that, and
-/// tensors among it are read there anyway.
-pub fn joinable(graph: &Graph, groups: &[Group], of: &[Option<usize>], id: NodeId) -> Option<usize> {
+/// The group that a reduction can close: the one that makes what it reduces, if all else that it reads is made before that,
+/// and tensors among it are read there anyway.
+pub fn joinable(
+    graph: &Graph,
+    fusion: &Fusion,
+    groups: &[Group],
+    group_of: &[Option<usize>],
+    id: NodeId,
+) -> Option<usize> {
     let node = graph.node(id);
-    let (summed, others): (ValueId, &[ValueId]) = match &node.op {
+    let (reduced, others): (ValueId, &[ValueId]) = match &node.op {
         Op::BatchStats => (node.inputs[0], &[]),
         Op::BatchGradReduce(_) => (node.inputs[3], &node.inputs[..3]),
         _ => return None,
     };
-    let index = of[graph.producer(summed).index()]?;
+    let index = group_of[graph.producer(reduced).index()]?;
     let group = &groups[index];
-    let made_here = group.contains(graph.producer(summed)) && graph.ty(summed).dtype == DType::F32;
-    let made_before = |v: &ValueId| of[graph.producer(*v).index()].is_none_or(|other| other < index);
+    let made_here = group.contains(graph.producer(reduced)) && graph.ty(reduced).dtype == DType::F32;
+    let made_before = |v: &ValueId| group_of[graph.producer(*v).index()].is_none_or(|other| other < index);
     // A tensor that the convolution does not read anyway would have to be there earlier than without this.
     let there = |v: &ValueId| made_before(v) && (graph.shape(*v).len() == 1 || reads(graph, group, *v));
-    (in_rows(graph, group.root()) && made_here && group.sums < MOST && others.iter().all(there)).then_some(index)
+    let open = group.reductions_len < fusion.max_reductions;
+    (in_rows(graph, group.root()) && made_here && open && others.iter().all(there)).then_some(index)
 }
 
 fn reads(graph: &Graph, group: &Group, v: ValueId) -> bool {
