@@ -14,6 +14,8 @@ macro_rules! multiversion {
             fn body $(<$($g: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// AVX2 and BMI2 are available.
                 #[target_feature(enable = "avx2,bmi2")]
                 #[allow(clippy::too_many_arguments)]
                 fn avx2 $(<$($g: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? {
