@@ -30,6 +30,6 @@ pub fn programs(
     };
     programs.push((Phase::Eval, forward_in(&eval.graph, training.precision)?.into()));
     let checkpoint = checkpoint(programs.iter().map(|(_, step)| &step.graph))?;
-    programs.push((Phase::Checkpoint, checkpoint.into()));
+    programs.push((Phase::Export, checkpoint.into()));
     Ok(programs)
 }

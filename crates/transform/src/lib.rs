@@ -27,6 +27,6 @@ pub use group::{Fusion, Group, Grouping, Needed};
 pub use masks::{save_masks, save_masks_before};
 pub use precision::{Half, Precision, forward_in};
 pub use prune::prune;
-pub use recompute::{Fate, Recomputed, recompute};
+pub use recompute::{Policy, Recomputed, recompute};
 pub use step::{Clip, Objective, Split, Training, split_step, step};
 pub use step_graph::StepGraph;

@@ -10,16 +10,16 @@ use crate::step_graph::StepGraph;
 
 /// What becomes of each forward value after the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Policy {
     /// Stays in memory until its last reader.
-    Keep,
+    Save,
     /// Is made again once, and then stays until its last reader.
-    Again,
+    Once,
     /// Is made again for each node of the backward pass that reads it, and never held.
-    Fleeting,
+    PerUse,
     /// Is made again for the backward pass, and held; and besides, without being held, on the way to a value that is made
-    /// [`Fate::Again`].
-    Passing,
+    /// [`Policy::Once`].
+    Nested,
 }
 
 /// A step with clones.
@@ -34,7 +34,7 @@ pub struct Recomputed {
 
 /// Rewrites a training step so that the backward pass reads clones of all forward values but the kept ones. `fate` is by
 /// value; sources (inputs, states, constants) and results of impure ops are always kept.
-pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result<Recomputed> {
+pub fn recompute(graph: &Graph, end: NodeId, fate: &[Policy]) -> memfit_ir::Result<Recomputed> {
     let mut writer = Writer {
         from: graph,
         end,
@@ -71,7 +71,7 @@ pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result
 struct Writer<'a> {
     from: &'a Graph,
     end: NodeId,
-    fate: &'a [Fate],
+    fate: &'a [Policy],
     out: Recomputed,
     /// By old value: the value of the forward pass, or of the backward pass.
     first: Vec<Option<ValueId>>,
@@ -100,12 +100,12 @@ impl Writer<'_> {
         id > self.end
             || matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_))
             || !op.is_pure()
-            || self.fate[v.index()] == Fate::Keep
+            || self.fate[v.index()] == Policy::Save
     }
 
     /// A value as a node of the backward pass reads it.
     fn wanted(&mut self, v: ValueId, by: NodeId) -> memfit_ir::Result<ValueId> {
-        self.get(v, self.fate[v.index()] != Fate::Fleeting, false, by)
+        self.get(v, self.fate[v.index()] != Policy::PerUse, false, by)
     }
 
     /// A value, made again if it is not there. `hold`: for all who want it later; `on_the_way`: to a value that is held, so
@@ -121,15 +121,15 @@ impl Writer<'_> {
             }
             return Ok(clone);
         }
-        let on_the_way = on_the_way || self.fate[v.index()] == Fate::Again;
+        let on_the_way = on_the_way || self.fate[v.index()] == Policy::Once;
         let id = self.from.producer(v);
         let node = self.from.node(id);
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for &input in &node.inputs {
             let hold = match self.fate[input.index()] {
-                Fate::Keep | Fate::Again => true,
-                Fate::Fleeting => false,
-                Fate::Passing => !on_the_way,
+                Policy::Save | Policy::Once => true,
+                Policy::PerUse => false,
+                Policy::Nested => !on_the_way,
             };
             inputs.push(self.get(input, hold, on_the_way, by)?);
         }
