@@ -254,9 +254,7 @@ impl Maker<'_> {
     /// How many operands a kernel takes that runs a chain: what it reads from memory, and what leaves it.
     fn operands(&self, chain: &[NodeId]) -> usize {
         let inside = |id: &NodeId| chain.contains(id);
-        let leaves = |v: &&ValueId| {
-            self.needed.at_end[v.index()] || !self.needed.users[v.index()].iter().all(|user| inside(user))
-        };
+        let leaves = |v: &&ValueId| self.needed.at_end[v.index()] || !self.needed.users[v.index()].iter().all(inside);
         let writes = chain.iter().flat_map(|&id| &self.graph.node(id).outputs).filter(leaves).count();
         reads(self.graph, chain).len() + writes
     }
