@@ -3,7 +3,7 @@
 //!
 //! The stages, one file each: [`flow`] (a program as memory sees it), [`order`], [`lifetime`], [`draft`] (these three, for
 //! one graph), [`recompute`] (many drafts: what to keep and what to make again), [`pack`], [`place`]; and beside them
-//! [`validate`], which shares no code with them and checks what they made, [`bound`], which proves what no plan can go
+//! [`passes`], what is done to graphs, [`validate`], which shares no code with them and checks what they made, [`bound`], which proves what no plan can go
 //! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 pub mod bound;
@@ -17,6 +17,7 @@ pub mod lifetime;
 mod limit;
 pub mod order;
 pub mod pack;
+pub mod passes;
 pub mod place;
 mod planner;
 pub mod recompute;

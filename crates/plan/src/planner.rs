@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use memfit_ir::op::StateClass;
 use memfit_ir::verify;
 use memfit_transform::group::Grouping;
-use memfit_transform::samples::mixes_samples;
-use memfit_transform::{Fusion, StepGraph, save_masks};
+use memfit_transform::{Fusion, StepGraph, batch_dependence};
 
 use crate::bound::{Bound, lower_bound};
 use crate::cost_model::CostModel;
@@ -18,6 +17,7 @@ use crate::error::PlanError;
 use crate::limit::{too_large_to_allocate, too_large_to_bind};
 use crate::order::Effort;
 use crate::pack::{Item, Packing, pack, pack_briefly, pack_until};
+use crate::passes::save_masks;
 use crate::place;
 use crate::recompute::{Candidate, Depth, candidates};
 use crate::refuse::refuse;
@@ -138,7 +138,7 @@ fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph
 }
 
 fn mixes(graphs: &[(Phase, StepGraph)], batch: usize) -> bool {
-    graphs.iter().any(|(_, g)| g.forward_end.is_some_and(|end| mixes_samples(&g.graph, end, batch).is_some()))
+    graphs.iter().any(|(_, g)| g.forward_end.is_some_and(|end| batch_dependence(&g.graph, end, batch).is_some()))
 }
 
 /// All that is known about a model on a device, before a budget is given.

@@ -1,6 +1,6 @@
 //! From a choice for each block to the fate of each forward value.
 
-use memfit_transform::Fate;
+use memfit_transform::Policy;
 
 use super::forward::Forward;
 
@@ -31,9 +31,9 @@ impl Choice {
 }
 
 /// The fate of each value, for choices that cover all blocks one after the other.
-pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
+pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Policy> {
     let mut maker =
-        Maker { forward, fate: vec![Fate::Again; forward.size.len()], crosses: vec![false; forward.size.len()] };
+        Maker { forward, fate: vec![Policy::Once; forward.size.len()], crosses: vec![false; forward.size.len()] };
     let mut ends = Vec::new();
     let mut block = 0;
     for choice in choices {
@@ -59,7 +59,7 @@ pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
 
 struct Maker<'a> {
     forward: &'a Forward,
-    fate: Vec<Fate>,
+    fate: Vec<Policy>,
     /// By value: whether it crosses out of a choice's blocks.
     crosses: Vec<bool>,
 }
@@ -73,21 +73,21 @@ impl Maker<'_> {
             let cheap = forward.price(v) <= choice.price;
             let kept = if self.crosses[v.index()] {
                 // What crosses is where chains of clones end; unless it is but a step from what is kept anyway.
-                let from_kept = unit.reads.iter().all(|r| self.fate[r.index()] == Fate::Keep);
+                let from_kept = unit.reads.iter().all(|r| self.fate[r.index()] == Policy::Save);
                 !(cheap && unit.is_light && from_kept)
             } else {
                 forward.is_saved[v.index()] && !cheap
             };
             self.fate[v.index()] = match choice.again {
-                _ if kept => Fate::Keep,
+                _ if kept => Policy::Save,
                 // Its readers lie far apart.
-                _ if forward.crosses[v.index()] > 2 => Fate::Fleeting,
-                Again::Held => Fate::Again,
-                Again::Light if unit.is_light => Fate::Fleeting,
-                Again::Light => Fate::Again,
-                Again::Deep if forward.crosses[v.index()] > 0 => Fate::Again,
-                Again::Deep if unit.is_light => Fate::Fleeting,
-                Again::Deep => Fate::Passing,
+                _ if forward.crosses[v.index()] > 2 => Policy::PerUse,
+                Again::Held => Policy::Once,
+                Again::Light if unit.is_light => Policy::PerUse,
+                Again::Light => Policy::Once,
+                Again::Deep if forward.crosses[v.index()] > 0 => Policy::Once,
+                Again::Deep if unit.is_light => Policy::PerUse,
+                Again::Deep => Policy::Nested,
             };
         }
     }

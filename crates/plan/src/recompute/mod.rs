@@ -13,14 +13,14 @@ mod forward;
 use std::collections::HashSet;
 
 use memfit_ir::{Graph, NodeId};
-use memfit_transform::group::group;
-use memfit_transform::{Fate, Recomputed, StepGraph, recompute};
+use memfit_transform::{Policy, Recomputed, StepGraph};
 
 pub use fates::{Again, Choice};
 
 use crate::draft::{Draft, Workshop};
 use crate::error::PlanError;
 use crate::order::Effort;
+use crate::passes::{group, recompute};
 use crate::types::Phase;
 use combine::{Measure, combine};
 use fates::fates;
@@ -72,7 +72,7 @@ struct Search<'a> {
     graph: &'a Graph,
     forward: &'a Forward,
     shop: &'a Workshop<'a>,
-    seen: HashSet<Vec<Fate>>,
+    seen: HashSet<Vec<Policy>>,
     found: Vec<Candidate>,
 }
 
@@ -175,7 +175,7 @@ impl Search<'_> {
     }
 
     /// What each choice takes in a draft. A copied state shifts the nodes of a draft; then there is nothing to learn.
-    fn measure(&self, draft: &Draft, made: &Recomputed, fate: &[Fate], choices: &[Choice]) -> Vec<Measure> {
+    fn measure(&self, draft: &Draft, made: &Recomputed, fate: &[Policy], choices: &[Choice]) -> Vec<Measure> {
         if draft.graph.nodes().len() != made.origin.len() {
             return Vec::new();
         }
@@ -190,7 +190,7 @@ impl Search<'_> {
         }
         for (block, units) in forward.blocks.iter().enumerate() {
             let made = forward.units[units.clone()].iter().flat_map(|u| &u.makes);
-            let kept = made.filter(|v| fate[v.index()] == Fate::Keep && forward.is_saved[v.index()]);
+            let kept = made.filter(|v| fate[v.index()] == Policy::Save && forward.is_saved[v.index()]);
             measures[of_block[block]].kept += kept.map(|v| forward.size[v.index()]).sum::<u64>();
         }
         let before: Vec<u64> = measures
