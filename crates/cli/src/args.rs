@@ -228,6 +228,6 @@ pub struct DevicesArgs {
     #[arg(long, value_name = "FILE", requires = "calibrate")]
     pub out: Option<PathBuf>,
     /// Number of threads to measure with [default: all cores]
-    #[arg(long, requires = "calibrate")]
+    #[arg(long, value_name = "N", requires = "calibrate")]
     pub threads: Option<usize>,
 }

@@ -133,9 +133,13 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
     }
 }
 
-/// With what holds where it is not given. A trained model has what it was trained with.
+/// With what holds where it is not given. A trained model has what it was trained with; a new run file suits its data.
 fn help(option: &KeyOption, command: u16) -> String {
-    let default = if command & (scope::EVAL | scope::PREDICT) == 0 { option.default } else { "as in training" };
+    let default = match command {
+        scope::TRAIN | scope::PLAN => option.default,
+        scope::EVAL | scope::PREDICT => "as in training",
+        _ => "",
+    };
     if option.form == Form::Flag || default.is_empty() {
         option.help.to_string()
     } else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Family, Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 
@@ -215,11 +215,11 @@ impl Executor for CpuExecutor {
         HostMemory::new(&self.device, holder, bytes, growth)
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<CpuKernel, ExecError> {
-        let needed = self.scratch_bytes(&program.graph, &step.group);
-        let given = step.scratch.map_or(0, |p| p.size);
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<CpuKernel, ExecError> {
+        let needed = self.scratch_bytes(&program.graph, &launch.group);
+        let given = launch.scratch.map_or(0, |p| p.size);
         if given != needed {
-            let root = program.graph.node(step.group.root());
+            let root = program.graph.node(launch.group.root());
             return Err(ExecError::Unsupported {
                 op: root.op.name(),
                 layer: root.scope.clone(),
@@ -231,7 +231,7 @@ impl Executor for CpuExecutor {
                 ),
             });
         }
-        Ok(compile::compile(&self.cpu, program, step))
+        Ok(compile::compile(&self.cpu, program, launch))
     }
 
     fn launch(&self, kernel: &CpuKernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {

@@ -7,7 +7,7 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
 use crate::arena::GpuMemory;
@@ -151,8 +151,8 @@ impl Executor for GpuExecutor {
         &self.device
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
-        compile(&self.gpu, program, step)
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<Kernel, ExecError> {
+        compile(&self.gpu, program, launch)
     }
 
     fn launch(&self, kernel: &Kernel, arena: &mut Arena<GpuMemory>) -> Result<(), KernelError> {

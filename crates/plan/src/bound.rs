@@ -122,9 +122,10 @@ impl Facts<'_> {
         let values = (0..run.around.len() as u32).map(ValueId);
         let around: u64 = values.filter(|v| run.around[v.index()]).map(|v| self.bytes(v)).sum();
         let alone = self.alone(id);
-        let own = match self.graph.node(id).op.is_contraction() {
-            true => self.contraction_result(&run, &alone),
-            false => self.results(&run, &alone) + self.target.scratch_bytes(self.graph, &alone),
+        let own = if self.graph.node(id).op.is_contraction() {
+            self.contraction_result(&run, &alone)
+        } else {
+            self.results(&run, &alone) + self.target.scratch_bytes(self.graph, &alone)
         };
         around + self.operands(&run) + own
     }
@@ -251,18 +252,17 @@ impl Facts<'_> {
             let goes = |u: &&NodeId| run.ways.as_ref().is_none_or(|ways| ways[u.index()]);
             let given_out = run.ways.is_none() && self.needed.at_end[v.index()];
             let own = self.bytes(v);
-            let of = |u: &NodeId| match self.is_elementwise(*u) {
-                true => least[self.graph.node(*u).outputs[0].index()],
-                false => own,
+            let by_reader = |u: &NodeId| {
+                if self.is_elementwise(*u) { least[self.graph.node(*u).outputs[0].index()] } else { own }
             };
-            let widest = self.users(v).iter().filter(goes).map(of).max().unwrap_or(0);
+            let widest = self.users(v).iter().filter(goes).map(by_reader).max().unwrap_or(0);
             least[v.index()] = if given_out { own } else { own.min(widest) };
         }
         least
     }
 
     /// By value: whether it is there while a node runs, wherever else it may be needed: it was given, or made on the way
-    /// to the node and is not made again, and somebody reads it who comes `after`.
+    /// to the node and is not recomputed, and somebody reads it who comes `after`.
     fn around(&self, id: NodeId, after: &[bool]) -> Vec<bool> {
         let on_the_way = self.ancestors(id);
         let there = |v: ValueId| {

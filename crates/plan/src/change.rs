@@ -5,7 +5,7 @@ use std::fmt;
 use memfit_transform::{BatchDependence, Half, Precision};
 
 use crate::bytes::Bytes;
-use crate::planner::MicroBatch;
+use crate::request::MicroBatch;
 
 /// One thing that is asked for differently.
 #[derive(Clone, Debug, PartialEq, Eq)]

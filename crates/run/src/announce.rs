@@ -86,9 +86,9 @@ pub fn processes() -> Vec<Process> {
 
 fn processes_in(folder: &Path) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let is_told = |path: &PathBuf| path.extension().is_some_and(|e| e == "json");
+    let is_announcement = |path: &PathBuf| path.extension().is_some_and(|e| e == "json");
     let mut found: Vec<Process> =
-        entries.flatten().map(|e| e.path()).filter(is_told).filter_map(|path| read(&path)).collect();
+        entries.flatten().map(|e| e.path()).filter(is_announcement).filter_map(|path| read(&path)).collect();
     found.sort_by_key(|p| p.pid);
     found
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
-use memfit::plan::save::{self, Labels, Saved};
+use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Survey, Target};
 use memfit::transform::BatchDependence;
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
@@ -180,7 +180,7 @@ pub fn write(run: &RunResources, executor: &AnyExecutor, plan: &Plan, path: &Pat
 }
 
 /// A saved plan, sound but not yet known to be of any use here.
-pub fn read(path: &Path) -> Result<Saved> {
+pub fn read(path: &Path) -> Result<SavedPlan> {
     let bad = |problem: String| RunError::BadFile { path: path.into(), problem };
     let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
     save::load(&text).map_err(|e| bad(e.to_string()))
@@ -209,7 +209,7 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
 }
 
 /// Whether a saved plan is one of this run.
-pub(crate) fn check_labels(run: &RunResources, saved: &Saved, own: &Labels, file: &str) -> Result<()> {
+pub(crate) fn check_labels(run: &RunResources, saved: &SavedPlan, own: &Labels, file: &str) -> Result<()> {
     let differences = differences(run, saved, own);
     if !differences.is_empty() {
         return Err(RunError::OtherPlan { file: file.into(), differences });
@@ -221,7 +221,7 @@ pub(crate) fn check_labels(run: &RunResources, saved: &Saved, own: &Labels, file
 }
 
 /// In what the plan is not that of the run.
-fn differences(run: &RunResources, saved: &Saved, own: &Labels) -> Vec<Difference> {
+fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Difference> {
     let mut found = Vec::new();
     for (what, key) in MADE_FOR {
         let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());

@@ -30,6 +30,6 @@ pub fn programs(
     };
     programs.push((Phase::Eval, forward_in(&eval.graph, training.precision)?.into()));
     let export = export(programs.iter().map(|(_, step)| &step.graph))?;
-    programs.push((Phase::Checkpoint, export.into()));
+    programs.push((Phase::Export, export.into()));
     Ok(programs)
 }

@@ -57,13 +57,13 @@ pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
 /// Of all programs that a step runs.
 pub fn kernels(plan: &Plan) -> usize {
     let of_step = |phase: Phase| matches!(phase, Phase::Step | Phase::Accumulate | Phase::Apply);
-    plan.programs.iter().filter(|p| of_step(p.phase)).map(|p| p.steps.len()).sum()
+    plan.programs.iter().filter(|p| of_step(p.phase)).map(|p| p.launches.len()).sum()
 }
 
 /// What was planned, in one line.
 pub fn head(run: &RunResources, plan: &Plan, is_shared: bool) -> String {
-    let untold = if is_shared { "no budget of its own" } else { "no budget given" };
-    let budget = run.request.budget.map_or(untold.into(), |b| format!("budget {}", Bytes(b)));
+    let none = if is_shared { "no budget of its own" } else { "no budget given" };
+    let budget = run.request.budget.map_or(none.into(), |b| format!("budget {}", Bytes(b)));
     let micro = match plan.accumulate() {
         1 => String::new(),
         _ => format!(" in micro-batches of {}", plan.micro_batch),

@@ -70,7 +70,7 @@ fn a_page_shows_classes_costs_and_a_chart_that_fits_the_terminal() {
             "activation gradients",
             "live at the peak",
             "packing",
-            "recomputed ops",
+            "ops recomputed",
             "of the fastest plan",
             "forward",
             "backward",

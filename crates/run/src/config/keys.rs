@@ -80,7 +80,8 @@ pub static KEYS: &[Key] = &[
         (Form::Path, "PATH"),
         TRAIN | PLAN | INIT,
         "Training data: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)",
-    ),
+    )
+    .default("of the model digits, its own"),
     key("data", "test", "\"photos/test\"", "the same for evaluation", |s, v| v.path().set(&mut s.data.test)).a_path(),
     key("data", "hold_out", "0.2", "without test: validation split, the share of train that is held out", |s, v| {
         v.share().set(&mut s.data.hold_out)
@@ -165,7 +166,12 @@ pub static KEYS: &[Key] = &[
     key("train", "optimizer", "\"adamw\"", "sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad", |s, v| {
         v.text().set(&mut s.train.optimizer)
     })
-    .option("optimizer", (Form::Text, "NAME"), TRAIN | PLAN, "sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad")
+    .option(
+        "optimizer",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN,
+        "Optimizer: sgd, momentum, nesterov, adam, adamw, rmsprop or adagrad",
+    )
     .default("adam"),
     key("train", "lr", "0.001", "learning rate", |s, v| v.positive().set(&mut s.train.lr))
         .option("lr", (Form::Number, "RATE"), TRAIN | PLAN | RESUME, "Learning rate")
@@ -197,7 +203,7 @@ pub static KEYS: &[Key] = &[
         "precision",
         (Form::Text, "f32|mixed|mixed-f16"),
         TRAIN | PLAN,
-        "f32; mixed: activations stored in bf16; mixed-f16: in f16, with loss scaling. Weights and \
+        "Precision: f32; mixed: activations stored in bf16; mixed-f16: in f16, with loss scaling. Weights and \
          sums stay f32",
     )
     .default("f32"),
@@ -269,7 +275,7 @@ pub static KEYS: &[Key] = &[
         (Form::List, "SIZE,SIZE"),
         TRAIN | PLAN | SEVERAL | RESUME,
         "Split the device into logical devices with these hard limits, for everything that a run \
-         takes there; each run has the one of its number, unless a device is named",
+         takes there; run N has the Nth, unless a device is named",
     ),
     key(
         "memory",
@@ -302,5 +308,6 @@ pub static KEYS: &[Key] = &[
         (Form::Path, "FILE"),
         TRAIN | PLAN | SEVERAL,
         "Cost model of this machine, from which step times are predicted; `memfit devices` measures one",
-    ),
+    )
+    .default("the measured one, else the device's own"),
 ];

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that keep to it.
-const LIBRARIES: [&str; 9] = ["ir", "transform", "plan", "exec", "exec-cpu", "exec-gpu", "data", "nn", "memfit"];
+const LIBRARIES: [&str; 11] =
+    ["ir", "transform", "plan", "exec", "exec-cpu", "exec-gpu", "data", "nn", "train", "memfit", "run"];
 
 #[test]
 fn no_library_names_an_option_of_the_command_line() {
