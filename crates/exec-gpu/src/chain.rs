@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn at(offset: u64) -> Place {
+    fn place_at(offset: u64) -> Place {
         Place { segment: Segment::Transient, offset, size: 24 }
     }
 
@@ -213,9 +213,9 @@ mod tests {
         let half = b.scale(positive, 0.5).unwrap();
         let graph = b.finish();
         let nodes = [sum, positive, half].map(|v| graph.producer(v));
-        let place = |value: ValueId| if value == v { at(256) } else { at(0) };
+        let place = |value: ValueId| if value == v { place_at(256) } else { place_at(0) };
         let chain = Chain::new(&graph, &nodes, &[half], &place);
-        assert_eq!(chain.operands, [at(0), at(256)]);
+        assert_eq!(chain.operands, [place_at(0), place_at(256)]);
         assert_eq!((chain.elements, &chain.numbers[..]), (6, &[2, 0, 3, 1][..]));
         let values = [
             Value::Load { buffer: 0, read: Read::Same },

@@ -74,7 +74,7 @@ impl Graph {
             }
         }
         let types: Vec<&TensorType> = inputs.iter().map(|&v| self.ty(v)).collect();
-        let out_types = infer(&op, &types).map_err(|e| e.at(&op, scope))?;
+        let out_types = infer(&op, &types).map_err(|e| e.broken_by(&op, scope))?;
         let node = NodeId(self.nodes.len() as u32);
         let first = self.values.len() as u32;
         let outputs = (0..out_types.len() as u32).map(|i| ValueId(first + i)).collect();
