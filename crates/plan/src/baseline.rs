@@ -1,12 +1,13 @@
 //! What a plan is held against: what a plain eager framework would hold, and what each free tool saves on the way from
 //! there.
 
+use memfit_transform::StepGraph;
 use memfit_transform::group::Grouping;
-use memfit_transform::{StepGraph, save_masks};
 
 use crate::draft::{Draft, Optimizations, PlanContext};
 use crate::error::PlanError;
 use crate::order::Effort;
+use crate::passes::save_masks;
 use crate::types::{Phase, Saving, Tool};
 
 /// The most live bytes where every forward value that the backward pass reads stays until its last reader, nothing runs

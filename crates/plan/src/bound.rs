@@ -9,7 +9,6 @@
 //! of the backward pass which depends on it. That op and all that depend on it run once, and later.
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
-use memfit_transform::group::is_contraction;
 use memfit_transform::{Group, Needed, StepGraph};
 
 use crate::draft::accumulator_bytes;
@@ -96,8 +95,7 @@ impl Facts<'_> {
     /// memory while its kernel runs, and so is its scratch.
     fn is_root(&self, id: NodeId) -> bool {
         let op = &self.graph.node(id).op;
-        let source = matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Reshape(_));
-        !source && !op.is_elementwise()
+        !op.is_source() && !matches!(op, Op::Reshape(_)) && !op.is_elementwise()
     }
 
     /// Bytes of all that a node reads and writes: the order in which nodes are looked at.
@@ -124,7 +122,7 @@ impl Facts<'_> {
         let values = (0..run.around.len() as u32).map(ValueId);
         let around: u64 = values.filter(|v| run.around[v.index()]).map(|v| self.bytes(v)).sum();
         let alone = self.alone(id);
-        let own = if is_contraction(&self.graph.node(id).op) {
+        let own = if self.graph.node(id).op.is_contraction() {
             self.contraction_result(&run, &alone)
         } else {
             self.results(&run, &alone) + self.target.scratch_bytes(self.graph, &alone)
@@ -166,7 +164,7 @@ impl Facts<'_> {
     /// and the same value only the largest counts.
     fn operands(&self, run: &Run) -> u64 {
         let node = self.graph.node(run.node);
-        let sources = self.sources(&run.around, is_contraction(&node.op));
+        let sources = self.sources(&run.around, node.op.is_contraction());
         let mut found: Vec<Source> = Vec::new();
         for v in &node.inputs {
             let source = sources[v.index()];

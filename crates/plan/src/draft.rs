@@ -2,14 +2,15 @@
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{Graph, NodeId};
-use memfit_transform::group::{Grouping, group};
-use memfit_transform::{Fusion, Group, StepGraph, copy_state};
+use memfit_transform::group::Grouping;
+use memfit_transform::{Fusion, Group, StepGraph};
 
 use crate::cost_model::CostModel;
 use crate::error::PlanError;
 use crate::flow::{Flow, not_in_place, read_too_late, storage};
 use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
 use crate::order::{Effort, order};
+use crate::passes::{copy_state, group};
 use crate::target::Target;
 use crate::types::Phase;
 

@@ -6,7 +6,7 @@
 //!
 //! The stages, one file each: `flow` (a program as memory sees it), `order`, `lifetime`, `draft` (these three, for
 //! one graph), `recompute` (many drafts: what to keep and what to recompute), [`pack`], `place`; and beside them
-//! [`validate`], which shares no code with them and checks what they made, `bound`, which proves what no plan can go
+//! [`passes`], the list of what is done to graphs on the way, [`validate`], which shares no code with them and checks what they made, `bound`, which proves what no plan can go
 //! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 mod baseline;
@@ -23,6 +23,7 @@ mod limit;
 mod micro_programs;
 mod order;
 pub mod pack;
+pub mod passes;
 mod place;
 mod planner;
 mod recompute;

@@ -1,6 +1,6 @@
 //! The programs of one size of micro-batch: drafts of the training program, and all others packed.
 
-use memfit_transform::{StepGraph, save_masks};
+use memfit_transform::StepGraph;
 
 use crate::bound::{Bound, lower_bound};
 use crate::draft::{Draft, PlanContext};
@@ -8,6 +8,7 @@ use crate::error::PlanError;
 use crate::limit::too_large_to_bind;
 use crate::order::Effort;
 use crate::pack::{Item, Packing, pack, pack_briefly, pack_until};
+use crate::passes::save_masks;
 use crate::recompute::{Candidate, Depth, candidates};
 use crate::state_slots::place_states;
 use crate::support::check_supported;

@@ -4,8 +4,7 @@
 //! whole range of budgets costs no more than one.
 
 use memfit_ir::verify;
-use memfit_transform::StepGraph;
-use memfit_transform::samples::mixes_samples;
+use memfit_transform::{StepGraph, batch_dependence};
 
 use crate::baseline::{keep_all, savings};
 use crate::draft::{Optimizations, PlanContext};
@@ -92,5 +91,5 @@ fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph
 }
 
 fn mixes(graphs: &[(Phase, StepGraph)], batch: usize) -> bool {
-    graphs.iter().any(|(_, g)| g.forward_end.is_some_and(|end| mixes_samples(&g.graph, end, batch).is_some()))
+    graphs.iter().any(|(_, g)| g.forward_end.is_some_and(|end| batch_dependence(&g.graph, end, batch).is_some()))
 }

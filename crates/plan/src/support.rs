@@ -2,10 +2,10 @@
 //! missing and costs nothing.
 
 use memfit_transform::StepGraph;
-use memfit_transform::group::group;
 
 use crate::draft::PlanContext;
 use crate::error::{PlanError, Unsupported};
+use crate::passes::group;
 use crate::types::Phase;
 
 /// Asks for every node that a kernel would run.

@@ -7,6 +7,7 @@ use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Survey, Target};
+use memfit::transform::BatchDependence;
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
 
 use crate::config::find;
@@ -22,8 +23,8 @@ pub struct Planned {
     pub planning_ms: Option<f64>,
     /// What keeping everything takes with the tools that cost no time.
     pub free_tools_bytes: Option<u64>,
-    /// What makes a sample's result depend on the rest of its batch, in words.
-    pub mixer: Option<String>,
+    /// What makes a sample's result depend on the rest of its batch.
+    pub batch_dependence: Option<BatchDependence>,
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
@@ -87,7 +88,7 @@ impl Planned {
             plan,
             planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
             free_tools_bytes: Some(survey.free_tools_bytes()),
-            mixer: subject.batch_dependence()?,
+            batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
             file: None,
@@ -100,7 +101,7 @@ impl Planned {
             plan,
             planning_ms: None,
             free_tools_bytes: None,
-            mixer: None,
+            batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
             file: Some(file),
@@ -203,8 +204,8 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
         let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
         return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
-    let mixer = run.subject(executor.target()).batch_dependence()?;
-    Ok(Planned { mixer, ..Planned::from_file(plan, file) })
+    let batch_dependence = run.subject(executor.target()).batch_dependence()?;
+    Ok(Planned { batch_dependence, ..Planned::from_file(plan, file) })
 }
 
 /// Whether a saved plan is one of this run.

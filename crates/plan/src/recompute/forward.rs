@@ -1,9 +1,9 @@
 //! The forward pass as the choice of what to keep sees it: units that are recomputed as a whole, the values that the
 //! backward pass reads, and the blocks between narrow places.
 
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Family, Graph, NodeId, Op, ValueId};
 use memfit_transform::Group;
-use memfit_transform::group::{is_contraction, views};
+use memfit_transform::group::views;
 
 use crate::flow::storage;
 
@@ -173,5 +173,5 @@ fn saved(graph: &Graph, end: NodeId, unit_of: &[Option<u32>], storage: &[ValueId
 }
 
 fn is_heavy(op: &Op) -> bool {
-    is_contraction(op) || matches!(op, Op::Attention(_))
+    op.is_contraction() || op.family() == Family::Attention
 }

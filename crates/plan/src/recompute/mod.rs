@@ -13,14 +13,14 @@ mod policies;
 use std::collections::HashSet;
 
 use memfit_ir::{Graph, NodeId};
-use memfit_transform::group::group;
-use memfit_transform::{Policy, Recomputed, StepGraph, recompute};
+use memfit_transform::{Policy, Recomputed, StepGraph};
 
 pub use policies::{Choice, Recompute};
 
 use crate::draft::{Draft, PlanContext};
 use crate::error::PlanError;
 use crate::order::Effort;
+use crate::passes::{group, recompute};
 use crate::types::Phase;
 use combine::{Measure, combine};
 use forward::Forward;

@@ -11,7 +11,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use memfit_ir::philox::name_key;
+use memfit_ir::fingerprint;
 use memfit_transform::Fusion;
 
 use crate::target::Target;
@@ -51,13 +51,13 @@ pub enum SaveError {
 pub fn save(plan: &Plan, labels: &Labels) -> String {
     let body = write::body(plan, labels, FORMAT);
     let head = format!("{{\n\"memfit\":\"{}\",\n\"format\":{FORMAT},\n", env!("CARGO_PKG_VERSION"));
-    format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", name_key(&body))
+    format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", fingerprint(&body))
 }
 
 /// Reads a plan and checks all that can be checked without a device.
 pub fn load(text: &str) -> Result<SavedPlan, SaveError> {
     let (saved, head) = read::parse_file(text)?;
-    if head.checksum != format!("{:016x}", name_key(&write::body(&saved.plan, &saved.labels, head.format))) {
+    if head.checksum != format!("{:016x}", fingerprint(&write::body(&saved.plan, &saved.labels, head.format))) {
         return Err(SaveError::Changed);
     }
     check::check_plan(&saved.plan).map_err(SaveError::Broken)?;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use memfit_ir::{Graph, NodeId, Op, ValueId, text, verify};
-use memfit_transform::group::{Prologues, group};
+use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 use serde::Deserialize;
 
 use super::{FORMAT, Labels, SaveError, SavedPlan};
+use crate::passes::group;
 use crate::types::{Launch, MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Tool};
 
 /// The head alone: a form that is not known cannot be read further.
