@@ -7,27 +7,27 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::built::{Built, TestBinary};
-use crate::command::{output, run as run_command, succeeds};
+use crate::command::{output, shown, succeeds};
 use crate::report::Report;
 
-/// How much of the tests, and how long each looks.
+/// Which machines, and which tests on them.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Extent {
-    /// Every test of the crates that compute, train or are run by people; random cases and repetitions are fewer.
+    /// Every test of the crates that compute, train or run the program.
     Short,
-    /// Every test of the workspace, with all the random cases there are.
+    /// Every test of the workspace.
     Full,
 }
 
 /// A machine that this one can be made to look like.
-#[derive(Clone, Copy)]
 struct Machine {
     /// What `MEMFIT_ISA` is set to.
     isa: Option<&'static str>,
     limit: Limit,
+    /// What `MEMFIT_TEST_EFFORT` is set to.
+    effort: &'static str,
 }
 
-#[derive(Clone, Copy)]
 enum Limit {
     None,
     OneCore,
@@ -39,17 +39,17 @@ enum Limit {
 
 /// One core and little memory each go with an instruction set: four machines in two runs.
 const SHORT: [Machine; 2] = [
-    Machine { isa: Some("avx2"), limit: Limit::OneCore },
-    Machine { isa: Some("portable"), limit: Limit::Memory { gib: 4 } },
+    Machine { isa: Some("avx2"), limit: Limit::OneCore, effort: "short" },
+    Machine { isa: Some("portable"), limit: Limit::Memory { gib: 4 }, effort: "short" },
 ];
 
 const FULL: [Machine; 6] = [
-    Machine { isa: Some("avx512"), limit: Limit::None },
-    Machine { isa: Some("avx2"), limit: Limit::None },
-    Machine { isa: Some("neon"), limit: Limit::None },
-    Machine { isa: Some("portable"), limit: Limit::None },
-    Machine { isa: None, limit: Limit::OneCore },
-    Machine { isa: None, limit: Limit::Memory { gib: 4 } },
+    Machine { isa: Some("avx512"), limit: Limit::None, effort: "full" },
+    Machine { isa: Some("avx2"), limit: Limit::None, effort: "full" },
+    Machine { isa: Some("neon"), limit: Limit::None, effort: "full" },
+    Machine { isa: Some("portable"), limit: Limit::None, effort: "full" },
+    Machine { isa: None, limit: Limit::OneCore, effort: "usual" },
+    Machine { isa: None, limit: Limit::Memory { gib: 4 }, effort: "usual" },
 ];
 
 /// Crates (folders) whose tests a machine can change: they compute, train, or run the binary.
@@ -57,15 +57,26 @@ const SUITES: [&str; 4] = ["cli", "exec-tests", "memfit", "train"];
 
 /// Runs the tests on each machine, as a check of its own.
 pub fn check(report: &mut Report, extent: Extent) -> Result<()> {
-    let built = Built::new()?;
-    let sets = instruction_sets(&built)?;
+    let mut found = None;
+    report.check("test binaries", || {
+        let built = Built::new()?;
+        found = Some((instruction_sets(&built)?, built));
+        Ok(())
+    })?;
+    let Some((sets, built)) = found else { return Ok(()) };
     let machines: &[Machine] = if extent == Extent::Full { &FULL } else { &SHORT };
-    for machine in machines {
-        let name = format!("tests with {}", machine.name());
-        match machine.lacking(&sets) {
-            Some(reason) => report.not_run(&name, reason),
-            None => report.check(&name, || machine.run_all(&built, extent))?,
+    // What runs on one core leaves the others to the next.
+    let at_once = if extent == Extent::Full { 1 } else { 2 };
+    for machines in machines.chunks(at_once) {
+        let mut checks = Vec::new();
+        for machine in machines {
+            let name = format!("tests with {}", machine.name());
+            match machine.lacking(&sets) {
+                Some(reason) => report.not_run(&name, reason),
+                None => checks.push((name, || machine.run_all(&built, extent))),
+            }
         }
+        report.check_side_by_side(checks)?;
     }
     Ok(())
 }
@@ -105,16 +116,22 @@ impl Machine {
         let mut failed = Vec::new();
         for test in built.tests.iter().filter(wanted) {
             let mut command = Command::new(&test.path);
-            // As cargo runs them; the kill test is a program of its own.
             command.arg("--quiet");
             let mut command = self.wrap(command);
             command.current_dir(&test.folder).env("CARGO_MANIFEST_DIR", &test.folder);
-            command.env("MEMFIT_TEST_EFFORT", if extent == Extent::Full { "full" } else { "short" });
+            command.env("MEMFIT_TEST_EFFORT", self.effort);
+            if let Limit::Memory { .. } = self.limit {
+                // Tests that run at the same time share the memory, and on a large machine they are many.
+                command.env("RUST_TEST_THREADS", "2");
+            }
             if let Some(isa) = self.isa {
                 command.env("MEMFIT_ISA", isa);
             }
-            if let Err(problem) = run_command(&mut command) {
-                eprintln!("{problem:#}");
+            let done = command.output().with_context(|| format!("cannot start {}", shown(&command)))?;
+            // What tests say past the harness, such as that they were skipped.
+            eprint!("{}", String::from_utf8_lossy(&done.stderr));
+            if !done.status.success() {
+                println!("{}{}: {}", String::from_utf8_lossy(&done.stdout), shown(&command), done.status);
                 failed.push(format!("{}/{}", test.package, test.target));
             }
         }

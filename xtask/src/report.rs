@@ -15,6 +15,7 @@ pub enum OnFailure {
 pub struct Report {
     on_failure: OnFailure,
     rows: Vec<Row>,
+    start: Instant,
 }
 
 struct Row {
@@ -32,18 +33,34 @@ enum Outcome {
 
 impl Report {
     pub fn new(on_failure: OnFailure) -> Report {
-        Report { on_failure, rows: Vec::new() }
+        Report { on_failure, rows: Vec::new(), start: Instant::now() }
     }
 
     /// Runs a check under a name; an error only where the first failure is the end.
     pub fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
         println!("=== {name}");
-        let start = Instant::now();
-        let result = check();
-        let seconds = start.elapsed().as_secs_f64();
+        let (result, seconds) = timed(check);
+        self.record(name.into(), result, seconds)
+    }
+
+    /// Runs checks at the same time, each with its own time.
+    pub fn check_side_by_side<C: FnOnce() -> Result<()> + Send>(&mut self, checks: Vec<(String, C)>) -> Result<()> {
+        let (names, checks): (Vec<String>, Vec<C>) = checks.into_iter().unzip();
+        names.iter().for_each(|name| println!("=== {name}"));
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = checks.into_iter().map(|check| scope.spawn(|| timed(check))).collect();
+            running.into_iter().map(|r| r.join().expect("checks return errors")).collect()
+        });
+        let recorded =
+            names.into_iter().zip(results).map(|(name, (result, seconds))| self.record(name, result, seconds));
+        // All of them are in the table, whichever failed.
+        recorded.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    fn record(&mut self, name: String, result: Result<()>, seconds: f64) -> Result<()> {
         let outcome = if result.is_ok() { Outcome::Passed } else { Outcome::Failed };
         println!("=== {name}: {} after {seconds:.0} s", outcome.word());
-        self.rows.push(Row { name: name.into(), seconds, outcome });
+        self.rows.push(Row { name, seconds, outcome });
         match result {
             Err(problem) if self.on_failure == OnFailure::Stop => Err(problem),
             Err(problem) => {
@@ -61,7 +78,7 @@ impl Report {
 
     /// Prints the table; an error if a check failed.
     pub fn finish(&self) -> Result<()> {
-        print!("{}", self.table());
+        print!("{}", self.table(self.start.elapsed()));
         let failed = self.rows.iter().filter(|r| matches!(r.outcome, Outcome::Failed)).count();
         if failed > 0 {
             bail!("{failed} of {} checks failed", self.rows.len());
@@ -69,15 +86,20 @@ impl Report {
         Ok(())
     }
 
-    fn table(&self) -> String {
+    fn table(&self, all: Duration) -> String {
         let width = self.rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0);
         let mut text = String::new();
         for Row { name, seconds, outcome } in &self.rows {
             text += &format!("{name:<width$}  {seconds:>6.0} s  {}\n", outcome.word());
         }
-        let all = Duration::from_secs_f64(self.rows.iter().map(|r| r.seconds).sum());
         text + &format!("{:<width$}  {:>6} s\n", "all", all.as_secs())
     }
+}
+
+fn timed(check: impl FnOnce() -> Result<()>) -> (Result<()>, f64) {
+    let start = Instant::now();
+    let result = check();
+    (result, start.elapsed().as_secs_f64())
 }
 
 impl Outcome {
@@ -105,6 +127,9 @@ mod tests {
         let mut report = Report::new(OnFailure::Stop);
         assert!(report.check("good", || Ok(())).is_ok());
         assert_eq!(report.check("bad", no).map_err(|e| e.to_string()), Err("no".into()));
+        let both = vec![("first".to_string(), no as fn() -> Result<()>), ("second".to_string(), || Ok(()))];
+        assert_eq!(report.check_side_by_side(both).map_err(|e| e.to_string()), Err("no".into()));
+        assert_eq!(report.rows.len(), 4);
     }
 
     #[test]
@@ -114,7 +139,7 @@ mod tests {
         assert!(report.check("good", || Ok(())).is_ok());
         report.not_run("absent", "there is none".into());
         let table = "bad          0 s  FAILED\ngood         0 s  passed\nabsent       0 s  not run: there is none\nall          0 s\n";
-        assert_eq!(report.table(), table);
+        assert_eq!(report.table(Duration::ZERO), table);
         assert_eq!(report.finish().map_err(|e| e.to_string()), Err("1 of 3 checks failed".into()));
     }
 }

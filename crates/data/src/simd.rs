@@ -15,6 +15,7 @@ macro_rules! multiversion {
             #[cfg(target_arch = "x86_64")]
             {
                 /// # Safety
+                ///
                 /// The machine must have AVX2 and BMI2.
                 #[target_feature(enable = "avx2,bmi2")]
                 #[allow(clippy::too_many_arguments)]

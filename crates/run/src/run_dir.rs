@@ -11,7 +11,7 @@ use memfit::nn::zoo::Task;
 use memfit::nn::{Mode, Model};
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
-use memfit::train::run_dir::{CLASSES, RUN_FILE, Saved, read_best};
+use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, read_best};
 use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
 
 use crate::config::RunConfig;
@@ -136,7 +136,7 @@ impl Trained {
 const TRIES: usize = 20;
 
 /// Takes the weights of a checkpoint. A run that goes on may replace it in the meantime: then of the one in its place.
-fn load(session: &mut Session<AnyExecutor>, folder: &Path, mut saved: Saved) -> Result<(Saved, usize)> {
+fn load(session: &mut Session<AnyExecutor>, folder: &Path, mut saved: SavedRun) -> Result<(SavedRun, usize)> {
     for _ in 0..TRIES {
         match session.load_weights(saved.tensors(), Match::Common) {
             Err(TrainError::Weights(WeightsError::Io { source, .. })) if source.kind() == ErrorKind::NotFound => {

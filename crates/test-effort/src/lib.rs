@@ -46,6 +46,12 @@ pub fn cases(usual: u32) -> u32 {
     Effort::from_env().cases(usual)
 }
 
+/// Of a list of like things, such as models, each a test of its own in all but name: all of them, or every fourth where the effort
+/// is short.
+pub fn some<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    all.into_iter().step_by(if Effort::from_env() == Effort::Short { 4 } else { 1 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

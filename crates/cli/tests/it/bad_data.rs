@@ -6,9 +6,7 @@ use std::path::Path;
 
 use common::{Scratch, check_error, events, memfit};
 
-#[path = "../../../../examples/pictures/draw.rs"]
-#[allow(dead_code)]
-mod draw;
+use crate::draw;
 
 /// A folder of two classes with a few pictures each.
 fn pictures(name: &str) -> Scratch {

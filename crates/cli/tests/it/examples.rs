@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use common::{Scratch, events, memfit, stdout};
 use serde_json::Value;
 
-#[path = "../../../../examples/pictures/draw.rs"]
-mod draw;
+use crate::draw;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -4,6 +4,8 @@ mod bad_data;
 mod cli;
 mod common;
 mod devices;
+#[path = "../../../../examples/pictures/draw.rs"]
+mod draw;
 mod examples;
 mod library_words;
 mod old_run;

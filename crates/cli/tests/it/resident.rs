@@ -9,9 +9,7 @@ use std::path::Path;
 use common::{Scratch, events};
 use serde_json::Value;
 
-#[path = "../../../../examples/pictures/draw.rs"]
-#[allow(dead_code)]
-mod draw;
+use crate::draw;
 
 const MIB: u64 = 1 << 20;
 

@@ -3,9 +3,7 @@
 
 use crate::common;
 
-#[path = "../../../../examples/pictures/draw.rs"]
-#[allow(dead_code)]
-mod draw;
+use crate::draw;
 
 #[cfg(unix)]
 use common::stopped;

@@ -11,6 +11,7 @@ use memfit_exec_tests::generate::{Example, Recipe, Samples};
 use memfit_exec_tests::{Result, RunResult, Runner, Settings, Tensor, check_same, round_to};
 use memfit_ir::op::{Conv, Init, LEARNING_RATE, Pad2, Unary, Window};
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};
+use memfit_test_effort::Effort;
 use memfit_transform::{Grouping, StepGraph, Training, save_masks, split_step, step};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
@@ -168,5 +169,5 @@ fn any_model_trains_to_the_same_bits() {
         check_steps("model", [&plain, &masked], |_| recipe.feeds(&plain)).map_err(failed)
     });
     outcome.unwrap_or_else(|e| panic!("{e}"));
-    assert!(replaced > 0, "no model has an activation whose mask is enough");
+    assert!(replaced > 0 || Effort::from_env() == Effort::Short, "no model has an activation whose mask is enough");
 }

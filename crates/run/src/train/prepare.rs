@@ -3,7 +3,7 @@
 use memfit::exec::{Engine, Executor, Options, Transient};
 use memfit::plan::Plan;
 use memfit::plan::save::Labels;
-use memfit::train::run_dir::{RunDir, Saved, Which};
+use memfit::train::run_dir::{RunDir, SavedRun, Which};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
 
@@ -27,7 +27,7 @@ type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
 struct Prepared {
     planned: Planned,
     /// Where it goes on from.
-    from: Option<(RunDir, Box<Saved>)>,
+    from: Option<(RunDir, Box<SavedRun>)>,
 }
 
 /// Plans the runs, makes or finds their folders, and takes their memory: all of them or none.
@@ -170,7 +170,7 @@ fn share(
 struct Home {
     run_dir: RunDir,
     /// Where it goes on from.
-    from: Option<Box<Saved>>,
+    from: Option<Box<SavedRun>>,
 }
 
 impl Home {
@@ -178,7 +178,7 @@ impl Home {
         run: &RunResources,
         executor: &AnyExecutor,
         plan: &Plan,
-        from: Option<(RunDir, Box<Saved>)>,
+        from: Option<(RunDir, Box<SavedRun>)>,
     ) -> Result<Home> {
         if let Some((run_dir, saved)) = from {
             return Ok(Home { run_dir, from: Some(saved) });

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use memfit::exec::Device;
 use memfit::train::run_dir::WEIGHTS;
-use memfit::train::{Event, Flow, Metric, Outcome, Share, Ticket, TrainError, Why, fit};
+use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, TrainError, fit};
 
 use super::Training;
 use crate::announce::announce;
@@ -99,7 +99,7 @@ fn conclude(mut training: Training, outcome: Result<Outcome, TrainError>, observ
 }
 
 fn finish(training: &mut Training, outcome: &Outcome, observer: &dyn Observer) -> Result<End> {
-    if outcome.why == Why::Interrupted {
+    if outcome.reason == StopReason::Interrupted {
         return Ok(End::Interrupted { folder: training.folder.clone(), saved: outcome.saved });
     }
     let folder = &training.folder;

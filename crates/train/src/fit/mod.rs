@@ -172,7 +172,7 @@ pub enum Event {
         step: u32,
     },
     /// The run is over.
-    Stopped(Why),
+    Stopped(StopReason),
 }
 
 /// What an observer answers.
@@ -186,7 +186,7 @@ pub enum Flow {
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum StopReason {
     /// It is as long as it should be.
     Done,
     /// Early stopping lost its patience.
@@ -199,7 +199,7 @@ pub enum Why {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Why it ended.
-    pub why: Why,
+    pub reason: StopReason,
     /// How many steps there were, those before a resumption included.
     pub steps: u32,
     /// The last one.
@@ -232,7 +232,7 @@ pub struct Outcome {
 /// # let mut session = Session::new(cpu, plan, 1)?;
 /// use memfit_data::{BytePool, Dataset, Remainder, Tensors};
 /// use memfit_ir::TensorType;
-/// use memfit_train::{Datasets, Event, FitOptions, Flow, Metric, Period, Why, fit};
+/// use memfit_train::{Datasets, Event, FitOptions, Flow, Metric, Period, StopReason, fit};
 ///
 /// let x: Vec<f32> = (0..64 * 4).map(|i| (i % 7) as f32).collect();
 /// let y: Vec<i32> = (0..64).map(|i| i % 3).collect();
@@ -254,7 +254,7 @@ pub struct Outcome {
 ///     }
 ///     Flow::Continue
 /// })?;
-/// assert_eq!((outcome.why, outcome.steps, epochs), (Why::Done, 16, 2));
+/// assert_eq!((outcome.reason, outcome.steps, epochs), (StopReason::Done, 16, 2));
 /// assert_eq!(outcome.evaluation.unwrap().scores.count, 64);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

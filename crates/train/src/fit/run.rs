@@ -7,7 +7,7 @@ use std::time::Instant;
 use memfit_data::{Dataset, Example, Loader, Position};
 use memfit_exec::{Executor, TensorView};
 
-use super::{Datasets, Event, FitOptions, Flow, Outcome, Why};
+use super::{Datasets, Event, FitOptions, Flow, Outcome, StopReason};
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{BadValue, Result, TrainError};
 use crate::evaluate::Evaluator;
@@ -34,7 +34,7 @@ pub(super) struct Fit<'a, E: Executor> {
     /// How many steps the session has skipped so far, and how many of them just now in a row.
     skipped: Option<i32>,
     skips: u32,
-    saved: Saved,
+    saved: LastSave,
 }
 
 /// The test set, opened when it is first needed.
@@ -45,7 +45,7 @@ struct Test<'a> {
 }
 
 /// The last checkpoint that was written.
-struct Saved {
+struct LastSave {
     /// None if it is not known to be of this run's present.
     step: Option<u32>,
     at: Instant,
@@ -76,7 +76,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         let progress = options.progress.clone();
         let start = Position { epoch: progress.epoch, element: progress.element };
         let train = Loader::new(&data.train, options.feed.loading(&options.feed.pool, session.seed(), start))?;
-        let (skipped, saved) = (session.skipped_steps()?, Saved { step: None, at: Instant::now(), due: false });
+        let (skipped, saved) = (session.skipped_steps()?, LastSave { step: None, at: Instant::now(), due: false });
         let last_loss = 0.0;
         Ok(Fit {
             session,
@@ -96,9 +96,9 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     pub fn run(mut self) -> Result<Outcome> {
         self.save_at_start()?;
-        let why = loop {
-            if let Some(why) = self.end() {
-                break why;
+        let reason = loop {
+            if let Some(reason) = self.end() {
+                break reason;
             }
             if self.evaluation_is_due() {
                 self.evaluate()?;
@@ -108,35 +108,35 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.save_if_due()?;
         };
         let step = self.session.steps();
-        if why != Why::Interrupted && self.evaluated_at() != Some(step) {
+        if reason != StopReason::Interrupted && self.evaluated_at() != Some(step) {
             self.evaluate()?;
         }
-        let why = if self.stop { Why::Interrupted } else { why };
+        let reason = if self.stop { StopReason::Interrupted } else { reason };
         if self.saved.step != Some(step) || self.saved.due {
             self.save(&[Which::Last])?;
         }
-        self.report(Event::Stopped(why));
+        self.report(Event::Stopped(reason));
         let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
         let left_out = self.train.skipped().clone();
         let test = self.test.as_ref().and_then(|test| test.loader.as_ref());
         let test_left_out = test.map(|loader| loader.skipped().clone()).unwrap_or_default();
-        Ok(Outcome { why, steps: step, evaluation, best, saved, left_out, test_left_out })
+        Ok(Outcome { reason, steps: step, evaluation, best, saved, left_out, test_left_out })
     }
 
     fn report(&mut self, event: Event) {
         self.stop |= (self.observer)(&event) == Flow::Stop;
     }
 
-    fn end(&self) -> Option<Why> {
+    fn end(&self) -> Option<StopReason> {
         let done = match self.options.length {
             Period::Steps(n) => self.session.steps() >= n,
             Period::Epochs(n) => self.progress.epoch >= u64::from(n),
         };
         let patience = self.options.early_stop.map(|e| e.patience);
         match (self.stop, done, patience) {
-            (true, ..) => Some(Why::Interrupted),
-            (_, true, _) => Some(Why::Done),
-            (.., Some(patience)) if self.progress.stale >= patience.max(1) => Some(Why::NoBetter),
+            (true, ..) => Some(StopReason::Interrupted),
+            (_, true, _) => Some(StopReason::Done),
+            (.., Some(patience)) if self.progress.stale >= patience.max(1) => Some(StopReason::NoBetter),
             (.., None | Some(_)) => None,
         }
     }
@@ -340,7 +340,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         let written: Vec<(Which, PathBuf)> = which.iter().map(|w| (*w, run.path(*w))).collect();
         let step = self.session.steps();
         if which.contains(&Which::Last) {
-            self.saved = Saved { step: Some(step), at: Instant::now(), due: false };
+            self.saved = LastSave { step: Some(step), at: Instant::now(), due: false };
         }
         for (which, path) in written {
             self.report(Event::Checkpoint { which, path, step });

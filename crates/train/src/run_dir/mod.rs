@@ -21,7 +21,7 @@ use memfit_plan::Plan;
 use memfit_plan::save::{Labels, save};
 
 pub use names::{CLASSES, DATA, RUN_FILE, WEIGHTS, Which};
-pub use read::{Saved, read, read_best};
+pub use read::{SavedRun, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
@@ -105,11 +105,11 @@ impl RunDir {
     }
 
     /// The folder of a run, to go on from one of its checkpoints, which is checked.
-    pub fn resume(folder: &Path, which: Which) -> Result<(RunDir, Saved)> {
+    pub fn resume(folder: &Path, which: Which) -> Result<(RunDir, SavedRun)> {
         RunDir::resume_with(folder, which, Faults::default())
     }
 
-    fn resume_with(folder: &Path, which: Which, faults: Faults) -> Result<(RunDir, Saved)> {
+    fn resume_with(folder: &Path, which: Which, faults: Faults) -> Result<(RunDir, SavedRun)> {
         if !folder.is_dir() {
             return Err(TrainError::NoRun { folder: folder.into() });
         }
@@ -196,13 +196,13 @@ impl RunDir {
 
 impl<E: Executor> Session<E> {
     /// A session as it was saved, on the plan that it was saved with.
-    pub fn resume(executor: E, saved: &Saved) -> Result<Self> {
+    pub fn resume(executor: E, saved: &SavedRun) -> Result<Self> {
         let plan = saved.plan_for(executor.target())?;
         Session::go_on(Engine::new(executor, plan, Options::default()), saved)
     }
 
-    /// With the memory that an engine of the same plan was given; see [`Saved::plan_for`].
-    pub fn go_on(engine: Result<Engine<E>, ExecError>, saved: &Saved) -> Result<Self> {
+    /// With the memory that an engine of the same plan was given; see [`SavedRun::plan_for`].
+    pub fn go_on(engine: Result<Engine<E>, ExecError>, saved: &SavedRun) -> Result<Self> {
         let mut engine = engine.map_err(|e| match e {
             ExecError::Unsupported { .. } | ExecError::Plan { .. } => {
                 TrainError::OtherDevice { problem: e.to_string() }

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use memfit_exec::Checksum;
-use memfit_plan::save::{SaveError, Saved as SavedPlan, load};
+use memfit_plan::save::{SaveError, SavedPlan, load};
 use memfit_plan::{Plan, Target};
 
 use super::names::{PLAN, Which, is_tensors};
@@ -19,7 +19,7 @@ const LARGEST_JSON: u64 = 1 << 20;
 
 /// A checkpoint that was found whole: see [`Session::resume`](crate::Session::resume).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
+pub struct SavedRun {
     /// Where the run stands.
     pub checkpoint: Checkpoint,
     /// With the labels it was made for.
@@ -27,7 +27,7 @@ pub struct Saved {
     tensors: PathBuf,
 }
 
-impl Saved {
+impl SavedRun {
     /// The file of all its states.
     pub fn tensors(&self) -> &Path {
         &self.tensors
@@ -42,14 +42,14 @@ impl Saved {
 
 /// Reads a checkpoint and checks every file that it names; the error of one that is damaged says how to go on from the
 /// other. Takes no lock: whoever only looks may do so while a run goes on.
-pub fn read(folder: &Path, which: Which) -> Result<Saved> {
+pub fn read(folder: &Path, which: Which) -> Result<SavedRun> {
     let resume = |other: Which, step| Recovery::Resume { which: other, step, path: folder.join(other.file_name()) };
     read_or(folder, which, resume)
 }
 
 /// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
 /// another model.
-pub fn read_best(folder: &Path) -> Result<Saved> {
+pub fn read_best(folder: &Path) -> Result<SavedRun> {
     match read_json(folder, Which::Best) {
         Err(Unread::Absent) => read(folder, Which::Last),
         Ok(_) | Err(Unread::Damaged(_)) => read_or(folder, Which::Best, |_, step| Recovery::RemoveBest { step }),
@@ -66,7 +66,7 @@ pub(super) fn is_there(folder: &Path, which: Which) -> Result<bool> {
 }
 
 /// `recovery` says how to use the other checkpoint, of which step it is, if that is intact.
-fn read_or(folder: &Path, which: Which, recovery: impl FnOnce(Which, u32) -> Recovery) -> Result<Saved> {
+fn read_or(folder: &Path, which: Which, recovery: impl FnOnce(Which, u32) -> Recovery) -> Result<SavedRun> {
     let unread = match read_whole(folder, which) {
         Ok(saved) => return Ok(saved),
         Err(unread) => unread,
@@ -124,11 +124,11 @@ pub(super) fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unrea
 /// So often a checkpoint is read anew while its run replaces it.
 const TRIES: usize = 20;
 
-fn read_whole(folder: &Path, which: Which) -> Result<Saved, Unread> {
+fn read_whole(folder: &Path, which: Which) -> Result<SavedRun, Unread> {
     read_in(folder, which, TRIES)
 }
 
-fn read_in(folder: &Path, which: Which, tries: usize) -> Result<Saved, Unread> {
+fn read_in(folder: &Path, which: Which, tries: usize) -> Result<SavedRun, Unread> {
     let checkpoint = read_json(folder, which)?;
     let json = || folder.join(which.file_name());
     if !is_tensors(OsStr::new(&checkpoint.tensors.name)) || checkpoint.plan.name != PLAN {
@@ -144,7 +144,7 @@ fn read_in(folder: &Path, which: Which, tries: usize) -> Result<Saved, Unread> {
     check(&path, &checkpoint.plan).map_err(|problem| damaged(path.clone(), problem))?;
     let text = std::fs::read_to_string(&path).map_err(|e| damaged(path.clone(), e))?;
     let plan = load(&text).map_err(|e| damaged(path, e))?;
-    Ok(Saved { checkpoint, plan, tensors })
+    Ok(SavedRun { checkpoint, plan, tensors })
 }
 
 /// Whether a file is as it was written.

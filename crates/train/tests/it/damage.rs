@@ -62,7 +62,7 @@ fn check(path: &Path, change: impl FnOnce(&mut Vec<u8>), expected: &[&str]) {
 #[test]
 fn every_damage_is_named_with_its_cure() {
     let folder = finished("damage");
-    let best = format!("best.json (step 5) is intact: `memfit train --resume {}/best.json` goes on", folder.display());
+    let best = format!("best.json (step 5) is intact: resume {}/best.json", folder.display());
     let best = best.as_str();
     let json = folder.join("last.json");
     check(&json, |b| b.truncate(b.len() / 2), &["it is no checkpoint: EOF", best]);

@@ -11,7 +11,7 @@ use memfit_nn::zoo::Digits;
 use memfit_plan::Plan;
 use memfit_train::{
     Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, Result, RunDir, SaveEvery,
-    Schedule, Session, TrainError, Which, Why, evaluate, fit, run_dir,
+    Schedule, Session, StopReason, TrainError, Which, evaluate, fit, run_dir,
 };
 use memfit_transform::{Half, Precision, Training};
 
@@ -81,7 +81,7 @@ fn everything_is_told_in_its_order() {
         panic!("there are two epochs")
     };
     assert_eq!(*loss, (f64::from(losses[2]) + f64::from(losses[3])) / 2.0);
-    assert_eq!((outcome.why, outcome.steps), (Why::Done, 4));
+    assert_eq!((outcome.reason, outcome.steps), (StopReason::Done, 4));
     assert_eq!(outcome.best, outcome.evaluation.as_ref().map(|e| e.scores.loss));
     std::fs::remove_dir_all(name).unwrap();
 }
@@ -118,7 +118,7 @@ fn the_best_checkpoint_is_the_best_and_patience_ends() {
     };
     let (outcome, events) = events(&mut session, &datasets(8), &options);
     let outcome = outcome.unwrap();
-    assert_eq!(outcome.why, Why::NoBetter);
+    assert_eq!(outcome.reason, StopReason::NoBetter);
     let scores = events.iter().filter_map(|e| if let Event::Evaluated(e) = e { Some(e.clone()) } else { None });
     let scores: Vec<_> = scores.collect();
     let best = scores.iter().min_by(|a, b| a.scores.loss.total_cmp(&b.scores.loss)).unwrap();
@@ -167,9 +167,12 @@ fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_checkpoint_is_named(
     let error = outcome.unwrap_err();
     assert!(matches!(error, TrainError::Diverged { step: 5, .. }), "{error}");
     let message = error.to_string();
-    for part in
-        ["the loss is NaN at step 5", "learning rate of", "last.json is the last good checkpoint", "a smaller --lr"]
-    {
+    for part in [
+        "the loss is NaN at step 5",
+        "learning rate of",
+        "last.json is the last good checkpoint",
+        "a smaller learning rate",
+    ] {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
     assert_eq!(events.iter().filter(|e| matches!(e, Event::Step { .. })).count(), 5, "{events:?}");
@@ -200,7 +203,7 @@ fn numbers_that_are_not_finite_in_the_data_are_blamed_by_their_place() {
         for part in ["the loss is NaN", "not finite", row, "mend the data", "start again"] {
             assert!(message.contains(part), "{message:?} does not say {part:?}");
         }
-        assert!(!message.contains("--lr"), "{message}");
+        assert!(!message.contains("learning rate"), "{message}");
     }
 }
 
@@ -223,7 +226,7 @@ fn what_is_wrong_with_a_test_set_costs_no_training() {
         fit(&mut session, data, &options, &mut |_| Flow::Continue).map(|_| bits(&session))
     };
     let message = run(&name, &Datasets { test: Some(torn), ..datasets(8) }, false).unwrap_err().to_string();
-    let cure = format!("`memfit train --resume {}` then goes on from step 5", name.display());
+    let cure = format!("mend it and resume {}, which then goes on from step 5", name.display());
     for part in ["a.png: it is torn", "that is in the test set", &cure] {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
@@ -238,7 +241,7 @@ fn an_overflow_in_f16_is_a_skipped_step_and_never_a_checkpoint() {
     let run = RunDir::create(&name, session.plan(), &Default::default()).unwrap();
     let options = options(Some(run), Progress::default());
     let (outcome, events) = events(&mut session, &broken(&[3, 4, 5]), &options);
-    assert_eq!(outcome.unwrap().why, Why::Done);
+    assert_eq!(outcome.unwrap().reason, StopReason::Done);
     let mut bad = false;
     for event in &events {
         match event {

@@ -10,7 +10,7 @@ use common::{contents, cpu, datasets, digits, folder, options, plan, training};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_plan::Plan;
 use memfit_train::{
-    EarlyStop, Event, FitOptions, Flow, Outcome, Period, Progress, RunDir, SaveEvery, Session, Which, Why, fit,
+    EarlyStop, Event, FitOptions, Flow, Outcome, Period, Progress, RunDir, SaveEvery, Session, StopReason, Which, fit,
 };
 use memfit_transform::{Half, Precision, Training};
 
@@ -55,12 +55,12 @@ fn differing(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>) -> Ve
 fn check_every_stop(name: &str, training: &Training, micro_batch: Option<usize>, change: Change) {
     let plan = plan(digits(), training, 8, micro_batch);
     let (outcome, left, events) = whole(name, &plan, change);
-    assert_ne!(outcome.why, Why::Interrupted);
+    assert_ne!(outcome.reason, StopReason::Interrupted);
     assert!(events > 15, "{name}: {events} events");
     for stop_at in 0..events {
         let folder = folder(name);
         let (stopped, _) = part(&folder, &plan, change, stop_at, 1);
-        assert!(stopped.why == Why::Interrupted || stopped == outcome, "{name}: event {stop_at}");
+        assert!(stopped.reason == StopReason::Interrupted || stopped == outcome, "{name}: event {stop_at}");
         // The number of threads that make the data is nobody's business.
         let (resumed, _) = part(&folder, &plan, change, usize::MAX, 1 + stop_at % 3);
         assert_eq!(resumed, outcome, "{name}: stopped at event {stop_at}");
@@ -101,7 +101,7 @@ fn a_run_in_many_parts_ends_in_the_same_bytes() {
         let mut parts = 1;
         let last = loop {
             let (ended, _) = part(&folder, &plan, &|_| {}, events, parts % 3 + 1);
-            if ended.why != Why::Interrupted {
+            if ended.reason != StopReason::Interrupted {
                 break ended;
             }
             parts += 1;

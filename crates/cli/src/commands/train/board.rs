@@ -7,7 +7,7 @@ use std::time::Instant;
 use memfit::nn::zoo::Task;
 use memfit::plan::bytes::Bytes;
 use memfit::train::run_dir::{WEIGHTS, Which};
-use memfit::train::{Event, Flow, Outcome, Why};
+use memfit::train::{Event, Flow, Outcome, StopReason};
 use memfit_run::text::count;
 use memfit_run::train::{Finished, Observer, Training};
 use memfit_run::{RunError, RunResources, resident};
@@ -151,12 +151,12 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
 
 fn print_end_json(finished: &Finished, seconds: f64) {
     let Finished { training, outcome, best, weights_step } = finished;
-    let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = outcome;
+    let Outcome { reason, steps, evaluation, left_out, test_left_out, .. } = outcome;
     let evaluated = evaluation.as_ref().map(|e| &e.scores);
     let best = best.map(|(metric, value)| json!({ "metric": metric.name(), "value": value, "step": weights_step }));
     let is_classifier = training.run.model.task() == Task::Classes;
     let done = json!({ "event": "done", "steps": steps, "steps_made": steps.saturating_sub(training.first_step),
-                "seconds": seconds, "early_stop": *why == Why::NoBetter,
+                "seconds": seconds, "early_stop": *reason == StopReason::NoBetter,
                 "test_accuracy": evaluated.filter(|_| is_classifier).and_then(|s| s.accuracy),
                 "scores": evaluated.map(scores), "best": best, "arena_bytes": training.session.plan().arena_bytes(),
                 "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
@@ -167,12 +167,12 @@ fn print_end_json(finished: &Finished, seconds: f64) {
 
 fn print_end(finished: &Finished, seconds: f64) {
     let Finished { training, outcome, best, weights_step } = finished;
-    let Outcome { why, steps, evaluation, left_out, test_left_out, .. } = outcome;
+    let Outcome { reason, steps, evaluation, left_out, test_left_out, .. } = outcome;
     let run = &training.run;
     if run.is_one_of_several {
         outln!("{}:", run.label);
     }
-    if *why == Why::NoBetter {
+    if *reason == StopReason::NoBetter {
         let patience = run.config.train.patience.unwrap_or(0);
         outln!("stopped early: nothing better for {}", count(patience, "evaluation"));
     }
