@@ -8,7 +8,7 @@ use memfit::ir::op::{CLOCK, LEARNING_RATE};
 use memfit::ir::{DType, TensorType, philox};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Stem;
-use memfit::plan::{MicroBatch, Program, Step};
+use memfit::plan::{Launch, MicroBatch, Program};
 use memfit::*;
 
 use crate::Failure;
@@ -87,7 +87,7 @@ impl Runner {
     }
 
     /// Tells the time of each group.
-    pub fn observed_step(&mut self, observe: impl FnMut(&Program, &Step, Duration)) -> Result<(), Failure> {
+    pub fn observed_step(&mut self, observe: impl FnMut(&Program, &Launch, Duration)) -> Result<(), Failure> {
         let inputs: Vec<(&str, TensorView)> = self
             .inputs
             .iter()

@@ -171,7 +171,7 @@ impl Source for Rows {
     /// Of the data itself: it is in memory anyway.
     fn fingerprint(&self) -> u64 {
         self.fields.iter().fold(0, |h, f| {
-            let ty = memfit_ir::philox::name_key(&format!("{h} {} {}", f.name, f.ty));
+            let ty = memfit_ir::fingerprint(&format!("{h} {} {}", f.name, f.ty));
             crate::cache::checksum(ty, f.data.bytes())
         })
     }

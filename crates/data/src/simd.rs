@@ -14,6 +14,9 @@ macro_rules! multiversion {
             fn body $(<$($g: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                ///
+                /// The machine must have AVX2 and BMI2.
                 #[target_feature(enable = "avx2,bmi2")]
                 #[allow(clippy::too_many_arguments)]
                 fn avx2 $(<$($g: $bound),*>)? ($($arg: $ty),*) $(-> $ret)? {

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
-use memfit_transform::group::{Prologues, is_contraction};
+use memfit_ir::{Family, Graph, NodeId, Op, ValueId, cost};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
+use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 
 use crate::Cpu;
@@ -136,7 +136,7 @@ impl Target for CpuExecutor {
             }
         }
         // Cold lines are read before they are written, and push others out. A product hides that behind its arithmetic.
-        if !is_contraction(&root.op) {
+        if !root.op.is_contraction() {
             bytes += 2 * fresh;
         }
         let work = group.nodes.iter().filter(|&&n| is_heavy(&graph.node(n).op));
@@ -165,7 +165,7 @@ impl Target for CpuExecutor {
         }
         // The epilogue of a contraction reads and writes element by element; the product itself does not, nor do its prologues
         // and reductions.
-        if is_contraction(&root.op) {
+        if root.op.is_contraction() {
             let mut others = group.nodes[..=group.prologue_len].iter().chain(group.reductions());
             let read = others.any(|&n| graph.node(n).inputs.contains(&input));
             let by_elements = group.epilogue().contains(&graph.producer(output));
@@ -187,7 +187,7 @@ impl Target for CpuExecutor {
 
 /// Whether an op's arithmetic, and not its memory traffic, is what takes time.
 fn is_heavy(op: &Op) -> bool {
-    is_contraction(op) || matches!(op, Op::Attention(_) | Op::AttentionGrad(_))
+    op.is_contraction() || op.family() == Family::Attention
 }
 
 /// How fast an op's arithmetic is, measured against a large product's: depthwise convolutions have few operations for each
@@ -215,11 +215,11 @@ impl Executor for CpuExecutor {
         HostMemory::new(&self.device, holder, bytes, growth)
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<CpuKernel, ExecError> {
-        let needed = self.scratch_bytes(&program.graph, &step.group);
-        let given = step.scratch.map_or(0, |p| p.size);
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<CpuKernel, ExecError> {
+        let needed = self.scratch_bytes(&program.graph, &launch.group);
+        let given = launch.scratch.map_or(0, |p| p.size);
         if given != needed {
-            let root = program.graph.node(step.group.root());
+            let root = program.graph.node(launch.group.root());
             return Err(ExecError::Unsupported {
                 op: root.op.name(),
                 layer: root.scope.clone(),
@@ -231,7 +231,7 @@ impl Executor for CpuExecutor {
                 ),
             });
         }
-        Ok(compile::compile(&self.cpu, program, step))
+        Ok(compile::compile(&self.cpu, program, launch))
     }
 
     fn launch(&self, kernel: &CpuKernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {

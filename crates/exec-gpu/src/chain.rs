@@ -1,5 +1,6 @@
 //! From a planned chain of elementwise nodes to a tape and its operands. Plain data: no device is touched.
 
+use memfit_ir::op::Elementwise;
 use memfit_ir::{Graph, Node, NodeId, Op, ValueId, op};
 use memfit_plan::Place;
 use memfit_transform::group::is_immediate;
@@ -46,57 +47,19 @@ impl Chain {
 
 /// What a node does for one element, if a chain can do it.
 pub fn code(op: &Op) -> Option<Code> {
-    Some(match op {
-        Op::Unary(u) => Code::Unary(unary(*u)),
-        Op::Binary(b) => Code::Binary(binary(*b)?),
-        Op::Input(_)
-        | Op::State(_)
-        | Op::Fill(_)
-        | Op::UnaryGrad(_)
-        | Op::Mask(_)
-        | Op::MaskGrad(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Cast(_)
-        | Op::Dropout(_)
-        | Op::Reduce(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Slice(_)
-        | Op::Concat(_)
-        | Op::Pad(_)
-        | Op::Broadcast(_)
-        | Op::MatMul(_)
-        | Op::Conv(_)
-        | Op::ConvTranspose(_)
-        | Op::ConvFilter(_)
-        | Op::Attention(_)
-        | Op::AttentionGrad(_)
-        | Op::MaxPool(_)
-        | Op::MaxPoolGrad(_)
-        | Op::AvgPool(_)
-        | Op::AvgPoolGrad(_)
-        | Op::Upsample(_)
-        | Op::UpsampleGrad(_)
-        | Op::BatchStats
-        | Op::BatchApply(_)
-        | Op::BatchGradReduce(_)
-        | Op::BatchGradInput(_)
-        | Op::BatchUpdate(_)
-        | Op::LayerNorm(_)
-        | Op::LayerNormGrad
-        | Op::RmsNorm(_)
-        | Op::RmsNormGrad
-        | Op::GroupNorm(_)
-        | Op::GroupNormGrad(_)
-        | Op::Softmax(_)
-        | Op::SoftmaxGrad(_)
-        | Op::CrossEntropy(_)
-        | Op::CrossEntropyGrad(_)
-        | Op::Gather
-        | Op::GatherGrad(_)
-        | Op::Update(_) => return None,
-    })
+    match op.elementwise()? {
+        Elementwise::Unary(u) => Some(Code::Unary(unary(u))),
+        Elementwise::Binary(b) => binary(b).map(Code::Binary),
+        Elementwise::UnaryGrad(_)
+        | Elementwise::Mask(_)
+        | Elementwise::MaskGrad(_)
+        | Elementwise::Compare(_)
+        | Elementwise::Select
+        | Elementwise::Cast(_)
+        | Elementwise::Dropout(_)
+        | Elementwise::BatchApply(_)
+        | Elementwise::BatchGradInput(_) => None,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn at(offset: u64) -> Place {
+    fn place_at(offset: u64) -> Place {
         Place { segment: Segment::Transient, offset, size: 24 }
     }
 
@@ -250,9 +213,9 @@ mod tests {
         let half = b.scale(positive, 0.5).unwrap();
         let graph = b.finish();
         let nodes = [sum, positive, half].map(|v| graph.producer(v));
-        let place = |value: ValueId| if value == v { at(256) } else { at(0) };
+        let place = |value: ValueId| if value == v { place_at(256) } else { place_at(0) };
         let chain = Chain::new(&graph, &nodes, &[half], &place);
-        assert_eq!(chain.operands, [at(0), at(256)]);
+        assert_eq!(chain.operands, [place_at(0), place_at(256)]);
         assert_eq!((chain.elements, &chain.numbers[..]), (6, &[2, 0, 3, 1][..]));
         let values = [
             Value::Load { buffer: 0, read: Read::Same },

@@ -7,8 +7,7 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
-use memfit_transform::group::is_contraction;
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
 use crate::arena::GpuMemory;
@@ -93,7 +92,7 @@ impl Target for GpuExecutor {
         let root = graph.node(group.root());
         let mut bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
         let (mut launches, mut flops) = (1, 0);
-        if is_contraction(&root.op) {
+        if root.op.is_contraction() {
             flops = cost(graph, group.root()).flops;
             // Prologues and epilogue are kernels of their own: what they share with the product is written and read.
             let fed = root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty());
@@ -152,8 +151,8 @@ impl Executor for GpuExecutor {
         &self.device
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
-        compile(&self.gpu, program, step)
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<Kernel, ExecError> {
+        compile(&self.gpu, program, launch)
     }
 
     fn launch(&self, kernel: &Kernel, arena: &mut Arena<GpuMemory>) -> Result<(), KernelError> {

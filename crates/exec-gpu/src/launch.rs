@@ -4,7 +4,7 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 use memfit_exec::{Arena, ExecError};
 use memfit_ir::{Node, NodeId, Op, ValueId};
-use memfit_plan::{Place, Program, Step};
+use memfit_plan::{Launch, Place, Program};
 
 use crate::arena::{GpuMemory, WORD};
 use crate::chain::Chain;
@@ -26,8 +26,8 @@ pub struct Kernel {
 /// Units of a cube.
 const UNITS: u32 = 256;
 
-pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
-    let (graph, group) = (&program.graph, &step.group);
+pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, ExecError> {
+    let (graph, group) = (&program.graph, &launch.group);
     for &id in &group.nodes {
         supports(graph, id).map_err(|problem| unsupported(graph.node(id), problem))?;
     }
@@ -37,7 +37,7 @@ pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, Exec
         return Ok(Kernel::default());
     }
     let layout = Layout::new(graph, group, gpu.limits.alignment);
-    let given = step.scratch.map_or(0, |p| p.size);
+    let given = launch.scratch.map_or(0, |p| p.size);
     if given != layout.bytes {
         let problem = format!("the plan gives it {given} bytes of scratch, but it takes {}", layout.bytes);
         return Err(unsupported(root, format!("{problem}; plan for this device")));
@@ -45,7 +45,7 @@ pub fn compile(gpu: &Gpu, program: &Program, step: &Step) -> Result<Kernel, Exec
     let raw = root.outputs[0];
     let place = |v: ValueId| {
         let summed_up = if v == raw { group.product_home(graph).unwrap_or(raw) } else { v };
-        step.scratch.and_then(|s| layout.place(s, v)).unwrap_or_else(|| placed(program, summed_up))
+        launch.scratch.and_then(|s| layout.place(s, v)).unwrap_or_else(|| placed(program, summed_up))
     };
     let chain = |nodes: &[NodeId], writes: &[ValueId]| within(gpu, root, Chain::new(graph, nodes, writes, &place));
     let Op::MatMul(op) = root.op else {

@@ -3,7 +3,6 @@
 use memfit_ir::{Graph, ValueId};
 use memfit_plan::Place;
 use memfit_transform::Group;
-use memfit_transform::group::is_contraction;
 
 /// The scratch of a contraction: operands that are computed before it, and its result where that has no place of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +17,7 @@ impl Layout {
     pub fn new(graph: &Graph, group: &Group, alignment: u64) -> Layout {
         let root = graph.node(group.root());
         let mut layout = Layout::default();
-        if !is_contraction(&root.op) {
+        if !root.op.is_contraction() {
             return layout;
         }
         for &v in root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty()) {

@@ -8,6 +8,9 @@
 //! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`], [`fusion`], [`support`]), so that a new op is missed
 //! by no build, and nothing of cubecl is downloaded.
 
+// A new op must be placed by whoever adds it: no match falls through.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 #[cfg(feature = "gpu")]
 mod arena;
 pub mod chain;

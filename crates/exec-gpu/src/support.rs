@@ -8,9 +8,10 @@ use crate::chain::code;
 /// Whether there is a kernel for a node; else why not, and what one can do about it.
 pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let node = graph.node(id);
-    let is_known = match &node.op {
-        Op::MatMul(_) => node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        op => code(op).is_some(),
+    let is_known = if let Op::MatMul(_) = node.op {
+        node.inputs.iter().all(|&v| graph.ty(v).elements() > 0)
+    } else {
+        code(&node.op).is_some()
     };
     if !is_known {
         return Err("there is no GPU kernel for it yet; run it on the CPU".into());

@@ -2,7 +2,7 @@
 //! there before must not matter.
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
-use memfit_plan::{Place, Program, Segment, Step, Target};
+use memfit_plan::{Launch, Place, Program, Segment, Target};
 
 /// All ones: NaN in every float type.
 const POISON: u8 = 0xff;
@@ -35,13 +35,13 @@ impl<E: Executor<Memory = HostMemory>> Executor for Watched<E> {
         self.0.allocate(holder, bytes, growth)
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError> {
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<Self::Kernel, ExecError> {
         let places = |values: &[memfit_ir::ValueId]| values.iter().filter_map(|&v| program.place(v)).collect();
-        let (reads, mut writes): (Vec<Place>, Vec<Place>) = (places(&step.group.reads), places(&step.group.writes));
-        writes.extend(step.scratch);
+        let (reads, mut writes): (Vec<Place>, Vec<Place>) = (places(&launch.group.reads), places(&launch.group.writes));
+        writes.extend(launch.scratch);
         let fresh = writes.iter().copied().filter(|w| !reads.contains(w)).collect();
-        let op = program.graph.node(step.group.root()).op.name();
-        Ok(Kernel { kernel: self.0.compile(program, step)?, op, writes, fresh })
+        let op = program.graph.node(launch.group.root()).op.name();
+        Ok(Kernel { kernel: self.0.compile(program, launch)?, op, writes, fresh })
     }
 
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass};
 use memfit_ir::{DType, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{Phase, Place, Plan, Program, Step};
+use memfit_plan::{Launch, Phase, Place, Plan, Program};
 
 use crate::arena::{Arena, Tenant, Transient};
 use crate::error::ExecError;
@@ -73,8 +73,8 @@ pub struct Engine<E: Executor> {
     pub(crate) options: Options,
 }
 
-/// Is given the time of each step.
-type Observer<'a> = &'a mut dyn FnMut(&Program, &Step, Duration);
+/// Is given the time of each launch.
+type Observer<'a> = &'a mut dyn FnMut(&Program, &Launch, Duration);
 
 /// What one run of a program is given.
 #[derive(Clone, Copy)]
@@ -119,7 +119,7 @@ impl<E: Executor> Engine<E> {
     fn join(executor: E, plan: Plan, options: Options, transient: Transient<E::Memory>) -> Result<Self, ExecError> {
         let memory = executor.allocate(&options.holder("weights"), plan.state_bytes, options.growth)?;
         let states = Mutex::new(States::new(memory, plan.states.len()));
-        let compile = |p: &Program| p.steps.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
+        let compile = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
         let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, options })
     }
@@ -184,14 +184,14 @@ impl<E: Executor> Engine<E> {
         self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, None))
     }
 
-    /// Runs one program once and reports the time of every step, each of which ends before the next one starts.
+    /// Runs one program once and reports the time of every launch, each of which ends before the next one starts.
     pub fn run_observed(
         &mut self,
         phase: Phase,
         inputs: &[(&str, TensorView)],
         lr: f32,
         clock: Clock,
-        mut observe: impl FnMut(&Program, &Step, Duration),
+        mut observe: impl FnMut(&Program, &Launch, Duration),
     ) -> Result<(), ExecError> {
         let inputs = RunInputs { tensors: inputs, lr, clock, part: 0 };
         self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, Some(&mut observe)))
@@ -227,22 +227,22 @@ impl<E: Executor> Engine<E> {
         mut observe: Option<Observer>,
     ) -> Result<(), ExecError> {
         if observe.is_some() {
-            // What was staged is not the first step's time.
+            // What was staged is not the first launch's time.
             self.executor.wait()?;
         }
         let program = &self.plan.programs[index];
-        for (step, kernel) in program.steps.iter().zip(&self.kernels[index]) {
+        for (launch, kernel) in program.launches.iter().zip(&self.kernels[index]) {
             let start = Instant::now();
             self.executor.launch(kernel, arena).map_err(|problem| {
-                let root = program.graph.node(step.group.root());
+                let root = program.graph.node(launch.group.root());
                 ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
             })?;
             if let Some(observe) = &mut observe {
                 self.executor.wait()?;
-                observe(program, step, start.elapsed());
+                observe(program, launch, start.elapsed());
             }
             if self.options.poison {
-                let dead = step.dies.iter().filter_map(|&v| program.place(v)).chain(step.scratch);
+                let dead = launch.dies.iter().filter_map(|&v| program.place(v)).chain(launch.scratch);
                 dead.for_each(|place| self.executor.fill(arena.segment_mut(place), place, POISON));
             }
         }

@@ -1,6 +1,6 @@
 //! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
 
-use memfit_plan::{Place, Program, Step, Target};
+use memfit_plan::{Launch, Place, Program, Target};
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -22,8 +22,8 @@ pub trait Executor {
     /// Takes a segment for a holder of this name, once. Everything that a run needs afterwards lies in its two segments.
     fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<Self::Memory, ExecError>;
 
-    /// Makes the kernel of a step. May allocate; [`Executor::launch`] may not.
-    fn compile(&self, program: &Program, step: &Step) -> Result<Self::Kernel, ExecError>;
+    /// Makes the kernel of a launch. May allocate; [`Executor::launch`] may not.
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<Self::Kernel, ExecError>;
 
     /// Starts a kernel. What is started later, written, filled or read sees its results; but it may still run when this
     /// returns, and what goes wrong then is reported by [`Executor::read`] and [`Executor::wait`].

@@ -89,7 +89,7 @@ impl<E: Executor> Engine<E> {
 
     /// Whether a checkpoint has the state: as its program says, where the plan has one.
     fn is_handed_out(&self, slot: &StateSlot) -> bool {
-        match self.plan().program(Phase::Checkpoint) {
+        match self.plan().program(Phase::Export) {
             Some(program) => program.graph.output(&slot.name).is_some(),
             None => slot.class.outlives_step(),
         }

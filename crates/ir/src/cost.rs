@@ -4,7 +4,7 @@
 use std::ops::AddAssign;
 
 use crate::graph::{Graph, Node, NodeId, ValueId};
-use crate::op::{Attention, Binary, Op, ReduceKind, Unary, Update, UpsampleMode};
+use crate::op::{Attention, Binary, Family, Op, ReduceKind, Unary, Update, UpsampleMode};
 
 /// Work and traffic of one node, or of many. A count that does not fit is `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -73,20 +73,15 @@ enum Reads {
     All,
 }
 
-#[rustfmt::skip]
 fn reads(op: &Op) -> Reads {
-    match op {
-        Op::Input(_) | Op::State(_) | Op::Reshape(_) => Reads::View,
-        Op::Slice(_) => Reads::Part,
-        Op::Gather => Reads::Rows,
-        Op::Fill(_) | Op::Unary(_) | Op::UnaryGrad(_) | Op::Mask(_) | Op::MaskGrad(_) | Op::Binary(_) | Op::Compare(_)
-        | Op::Select | Op::Cast(_) | Op::Dropout(_) | Op::Reduce(_) | Op::Transpose(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_)
-        | Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_) | Op::Attention(_)
-        | Op::AttentionGrad(_) | Op::MaxPool(_) | Op::MaxPoolGrad(_) | Op::AvgPool(_) | Op::AvgPoolGrad(_)
-        | Op::Upsample(_) | Op::UpsampleGrad(_) | Op::BatchStats | Op::BatchApply(_) | Op::BatchGradReduce(_)
-        | Op::BatchGradInput(_) | Op::BatchUpdate(_) | Op::LayerNorm(_) | Op::LayerNormGrad | Op::RmsNorm(_)
-        | Op::RmsNormGrad | Op::GroupNorm(_) | Op::GroupNormGrad(_) | Op::Softmax(_) | Op::SoftmaxGrad(_)
-        | Op::CrossEntropy(_) | Op::CrossEntropyGrad(_) | Op::GatherGrad(_) | Op::Update(_) => Reads::All,
+    if op.family() == Family::Source || matches!(op, Op::Reshape(_)) {
+        Reads::View
+    } else if matches!(op, Op::Slice(_)) {
+        Reads::Part
+    } else if *op == Op::Gather {
+        Reads::Rows
+    } else {
+        Reads::All
     }
 }
 

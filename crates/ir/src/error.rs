@@ -7,9 +7,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A shape, type or attribute rule is broken.
-    #[error("{op}{}: {problem}", at(.scope))]
+    #[error("{op}{}: {problem}", in_layer(.scope))]
     Invalid { op: &'static str, scope: String, problem: String },
-    #[error("{op}{}: reads value %{value}, which does not exist yet", at(.scope))]
+    #[error("{op}{}: reads value %{value}, which does not exist yet", in_layer(.scope))]
     UnknownValue { op: &'static str, scope: String, value: u32 },
     #[error("the name \"{name}\" is used twice; every input and state needs its own")]
     DuplicateName { name: String },
@@ -22,16 +22,16 @@ pub enum Error {
     Parse { line: usize, problem: String, text: String },
 }
 
-fn at(scope: &str) -> String {
+fn in_layer(scope: &str) -> String {
     if scope.is_empty() { String::new() } else { format!(" in layer \"{scope}\"") }
 }
 
-/// A broken rule before it is known where: [`Rule::at`] adds the op and the layer.
+/// A broken rule before it is known where: [`Rule::broken_by`] adds the op and the layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule(pub String);
 
 impl Rule {
-    pub fn at(self, op: &Op, scope: &str) -> Error {
+    pub fn broken_by(self, op: &Op, scope: &str) -> Error {
         Error::Invalid { op: op.name(), scope: scope.to_string(), problem: self.0 }
     }
 }

@@ -74,7 +74,7 @@ impl Graph {
             }
         }
         let types: Vec<&TensorType> = inputs.iter().map(|&v| self.ty(v)).collect();
-        let out_types = infer(&op, &types).map_err(|e| e.at(&op, scope))?;
+        let out_types = infer(&op, &types).map_err(|e| e.broken_by(&op, scope))?;
         let node = NodeId(self.nodes.len() as u32);
         let first = self.values.len() as u32;
         let outputs = (0..out_types.len() as u32).map(|i| ValueId(first + i)).collect();
@@ -138,10 +138,9 @@ impl Graph {
 
     /// The given inputs of the host: name and value, in order.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, ValueId)> {
-        self.nodes.iter().filter_map(|n| match &n.op {
-            Op::Input(i) => Some((i.name.as_str(), n.outputs[0])),
-            _ => None,
-        })
+        self.nodes
+            .iter()
+            .filter_map(|n| if let Op::Input(i) = &n.op { Some((i.name.as_str(), n.outputs[0])) } else { None })
     }
 
     pub fn input(&self, name: &str) -> Option<ValueId> {
@@ -149,10 +148,7 @@ impl Graph {
     }
 
     pub fn states(&self) -> impl Iterator<Item = (&State, ValueId)> {
-        self.nodes.iter().filter_map(|n| match &n.op {
-            Op::State(s) => Some((s, n.outputs[0])),
-            _ => None,
-        })
+        self.nodes.iter().filter_map(|n| if let Op::State(s) = &n.op { Some((s, n.outputs[0])) } else { None })
     }
 
     pub fn state(&self, name: &str) -> Option<ValueId> {

@@ -1,8 +1,12 @@
 //! The closed set of operations. An op holds its attributes only: its inputs stand in the node, so that a pass can
 //! walk any node without knowing the op. Every `match` over [`Op`] in shape, cost, gradient and kernel code names all
-//! variants, so that the compiler lists what a new op still lacks.
+//! variants, so that the compiler lists what a new op still lacks; what is asked of ops in general follows from their
+//! [`Family`].
 
+mod family;
 mod names;
+
+pub use family::{Contraction, Elementwise, Family};
 
 use crate::dtype::{DType, Shape};
 
@@ -164,6 +168,16 @@ pub enum StateClass {
     Statistic,
     /// A sum over the micro-batches of one step; zero when a step starts, not kept between steps.
     Accumulator,
+}
+
+impl StateClass {
+    /// Whether it is kept between steps, and is therefore part of a checkpoint.
+    pub fn outlives_step(self) -> bool {
+        match self {
+            StateClass::Param | StateClass::Slot | StateClass::Statistic => true,
+            StateClass::Accumulator => false,
+        }
+    }
 }
 
 /// How a state starts, drawn from the counter-based generator keyed by the seed and the state's name.

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use crate::hash::fingerprint;
+
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
@@ -28,11 +30,6 @@ pub fn unit(word: u32) -> f32 {
 #[inline(always)]
 pub fn dropout_word(seed: [u32; 2], stream: u32, step: u32, sample: u32, element: u32) -> u32 {
     philox([element >> 2, sample, step, stream], seed)[(element & 3) as usize]
-}
-
-/// A name as a key: FNV-1a, so that a tensor's initial values depend on its name and not on the order of building.
-pub fn name_key(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// `count` numbers of a standard normal distribution (Box–Muller), keyed by seed and name.
@@ -71,7 +68,8 @@ fn numbers(
     four: impl Fn([u32; 4]) -> [f32; 4],
 ) -> impl Iterator<Item = f32> {
     let key = [seed as u32, (seed >> 32) as u32];
-    let stream = name_key(name);
+    // So that a tensor's initial values depend on its name and not on the order of building.
+    let stream = fingerprint(name);
     let block = move |i: u64| philox([i as u32, (i >> 32) as u32, stream as u32, (stream >> 32) as u32], key);
     let blocks = (range.start / 4) as u64..range.end.div_ceil(4) as u64;
     blocks.flat_map(move |i| four(block(i))).skip(range.start % 4).take(range.len())

@@ -31,13 +31,8 @@ pub fn verify(graph: &Graph) -> Result<()> {
             }
             defined += 1;
         }
-        let name = match &node.op {
-            Op::Input(i) => Some(&i.name),
-            Op::State(s) => Some(&s.name),
-            _ => None,
-        };
-        if let Some(name) = name
-            && !names.insert(name.clone())
+        if let Some(name) = node.op.label()
+            && !names.insert(name)
         {
             return Err(fault(Some(id), format!("the name \"{name}\" is used twice")));
         }
@@ -84,15 +79,10 @@ fn verify_donations(graph: &Graph, defined: usize) -> Result<(), (Option<NodeId>
     for id in graph.node_ids() {
         let node = graph.node(id);
         // Parameter and slots stand in the order of the results; an update's gradient stands between them.
-        let state = |i: usize| match node.op {
-            Op::Update(_) if i > 0 => Some(node.inputs[i + 1]),
-            Op::Update(_) | Op::BatchUpdate(_) => Some(node.inputs[i]),
-            _ => None,
-        };
-        for (i, &new) in node.outputs.iter().enumerate() {
-            if let Some(old) = state(i)
-                && !graph.donations.contains(&Donation { old, new })
-            {
+        let first_slot = if matches!(node.op, Op::Update(_)) { 2 } else { 1 };
+        for (i, &new) in node.outputs.iter().enumerate().filter(|_| node.op.is_update()) {
+            let old = if i == 0 { node.inputs[0] } else { node.inputs[first_slot + i - 1] };
+            if !graph.donations.contains(&Donation { old, new }) {
                 let problem = format!("result {i} of an update is not given back to %{}, which it updates", old.0);
                 return Err((Some(id), problem));
             }

@@ -5,7 +5,7 @@ use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_exec_cpu::CpuExecutor;
 #[cfg(feature = "gpu")]
 use memfit_exec_gpu::GpuExecutor;
-use memfit_plan::{CostModel, Place, Program, Step, Target};
+use memfit_plan::{CostModel, Launch, Place, Program, Target};
 
 /// Clones share their threads.
 #[derive(Clone)]
@@ -124,11 +124,11 @@ impl Executor for AnyExecutor {
         }
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<AnyKernel, ExecError> {
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<AnyKernel, ExecError> {
         match self {
-            AnyExecutor::Cpu(cpu) => cpu.compile(program, step).map(AnyKernel::Cpu),
+            AnyExecutor::Cpu(cpu) => cpu.compile(program, launch).map(AnyKernel::Cpu),
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => gpu.compile(program, step).map(AnyKernel::Gpu),
+            AnyExecutor::Gpu(gpu) => gpu.compile(program, launch).map(AnyKernel::Gpu),
         }
     }
 

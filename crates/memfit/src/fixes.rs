@@ -97,10 +97,10 @@ fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> O
 /// The largest micro-batch that fits, where the planner was not free to take one.
 fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
     let batch = subject.request.batch;
-    let mixer = subject.batch_dependence().ok()?;
+    let dependence = subject.batch_dependence().ok()?;
     let below = match subject.request.micro_batch {
         MicroBatch::Allow => return None,
-        MicroBatch::Auto if mixer.is_none() => return None,
+        MicroBatch::Auto if dependence.is_none() => return None,
         MicroBatch::Auto | MicroBatch::Off => batch,
         MicroBatch::Exactly(n) => n,
     };
@@ -121,7 +121,7 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
     }
     let plan = best?;
     let change = Change::MicroBatch(MicroBatch::Exactly(plan.micro_batch));
-    let effect = Effect::of_micro_batches(plan.micro_batch, mixer.as_deref());
+    let effect = Effect::of_micro_batches(plan.micro_batch, dependence.as_ref());
     Some(fix(vec![change], Some(effect), &plan))
 }
 

@@ -1,10 +1,9 @@
 //! What is to be planned: a model, how it is trained, on what, and what is asked.
 
-use memfit_ir::{philox, text};
+use memfit_ir::{fingerprint, text};
 use memfit_nn::Model;
 use memfit_plan::{self as plan, Phase, PlanError, Request, Survey, Target};
-use memfit_transform::samples::mixes_samples;
-use memfit_transform::{StepGraph, Training};
+use memfit_transform::{BatchDependence, StepGraph, Training, batch_dependence};
 
 use crate::SourceError;
 
@@ -37,11 +36,11 @@ impl<'a> Subject<'a> {
         memfit_train::programs(self.model, self.training, batch, micro_batch)
     }
 
-    /// What makes a sample's result depend on the rest of its batch, in words; none where nothing does.
-    pub fn batch_dependence(&self) -> Result<Option<String>, PlanError> {
+    /// What makes a sample's result depend on the rest of its batch; none where nothing does.
+    pub fn batch_dependence(&self) -> Result<Option<BatchDependence>, PlanError> {
         // Two samples, for one has no others.
         let graphs = self.build(2, 2).map_err(PlanError::Source)?;
-        Ok(graphs.iter().find_map(|(_, g)| mixes_samples(&g.graph, g.forward_end?, 2)))
+        Ok(graphs.iter().find_map(|(_, g)| batch_dependence(&g.graph, g.forward_end?, 2)))
     }
 }
 
@@ -49,5 +48,5 @@ impl<'a> Subject<'a> {
 pub fn source_hash(programs: &[(Phase, StepGraph)]) -> u64 {
     let texts: Vec<String> =
         programs.iter().map(|(phase, g)| format!("{}\n{}", phase.name(), text::print(&g.graph))).collect();
-    philox::name_key(&texts.join("\n"))
+    fingerprint(&texts.join("\n"))
 }

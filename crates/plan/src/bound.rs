@@ -9,7 +9,6 @@
 //! of the backward pass which depends on it. That op and all that depend on it run once, and later.
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
-use memfit_transform::group::is_contraction;
 use memfit_transform::{Group, Needed, StepGraph};
 
 use crate::draft::accumulator_bytes;
@@ -96,8 +95,7 @@ impl Facts<'_> {
     /// memory while its kernel runs, and so is its scratch.
     fn is_root(&self, id: NodeId) -> bool {
         let op = &self.graph.node(id).op;
-        let source = matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_) | Op::Reshape(_));
-        !source && !op.is_elementwise()
+        !op.is_source() && !matches!(op, Op::Reshape(_)) && !op.is_elementwise()
     }
 
     /// Bytes of all that a node reads and writes: the order in which nodes are looked at.
@@ -124,9 +122,10 @@ impl Facts<'_> {
         let values = (0..run.around.len() as u32).map(ValueId);
         let around: u64 = values.filter(|v| run.around[v.index()]).map(|v| self.bytes(v)).sum();
         let alone = self.alone(id);
-        let own = match is_contraction(&self.graph.node(id).op) {
-            true => self.contraction_result(&run, &alone),
-            false => self.results(&run, &alone) + self.target.scratch_bytes(self.graph, &alone),
+        let own = if self.graph.node(id).op.is_contraction() {
+            self.contraction_result(&run, &alone)
+        } else {
+            self.results(&run, &alone) + self.target.scratch_bytes(self.graph, &alone)
         };
         around + self.operands(&run) + own
     }
@@ -165,7 +164,7 @@ impl Facts<'_> {
     /// and the same value only the largest counts.
     fn operands(&self, run: &Run) -> u64 {
         let node = self.graph.node(run.node);
-        let sources = self.sources(&run.around, is_contraction(&node.op));
+        let sources = self.sources(&run.around, node.op.is_contraction());
         let mut found: Vec<Source> = Vec::new();
         for v in &node.inputs {
             let source = sources[v.index()];
@@ -253,18 +252,17 @@ impl Facts<'_> {
             let goes = |u: &&NodeId| run.ways.as_ref().is_none_or(|ways| ways[u.index()]);
             let given_out = run.ways.is_none() && self.needed.at_end[v.index()];
             let own = self.bytes(v);
-            let of = |u: &NodeId| match self.is_elementwise(*u) {
-                true => least[self.graph.node(*u).outputs[0].index()],
-                false => own,
+            let by_reader = |u: &NodeId| {
+                if self.is_elementwise(*u) { least[self.graph.node(*u).outputs[0].index()] } else { own }
             };
-            let widest = self.users(v).iter().filter(goes).map(of).max().unwrap_or(0);
+            let widest = self.users(v).iter().filter(goes).map(by_reader).max().unwrap_or(0);
             least[v.index()] = if given_out { own } else { own.min(widest) };
         }
         least
     }
 
     /// By value: whether it is there while a node runs, wherever else it may be needed: it was given, or made on the way
-    /// to the node and is not made again, and somebody reads it who comes `after`.
+    /// to the node and is not recomputed, and somebody reads it who comes `after`.
     fn around(&self, id: NodeId, after: &[bool]) -> Vec<bool> {
         let on_the_way = self.ancestors(id);
         let there = |v: ValueId| {

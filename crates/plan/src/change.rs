@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use memfit_transform::{Half, Precision};
+use memfit_transform::{BatchDependence, Half, Precision};
 
 use crate::bytes::Bytes;
-use crate::planner::MicroBatch;
+use crate::request::MicroBatch;
 
 /// One thing that is asked for differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +59,14 @@ pub enum Effect {
 
 impl Effect {
     /// Of computing in micro-batches of so many samples, where a sample's result depends on the rest of its batch by
-    /// `dependence`, in the words of [`memfit_transform::samples::mixes_samples`].
-    pub fn of_micro_batches(samples: usize, dependence: Option<&str>) -> Effect {
+    /// `dependence`.
+    pub fn of_micro_batches(samples: usize, dependence: Option<&BatchDependence>) -> Effect {
         match dependence {
             None => Effect::OnlyRounding,
-            Some(words) if words.starts_with("batch_stats") => Effect::BatchStatistics { samples },
-            Some(words) => Effect::MayChange(words.to_string()),
+            Some(BatchDependence::BatchStatistics { .. }) => Effect::BatchStatistics { samples },
+            Some(other @ (BatchDependence::Mixed { .. } | BatchDependence::NoBatchAxis { .. })) => {
+                Effect::MayChange(other.to_string())
+            }
         }
     }
 }
@@ -114,6 +116,7 @@ mod tests {
 
     #[test]
     fn a_fix_reads_without_a_command_line() {
+        let statistics = BatchDependence::BatchStatistics { op: "batch_stats", scope: "a".into() };
         let fix = |changes: &[Change], effect: Option<Effect>| Fix {
             changes: changes.to_vec(),
             effect,
@@ -129,7 +132,7 @@ mod tests {
             (
                 fix(
                     &[Change::MicroBatch(MicroBatch::Exactly(1))],
-                    Some(Effect::of_micro_batches(1, Some("batch_stats in layer \"a\" mixes the samples of a batch"))),
+                    Some(Effect::of_micro_batches(1, Some(&statistics))),
                 ),
                 "micro-batches of 1: 1.50 GiB, 12.3 ms a step (batch statistics then come from 1 sample)",
             ),

@@ -15,9 +15,9 @@ pub struct Pair<T> {
     pub after: u64,
 }
 
-/// A value of the forward pass that one plan keeps and the other makes again.
+/// A value of the forward pass that one plan keeps and the other recomputes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moved {
+pub struct MovedValue {
     pub layer: String,
     pub op: &'static str,
     pub ty: String,
@@ -30,22 +30,23 @@ pub struct Moved {
 pub struct Comparison {
     /// Bytes at the peak, by class; those that are in either plan.
     pub classes: Vec<Pair<Class>>,
-    /// Ops that are made again, by layer; only layers that differ.
+    /// Ops that are recomputed, by layer; only layers that differ.
     pub recomputed: Vec<Pair<String>>,
     /// Largest first.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedValue>,
 }
 
 pub fn compare(before: &Plan, after: &Plan) -> Comparison {
     let (a, b) = (classes_at_peak(before), classes_at_peak(after));
     let bytes = |list: &[(Class, u64)], class: Class| list.iter().find(|c| c.0 == class).map_or(0, |c| c.1);
     let classes = Class::ALL.into_iter().map(|c| Pair { what: c, before: bytes(&a, c), after: bytes(&b, c) });
-    let (fates_a, fates_b) = (fates(before), fates(after));
+    let (values_before, values_after) = (forward_values(before), forward_values(after));
     let (a, b) = (by_layer(before), by_layer(after));
     let layers: BTreeMap<&String, ()> = a.keys().chain(b.keys()).map(|l| (l, ())).collect();
     let count = |list: &BTreeMap<String, u64>, layer: &String| list.get(layer).copied().unwrap_or(0);
     let recomputed = layers.into_keys().map(|l| Pair { what: l.clone(), before: count(&a, l), after: count(&b, l) });
-    let mut moved: Vec<Moved> = fates_b.iter().filter_map(|(key, now)| moved(key, fates_a.get(key)?, now)).collect();
+    let mut moved: Vec<MovedValue> =
+        values_after.iter().filter_map(|(key, now)| moved(key, values_before.get(key)?, now)).collect();
     moved.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.cmp(b)));
     Comparison {
         classes: classes.filter(|p| p.before + p.after > 0).collect(),
@@ -67,15 +68,15 @@ fn by_layer(plan: &Plan) -> BTreeMap<String, u64> {
 /// A forward node in any plan of a model: its layer and op, and which of those it is.
 type Key = (String, &'static str, usize);
 
-struct Fate {
+struct ForwardValue {
     recomputed: bool,
     ty: String,
     bytes: u64,
 }
 
-fn moved(key: &Key, before: &Fate, now: &Fate) -> Option<Moved> {
+fn moved(key: &Key, before: &ForwardValue, now: &ForwardValue) -> Option<MovedValue> {
     let changed = before.recomputed != now.recomputed && before.ty == now.ty;
-    changed.then(|| Moved {
+    changed.then(|| MovedValue {
         layer: key.0.clone(),
         op: key.1,
         ty: now.ty.clone(),
@@ -85,7 +86,7 @@ fn moved(key: &Key, before: &Fate, now: &Fate) -> Option<Moved> {
 }
 
 /// What becomes of the forward values that the backward pass reads.
-fn fates(plan: &Plan) -> HashMap<Key, Fate> {
+fn forward_values(plan: &Plan) -> HashMap<Key, ForwardValue> {
     let mut found = HashMap::new();
     for program in plan.programs.iter().filter(|p| p.phase.is_training()) {
         let graph = &program.graph;
@@ -104,7 +105,7 @@ fn fates(plan: &Plan) -> HashMap<Key, Fate> {
             }
             let types: Vec<String> = node.outputs.iter().map(|v| graph.ty(*v).to_string()).collect();
             let bytes = node.outputs.iter().map(|v| graph.ty(*v).bytes()).sum();
-            found.insert(key, Fate { recomputed: is_recomputed, ty: types.join(", "), bytes });
+            found.insert(key, ForwardValue { recomputed: is_recomputed, ty: types.join(", "), bytes });
         }
     }
     found
@@ -139,8 +140,8 @@ fn origins(program: &Program) -> Vec<bool> {
 /// By value: whether a kernel reads it that runs after the one which ends the forward pass.
 fn read_after(program: &Program, end: NodeId) -> Vec<bool> {
     let mut found = vec![false; program.graph.values().len()];
-    let forward = program.steps.iter().position(|s| s.group.contains(end)).map_or(0, |i| i + 1);
-    for v in program.steps[forward..].iter().flat_map(|s| &s.group.reads) {
+    let forward = program.launches.iter().position(|s| s.group.contains(end)).map_or(0, |i| i + 1);
+    for v in program.launches[forward..].iter().flat_map(|s| &s.group.reads) {
         found[v.index()] = true;
     }
     found

@@ -47,7 +47,7 @@ impl CostModel {
             // Writing to a string cannot fail.
             let _ = write!(text, " {}", constant.value_in(self));
         }
-        memfit_ir::philox::name_key(&text)
+        memfit_ir::fingerprint(&text)
     }
 
     /// Constants in two digits, so that measuring again gives the same model more often than not.

@@ -2,27 +2,28 @@
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{Graph, NodeId};
-use memfit_transform::group::{Grouping, group};
-use memfit_transform::{Fusion, Group, StepGraph, copy_state};
+use memfit_transform::group::Grouping;
+use memfit_transform::{Fusion, Group, StepGraph};
 
 use crate::cost_model::CostModel;
 use crate::error::PlanError;
 use crate::flow::{Flow, not_in_place, read_too_late, storage};
 use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
 use crate::order::{Effort, order};
+use crate::passes::{copy_state, group};
 use crate::target::Target;
 use crate::types::Phase;
 
 /// What every draft of a plan is made with.
 #[derive(Clone, Copy)]
-pub struct Workshop<'a> {
+pub struct PlanContext<'a> {
     pub target: &'a dyn Target,
     pub grouping: Grouping,
     pub cost_model: &'a CostModel,
-    pub tools: Tools,
+    pub optimizations: Optimizations,
 }
 
-impl Workshop<'_> {
+impl PlanContext<'_> {
     pub fn fusion(&self) -> Fusion {
         match self.grouping {
             Grouping::Fused => self.target.fusion(),
@@ -33,7 +34,7 @@ impl Workshop<'_> {
 
 /// The tools that cost no time, or next to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tools {
+pub struct Optimizations {
     /// Kernels write over what they read for the last time.
     pub in_place: bool,
     /// Bits instead of activations where only their sign is wanted.
@@ -42,9 +43,9 @@ pub struct Tools {
     pub order: bool,
 }
 
-impl Tools {
-    pub const ALL: Tools = Tools { in_place: true, masks: true, order: true };
-    pub const NONE: Tools = Tools { in_place: false, masks: false, order: false };
+impl Optimizations {
+    pub const ALL: Optimizations = Optimizations { in_place: true, masks: true, order: true };
+    pub const NONE: Optimizations = Optimizations { in_place: false, masks: false, order: false };
 }
 
 #[derive(Clone, Debug)]
@@ -56,28 +57,28 @@ pub struct Draft {
     /// In the order they run.
     pub groups: Vec<Group>,
     pub buffers: Vec<Buffer>,
-    /// Live bytes of the transient segment at every step, without accumulators.
+    /// Live bytes of the transient segment at every launch, without accumulators.
     pub live: Vec<u64>,
-    /// Predicted, of every step.
+    /// Predicted, of every launch.
     pub seconds: Vec<f64>,
 }
 
 impl Draft {
     /// Where a state would be overwritten while somebody needs it, it is copied first.
-    pub fn new(phase: Phase, mut step: StepGraph, shop: &Workshop, effort: Effort) -> Result<Draft, PlanError> {
+    pub fn new(phase: Phase, mut step: StepGraph, cx: &PlanContext, effort: Effort) -> Result<Draft, PlanError> {
         let mut copies = step.graph.donations.len();
         loop {
             let graph = &step.graph;
-            let groups = group(graph, &shop.fusion());
+            let groups = group(graph, &cx.fusion());
             let storage = storage(graph);
-            let flow = Flow::new(graph, &groups, &storage, shop);
-            let found = order(&flow, if shop.tools.order { effort } else { Effort::None });
+            let flow = Flow::new(graph, &groups, &storage, cx);
+            let found = order(&flow, if cx.optimizations.order { effort } else { Effort::None });
             let state = match &found {
                 None => read_too_late(graph, &groups, &storage),
-                Some(_) => not_in_place(graph, &groups, &storage, shop.target),
+                Some(_) => not_in_place(graph, &groups, &storage, cx.target),
             };
             match (found, state) {
-                (Some(order), None) => return Ok(Draft::finish(phase, step, groups, &flow, &order, shop)),
+                (Some(order), None) => return Ok(Draft::finish(phase, step, groups, &flow, &order, cx)),
                 (_, Some(state)) if copies > 0 => {
                     let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
                     step = copy_state(&step, state).map_err(problem)?;
@@ -92,14 +93,21 @@ impl Draft {
         }
     }
 
-    fn finish(phase: Phase, step: StepGraph, groups: Vec<Group>, flow: &Flow, order: &[u32], shop: &Workshop) -> Draft {
+    fn finish(
+        phase: Phase,
+        step: StepGraph,
+        groups: Vec<Group>,
+        flow: &Flow,
+        order: &[u32],
+        cx: &PlanContext,
+    ) -> Draft {
         let StepGraph { graph, forward_end } = step;
         let buffers = buffers(flow, order);
         let live = live_bytes(&buffers, order.len());
         let groups: Vec<Group> = order.iter().map(|&i| groups[i as usize].clone()).collect();
         let fresh = fresh_bytes(&buffers, &groups);
         let seconds =
-            groups.iter().zip(fresh).map(|(g, fresh)| shop.target.seconds(&graph, g, fresh, shop.cost_model)).collect();
+            groups.iter().zip(fresh).map(|(g, fresh)| cx.target.seconds(&graph, g, fresh, cx.cost_model)).collect();
         Draft { phase, graph, forward_end, groups, buffers, live, seconds }
     }
 
@@ -126,7 +134,7 @@ impl Draft {
     }
 }
 
-/// Bytes that each step writes into buffers which begin with it.
+/// Bytes that each launch writes into buffers which begin with it.
 fn fresh_bytes(buffers: &[Buffer], groups: &[Group]) -> Vec<u64> {
     let mut fresh = vec![0; groups.len()];
     for buffer in buffers {

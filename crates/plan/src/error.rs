@@ -90,7 +90,7 @@ pub struct Refusal {
     pub lower_bound: u64,
     /// The op whose operands make the bound.
     pub bound_reason: String,
-    /// Layer and op of the step with the most live bytes.
+    /// Layer and op of the launch with the most live bytes.
     pub instant: String,
     /// The largest live tensors at that instant.
     pub largest: Vec<Resident>,

@@ -5,7 +5,7 @@ use memfit_ir::{Donation, Graph, Op, ValueId};
 use memfit_transform::group::views;
 use memfit_transform::{Group, Needed};
 
-use crate::draft::Workshop;
+use crate::draft::PlanContext;
 use crate::target::Target;
 
 #[derive(Clone, Debug)]
@@ -35,14 +35,14 @@ pub struct Access {
 
 impl Flow {
     /// `storage` is that of the graph's values.
-    pub fn new(graph: &Graph, groups: &[Group], storage: &[ValueId], shop: &Workshop) -> Flow {
+    pub fn new(graph: &Graph, groups: &[Group], storage: &[ValueId], cx: &PlanContext) -> Flow {
         let needed = Needed::new(graph);
         let mut at_end = vec![false; graph.values().len()];
         for v in (0..at_end.len() as u32).map(ValueId).filter(|v| needed.at_end[v.index()]) {
             at_end[storage[v.index()].index()] = true;
         }
         let in_state = in_state(graph);
-        let access = |g: &Group| Access::new(graph, g, storage, &in_state, shop);
+        let access = |g: &Group| Access::new(graph, g, storage, &in_state, cx);
         Flow {
             groups: groups.iter().map(access).collect(),
             size: graph.values().iter().map(|v| v.ty.bytes()).collect(),
@@ -54,7 +54,7 @@ impl Flow {
 }
 
 impl Access {
-    fn new(graph: &Graph, group: &Group, storage: &[ValueId], in_state: &[bool], shop: &Workshop) -> Access {
+    fn new(graph: &Graph, group: &Group, storage: &[ValueId], in_state: &[bool], cx: &PlanContext) -> Access {
         let mut reads: Vec<ValueId> = Vec::with_capacity(group.reads.len());
         for &v in &group.reads {
             let s = storage[v.index()];
@@ -64,16 +64,16 @@ impl Access {
         }
         let writes: Vec<ValueId> = group.writes.iter().copied().filter(|v| !in_state[v.index()]).collect();
         let mut in_place = Vec::new();
-        for &w in writes.iter().filter(|_| shop.tools.in_place) {
+        for &w in writes.iter().filter(|_| cx.optimizations.in_place) {
             for &r in reads.iter().filter(|r| graph.ty(**r).bytes() == graph.ty(w).bytes()) {
                 // Every name by which the group reads these bytes must allow it.
                 let mut names = group.reads.iter().filter(|v| storage[v.index()] == r);
-                if names.all(|&v| shop.target.can_run_in_place(graph, group, v, w)) {
+                if names.all(|&v| cx.target.can_run_in_place(graph, group, v, w)) {
                     in_place.push((r, w));
                 }
             }
         }
-        Access { reads, writes, in_place, scratch: shop.target.scratch_bytes(graph, group) }
+        Access { reads, writes, in_place, scratch: cx.target.scratch_bytes(graph, group) }
     }
 }
 

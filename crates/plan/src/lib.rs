@@ -1,42 +1,55 @@
 //! The planner: from step graphs and a budget in bytes to the fastest plan that fits, which says where every byte lies and
 //! when, or to a refusal. Pure functions over plain data; no device is touched here.
 //!
-//! The stages, one file each: [`flow`] (a program as memory sees it), [`order`], [`lifetime`], [`draft`] (these three, for
-//! one graph), [`recompute`] (many drafts: what to keep and what to make again), [`pack`], [`place`]; and beside them
-//! [`validate`], which shares no code with them and checks what they made, [`bound`], which proves what no plan can go
+//! `planner` is the pipeline, `request` what is asked of it, `survey` what comes out before a budget is given: the programs of
+//! each size of micro-batch (`micro_programs`) and of their candidates those worth choosing from (`frontier`).
+//!
+//! The stages, one file each: `flow` (a program as memory sees it), `order`, `lifetime`, `draft` (these three, for
+//! one graph), `recompute` (many drafts: what to keep and what to recompute), [`pack`], `place`; and beside them
+//! [`passes`], the list of what is done to graphs on the way, [`validate`], which shares no code with them and checks what they made, `bound`, which proves what no plan can go
 //! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
-pub mod bound;
+mod baseline;
+mod bound;
 mod change;
 pub mod compare;
 mod cost_model;
-pub mod draft;
+mod draft;
 mod error;
-pub mod flow;
-pub mod lifetime;
+mod flow;
+mod frontier;
+mod lifetime;
 mod limit;
-pub mod order;
+mod micro_programs;
+mod order;
 pub mod pack;
-pub mod place;
+pub mod passes;
+mod place;
 mod planner;
-pub mod recompute;
+mod recompute;
 mod refuse;
 pub mod report;
+mod request;
 pub mod save;
 mod sizes;
+mod state_slots;
 mod support;
+mod survey;
 mod target;
 mod together;
 mod types;
 pub mod validate;
-mod yardstick;
 
 pub use change::{Change, Effect, Fix};
 pub use cost_model::{CONSTANTS, Constant, CostModel};
 pub use error::{PlanError, Refusal, Resident, Unsupported};
+pub use flow::storage;
+pub use frontier::Point;
 pub use memfit_ir::bytes;
-pub use planner::{MicroBatch, Point, Request, Source, Survey, plan, survey};
+pub use planner::{plan, survey};
+pub use request::{MicroBatch, Request, Source};
 pub use sizes::divisors;
+pub use survey::Survey;
 pub use target::Target;
 pub use together::{Member, Need, Together, TogetherRefusal, plan_together};
-pub use types::{MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step, Tool};
+pub use types::{Launch, MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Tool};

@@ -1,4 +1,4 @@
-//! Lifetimes: when each buffer of the transient segment is needed, as half-open intervals of steps. A buffer may hold
+//! Lifetimes: when each buffer of the transient segment is needed, as half-open intervals of launches. A buffer may hold
 //! several values in turn: a kernel that can work in place writes its result over an input that it reads for the last
 //! time.
 
@@ -10,9 +10,9 @@ use crate::flow::Flow;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     pub owner: Owner,
-    /// First step that needs it; inputs are staged before step 0.
+    /// First launch that needs it; inputs are staged before launch 0.
     pub lower: usize,
-    /// One past the last step that needs it.
+    /// One past the last launch that needs it.
     pub upper: usize,
     /// Bytes.
     pub size: u64,
@@ -22,7 +22,7 @@ pub struct Buffer {
 pub enum Owner {
     /// Values that hold it in turn, each taking over from the one before.
     Values(Vec<ValueId>),
-    /// Of the step with this number.
+    /// Of the launch with this number.
     Scratch(usize),
 }
 
@@ -41,14 +41,14 @@ pub fn buffers(flow: &Flow, order: &[u32]) -> Vec<Buffer> {
     for &v in &flow.staged {
         stage(&mut buffers, &mut home, v, 0);
     }
-    for (step, &g) in order.iter().enumerate() {
+    for (launch, &g) in order.iter().enumerate() {
         let access = &flow.groups[g as usize];
         let mut taken: Vec<ValueId> = Vec::new();
         for &w in &access.writes {
-            let dies = |r: ValueId| last[r.index()] == step + 1 && !flow.at_end[r.index()] && !taken.contains(&r);
+            let dies = |r: ValueId| last[r.index()] == launch + 1 && !flow.at_end[r.index()] && !taken.contains(&r);
             let over = access.in_place.iter().find(|&&(r, to)| to == w && home[r.index()] != usize::MAX && dies(r));
             let Some(&(r, _)) = over else {
-                stage(&mut buffers, &mut home, w, step);
+                stage(&mut buffers, &mut home, w, launch);
                 continue;
             };
             taken.push(r);
@@ -60,25 +60,25 @@ pub fn buffers(flow: &Flow, order: &[u32]) -> Vec<Buffer> {
             home[w.index()] = home[r.index()];
         }
         if access.scratch > 0 {
-            let owner = Owner::Scratch(step);
-            buffers.push(Buffer { owner, lower: step, upper: step + 1, size: access.scratch });
+            let owner = Owner::Scratch(launch);
+            buffers.push(Buffer { owner, lower: launch, upper: launch + 1, size: access.scratch });
         }
     }
     buffers
 }
 
-/// By value, one past the last step that needs it; what nobody reads is there for the step that makes it.
+/// By value, one past the last launch that needs it; what nobody reads is there for the launch that makes it.
 fn last_uses(flow: &Flow, order: &[u32]) -> Vec<usize> {
-    // Even without a step, what is given and what is asked for lie beside each other.
+    // Even without a launch, what is given and what is asked for lie beside each other.
     let end = order.len().max(1);
     let mut last = vec![0; flow.size.len()];
     for v in &flow.staged {
         last[v.index()] = 1;
     }
-    for (step, &g) in order.iter().enumerate() {
+    for (launch, &g) in order.iter().enumerate() {
         let access = &flow.groups[g as usize];
         for v in access.reads.iter().chain(&access.writes) {
-            last[v.index()] = step + 1;
+            last[v.index()] = launch + 1;
         }
     }
     for (v, at_end) in flow.at_end.iter().enumerate() {
@@ -89,22 +89,22 @@ fn last_uses(flow: &Flow, order: &[u32]) -> Vec<usize> {
     last
 }
 
-/// Live bytes at every step.
-pub fn live_bytes(buffers: &[Buffer], steps: usize) -> Vec<u64> {
-    let mut change = vec![0i64; steps + 1];
-    for b in buffers.iter().filter(|b| b.lower < steps) {
+/// Live bytes at every launch.
+pub fn live_bytes(buffers: &[Buffer], launches: usize) -> Vec<u64> {
+    let mut change = vec![0i64; launches + 1];
+    for b in buffers.iter().filter(|b| b.lower < launches) {
         change[b.lower] += b.size as i64;
-        change[b.upper.min(steps)] -= b.size as i64;
+        change[b.upper.min(launches)] -= b.size as i64;
     }
     let mut now = 0;
     let sum = |c: &i64| {
         now += c;
         now as u64
     };
-    change[..steps].iter().map(sum).collect()
+    change[..launches].iter().map(sum).collect()
 }
 
-/// Live bytes at every step of an order.
+/// Live bytes at every launch of an order.
 pub fn live(flow: &Flow, order: &[u32]) -> Vec<u64> {
     live_bytes(&buffers(flow, order), order.len())
 }

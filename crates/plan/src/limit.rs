@@ -19,7 +19,7 @@ pub fn too_large_to_bind(draft: &Draft, target: &dyn Target) -> Option<PlanError
     let largest_buffer = draft.buffers.iter().max_by_key(|b| b.size).map(|b| {
         let what = match &b.owner {
             Owner::Values(values) => values.last().map_or_else(String::new, |&v| value(graph, v)),
-            Owner::Scratch(step) => format!("the scratch of {}", layer(graph, draft.groups[*step].root())),
+            Owner::Scratch(launch) => format!("the scratch of {}", layer(graph, draft.groups[*launch].root())),
         };
         (b.size, what)
     });

@@ -8,7 +8,7 @@ use crate::draft::Draft;
 use crate::flow::storage;
 use crate::lifetime::Owner;
 use crate::pack::Packing;
-use crate::types::{Place, Program, Segment, Step};
+use crate::types::{Launch, Place, Program, Segment};
 
 /// The buffers lie above the `pinned` bytes of the transient segment.
 pub fn program(
@@ -18,10 +18,10 @@ pub fn program(
     packing: &Packing,
     clones: Vec<NodeId>,
 ) -> Program {
-    let steps = draft.groups.len();
+    let launches = draft.groups.len();
     let mut places = vec![None; draft.graph.values().len()];
-    let mut scratch = vec![None; steps];
-    let mut dies = vec![Vec::new(); steps];
+    let mut scratch = vec![None; launches];
+    let mut dies = vec![Vec::new(); launches];
     let storage = storage(&draft.graph);
     let kept = at_end(draft, &storage);
     for (b, offset) in draft.buffers.iter().zip(&packing.offsets) {
@@ -32,25 +32,25 @@ pub fn program(
                     places[v.index()] = place;
                 }
                 let Some(&last) = values.last() else { continue };
-                // An input that only views read dies with no step.
+                // An input that only views read dies with no launch.
                 if let (false, Some(dead)) = (kept[last.index()], dies.get_mut(b.upper - 1)) {
                     dead.push(last);
                 }
             }
-            Owner::Scratch(step) => scratch[*step] = place,
+            Owner::Scratch(launch) => scratch[*launch] = place,
         }
     }
     place_states_and_views(draft, states, &storage, &mut places);
     let accumulators = draft.accumulator_bytes();
-    let step = |i: usize| Step {
+    let launch = |i: usize| Launch {
         group: draft.groups[i].clone(),
         scratch: scratch[i],
         dies: std::mem::take(&mut dies[i]),
         live_bytes: draft.live[i] + accumulators,
         seconds: draft.seconds[i],
     };
-    let steps = (0..steps).map(step).collect();
-    Program { phase: draft.phase, graph: draft.graph.clone(), forward_end: draft.forward_end, steps, places, clones }
+    let launches = (0..launches).map(launch).collect();
+    Program { phase: draft.phase, graph: draft.graph.clone(), forward_end: draft.forward_end, launches, places, clones }
 }
 
 /// By value: whether its bytes are wanted when the run ends, also as what an output views.

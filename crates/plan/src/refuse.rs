@@ -4,7 +4,7 @@ use memfit_ir::{Op, TensorType, ValueId};
 
 use crate::bound::Bound;
 use crate::error::{Refusal, Resident};
-use crate::report::{live_at, peak_step};
+use crate::report::{live_at, peak_launch};
 use crate::types::{Plan, Program};
 
 /// Tensors that a refusal names.
@@ -13,19 +13,19 @@ const NAMED: usize = 10;
 pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
     let mut instant = "the start".to_string();
     let mut largest = Vec::new();
-    if let Some((program, step)) = peak_step(smallest) {
-        let root = program.graph.node(program.steps[step].group.root());
+    if let Some((program, launch)) = peak_launch(smallest) {
+        let root = program.graph.node(program.launches[launch].group.root());
         instant = format!(
             "{} in layer \"{}\" (kernel {} of {} of the {} program)",
             root.op.name(),
             root.scope,
-            step + 1,
-            program.steps.len(),
+            launch + 1,
+            program.launches.len(),
             program.phase.name()
         );
         largest =
-            live_at(program, step).into_iter().map(|l| resident(program, l.value, l.class.name(), l.bytes)).collect();
-        if let Some(scratch) = program.steps[step].scratch {
+            live_at(program, launch).into_iter().map(|l| resident(program, l.value, l.class.name(), l.bytes)).collect();
+        if let Some(scratch) = program.launches[launch].scratch {
             let ty = TensorType::new(memfit_ir::DType::U8, [scratch.size as usize]);
             let layer = root.scope.clone();
             largest.push(Resident { layer, op: "scratch", ty, bytes: scratch.size, class: "scratch" });

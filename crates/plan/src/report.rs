@@ -14,7 +14,7 @@ pub enum Class {
     Statistics,
     /// The staged batch.
     Input,
-    /// Values of the forward pass, kept or made again.
+    /// Values of the forward pass, kept or recomputed.
     Activations,
     /// Gradients of activations, on their way back.
     ActivationGradients,
@@ -64,17 +64,18 @@ impl Class {
 
 /// A value of the transient segment that is live at an instant.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Live {
+pub(crate) struct LiveValue {
     pub value: ValueId,
     pub class: Class,
     pub bytes: u64,
 }
 
-/// The program and the step at which the most bytes are live; none for a plan without steps.
-pub fn peak_step(plan: &Plan) -> Option<(&Program, usize)> {
-    let steps = plan.programs.iter().flat_map(|p| p.steps.iter().enumerate().map(move |(i, s)| (s.live_bytes, p, i)));
+/// The program and the launch at which the most bytes are live; none for a plan without launches.
+pub(crate) fn peak_launch(plan: &Plan) -> Option<(&Program, usize)> {
+    let launches =
+        plan.programs.iter().flat_map(|p| p.launches.iter().enumerate().map(move |(i, s)| (s.live_bytes, p, i)));
     // The first of equals.
-    steps
+    launches
         .fold(None, |best: Option<(u64, &Program, usize)>, s| match best {
             Some(b) if b.0 >= s.0 => Some(b),
             _ => Some(s),
@@ -93,31 +94,31 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
     for (s, end) in states.iter().zip(ends) {
         add(Class::of_state(s.class), end.saturating_sub(s.place.offset));
     }
-    if let Some((program, step)) = peak_step(plan) {
-        for live in live_at(program, step) {
+    if let Some((program, launch)) = peak_launch(plan) {
+        for live in live_at(program, launch) {
             add(live.class, live.bytes);
         }
         for (s, v) in program.graph.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
             add(Class::of_state(s.class), program.graph.ty(v).bytes());
         }
-        add(Class::Scratch, program.steps[step].scratch.map_or(0, |p| p.size));
+        add(Class::Scratch, program.launches[launch].scratch.map_or(0, |p| p.size));
     }
     Class::ALL.into_iter().zip(sums).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// The values that are live during a step: made or staged before its end, and read in it or later. Where a result takes
+/// The values that are live during a launch: made or staged before its end, and read in it or later. Where a result takes
 /// over the place of an operand, only the result is named.
-pub fn live_at(program: &Program, step: usize) -> Vec<Live> {
+pub(crate) fn live_at(program: &Program, launch: usize) -> Vec<LiveValue> {
     let graph = &program.graph;
     let storage = storage(graph);
     let mut made = vec![usize::MAX; storage.len()];
     let mut read = vec![None; storage.len()];
     for (_, v) in graph.inputs() {
         made[v.index()] = 0;
-        // Staged before the first step.
+        // Staged before the first launch.
         read[v.index()] = Some(0);
     }
-    for (i, s) in program.steps.iter().enumerate() {
+    for (i, s) in program.launches.iter().enumerate() {
         for v in &s.group.writes {
             made[v.index()] = i;
             read[v.index()] = Some(i);
@@ -129,25 +130,25 @@ pub fn live_at(program: &Program, step: usize) -> Vec<Live> {
     for (_, v) in &graph.outputs {
         read[storage[v.index()].index()] = Some(usize::MAX);
     }
-    let classes = Classes::new(program);
-    let mut live: Vec<(Place, Live)> = Vec::new();
+    let classes = ValueClasses::new(program);
+    let mut live: Vec<(Place, LiveValue)> = Vec::new();
     for (i, value) in graph.values().iter().enumerate() {
         let v = ValueId(i as u32);
         let Some(place) = program.place(v).filter(|p| p.segment == Segment::Transient) else { continue };
-        if made[i] > step || read[i].is_none_or(|r| r < step) || classes.is_state(v) {
+        if made[i] > launch || read[i].is_none_or(|r| r < launch) || classes.is_state(v) {
             continue;
         }
         // A later value in the same place has taken it over.
         live.retain(|(p, l)| !(p.offset == place.offset && made[l.value.index()] < made[i]));
         if !live.iter().any(|(p, _)| p.offset == place.offset && p.size > 0) {
-            live.push((place, Live { value: v, class: classes.of(v), bytes: value.ty.bytes() }));
+            live.push((place, LiveValue { value: v, class: classes.class_of(v), bytes: value.ty.bytes() }));
         }
     }
     live.into_iter().map(|(_, l)| l).collect()
 }
 
 /// The class of every value of a program.
-pub struct Classes<'a> {
+pub struct ValueClasses<'a> {
     program: &'a Program,
     is_state: Vec<bool>,
     is_gradient: Vec<bool>,
@@ -155,8 +156,8 @@ pub struct Classes<'a> {
     end: Option<memfit_ir::NodeId>,
 }
 
-impl<'a> Classes<'a> {
-    pub fn new(program: &'a Program) -> Classes<'a> {
+impl<'a> ValueClasses<'a> {
+    pub fn new(program: &'a Program) -> ValueClasses<'a> {
         let graph = &program.graph;
         let mut is_gradient = vec![false; graph.values().len()];
         let mut is_clone = vec![false; graph.nodes().len()];
@@ -169,14 +170,14 @@ impl<'a> Classes<'a> {
         for id in &program.clones {
             is_clone[id.index()] = true;
         }
-        Classes { program, is_state: in_state(graph), is_gradient, is_clone, end: program.forward_end }
+        ValueClasses { program, is_state: in_state(graph), is_gradient, is_clone, end: program.forward_end }
     }
 
     fn is_state(&self, v: ValueId) -> bool {
         self.is_state[v.index()]
     }
 
-    pub fn of(&self, v: ValueId) -> Class {
+    pub fn class_of(&self, v: ValueId) -> Class {
         let graph = &self.program.graph;
         let id = graph.producer(v);
         match &graph.node(id).op {

@@ -2,18 +2,18 @@
 //! missing and costs nothing.
 
 use memfit_transform::StepGraph;
-use memfit_transform::group::group;
 
-use crate::draft::Workshop;
+use crate::draft::PlanContext;
 use crate::error::{PlanError, Unsupported};
+use crate::passes::group;
 use crate::types::Phase;
 
 /// Asks for every node that a kernel would run.
-pub fn check_supported(graphs: &[(Phase, StepGraph)], shop: &Workshop) -> Result<(), PlanError> {
+pub fn check_supported(graphs: &[(Phase, StepGraph)], cx: &PlanContext) -> Result<(), PlanError> {
     let mut missing: Vec<Unsupported> = Vec::new();
     for (_, StepGraph { graph, .. }) in graphs {
-        for id in group(graph, &shop.fusion()).iter().flat_map(|g| &g.nodes) {
-            let Err(reason) = shop.target.supports(graph, *id) else { continue };
+        for id in group(graph, &cx.fusion()).iter().flat_map(|g| &g.nodes) {
+            let Err(reason) = cx.target.supports(graph, *id) else { continue };
             let node = graph.node(*id);
             match missing.iter_mut().find(|u| (u.op, &u.reason) == (node.op.name(), &reason)) {
                 Some(known) => known.count += 1,
@@ -26,5 +26,5 @@ pub fn check_supported(graphs: &[(Phase, StepGraph)], shop: &Workshop) -> Result
     if missing.is_empty() {
         return Ok(());
     }
-    Err(PlanError::Unsupported { device: shop.target.describe().to_string(), ops: missing })
+    Err(PlanError::Unsupported { device: cx.target.describe().to_string(), ops: missing })
 }

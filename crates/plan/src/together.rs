@@ -8,7 +8,7 @@ use std::fmt;
 use crate::bytes::{Bytes, round_up};
 use crate::change::{Change, Fix};
 use crate::error::PlanError;
-use crate::planner::Survey;
+use crate::survey::Survey;
 use crate::types::Plan;
 
 /// A model that is to share a device.

@@ -1,4 +1,4 @@
-//! The plan as plain data: programs, their steps in order, and a place for every value.
+//! The plan as plain data: programs, their launches in order, and a place for every value.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub enum Phase {
     Apply,
     Eval,
     /// Hands every state out.
-    Checkpoint,
+    Export,
 }
 
 impl Phase {
@@ -52,7 +52,7 @@ impl Phase {
             Phase::Accumulate => "accumulate",
             Phase::Apply => "apply",
             Phase::Eval => "eval",
-            Phase::Checkpoint => "checkpoint",
+            Phase::Export => "checkpoint",
         }
     }
 
@@ -64,13 +64,13 @@ impl Phase {
 
 /// One kernel of a program.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct Launch {
     pub group: Group,
-    /// Temporary memory of the kernel, live during this step only.
+    /// Temporary memory of the kernel, live during this launch only.
     pub scratch: Option<Place>,
-    /// Values whose memory is free after this step.
+    /// Values whose memory is free after this launch.
     pub dies: Vec<ValueId>,
-    /// Bytes of the transient segment that are live during this step.
+    /// Bytes of the transient segment that are live during this launch.
     pub live_bytes: u64,
     /// Predicted.
     pub seconds: f64,
@@ -83,7 +83,7 @@ pub struct Program {
     pub graph: Graph,
     /// The last node of the forward pass: see [`StepGraph`](memfit_transform::StepGraph).
     pub forward_end: Option<NodeId>,
-    pub steps: Vec<Step>,
+    pub launches: Vec<Launch>,
     /// By value; none for values that never leave a kernel.
     pub places: Vec<Option<Place>>,
     /// Nodes that make a value again which was made in the forward pass and not kept.

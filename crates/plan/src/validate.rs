@@ -9,7 +9,7 @@ use memfit_ir::{Graph, Op, ValueId};
 use memfit_transform::Group;
 
 use crate::target::Target;
-use crate::types::{Place, Plan, Program, Segment, Step};
+use crate::types::{Launch, Place, Plan, Program, Segment};
 use context::at_launch;
 
 /// Checks that a program only reads what is there, stays inside its segments, leaves every state as it was or updated, has
@@ -46,7 +46,7 @@ fn check_run(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), 
         record_write(program, &mut memory, v);
     }
     let mut done = vec![false; graph.nodes().len()];
-    for (number, launch) in program.steps.iter().enumerate() {
+    for (number, launch) in program.launches.iter().enumerate() {
         let at_launch = |problem: String| at_launch(program, number, &problem);
         for id in &launch.group.nodes {
             if std::mem::replace(&mut done[id.index()], true) {
@@ -73,7 +73,7 @@ fn check_run(plan: &Plan, program: &Program, target: &dyn Target) -> Result<(), 
 fn check_launch(
     plan: &Plan,
     program: &Program,
-    launch: &Step,
+    launch: &Launch,
     memory: &mut Vec<WriteRecord>,
     target: &dyn Target,
 ) -> Result<(), String> {
@@ -101,7 +101,7 @@ fn check_launch(
 fn check_scratch(
     plan: &Plan,
     program: &Program,
-    launch: &Step,
+    launch: &Launch,
     reads: &[ValueId],
     target: &dyn Target,
 ) -> Result<(), String> {

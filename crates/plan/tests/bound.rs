@@ -3,7 +3,6 @@
 use memfit_ir::op::{Binary, Init, ReduceKind, Unary, Update};
 use memfit_ir::{Builder, DType, Graph, NodeId, Result, TensorType, ValueId};
 use memfit_plan::{CostModel, MadeFor, MicroBatch, Phase, Request, Survey, Target, survey};
-use memfit_transform::group::is_contraction;
 use memfit_transform::{Fusion, Group, Half, Precision, StepGraph, Training, prune, step};
 use proptest::prelude::*;
 
@@ -52,7 +51,7 @@ impl Target for Paper {
         let read = group.nodes[..=group.prologue_len].iter().any(|n| graph.node(*n).inputs.contains(&input));
         match self {
             Paper::Over => true,
-            Paper::Beside => !is_contraction(&root.op) || (!read && !root.outputs.contains(&output)),
+            Paper::Beside => !root.op.is_contraction() || (!read && !root.outputs.contains(&output)),
         }
     }
 }

@@ -161,7 +161,7 @@ fn accumulators_lie_in_the_transient_segment_and_survive_both_programs() {
                     && q.offset < a.place.offset + a.place.size
                     && a.place.offset < q.offset + q.size
             };
-            let scratch = program.steps.iter().filter_map(|s| s.scratch);
+            let scratch = program.launches.iter().filter_map(|s| s.scratch);
             assert!(!scratch.into_iter().any(|q| inside(&q)), "scratch of {} over {}", phase.name(), a.name);
         }
     }
@@ -249,8 +249,8 @@ fn the_validator_sees_what_overlaps() {
     let p = plan(&|micro| Ok(source(4, micro)), &Apart, &Request::new(4)).unwrap();
     let program = p.program(Phase::Step).unwrap();
     let live = |v: ValueId| {
-        let made = program.steps.iter().position(|s| s.group.writes.contains(&v));
-        let read = program.steps.iter().rposition(|s| s.group.reads.contains(&v));
+        let made = program.launches.iter().position(|s| s.group.writes.contains(&v));
+        let read = program.launches.iter().rposition(|s| s.group.reads.contains(&v));
         Some((made?, read?))
     };
     let mut caught = 0;
@@ -286,7 +286,7 @@ fn check_seen(what: &str, phase: Phase, change: impl Fn(&mut Plan, usize), expec
 fn an_error_shows_the_launches_around_it() {
     let mut p = plan(&|micro| Ok(source(4, micro)), &Paper, &Request::new(4)).unwrap();
     let at = p.programs.iter().position(|program| program.phase == Phase::Step).unwrap();
-    p.programs[at].steps[3].live_bytes += 4;
+    p.programs[at].launches[3].live_bytes += 4;
     let error = validate(&p, &p.programs[at], &Paper).expect_err("it lies");
     let (problem, around) = error.split_once('\n').expect("lines");
     assert!(problem.starts_with("launch 3: ") && problem.contains("said to be live"), "{error}");
@@ -297,13 +297,13 @@ fn an_error_shows_the_launches_around_it() {
 
 #[test]
 fn the_validator_sees_wrong_numbers_and_missing_scratch() {
-    check_seen("no scratch", Phase::Step, |p, at| p.programs[at].steps[1].scratch = None, "100 bytes of scratch");
+    check_seen("no scratch", Phase::Step, |p, at| p.programs[at].launches[1].scratch = None, "100 bytes of scratch");
     check_seen("a wrong peak", Phase::Eval, |p, _| p.peak_bytes -= 1, "the peak is said to be");
-    check_seen("wrong live bytes", Phase::Eval, |p, at| p.programs[at].steps[1].live_bytes += 4, "launch 1: ");
-    let forget = |p: &mut Plan, at: usize| p.programs[at].steps.iter_mut().for_each(|s| s.dies.clear());
+    check_seen("wrong live bytes", Phase::Eval, |p, at| p.programs[at].launches[1].live_bytes += 4, "launch 1: ");
+    let forget = |p: &mut Plan, at: usize| p.programs[at].launches.iter_mut().for_each(|s| s.dies.clear());
     check_seen("no deaths", Phase::Step, forget, "none are said to die");
     let early = |p: &mut Plan, at: usize| {
-        let steps = &mut p.programs[at].steps;
+        let steps = &mut p.programs[at].launches;
         let from = steps.iter().rposition(|s| !s.dies.is_empty()).unwrap();
         let dead = steps[from].dies.pop().unwrap();
         steps[from - 1].dies.push(dead);
@@ -317,7 +317,7 @@ fn the_validator_sees_what_lies_on_a_state() {
     let over_momentum = |p: &mut Plan, at: usize| {
         let slot = p.states.iter().filter(|s| s.class == StateClass::Slot).max_by_key(|s| s.place.size).unwrap().place;
         let program = &mut p.programs[at];
-        let written: Vec<ValueId> = program.steps.iter().flat_map(|s| s.group.writes.clone()).collect();
+        let written: Vec<ValueId> = program.launches.iter().flat_map(|s| s.group.writes.clone()).collect();
         let fits = |v: &&ValueId| program.place(**v).is_some_and(|q| q.size <= slot.size);
         let v = *written.iter().find(fits).unwrap();
         let size = program.place(v).unwrap().size;
@@ -326,7 +326,7 @@ fn the_validator_sees_what_lies_on_a_state() {
     check_seen("a value", Phase::Eval, over_momentum, "in the state segment, but is no state");
     let scratch_over = |p: &mut Plan, at: usize| {
         let slot = p.states.iter().find(|s| s.class == StateClass::Slot).unwrap().place;
-        p.programs[at].steps[0].scratch = Some(Place { size: 100, ..slot });
+        p.programs[at].launches[0].scratch = Some(Place { size: 100, ..slot });
     };
     check_seen("scratch", Phase::Eval, scratch_over, "the scratch lies in the state segment");
 }

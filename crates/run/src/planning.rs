@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
-use memfit::plan::save::{self, Labels, Saved};
+use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Survey, Target};
+use memfit::transform::BatchDependence;
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
 
 use crate::config::find;
@@ -22,8 +23,8 @@ pub struct Planned {
     pub planning_ms: Option<f64>,
     /// What keeping everything takes with the tools that cost no time.
     pub free_tools_bytes: Option<u64>,
-    /// What makes a sample's result depend on the rest of its batch, in words.
-    pub mixer: Option<String>,
+    /// What makes a sample's result depend on the rest of its batch.
+    pub batch_dependence: Option<BatchDependence>,
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
@@ -87,7 +88,7 @@ impl Planned {
             plan,
             planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
             free_tools_bytes: Some(survey.free_tools_bytes()),
-            mixer: subject.batch_dependence()?,
+            batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
             file: None,
@@ -100,7 +101,7 @@ impl Planned {
             plan,
             planning_ms: None,
             free_tools_bytes: None,
-            mixer: None,
+            batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
             file: Some(file),
@@ -179,7 +180,7 @@ pub fn write(run: &RunResources, executor: &AnyExecutor, plan: &Plan, path: &Pat
 }
 
 /// A saved plan, sound but not yet known to be of any use here.
-pub fn read(path: &Path) -> Result<Saved> {
+pub fn read(path: &Path) -> Result<SavedPlan> {
     let bad = |problem: String| RunError::BadFile { path: path.into(), problem };
     let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
     save::load(&text).map_err(|e| bad(e.to_string()))
@@ -203,12 +204,12 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
         let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
         return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
-    let mixer = run.subject(executor.target()).batch_dependence()?;
-    Ok(Planned { mixer, ..Planned::from_file(plan, file) })
+    let batch_dependence = run.subject(executor.target()).batch_dependence()?;
+    Ok(Planned { batch_dependence, ..Planned::from_file(plan, file) })
 }
 
 /// Whether a saved plan is one of this run.
-pub(crate) fn check_labels(run: &RunResources, saved: &Saved, own: &Labels, file: &str) -> Result<()> {
+pub(crate) fn check_labels(run: &RunResources, saved: &SavedPlan, own: &Labels, file: &str) -> Result<()> {
     let differences = differences(run, saved, own);
     if !differences.is_empty() {
         return Err(RunError::OtherPlan { file: file.into(), differences });
@@ -220,7 +221,7 @@ pub(crate) fn check_labels(run: &RunResources, saved: &Saved, own: &Labels, file
 }
 
 /// In what the plan is not that of the run.
-fn differences(run: &RunResources, saved: &Saved, own: &Labels) -> Vec<Difference> {
+fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Difference> {
     let mut found = Vec::new();
     for (what, key) in MADE_FOR {
         let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());

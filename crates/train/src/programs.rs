@@ -2,7 +2,7 @@
 
 use memfit_nn::{Forward, Mode, Model};
 use memfit_plan::Phase;
-use memfit_transform::{StepGraph, Training, checkpoint, forward_in, split_step, step};
+use memfit_transform::{StepGraph, Training, export, forward_in, split_step, step};
 
 /// An error of building or transforming a model, as the planner passes it on.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
@@ -10,7 +10,7 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 /// The programs of a model for one micro-batch: a whole step where it is the batch, else accumulate and apply; and
 /// evaluation of a micro-batch, so that it never needs more memory than training. Training gives the loss and whatever
 /// else is a single number, so that nothing large has to be kept until its end; evaluation gives every output. Both
-/// round their activations alike. Last comes the checkpoint, which hands out the states.
+/// round their activations alike. Last comes the export, which hands out the states.
 pub fn programs(
     model: &dyn Model,
     training: &Training,
@@ -29,7 +29,7 @@ pub fn programs(
         vec![(Phase::Accumulate, split.accumulate), (Phase::Apply, split.apply.into())]
     };
     programs.push((Phase::Eval, forward_in(&eval.graph, training.precision)?.into()));
-    let checkpoint = checkpoint(programs.iter().map(|(_, step)| &step.graph))?;
-    programs.push((Phase::Checkpoint, checkpoint.into()));
+    let export = export(programs.iter().map(|(_, step)| &step.graph))?;
+    programs.push((Phase::Export, export.into()));
     Ok(programs)
 }

@@ -15,7 +15,7 @@ pub fn copy_state(step: &StepGraph, state: ValueId) -> memfit_ir::Result<StepGra
     let mut copy = None;
     for id in graph.node_ids() {
         let node = graph.node(id);
-        let updates = matches!(node.op, Op::Update(_) | Op::BatchUpdate(_));
+        let updates = node.op.is_update();
         let inputs: Vec<ValueId> = node
             .inputs
             .iter()

@@ -10,16 +10,16 @@ pub enum Error {
     Ir(#[from] memfit_ir::Error),
 
     // ---- gradients ---------------------------------------------------------------------------------------------------
-    #[error("{op}{} has no gradient of its own; second derivatives are not supported", at(.scope))]
+    #[error("{op}{} has no gradient of its own; second derivatives are not supported", in_layer(.scope))]
     NoGradient { op: &'static str, scope: String },
-    #[error("{op}{} changes a state; a loss cannot depend on its result", at(.scope))]
+    #[error("{op}{} changes a state; a loss cannot depend on its result", in_layer(.scope))]
     ThroughUpdate { op: &'static str, scope: String },
-    #[error("{op}{}: output {output} only serves the op's own gradient; a loss cannot depend on it", at(.scope))]
+    #[error("{op}{}: output {output} only serves the op's own gradient; a loss cannot depend on it", in_layer(.scope))]
     AuxiliaryOutput { op: &'static str, scope: String, output: usize },
     #[error(
         "{op}{}: the mean and variance depend on what is differentiated, but are not both of batch_stats on its own \
          input; take them from there, or make them states",
-        at(.scope)
+        in_layer(.scope)
     )]
     Statistics { op: &'static str, scope: String },
     #[error("%{value} cannot be differentiated: it {problem}")]
@@ -44,9 +44,9 @@ pub enum Error {
     Clip { limit: f32 },
     #[error("a micro-batch must be more than 0 and at most 1 of its batch, but its share is {share}")]
     Share { share: f32 },
-    #[error("{op}{}: {problem}, so that the step cannot be split into micro-batches", at(.scope))]
+    #[error("{op}{}: {problem}, so that the step cannot be split into micro-batches", in_layer(.scope))]
     CannotSplit { op: &'static str, scope: String, problem: String },
-    #[error("{op}{}: {problem}, so that a step that overflows cannot be skipped; train in bf16 or f32", at(.scope))]
+    #[error("{op}{}: {problem}, so that a step that overflows cannot be skipped; train in bf16 or f32", in_layer(.scope))]
     CannotSkip { op: &'static str, scope: String, problem: String },
 }
 
@@ -60,6 +60,6 @@ impl Error {
     }
 }
 
-fn at(scope: &str) -> String {
+fn in_layer(scope: &str) -> String {
     if scope.is_empty() { String::new() } else { format!(" in layer \"{scope}\"") }
 }

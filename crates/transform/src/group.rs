@@ -10,7 +10,8 @@ mod fusion;
 mod prologue;
 mod reductions;
 
-use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
+use memfit_ir::op::Elementwise;
+use memfit_ir::{DType, Family, Graph, NodeId, Op, ValueId};
 
 pub use fusion::{Fusion, Prologues};
 
@@ -147,8 +148,7 @@ pub fn is_immediate(graph: &Graph, reader: &Op, v: ValueId) -> bool {
 }
 
 fn reads_immediates(op: &Op) -> bool {
-    // The batch-norm family and dropout read vectors and the clock from memory.
-    op.is_elementwise() && !matches!(op, Op::BatchApply(_) | Op::BatchGradInput(_) | Op::Dropout(_))
+    op.elementwise().is_some_and(Elementwise::reads_elements_only)
 }
 
 /// By node: whether it is only another name for its input's bytes: no kernel runs it.
@@ -198,7 +198,7 @@ impl Maker<'_> {
         let node = self.graph.node(id);
         let group_of = |v: &ValueId| self.group_of[self.graph.producer(*v).index()];
         let is_held = matches!(node.op, Op::Fill(_)) && !needs_memory(self.graph, &self.needed, id);
-        let is_source = matches!(node.op, Op::Input(_) | Op::State(_)) || is_held;
+        let is_source = node.op.family() == Family::Source || is_held;
         // What is in a prologue goes with the contraction that reads it, and nobody else does.
         if is_source || self.in_prologue[id.index()] {
             return;
@@ -253,9 +253,8 @@ impl Maker<'_> {
 
     /// How many operands a kernel takes that runs a chain: what it reads from memory, and what leaves it.
     fn operands(&self, chain: &[NodeId]) -> usize {
-        let inside = |id: &NodeId| chain.contains(id);
         let leaves = |v: &&ValueId| {
-            self.needed.at_end[v.index()] || !self.needed.users[v.index()].iter().all(|user| inside(user))
+            self.needed.at_end[v.index()] || !self.needed.users[v.index()].iter().all(|user| chain.contains(user))
         };
         let writes = chain.iter().flat_map(|&id| &self.graph.node(id).outputs).filter(leaves).count();
         reads(self.graph, chain).len() + writes
@@ -299,7 +298,7 @@ impl Maker<'_> {
         let group = &self.groups[latest];
         let root = graph.node(group.root());
         let open = group.epilogue().len() + members.len() < self.fusion.max_nodes
-            && (root.op.is_elementwise() || is_contraction(&root.op));
+            && (root.op.is_elementwise() || root.op.is_contraction());
         let same_shape = graph.shape(root.outputs[0]) == graph.shape(node.outputs[0]);
         // Everything that is taken from the group must be inside it, element for element: not a view of it, nor as a vector.
         let direct = |m: &NodeId| {
@@ -313,7 +312,7 @@ impl Maker<'_> {
         };
         let fits = || {
             // The chain of a contraction reads its product as it reads any operand.
-            let chain = if is_contraction(&root.op) { group.epilogue() } else { &group.nodes[..] };
+            let chain = if root.op.is_contraction() { group.epilogue() } else { &group.nodes[..] };
             self.operands(&[chain, members].concat()) <= self.fusion.max_operands
         };
         (open && same_shape && members.iter().all(direct) && fits()).then_some(latest)
@@ -352,15 +351,6 @@ fn elementwise_in(graph: &Graph, node: &memfit_ir::Node, group: &Group) -> bool 
 
 /// The inputs of an elementwise op that are not read element by element.
 fn vectors<'a>(op: &Op, inputs: &'a [ValueId]) -> impl Iterator<Item = &'a ValueId> {
-    let elements: &[usize] = match op {
-        Op::BatchApply(_) | Op::Dropout(_) => &[0],
-        Op::BatchGradInput(_) => &[0, 4],
-        _ => &[0, 1, 2],
-    };
+    let elements = op.elementwise().map_or(&[][..], Elementwise::element_inputs);
     inputs.iter().enumerate().filter(|(i, _)| !elements.contains(i)).map(|(_, v)| v)
-}
-
-/// Whether the output of an op may be finished by an elementwise chain while it is still in the cache.
-pub fn is_contraction(op: &Op) -> bool {
-    matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_))
 }

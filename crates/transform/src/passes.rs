@@ -1,9 +1,11 @@
-//! The passes, in the order they run, with the reason for each. [`crate::step()`] runs these lists and nothing besides.
+//! The passes, in the order they run, with the reason for each. [`crate::step()`] and [`crate::split_step()`] run these lists
+//! and nothing besides. What the planner does to a graph afterwards is a list of its own, in `memfit-plan`.
 
 use crate::error::Result;
+use crate::freeze::freeze;
 use crate::precision::{self, scale};
 use crate::prune::prune_step;
-use crate::step::{Job, accumulate, clip, differentiate, update};
+use crate::step::{Job, accumulate, clip, differentiate, name_loss, start_from_sums, update};
 
 /// One change of the graph on its way from a model to a training step.
 pub struct Pass {
@@ -15,18 +17,30 @@ pub struct Pass {
 
 /// The whole step, from a forward graph.
 pub const STEP: &[Pass] =
-    &[ROUND, DIFFERENTIATE, ROUND_GRADIENTS, UNSCALE, CLIP, UPDATE, RESCALE, WIDEN, PRUNE, VERIFY];
+    &[FREEZE, NAME_LOSS, ROUND, DIFFERENTIATE, ROUND_GRADIENTS, UNSCALE, CLIP, UPDATE, RESCALE, WIDEN, PRUNE, VERIFY];
 /// One micro-batch of a step, from a forward graph.
-pub const ACCUMULATE: &[Pass] = &[ROUND, DIFFERENTIATE, ROUND_GRADIENTS, ADD_UP, WIDEN, PRUNE, VERIFY];
-/// The end of a step in micro-batches, from the graph of its accumulators.
-pub const APPLY: &[Pass] = &[UNSCALE, CLIP, UPDATE, RESCALE, PRUNE, VERIFY];
+pub const ACCUMULATE: &[Pass] = &[FREEZE, ROUND, DIFFERENTIATE, ROUND_GRADIENTS, ADD_UP, WIDEN, PRUNE, VERIFY];
+/// The end of a step in micro-batches, from the same forward graph.
+pub const APPLY: &[Pass] = &[FREEZE, START_FROM_SUMS, UNSCALE, CLIP, UPDATE, RESCALE, PRUNE, VERIFY];
 
+const FREEZE: Pass = Pass {
+    name: "freeze",
+    reason: "frozen batch norms use their running statistics; first, so that no pass sees that they were to be updated",
+    run: |job| {
+        job.graph = freeze(&job.graph, &job.given.training.frozen)?;
+        Ok(())
+    },
+};
+const NAME_LOSS: Pass = Pass {
+    name: "name loss",
+    reason: "who runs the step reads the loss by its name; before anything renumbers values",
+    run: name_loss,
+};
 const ROUND: Pass = Pass {
     name: "round",
     reason: "stores activations in 16 bits; before gradients, so that these are taken of the numbers that are used",
     run: precision::round,
 };
-
 const DIFFERENTIATE: Pass = Pass {
     name: "differentiate",
     reason: "everything below reads the gradients of the trained parameters",
@@ -67,13 +81,18 @@ const ADD_UP: Pass = Pass {
     reason: "sums what a micro-batch contributes to its batch and takes out what must run once a batch",
     run: accumulate,
 };
+const START_FROM_SUMS: Pass = Pass {
+    name: "start from sums",
+    reason: "the forward and backward passes have run for each micro-batch: what is left reads the sums that they filled",
+    run: start_from_sums,
+};
 const PRUNE: Pass = Pass {
     name: "prune",
     reason: "gradients and cuts leave nodes that nothing reads; a planner should not see them",
     run: |job| {
         let forward_end = job.graph.producer(job.losses[0]);
         let pruned = prune_step(&job.graph, forward_end);
-        (job.graph, job.forward_end) = (pruned.graph, pruned.forward_end);
+        (job.graph, job.found.forward_end) = (pruned.graph, pruned.forward_end);
         Ok(())
     },
 };

@@ -80,29 +80,29 @@ pub fn forward_in(graph: &Graph, precision: Precision) -> Result<Graph> {
 // ---- passes ----------------------------------------------------------------------------------------------------------
 
 pub(crate) fn round(job: &mut Job) -> Result<()> {
-    let Some(half) = job.training.precision.half() else { return Ok(()) };
+    let Some(half) = job.given.training.precision.half() else { return Ok(()) };
     let points = Points::new(&job.graph);
     let found = rounded(&job.graph, half, &points.activations(), &[])?;
     job.params.iter_mut().chain(&mut job.losses).for_each(|v| *v = found.of[v.index()]);
-    job.stored = found.pairs;
+    job.found.stored = found.pairs;
     job.graph = found.graph;
     Ok(())
 }
 
 pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
-    let Some(half) = job.training.precision.half() else { return Ok(()) };
+    let Some(half) = job.given.training.precision.half() else { return Ok(()) };
     let points = Points::new(&job.graph);
     let mut flows = vec![false; job.graph.values().len()];
-    for &(value, gradient) in &job.arrivals {
+    for &(value, gradient) in &job.found.arrivals {
         let of_activation = points.role(value) == Role::Activation;
         // What a cast has just widened is stored already.
         let stored = matches!(job.graph.producer_op(gradient), Op::Cast(_));
         flows[gradient.index()] |= of_activation && !stored && job.graph.ty(gradient).dtype == DType::F32;
     }
     let at: Vec<bool> = flows.iter().enumerate().map(|(i, f)| *f && points.leaves_chain(ValueId(i as u32))).collect();
-    let found = rounded(&job.graph, half, &at, &job.stored)?;
+    let found = rounded(&job.graph, half, &at, &job.found.stored)?;
     // A parameter's gradient is never rounded, even where it is an activation's too.
-    for v in job.grads.iter_mut().chain(&mut job.params).chain(&mut job.losses).chain(&mut job.unscale) {
+    for v in job.grads.iter_mut().chain(&mut job.params).chain(&mut job.losses).chain(&mut job.found.unscale) {
         *v = found.of[v.index()];
     }
     job.graph = found.graph;
@@ -110,7 +110,7 @@ pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
 }
 
 pub(crate) fn widen(job: &mut Job) -> Result<()> {
-    if job.training.precision.half().is_some() {
+    if job.given.training.precision.half().is_some() {
         let found = widen::widened(&job.graph)?;
         job.losses.iter_mut().for_each(|v| *v = found.stored[v.index()]);
         job.graph = found.graph;

@@ -1,25 +1,25 @@
-//! Recompute: forward values that are not kept are made again, from what is kept, just before the backward pass reads
-//! them. Which values to keep is the planner's choice; this only carries it out.
+//! Recompute, or activation checkpointing: forward values that are not saved are recomputed, from what is saved, just before
+//! the backward pass reads them. Which values to save is the planner's choice; this only carries it out.
 //!
 //! A clone runs the same op on the same bits, so it gives the same bits. Only pure ops are cloned, and a clone reads the
 //! states themselves: no state may be overwritten before it has run, which the order of execution sees to.
 
-use memfit_ir::{Donation, Graph, NodeId, Op, ValueId};
+use memfit_ir::{Donation, Graph, NodeId, ValueId};
 
 use crate::step_graph::StepGraph;
 
-/// What becomes of each forward value after the forward pass.
+/// What becomes of a forward value after the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Policy {
     /// Stays in memory until its last reader.
-    Keep,
-    /// Is made again once, and then stays until its last reader.
-    Again,
-    /// Is made again for each node of the backward pass that reads it, and never held.
-    Fleeting,
-    /// Is made again for the backward pass, and held; and besides, without being held, on the way to a value that is made
-    /// [`Fate::Again`].
-    Passing,
+    Save,
+    /// Is recomputed once, and then stays until its last reader.
+    Once,
+    /// Is recomputed for each node of the backward pass that reads it, and never held.
+    PerUse,
+    /// Is recomputed for the backward pass, and held; and besides, without being held, on the way to a value that is
+    /// recomputed [`Policy::Once`].
+    Nested,
 }
 
 /// A step with clones.
@@ -32,13 +32,13 @@ pub struct Recomputed {
     pub is_clone: Vec<bool>,
 }
 
-/// Rewrites a training step so that the backward pass reads clones of all forward values but the kept ones. `fate` is by
-/// value; sources (inputs, states, constants) and results of impure ops are always kept.
-pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result<Recomputed> {
+/// Rewrites a training step so that the backward pass reads clones of all forward values but the saved ones. `policies` are
+/// by value; sources (inputs, states, constants) and results of impure ops are always saved.
+pub fn recompute(graph: &Graph, end: NodeId, policies: &[Policy]) -> memfit_ir::Result<Recomputed> {
     let mut writer = Writer {
         from: graph,
         end,
-        fate,
+        policies,
         // Clones stand behind the end of the forward pass, so that it keeps its number.
         out: Recomputed {
             step: StepGraph { graph: Graph::new(), forward_end: Some(end) },
@@ -46,8 +46,8 @@ pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result
             is_clone: Vec::new(),
         },
         first: vec![None; graph.values().len()],
-        again: vec![None; graph.values().len()],
-        lately: vec![None; graph.values().len()],
+        held: vec![None; graph.values().len()],
+        fleeting: vec![None; graph.values().len()],
     };
     for id in graph.node_ids() {
         let node = graph.node(id);
@@ -71,14 +71,14 @@ pub fn recompute(graph: &Graph, end: NodeId, fate: &[Fate]) -> memfit_ir::Result
 struct Writer<'a> {
     from: &'a Graph,
     end: NodeId,
-    fate: &'a [Fate],
+    policies: &'a [Policy],
     out: Recomputed,
     /// By old value: the value of the forward pass, or of the backward pass.
     first: Vec<Option<ValueId>>,
     /// By old value: its clone, if that is held.
-    again: Vec<Option<ValueId>>,
+    held: Vec<Option<ValueId>>,
     /// By old value: the last clone that was not held, and the backward node that it was made for.
-    lately: Vec<Option<(NodeId, ValueId)>>,
+    fleeting: Vec<Option<(NodeId, ValueId)>>,
 }
 
 impl Writer<'_> {
@@ -94,50 +94,48 @@ impl Writer<'_> {
         Ok(self.out.step.graph.node(made).outputs.clone())
     }
 
-    fn is_kept(&self, v: ValueId) -> bool {
+    fn is_saved(&self, v: ValueId) -> bool {
         let id = self.from.producer(v);
         let op = &self.from.node(id).op;
-        id > self.end
-            || matches!(op, Op::Input(_) | Op::State(_) | Op::Fill(_))
-            || !op.is_pure()
-            || self.fate[v.index()] == Fate::Keep
+        id > self.end || op.is_source() || !op.is_pure() || self.policies[v.index()] == Policy::Save
     }
 
     /// A value as a node of the backward pass reads it.
     fn wanted(&mut self, v: ValueId, by: NodeId) -> memfit_ir::Result<ValueId> {
-        self.get(v, self.fate[v.index()] != Fate::Fleeting, false, by)
+        self.get(v, self.policies[v.index()] != Policy::PerUse, false, by)
     }
 
-    /// A value, made again if it is not there. `hold`: for all who want it later; `on_the_way`: to a value that is held, so
+    /// A value, recomputed if it is not there. `hold`: for all who want it later; `on_the_way`: to a value that is held, so
     /// that what is passed need not be; `by`: the backward node that all this is for.
     fn get(&mut self, v: ValueId, hold: bool, on_the_way: bool, by: NodeId) -> memfit_ir::Result<ValueId> {
-        if self.is_kept(v) {
+        if self.is_saved(v) {
             return Ok(self.original(v));
         }
-        let lately = self.lately[v.index()].filter(|(node, _)| *node == by).map(|(_, clone)| clone);
-        if let Some(clone) = self.again[v.index()].or(lately) {
+        let just_made = self.fleeting[v.index()].filter(|(node, _)| *node == by).map(|(_, clone)| clone);
+        if let Some(clone) = self.held[v.index()].or(just_made) {
             if hold {
-                self.again[v.index()] = Some(clone);
+                self.held[v.index()] = Some(clone);
             }
             return Ok(clone);
         }
-        let on_the_way = on_the_way || self.fate[v.index()] == Fate::Again;
+        let on_the_way = on_the_way || self.policies[v.index()] == Policy::Once;
         let id = self.from.producer(v);
         let node = self.from.node(id);
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for &input in &node.inputs {
-            let hold = match self.fate[input.index()] {
-                Fate::Keep | Fate::Again => true,
-                Fate::Fleeting => false,
-                Fate::Passing => !on_the_way,
+            let hold = match self.policies[input.index()] {
+                Policy::Save | Policy::Once => true,
+                Policy::PerUse => false,
+                Policy::Nested => !on_the_way,
             };
             inputs.push(self.get(input, hold, on_the_way, by)?);
         }
         let made = self.push(id, &inputs, true)?;
         for (old, new) in node.outputs.iter().zip(&made) {
-            match hold {
-                true => self.again[old.index()] = Some(*new),
-                false => self.lately[old.index()] = Some((by, *new)),
+            if hold {
+                self.held[old.index()] = Some(*new);
+            } else {
+                self.fleeting[old.index()] = Some((by, *new));
             }
         }
         Ok(made[self.from.values()[v.index()].output])

@@ -13,7 +13,6 @@ use memfit_ir::op::{State, StateClass, Update};
 use memfit_ir::{Graph, NodeId, Op, TensorType, ValueId};
 
 use crate::error::{Error, Result};
-use crate::freeze::freeze;
 use crate::grad::{Cotangent, gradients};
 use crate::passes;
 use crate::precision::Precision;
@@ -21,8 +20,8 @@ use crate::precision::scale::{self, Scaling};
 use crate::scope::matches;
 use crate::step_graph::StepGraph;
 
-pub(crate) use split::accumulate;
 pub use split::{Split, split_step};
+pub(crate) use split::{accumulate, start_from_sums};
 pub(crate) use update::{SCOPE, clip, scalar, sum_of_squares, update};
 
 /// How the parameters of a model are trained.
@@ -83,38 +82,48 @@ pub(crate) const ACCUMULATE: &str = "accumulate/";
 /// every parameter that is not frozen from the inputs `lr` and `clock`.
 pub fn step(forward: &Graph, loss: ValueId, training: &Training) -> Result<StepGraph> {
     let mut job = Job::new(forward, loss, training, 1.0)?;
-    if job.graph.output(LOSS).is_none() {
-        job.graph.outputs.push((LOSS.into(), loss));
-    }
     passes::run(passes::STEP, &mut job)?;
     Ok(job.finish())
 }
 
-/// What the passes hand on to each other. After pruning only the graph is of use.
+/// A graph on its way through the passes, with the values that they look for in it. Whoever renumbers its values renumbers
+/// these; after pruning only the graph and what was found are of use.
 pub(crate) struct Job<'a> {
+    pub(crate) given: Given<'a>,
     pub(crate) graph: Graph,
-    pub(crate) training: &'a Training,
     /// The loss, then those of the objectives.
     pub(crate) losses: Vec<ValueId>,
-    /// How much of the batch's loss this graph's loss is.
-    pub(crate) share: f32,
     /// The parameters to train, in the order of the graph.
     pub(crate) params: Vec<ValueId>,
-    /// By parameter, which of the losses it follows.
-    pub(crate) follows: Vec<usize>,
     /// One for each parameter, once they are known.
     pub(crate) grads: Vec<ValueId>,
-    /// Of mixed precision: an activation, and what its readers read instead.
+    pub(crate) found: Found,
+}
+
+/// What is asked: no pass changes it.
+#[derive(Clone)]
+pub(crate) struct Given<'a> {
+    pub(crate) training: &'a Training,
+    /// How much of the batch's loss this graph's loss is.
+    pub(crate) share: f32,
+    /// By parameter, which of the losses it follows.
+    pub(crate) follows: Vec<usize>,
+}
+
+/// What passes leave to later ones.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// By `round`: an activation, and what its readers read instead.
     pub(crate) stored: Vec<(ValueId, ValueId)>,
-    /// A forward value and what flowed into it.
+    /// By `differentiate`: a forward value and what flowed into it.
     pub(crate) arrivals: Vec<(ValueId, ValueId)>,
-    /// Where the loss is scaled: one over the scale, once there are gradients.
+    /// By `differentiate`, where the loss is scaled: one over the scale.
     pub(crate) unscale: Option<ValueId>,
-    /// Where the loss is scaled, once the gradients are not any more.
+    /// By `unscale`, where the loss was scaled.
     pub(crate) scaling: Option<Scaling>,
-    /// The sum of the squares of all gradients, once somebody asked for it.
+    /// By the first that asks for it: the sum of the squares of all gradients.
     pub(crate) squares: Option<ValueId>,
-    /// Once the graph is pruned and the numbers above mean nothing any more.
+    /// By `prune`.
     pub(crate) forward_end: Option<NodeId>,
 }
 
@@ -129,38 +138,27 @@ impl<'a> Job<'a> {
         losses.iter().try_for_each(|&loss| check_loss(forward, loss))?;
         let params = trained(forward, &training.frozen)?;
         let follows = followed(forward, &params, &training.objectives)?;
-        Ok(Job { follows, ..Job::at(freeze(forward, &training.frozen)?, training, losses, share, params) })
-    }
-
-    fn at(graph: Graph, training: &'a Training, losses: Vec<ValueId>, share: f32, params: Vec<ValueId>) -> Job<'a> {
-        let (follows, grads, stored, arrivals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (unscale, scaling, squares, forward_end) = (None, None, None, None);
-        Job {
-            graph,
-            training,
-            losses,
-            share,
-            params,
-            follows,
-            grads,
-            stored,
-            arrivals,
-            unscale,
-            scaling,
-            squares,
-            forward_end,
-        }
+        let given = Given { training, share, follows };
+        Ok(Job { given, graph: forward.clone(), losses, params, grads: Vec::new(), found: Found::default() })
     }
 
     fn finish(self) -> StepGraph {
-        StepGraph { graph: self.graph, forward_end: self.forward_end }
+        StepGraph { graph: self.graph, forward_end: self.found.forward_end }
     }
 
     /// What the sum of each loss over the micro-batches is called.
     pub(crate) fn loss_names(&self) -> Vec<String> {
-        let others = self.training.objectives.iter().map(|o| o.loss.clone());
+        let others = self.given.training.objectives.iter().map(|o| o.loss.clone());
         std::iter::once(LOSS.to_string()).chain(others).collect()
     }
+}
+
+/// Gives the loss out under its name, where the model does not.
+pub(crate) fn name_loss(job: &mut Job) -> Result<()> {
+    if job.graph.output(LOSS).is_none() {
+        job.graph.outputs.push((LOSS.into(), job.losses[0]));
+    }
+    Ok(())
 }
 
 /// By parameter, which loss it follows: the first objective that names it, or the loss itself.
@@ -193,14 +191,14 @@ fn trained(forward: &Graph, frozen: &HashSet<String>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn differentiate(job: &mut Job) -> Result<()> {
-    let seed = scale::seed(job)?.map_or(Cotangent::Constant(job.share), Cotangent::Value);
+    let seed = scale::seed(job)?.map_or(Cotangent::Constant(job.given.share), Cotangent::Value);
     let mut grads = vec![None; job.params.len()];
     for (i, &loss) in job.losses.iter().enumerate() {
-        let of: Vec<usize> = (0..job.params.len()).filter(|&p| job.follows[p] == i).collect();
+        let of: Vec<usize> = (0..job.params.len()).filter(|&p| job.given.follows[p] == i).collect();
         let params: Vec<ValueId> = of.iter().map(|&p| job.params[p]).collect();
         let found = gradients(&job.graph, &[(loss, seed)], &params)?;
         of.into_iter().zip(found.of).for_each(|(p, grad)| grads[p] = grad);
-        job.arrivals.extend(found.arrivals);
+        job.found.arrivals.extend(found.arrivals);
         job.graph = found.graph;
     }
     let given =
@@ -213,10 +211,9 @@ pub(crate) fn differentiate(job: &mut Job) -> Result<()> {
 
 /// The state that a value is; for values known to be one.
 pub(crate) fn state_of(graph: &Graph, v: ValueId) -> &State {
-    match graph.producer_op(v) {
-        Op::State(s) => s,
-        other => unreachable!("%{} is a state, not the output of {}", v.0, other.name()),
-    }
+    let op = graph.producer_op(v);
+    let Op::State(state) = op else { unreachable!("%{} is a state, not the output of {}", v.0, op.name()) };
+    state
 }
 
 pub(crate) fn scope_of(graph: &Graph, v: ValueId) -> String {

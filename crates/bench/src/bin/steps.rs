@@ -7,7 +7,7 @@ use std::time::Instant;
 use memfit::exec::Executor;
 use memfit::ir::op::{Init, StateClass};
 use memfit::ir::{Builder, Op, ValueId, graph_cost};
-use memfit::plan::flow::storage;
+use memfit::plan::storage;
 use memfit::plan::{MicroBatch, Program};
 use memfit::*;
 use memfit_bench::{Failure, Runner, Workload};
@@ -85,7 +85,7 @@ fn crossing_bytes(program: &Program) -> Result<u64, Failure> {
     let end = program.forward_end.ok_or("the step has no loss")?;
     let storage = storage(graph);
     let mut crosses = vec![false; storage.len()];
-    for step in program.steps.iter().filter(|s| s.group.nodes.iter().any(|n| *n > end)) {
+    for step in program.launches.iter().filter(|s| s.group.nodes.iter().any(|n| *n > end)) {
         for v in &step.group.reads {
             let source = storage[v.index()];
             let producer = graph.producer(source);

@@ -57,7 +57,7 @@ pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
 /// Of all programs that a step runs.
 pub fn kernels(plan: &Plan) -> usize {
     let of_step = |phase: Phase| matches!(phase, Phase::Step | Phase::Accumulate | Phase::Apply);
-    plan.programs.iter().filter(|p| of_step(p.phase)).map(|p| p.steps.len()).sum()
+    plan.programs.iter().filter(|p| of_step(p.phase)).map(|p| p.launches.len()).sum()
 }
 
 /// What was planned, in one line.

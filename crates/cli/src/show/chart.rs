@@ -104,9 +104,9 @@ fn parts(plan: &Plan) -> Vec<Part> {
     let mut parts = Vec::new();
     let of_step = |phase: Phase| matches!(phase, Phase::Step | Phase::Accumulate | Phase::Apply);
     for program in plan.programs.iter().filter(|p| of_step(p.phase)) {
-        let live: Vec<u64> = program.steps.iter().map(|s| s.live_bytes).collect();
+        let live: Vec<u64> = program.launches.iter().map(|s| s.live_bytes).collect();
         let end = program.forward_end.filter(|_| program.phase.is_training());
-        let cut = end.and_then(|end| program.steps.iter().position(|s| s.group.contains(end))).map(|i| i + 1);
+        let cut = end.and_then(|end| program.launches.iter().position(|s| s.group.contains(end))).map(|i| i + 1);
         match cut {
             Some(cut) => {
                 parts.push(Part { name: "forward", live: live[..cut].to_vec() });

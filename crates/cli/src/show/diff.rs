@@ -1,8 +1,8 @@
 //! What changed between two saved plans: Markdown that reads as text too, made for a pull request.
 
 use memfit::plan::bytes::Bytes;
-use memfit::plan::compare::{Comparison, Moved, compare};
-use memfit::plan::save::Saved;
+use memfit::plan::compare::{Comparison, MovedValue, compare};
+use memfit::plan::save::SavedPlan;
 use serde_json::{Value, json};
 
 use crate::show::brief::kernels;
@@ -19,9 +19,9 @@ struct Row {
     show: fn(f64) -> String,
 }
 
-fn rows(a: &Saved, b: &Saved) -> Vec<Row> {
+fn rows(a: &SavedPlan, b: &SavedPlan) -> Vec<Row> {
     let row =
-        |what, key, show, value: &dyn Fn(&Saved) -> f64| Row { what, key, before: value(a), after: value(b), show };
+        |what, key, show, value: &dyn Fn(&SavedPlan) -> f64| Row { what, key, before: value(a), after: value(b), show };
     let size: fn(f64) -> String = |x| Bytes(x as u64).to_string();
     let count: fn(f64) -> String = |x| format!("{x}");
     let time: fn(f64) -> String = |x| format!("{x:.1} ms");
@@ -39,10 +39,10 @@ fn rows(a: &Saved, b: &Saved) -> Vec<Row> {
     ]
 }
 
-pub fn event(a: &Saved, b: &Saved) -> Value {
+pub fn event(a: &SavedPlan, b: &SavedPlan) -> Value {
     let Comparison { classes, recomputed, moved } = compare(&a.plan, &b.plan);
     let pair = |name: &str, before: Value, after: Value| json!({ "what": name, "before": before, "after": after });
-    let one = |m: &Moved| {
+    let one = |m: &MovedValue| {
         json!({ "layer": m.layer, "op": m.op, "type": m.ty, "bytes": m.bytes,
                 "now": if m.kept_now { "kept" } else { "recomputed" } })
     };
@@ -61,14 +61,14 @@ fn number(x: f64) -> Value {
     if x.fract() == 0.0 { json!(x as u64) } else { json!(x) }
 }
 
-pub fn markdown(names: [&str; 2], a: &Saved, b: &Saved) -> String {
+pub fn markdown(names: [&str; 2], a: &SavedPlan, b: &SavedPlan) -> String {
     let mut out = format!("### Plan: {} → {}\n", names[0], names[1]);
     let differs = a.labels.keys().chain(b.labels.keys().filter(|k| !a.labels.contains_key(*k)));
-    let text = |s: &Saved, key: &str| s.labels.get(key).cloned().unwrap_or("-".into());
+    let text = |s: &SavedPlan, key: &str| s.labels.get(key).cloned().unwrap_or("-".into());
     let mut labels: Vec<[String; 3]> =
         differs.map(|k| [k.clone(), text(a, k), text(b, k)]).filter(|r| r[1] != r[2]).collect();
     if a.plan.cost_model_hash != b.plan.cost_model_hash {
-        let hash = |s: &Saved| format!("{:016x}", s.plan.cost_model_hash);
+        let hash = |s: &SavedPlan| format!("{:016x}", s.plan.cost_model_hash);
         labels.push(["cost model".into(), hash(a), hash(b)]);
     }
     if !labels.is_empty() {
@@ -107,7 +107,7 @@ fn moved(comparison: &Comparison) -> String {
         count(false),
         bytes(false)
     );
-    let line = |m: &Moved| {
+    let line = |m: &MovedValue| {
         let now = if m.kept_now { "saved" } else { "recomputed" };
         [layer(&m.layer), m.op.to_string(), m.ty.clone(), Bytes(m.bytes).to_string(), now.to_string()]
     };

@@ -30,7 +30,7 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         "lower_bound_bytes": plan.lower_bound_bytes, "packing_optimal": is_packed_best(planned),
         "predicted_step_ms": plan.predicted_step_seconds * 1e3, "fastest_step_ms": plan.fastest_step_seconds * 1e3,
         "planning_ms": planned.planning_ms, "kernels": kernels(plan), "recomputed_ops": plan.recomputed_ops,
-        "tools": tools, "batch_dependence": planned.mixer,
+        "tools": tools, "batch_dependence": planned.batch_dependence.as_ref().map(ToString::to_string),
         "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),

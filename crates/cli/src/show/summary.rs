@@ -94,7 +94,7 @@ fn costs(run: &RunResources, planned: &Planned) {
     }
     if plan.accumulate() > 1 {
         let samples = count(plan.micro_batch, "sample");
-        let effect = match Effect::of_micro_batches(plan.micro_batch, planned.mixer.as_deref()) {
+        let effect = match Effect::of_micro_batches(plan.micro_batch, planned.batch_dependence.as_ref()) {
             Effect::BatchStatistics { .. } => format!("batch statistics come from {samples}"),
             Effect::MayChange(why) => format!("the result may change: {why}"),
             other => other.to_string(),

@@ -234,7 +234,7 @@ fn fingerprint(pipeline: &Pipeline, id: NodeId) -> u64 {
         Node::Interleave { inputs, block } => (10, vec![*block], inputs.iter().map(of).collect()),
     };
     // Another version may decode otherwise.
-    let version = memfit_ir::philox::name_key(env!("CARGO_PKG_VERSION"));
+    let version = memfit_ir::fingerprint(env!("CARGO_PKG_VERSION"));
     [numbers, inputs].iter().fold(version ^ kind, |sum, words| checksum(sum, bytemuck::cast_slice(words)))
 }
 

@@ -42,7 +42,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use memfit_ir::{DType, TensorType, philox};
+use memfit_ir::{DType, TensorType, fingerprint};
 
 use crate::error::{BadSample, DataError, Result, SampleProblem};
 use crate::memory::{Buffer, BytePool};
@@ -96,12 +96,12 @@ fn file_fingerprint(path: &Path) -> Result<u64> {
 /// `name` is the path from the root of the source: a folder that was moved has the same data.
 fn fingerprint_of(name: &str, metadata: &Metadata) -> u64 {
     let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    philox::name_key(&format!("{name} {} {changed:?}", metadata.len()))
+    fingerprint(&format!("{name} {} {changed:?}", metadata.len()))
 }
 
 /// The number of what lies in a folder, for this folder: what moves from one to another changes it.
 fn fingerprint_in(folder: &str, print: u64) -> u64 {
-    philox::name_key(&format!("{folder} {print:016x}"))
+    fingerprint(&format!("{folder} {print:016x}"))
 }
 
 /// While a source is opened nobody gives bytes back: there, no room is too small a budget.

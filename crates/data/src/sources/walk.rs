@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memfit_ir::philox;
+use memfit_ir::fingerprint;
 
 use super::pool_vec::StringList;
 use super::{fingerprint_of, io, no_room_is_final};
@@ -66,7 +66,7 @@ fn visit(root: &Path, below: &str, depth: usize, found: &mut Images) -> Result<(
             visit(root, &relative, depth + 1, found)?;
         } else if is_image(&path) {
             let print =
-                metadata.map_or_else(|| philox::name_key(&relative), |metadata| fingerprint_of(&relative, &metadata));
+                metadata.map_or_else(|| fingerprint(&relative), |metadata| fingerprint_of(&relative, &metadata));
             found.fingerprint = found.fingerprint.wrapping_add(print);
             found.names.push(&relative)?;
         } else {

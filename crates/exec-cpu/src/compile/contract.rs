@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use memfit_ir::{Graph, Node, Op};
-use memfit_plan::{Place, Program, Step};
+use memfit_plan::{Launch, Place, Program};
 use memfit_transform::Group;
 
 use super::prologue::{ChainPrologue, bound_tape_of, tape_of};
@@ -256,13 +256,13 @@ fn conv_shape(conv: memfit_ir::op::Conv, x: &[usize], filter: [usize; 2], y: &[u
 }
 
 /// The kernel of a step whose root is this contraction.
-pub(super) fn compile(cpu: &Cpu, program: &Program, step: &Step, contraction: Contraction) -> Run {
+pub(super) fn compile(cpu: &Cpu, program: &Program, launch: &Launch, contraction: Contraction) -> Run {
     let graph = &program.graph;
-    let group = &step.group;
+    let group = &launch.group;
     let root = graph.node(group.root());
     let parts = scratch(cpu, graph, group, &contraction);
     let starts = parts.starts();
-    let scratch = step.scratch;
+    let scratch = launch.scratch;
     let raw = root.outputs[0];
     let raw_place = match group.product_home(graph) {
         Some(v) => placed(program, v),
@@ -288,7 +288,7 @@ pub(super) fn compile(cpu: &Cpu, program: &Program, step: &Step, contraction: Co
             Some(chain) => Source::Prologue { chain, first: 0 },
             None => Source::Memory(places[i].map_or(std::ptr::null(), |p| memory.f32_at(p))),
         };
-        let launch = Launch {
+        let launch = ContractionRun {
             cpu,
             memory,
             operands: Operands { a: source(0), b: source(1), c: memory.f32_at(raw_place) },
@@ -322,7 +322,7 @@ fn part_of(scratch: Option<Place>, at: usize, len: usize) -> Place {
 /// One launch of a contraction. Its unsafe methods all ask for this: operands in memory and the result cover the sizes of the
 /// contraction, the result overlaps no operand, and nobody else uses the result and the scratch, whose parts are as long as
 /// [`scratch`] says.
-struct Launch<'a> {
+struct ContractionRun<'a> {
     cpu: &'a Cpu,
     memory: &'a Memory,
     operands: Operands<'a>,
@@ -332,11 +332,11 @@ struct Launch<'a> {
     epilogue_scratch: Scratch,
 }
 
-impl Launch<'_> {
+impl ContractionRun<'_> {
     /// The contraction with its epilogue and reductions.
     ///
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn run(&self, contraction: &Contraction) {
         // SAFETY: operands and scratch are as the caller promises. Epilogue and reductions run behind the product what it did not
         // run block by block, and the reductions behind the epilogue.
@@ -364,7 +364,7 @@ impl Launch<'_> {
     /// Runs the epilogue over a finished block of rows of `n` elements, the first of them at `base`.
     ///
     /// # Safety
-    /// As [`Launch`] says; the epilogue is prepared and may follow [by blocks](Launch::by_blocks). The block is complete, nobody
+    /// As [`ContractionRun`] says; the epilogue is prepared and may follow [by blocks](ContractionRun::by_blocks). The block is complete, nobody
     /// else runs it, and no other thread has the same number.
     unsafe fn finish(&self, thread: usize, base: usize, n: usize, rows: Range<usize>, columns: Range<usize>) {
         let Some(bound) = self.epilogue else { return };
@@ -379,7 +379,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn matmul(&self, s: &Sizes) -> Done {
         let operands = self.operands;
         let by_blocks = self.by_blocks(s.n);
@@ -414,7 +414,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn conv(&self, shape: &ConvShape, product: Product) -> Done {
         // SAFETY: the caller's promise is that of each of them.
         unsafe {
@@ -432,7 +432,7 @@ impl Launch<'_> {
     /// A convolution as matrix products.
     ///
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn conv_products(&self, shape: &ConvShape, product: Product) -> Done {
         let n = match product {
             Product::Forward | Product::Filter => shape.channels_out,
@@ -465,7 +465,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn winograd(&self, g: &Geometry) -> Done {
         let n = g.columns;
         let epilogue = self.by_blocks(n);
@@ -489,7 +489,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn winograd_filter(&self, g: &Geometry) -> Done {
         let epilogue = self.by_blocks(g.columns);
         let finish = |thread: usize, rows: Range<usize>, columns: Range<usize>| {
@@ -504,7 +504,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says.
+    /// As [`ContractionRun`] says.
     unsafe fn depthwise(&self, shape: &ConvShape, product: Product) -> Done {
         let (d, image) = (depthwise_of(shape), image_of(shape));
         let (Source::Memory(a), Source::Memory(b)) = (self.operands.a, self.operands.b) else {
@@ -525,7 +525,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says, with the tensors of the pass.
+    /// As [`ContractionRun`] says, with the tensors of the pass.
     unsafe fn depthwise_pass(&self, channels: usize, pass: &Pass, tensors: depthwise::Tensors) -> Done {
         let in_order = self.by_blocks(channels);
         let finish = |thread: usize, pixels: Range<usize>| {
@@ -544,7 +544,7 @@ impl Launch<'_> {
     }
 
     /// # Safety
-    /// As [`Launch`] says, with both operands in memory.
+    /// As [`ContractionRun`] says, with both operands in memory.
     unsafe fn depthwise_filter(&self, d: &Depthwise, image: Image, [x, dy]: [*const f32; 2]) {
         let scratch_len = depthwise_filter_grad_scratch(d, image);
         // SAFETY: operands and result cover the sizes of the convolution, and the scratch is as long as the kernel asks for.

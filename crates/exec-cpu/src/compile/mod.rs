@@ -10,7 +10,7 @@ mod reductions;
 
 use memfit_exec::{Arena, HostMemory, KernelError};
 use memfit_ir::{Graph, ValueId};
-use memfit_plan::{Place, Program, Segment, Step};
+use memfit_plan::{Launch, Place, Program, Segment};
 use memfit_transform::Group;
 
 use crate::Cpu;
@@ -33,10 +33,10 @@ pub struct CpuKernel {
 type Run = Box<dyn Fn(&Cpu, &Memory) -> Result<(), KernelError> + Send + Sync>;
 
 impl CpuKernel {
-    fn new(program: &Program, step: &Step, run: Run) -> CpuKernel {
-        let nodes = step.group.nodes.iter().map(|&n| program.graph.node(n));
+    fn new(program: &Program, launch: &Launch, run: Run) -> CpuKernel {
+        let nodes = launch.group.nodes.iter().map(|&n| program.graph.node(n));
         let values = nodes.flat_map(|n| n.inputs.iter().chain(&n.outputs));
-        let places: Vec<Place> = values.filter_map(|&v| program.place(v)).chain(step.scratch).collect();
+        let places: Vec<Place> = values.filter_map(|&v| program.place(v)).chain(launch.scratch).collect();
         let bytes = |segment: Segment| {
             let ends = places.iter().filter(|p| p.segment == segment).map(|p| p.offset + p.size);
             ends.max().unwrap_or(0)
@@ -69,17 +69,17 @@ pub(crate) fn scratch_len(cpu: &Cpu, graph: &Graph, group: &Group) -> usize {
 }
 
 /// The kernel of a step of a validated plan.
-pub(crate) fn compile(cpu: &Cpu, program: &Program, step: &Step) -> CpuKernel {
-    let root = program.graph.node(step.group.root());
+pub(crate) fn compile(cpu: &Cpu, program: &Program, launch: &Launch) -> CpuKernel {
+    let root = program.graph.node(launch.group.root());
     let run = if root.op.is_elementwise() {
-        chain(program, step)
+        chain(program, launch)
     } else if let Some(contraction) = Contraction::new(&program.graph, root) {
-        contract::compile(cpu, program, step, contraction)
+        contract::compile(cpu, program, launch, contraction)
     } else {
-        let kernel = NodeKernel::new(program, step);
+        let kernel = NodeKernel::new(program, launch);
         Box::new(move |cpu: &Cpu, memory: &Memory| kernel.launch(cpu, memory))
     };
-    CpuKernel::new(program, step, run)
+    CpuKernel::new(program, launch, run)
 }
 
 /// A validated plan places every value that crosses groups.
@@ -91,10 +91,10 @@ fn placed(program: &Program, v: ValueId) -> Place {
 }
 
 /// An elementwise chain.
-fn chain(program: &Program, step: &Step) -> Run {
-    let tape = Tape::new(&program.graph, &step.group.nodes, &step.group.writes);
+fn chain(program: &Program, launch: &Launch) -> Run {
+    let tape = Tape::new(&program.graph, &launch.group.nodes, &launch.group.writes);
     let bound = tape.bind(|v| placed(program, v));
-    let scratch = step.scratch;
+    let scratch = launch.scratch;
     Box::new(move |cpu, memory| {
         let scratch = Scratch(scratch.map_or(std::ptr::null_mut(), |p| memory.f32_at(p)));
         // SAFETY: the arena has the group's places, and the scratch is as long as the tape asked for: the executor compiles no

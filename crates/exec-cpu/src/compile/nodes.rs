@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use memfit_exec::KernelError;
 use memfit_ir::op::{Fill, Op, Slice};
 use memfit_ir::{DType, Graph, Node, Shape};
-use memfit_plan::{Place, Program, Segment, Step};
+use memfit_plan::{Launch, Place, Program, Segment};
 
 use super::placed;
 use crate::Cpu;
@@ -115,9 +115,9 @@ pub(super) struct NodeKernel {
 }
 
 impl NodeKernel {
-    pub(super) fn new(program: &Program, step: &Step) -> NodeKernel {
+    pub(super) fn new(program: &Program, launch: &Launch) -> NodeKernel {
         let graph = &program.graph;
-        let node = graph.node(step.group.root());
+        let node = graph.node(launch.group.root());
         let of = |v: &memfit_ir::ValueId| (placed(program, *v), graph.ty(*v).shape.clone());
         let dtype = graph.ty(node.outputs[0]).dtype;
         NodeKernel {
@@ -125,7 +125,7 @@ impl NodeKernel {
             inputs: node.inputs.iter().map(of).collect(),
             outputs: node.outputs.iter().map(of).collect(),
             dtype,
-            scratch: step.scratch.unwrap_or(Place { segment: Segment::Transient, offset: 0, size: 0 }),
+            scratch: launch.scratch.unwrap_or(Place { segment: Segment::Transient, offset: 0, size: 0 }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Choices from a list of numbers.
 
-use memfit_ir::philox;
+use memfit_ir::{fingerprint, philox};
 
 pub struct Draws {
     list: Vec<u32>,
@@ -36,6 +36,6 @@ impl Draws {
 
 /// A list like any other, the same for the same number and name.
 pub fn numbered(number: u32, name: &str) -> Vec<u32> {
-    let key = philox::name_key(name);
+    let key = fingerprint(name);
     (0..24).flat_map(|i| philox::philox([i, number, 0, 0], [key as u32, (key >> 32) as u32])).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, Node, NodeId, Op, TensorType, ValueId};
-use memfit_plan::{CostModel, MadeFor, Place, Program, Step, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
 use super::run_node;
@@ -50,21 +50,21 @@ impl Executor for ReferenceExecutor {
         HostMemory::new(&self.device, holder, bytes, growth)
     }
 
-    fn compile(&self, program: &Program, step: &Step) -> Result<Kernel, ExecError> {
+    fn compile(&self, program: &Program, launch: &Launch) -> Result<Kernel, ExecError> {
         let graph = &program.graph;
-        let nodes: Vec<Node> = step.group.nodes.iter().map(|&id| graph.node(id).clone()).collect();
+        let nodes: Vec<Node> = launch.group.nodes.iter().map(|&id| graph.node(id).clone()).collect();
         let named = nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs));
         let types = named.map(|&v| (v, graph.ty(v).clone())).collect();
         let placed = |v: ValueId| (v, program.place(v).expect("a value that crosses groups has a place"));
         let mut kernel = Kernel { types, reads: Vec::new(), constants: Vec::new(), writes: Vec::new(), nodes };
         for &v in kernel.nodes.iter().flat_map(|n| &n.inputs) {
             match graph.producer_op(v) {
-                _ if step.group.contains(graph.producer(v)) => {}
+                _ if launch.group.contains(graph.producer(v)) => {}
                 Op::Fill(f) if program.place(v).is_none() => kernel.constants.push((v, f.value)),
                 _ => kernel.reads.push(placed(v)),
             }
         }
-        kernel.writes = step.group.writes.iter().map(|&v| placed(v)).collect();
+        kernel.writes = launch.group.writes.iter().map(|&v| placed(v)).collect();
         Ok(kernel)
     }
 

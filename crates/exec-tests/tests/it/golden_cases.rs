@@ -52,7 +52,7 @@ fn check_case(op: &str, attrs: Value, inputs: &[Stored], out: Stored) -> Result<
     let tensors: Vec<Stored> = named.iter().map(|(n, shape, data)| (n.as_str(), *shape, *data)).collect();
     let list = json!([{ "case": "c", "op": op, "attrs": attrs, "inputs": shapes, "out": out.1, "grads": [] }]);
     // Tests run side by side: each case has a directory of its own.
-    let directory = format!("golden_{op}_{:x}", memfit_ir::philox::name_key(&list.to_string()));
+    let directory = format!("golden_{op}_{:x}", memfit_ir::fingerprint(&list.to_string()));
     check(&mut Reference, &only(&write(&directory, list, &tensors))?).map(drop)
 }
 

@@ -93,7 +93,7 @@ fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize,
         Ok(touched) => touched,
         Err(e) => return skipped(name, &e),
     };
-    let scratch = plan.programs.iter().flat_map(|p| p.steps.iter().filter_map(|s| s.scratch));
+    let scratch = plan.programs.iter().flat_map(|p| p.launches.iter().filter_map(|s| s.scratch));
     let written = pages(plan.programs.iter().flat_map(values));
     let planned: HashSet<u64> = written.union(&pages(scratch)).copied().collect();
     println!("{name}: {} pages touched, {} of values, {} planned", touched.len(), written.len(), planned.len());

@@ -27,13 +27,17 @@ pub fn unary(u: Unary, x: &TensorType) -> Types {
     if !x.dtype.is_float() && !integer_too {
         rule!("needs a float tensor, but was given {x}; add a cast");
     }
-    match u {
-        Unary::LeakyRelu(slope) if !(slope >= 0.0 && slope.is_finite()) => {
-            rule!("the slope must not be negative, but is {slope}")
-        }
-        Unary::Elu(alpha) if !(alpha > 0.0 && alpha.is_finite()) => rule!("alpha must be positive, but is {alpha}"),
-        _ => one(x.clone()),
+    if let Unary::LeakyRelu(slope) = u
+        && !(slope >= 0.0 && slope.is_finite())
+    {
+        rule!("the slope must not be negative, but is {slope}")
     }
+    if let Unary::Elu(alpha) = u
+        && !(alpha > 0.0 && alpha.is_finite())
+    {
+        rule!("alpha must be positive, but is {alpha}")
+    }
+    one(x.clone())
 }
 
 pub fn unary_grad(u: Unary, saved: &TensorType, dy: &TensorType) -> Types {

@@ -141,7 +141,7 @@ fn expected_inputs(op: &Op) -> Option<usize> {
 
 /// Whether an op takes one more input than it needs: a `u8[]` that may hold it back.
 fn may_be_gated(op: &Op) -> bool {
-    matches!(op, Op::Update(_) | Op::BatchUpdate(_))
+    op.is_update()
 }
 
 fn arity(op: &Op, given: usize) -> Result<(), Rule> {
@@ -155,13 +155,17 @@ fn arity(op: &Op, given: usize) -> Result<(), Rule> {
 
 /// Every number of an update rule is in its range; a beta of 1 would divide by zero.
 fn check_update(u: Update) -> Result<(), Rule> {
-    let below_one = |what: &str, x: f32| match (0.0..1.0).contains(&x) {
-        true => Ok(()),
-        false => rule!("{what} must be at least 0 and less than 1, but is {x}"),
+    let below_one = |what: &str, x: f32| {
+        if !(0.0..1.0).contains(&x) {
+            rule!("{what} must be at least 0 and less than 1, but is {x}");
+        }
+        Ok(())
     };
-    let not_negative = |what: &str, x: f32| match x >= 0.0 && x.is_finite() {
-        true => Ok(()),
-        false => rule!("{what} must not be negative, but is {x}"),
+    let not_negative = |what: &str, x: f32| {
+        if !(x >= 0.0 && x.is_finite()) {
+            rule!("{what} must not be negative, but is {x}");
+        }
+        Ok(())
     };
     match u {
         Update::Sgd { momentum, nesterov, weight_decay } => {

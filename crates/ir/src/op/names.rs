@@ -1,8 +1,19 @@
-//! What ops are called, in text form, in errors and in reports, and what can be said of them without their inputs.
+//! What ops are called, in text form, in errors and in reports.
 
 use super::*;
 
 impl Op {
+    /// What an input or a state is called by its user.
+    pub fn label(&self) -> Option<&str> {
+        if let Op::Input(i) = self {
+            Some(&i.name)
+        } else if let Op::State(s) = self {
+            Some(&s.name)
+        } else {
+            None
+        }
+    }
+
     /// The name in text form, in errors and in reports.
     pub fn name(&self) -> &'static str {
         match self {
@@ -56,29 +67,6 @@ impl Op {
             Op::GatherGrad(_) => "gather_grad",
             Op::Update(u) => u.name(),
         }
-    }
-
-    /// Whether running it again on the same inputs is harmless: only such ops are cloned for recompute.
-    pub fn is_pure(&self) -> bool {
-        !matches!(self, Op::Input(_) | Op::State(_) | Op::Update(_) | Op::BatchUpdate(_))
-    }
-
-    /// Whether one element of the output needs one element of each input (broadcast): such nodes run as one chain.
-    pub fn is_elementwise(&self) -> bool {
-        matches!(
-            self,
-            Op::Unary(_)
-                | Op::UnaryGrad(_)
-                | Op::Mask(_)
-                | Op::MaskGrad(_)
-                | Op::Binary(_)
-                | Op::Compare(_)
-                | Op::Select
-                | Op::Cast(_)
-                | Op::Dropout(_)
-                | Op::BatchApply(_)
-                | Op::BatchGradInput(_)
-        )
     }
 }
 
@@ -213,16 +201,6 @@ impl StateClass {
             StateClass::Slot => "slot",
             StateClass::Statistic => "statistic",
             StateClass::Accumulator => "accumulator",
-        }
-    }
-}
-
-impl StateClass {
-    /// Whether it is kept between steps, and is therefore part of a checkpoint.
-    pub fn outlives_step(self) -> bool {
-        match self {
-            StateClass::Param | StateClass::Slot | StateClass::Statistic => true,
-            StateClass::Accumulator => false,
         }
     }
 }

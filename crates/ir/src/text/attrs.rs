@@ -4,15 +4,6 @@
 use super::setting::Setting;
 use crate::op::*;
 
-/// The name of a source that has one.
-pub fn label(op: &Op) -> Option<&str> {
-    match op {
-        Op::Input(i) => Some(&i.name),
-        Op::State(s) => Some(&s.name),
-        _ => None,
-    }
-}
-
 /// The settings that [`build`](super::build) takes to make the op again. What the name, the label or the printed result type says
 /// already is not among them.
 pub fn attrs(op: &Op) -> Vec<(&'static str, String)> {

@@ -3,6 +3,7 @@
 
 use super::setting::Setting;
 use crate::dtype::TensorType;
+use crate::nearest::nearest;
 use crate::op::*;
 
 /// What a line says about its op besides the op's name.
@@ -20,7 +21,9 @@ pub fn build(name: &str, mut fields: Fields) -> Result<Op, String> {
     } else if let Some((_, read)) = SINGLE.iter().find(|(n, _)| *n == name) {
         read(&mut fields)
     } else {
-        return Err(format!("there is no op \"{name}\"; the nearest is \"{}\"", nearest(name)));
+        let known: Vec<&str> = members().map(|op| op.name()).chain(SINGLE.iter().map(|(n, _)| *n)).collect();
+        let meant = nearest(&known, name).map_or(String::new(), |n| format!("; the nearest is \"{n}\""));
+        return Err(format!("there is no op \"{name}\"{meant}"));
     };
     let finished = made.and_then(|op| fields.finish().map(|()| op));
     finished.map_err(|problem| format!("{name}: {problem}"))
@@ -72,19 +75,37 @@ fn members() -> impl Iterator<Item = Op> {
 }
 
 fn with_parameters(member: Op, f: &mut Fields) -> Made {
-    Ok(match member {
-        Op::Unary(u) => Op::Unary(unary(u, f)?),
-        Op::UnaryGrad(u) => Op::UnaryGrad(unary(u, f)?),
-        Op::Reduce(r) => Op::Reduce(Reduce { kind: r.kind, axes: f.take("axes")?, keep: f.take("keep")? }),
-        op => op,
-    })
+    if let Op::Unary(u) = member {
+        Ok(Op::Unary(unary(u, f)?))
+    } else if let Op::UnaryGrad(u) = member {
+        Ok(Op::UnaryGrad(unary(u, f)?))
+    } else if let Op::Reduce(r) = member {
+        Ok(Op::Reduce(Reduce { kind: r.kind, axes: f.take("axes")?, keep: f.take("keep")? }))
+    } else {
+        Ok(member)
+    }
 }
 
 fn unary(u: Unary, f: &mut Fields) -> Result<Unary, String> {
     Ok(match u {
         Unary::LeakyRelu(_) => Unary::LeakyRelu(f.take("slope")?),
         Unary::Elu(_) => Unary::Elu(f.take("alpha")?),
-        u => u,
+        Unary::Neg
+        | Unary::Abs
+        | Unary::Exp
+        | Unary::Log
+        | Unary::Sqrt
+        | Unary::Rsqrt
+        | Unary::Tanh
+        | Unary::Sigmoid
+        | Unary::Relu
+        | Unary::Relu6
+        | Unary::Softplus
+        | Unary::HardSigmoid
+        | Unary::HardSwish
+        | Unary::Silu
+        | Unary::GeluTanh
+        | Unary::GeluErf => u,
     })
 }
 
@@ -194,27 +215,6 @@ fn adam(f: &mut Fields, decoupled: bool) -> Made {
     Ok(Op::Update(Update::Adam { beta1, beta2, eps, weight_decay, decoupled }))
 }
 
-/// The known name with the fewest edits to this one.
-fn nearest(name: &str) -> &'static str {
-    let known = members().map(|op| op.name()).chain(SINGLE.iter().map(|(n, _)| *n));
-    known.min_by_key(|n| distance(n, name)).unwrap_or_default()
-}
-
-/// Insertions, deletions and replacements from one to the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, &cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,19 +251,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn the_nearest_name_is_the_one_a_reader_meant() {
-        for (given, expected) in [
-            ("conv", "conv2d"),
-            ("Relu", "relu"),
-            ("maxpool", "max_pool"),
-            ("layernorm", "layer_norm"),
-            ("reduce_men", "reduce_mean"),
-        ] {
-            assert_eq!(nearest(given), expected, "{given}");
         }
     }
 }

@@ -67,7 +67,7 @@ pub fn print(graph: &Graph) -> String {
 pub fn print_node(graph: &Graph, id: NodeId) -> String {
     let node = graph.node(id);
     let mut line = format!("{} = {}", values(&node.outputs), node.op.name());
-    if let Some(name) = attrs::label(&node.op) {
+    if let Some(name) = node.op.label() {
         line.push_str(&format!(" {}", quote(name)));
     }
     if !node.inputs.is_empty() {

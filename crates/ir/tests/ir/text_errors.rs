@@ -25,7 +25,17 @@ fn the_error_shows_the_line() {
 
 #[test]
 fn ops_and_attributes() {
-    check("%2 = maxpool(%0) : f32[2]", "there is no op \"maxpool\"; the nearest is \"max_pool\"");
+    for (given, meant) in [
+        ("maxpool", "max_pool"),
+        ("conv", "conv2d"),
+        ("Relu", "relu"),
+        ("layernorm", "layer_norm"),
+        ("reduce_men", "reduce_mean"),
+    ] {
+        let expected = format!("there is no op \"{given}\"; the nearest is \"{meant}\"");
+        check(&format!("%2 = {given}(%0) : f32[2]"), &expected);
+    }
+    check("%2 = zzzzzzzzzzzz(%0) : f32[2]", "there is no op \"zzzzzzzzzzzz\"");
     check("%2 = dropout(%0, %1) {rate=0.5} : f32[2,3]", "dropout: the attribute \"stream\" is missing");
     check("%2 = relu(%0) {slope=0.5} : f32[2,3]", "relu: the attribute \"slope\" is unknown");
     check(

@@ -2,7 +2,7 @@
 
 use memfit::ir::Op;
 use memfit::nn::Mode;
-use memfit::transform::samples::mixes_samples;
+use memfit::transform::batch_dependence;
 use memfit::{Model, Precision, ZooModel};
 
 #[test]
@@ -13,7 +13,7 @@ fn models_without_batch_statistics_may_be_cut() {
             let graph = memfit::transform::forward_in(&forward.graph, precision).unwrap();
             let loss = graph.output("loss").expect("a model gives its loss");
             let statistics = graph.nodes().iter().any(|n| n.op == Op::BatchStats);
-            let found = mixes_samples(&graph, graph.producer(loss), 4);
+            let found = batch_dependence(&graph, graph.producer(loss), 4);
             assert_eq!(found.is_some(), statistics, "{name} in {}: {found:?}", precision.name());
         }
     }

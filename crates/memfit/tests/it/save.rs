@@ -2,7 +2,7 @@
 
 use memfit::exec::Executor;
 use memfit::ir::op::StateClass;
-use memfit::ir::philox::{self, name_key};
+use memfit::ir::{fingerprint, philox};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::save::{Labels, SaveError, load, save};
 use memfit::plan::{MicroBatch, Place, Segment};
@@ -69,7 +69,7 @@ fn a_plan_that_does_not_hold_is_refused() {
     check_change("a huge segment", |p| p.state_bytes = u64::MAX, "any machine");
     check_change("a small segment", |p| p.transient_bytes -= 64, "outside of");
     check_change("another peak", |p| p.peak_bytes -= 1, "its peak");
-    check_change("a negative time", |p| p.programs[0].steps[3].seconds = -1.0, "-1 seconds");
+    check_change("a negative time", |p| p.programs[0].launches[3].seconds = -1.0, "-1 seconds");
     let swap = |p: &mut Plan| {
         let size = p.states[0].place.size;
         let other = p.states[1..]
@@ -85,17 +85,17 @@ fn a_plan_that_does_not_hold_is_refused() {
     check_change("a state less", |p| drop(p.states.remove(0)), "another idea of the state");
     check_change("another start", |p| p.states[0].init = memfit::ir::op::Init::Constant(7.0), "another idea");
     check_change("two programs of a kind", |p| p.programs[1].phase = p.programs[0].phase, "two accumulate programs");
-    check_change("a step less", |p| drop(p.programs[0].steps.pop()), "not the kernels");
-    check_change("a step twice", |p| p.programs[0].steps[1] = p.programs[0].steps[0].clone(), "not the kernels");
-    check_change("another order", |p| p.programs[0].steps.reverse(), "is read, but is not there");
-    check_change("a kernel of other nodes", |p| p.programs[0].steps[5].group.nodes.truncate(0), "not the kernels");
+    check_change("a step less", |p| drop(p.programs[0].launches.pop()), "not the kernels");
+    check_change("a step twice", |p| p.programs[0].launches[1] = p.programs[0].launches[0].clone(), "not the kernels");
+    check_change("another order", |p| p.programs[0].launches.reverse(), "is read, but is not there");
+    check_change("a kernel of other nodes", |p| p.programs[0].launches[5].group.nodes.truncate(0), "not the kernels");
     let in_state = Some(Place { segment: Segment::State, offset: 0, size: 64 });
-    check_change("scratch over a weight", |p| p.programs[0].steps[0].scratch = in_state, "memory of a state");
+    check_change("scratch over a weight", |p| p.programs[0].launches[0].scratch = in_state, "memory of a state");
     let on_sums = Some(Place { segment: Segment::Transient, offset: 0, size: 64 });
-    check_change("scratch over a sum", |p| p.programs[0].steps[0].scratch = on_sums, "memory of a state");
+    check_change("scratch over a sum", |p| p.programs[0].launches[0].scratch = on_sums, "memory of a state");
     check_change(
         "an unknown value dies",
-        |p| p.programs[0].steps[0].dies = vec![memfit::ir::ValueId(1 << 30)],
+        |p| p.programs[0].launches[0].dies = vec![memfit::ir::ValueId(1 << 30)],
         "no value",
     );
     check_change("an unknown clone", |p| p.programs[0].clones = vec![memfit::ir::NodeId(1 << 30)], "no node");
@@ -186,7 +186,7 @@ fn a_forged_number_never_panics() {
     let body = format!("\"run\":{}", body.strip_suffix("\n}\n").expect("an end"));
     let head = &head[..head.find("\"checksum\"").expect("a checksum")];
     let digits: Vec<usize> = body.bytes().enumerate().filter(|(_, b)| b.is_ascii_digit()).map(|(i, _)| i).collect();
-    let forge = |body: &str| format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", name_key(body));
+    let forge = |body: &str| format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", fingerprint(body));
     assert!(run(&forge(&body)), "unchanged, it runs");
     let numbers: Vec<f32> = random(3000).collect();
     let mut ran = 0;

@@ -3,7 +3,7 @@
 use memfit::exec::Executor;
 use memfit::ir::Op;
 use memfit::nn::optim::Optimizer;
-use memfit::plan::report::{Class, Classes, classes_at_peak};
+use memfit::plan::report::{Class, ValueClasses, classes_at_peak};
 use memfit::plan::{MicroBatch, Survey, Tool};
 use memfit::{CpuExecutor, Half, Phase, Precision, Request, Training, ZooModel, survey_model};
 use memfit_test_effort::some;
@@ -50,11 +50,11 @@ fn batch_statistics_are_no_gradients() {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(2) };
     let plan = survey_model(&model, &training, cpu.target(), &request).and_then(|s| s.plan(None)).expect("a plan");
     let program = plan.program(Phase::Step).expect("a step");
-    let classes = Classes::new(program);
+    let classes = ValueClasses::new(program);
     let mut seen = 0;
     for node in program.graph.nodes().iter().filter(|n| n.op == Op::BatchStats) {
         for v in &node.outputs {
-            assert_eq!(classes.of(*v), Class::Activations, "in layer {}", node.scope);
+            assert_eq!(classes.class_of(*v), Class::Activations, "in layer {}", node.scope);
             seen += 1;
         }
     }
@@ -62,7 +62,7 @@ fn batch_statistics_are_no_gradients() {
 }
 
 #[test]
-fn the_yardstick_is_that_of_the_whole_batch() {
+fn the_baseline_is_that_of_the_whole_batch() {
     let cpu = CpuExecutor::new(1).expect("one thread");
     let model = ZooModel::from_name("resnet50").expect("a name of the zoo");
     let training = Training::new(Optimizer::adam().update);

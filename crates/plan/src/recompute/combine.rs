@@ -1,7 +1,7 @@
 //! The fastest mixture of choices whose live bytes stay below a limit in the backward pass of every block: a walk over
 //! the blocks that remembers, for what is kept so far, the least time.
 
-use super::fates::Choice;
+use super::policies::Choice;
 
 /// What a choice takes for the blocks from `first` on.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
-//! The forward pass as the choice of what to keep sees it: units that are made again as a whole, the values that the
+//! The forward pass as the choice of what to keep sees it: units that are recomputed as a whole, the values that the
 //! backward pass reads, and the blocks between narrow places.
 
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Family, Graph, NodeId, Op, ValueId};
 use memfit_transform::Group;
-use memfit_transform::group::{is_contraction, views};
+use memfit_transform::group::views;
 
 use crate::flow::storage;
 
@@ -13,7 +13,7 @@ pub struct Unit {
     /// Values made by other units, views resolved.
     pub reads: Vec<ValueId>,
     /// Every value that it makes, also those that never leave it. The last one is of the unit's own: what sums over
-    /// channels make, which is kept when the rest is made again, stands before.
+    /// channels make, which is kept when the rest is recomputed, stands before.
     pub makes: Vec<ValueId>,
     pub seconds: f64,
     /// Its time is that of its memory traffic.
@@ -159,7 +159,7 @@ fn units(
     (units, unit_of)
 }
 
-/// By value: whether the backward pass reads it, itself or a view of it, and it could be made again.
+/// By value: whether the backward pass reads it, itself or a view of it, and it could be recomputed.
 fn saved(graph: &Graph, end: NodeId, unit_of: &[Option<u32>], storage: &[ValueId]) -> Vec<bool> {
     let mut found = vec![false; storage.len()];
     let views = views(graph);
@@ -173,5 +173,5 @@ fn saved(graph: &Graph, end: NodeId, unit_of: &[Option<u32>], storage: &[ValueId
 }
 
 fn is_heavy(op: &Op) -> bool {
-    is_contraction(op) || matches!(op, Op::Attention(_))
+    op.is_contraction() || op.family() == Family::Attention
 }

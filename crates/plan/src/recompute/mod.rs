@@ -1,4 +1,4 @@
-//! What to keep after the forward pass and what to make again: candidates for every amount of memory, found without
+//! What to keep after the forward pass and what to recompute: candidates for every amount of memory, found without
 //! looking at a budget.
 //!
 //! The forward pass is cut into blocks at its narrow places. For a block, or a run of blocks, there are a few choices
@@ -7,26 +7,26 @@
 //! mixture for each of a range of peaks, and every mixture is drafted and measured for what it really takes.
 
 mod combine;
-mod fates;
 mod forward;
+mod policies;
 
 use std::collections::HashSet;
 
 use memfit_ir::{Graph, NodeId};
-use memfit_transform::group::group;
-use memfit_transform::{Fate, Recomputed, StepGraph, recompute};
+use memfit_transform::{Policy, Recomputed, StepGraph};
 
-pub use fates::{Again, Choice};
+pub use policies::{Choice, Recompute};
 
-use crate::draft::{Draft, Workshop};
+use crate::draft::{Draft, PlanContext};
 use crate::error::PlanError;
 use crate::order::Effort;
+use crate::passes::{group, recompute};
 use crate::types::Phase;
 use combine::{Measure, combine};
-use fates::fates;
 use forward::Forward;
+use policies::policies;
 
-/// A draft, and what it makes again.
+/// A draft, and what it recomputes.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub draft: Draft,
@@ -47,22 +47,22 @@ pub enum Depth {
 const LEVELS: usize = 40;
 /// And once more below the smallest of them.
 const LOW_LEVELS: usize = 12;
-/// Shares of the saved bytes that are made again, cheapest first.
+/// Shares of the saved bytes that are recomputed, cheapest first.
 const SHARES: [f64; 7] = [0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.995];
-/// Runs of blocks that are made again as one.
+/// Runs of blocks that are recomputed as one.
 const RUNS: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
 
 /// Drafts of a program, from keeping all that the backward pass reads to keeping next to nothing. The first keeps all.
-pub fn candidates(phase: Phase, step: StepGraph, shop: &Workshop, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
+pub fn candidates(phase: Phase, step: StepGraph, cx: &PlanContext, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
     let graph = &step.graph;
-    let groups = group(graph, &shop.fusion());
-    // What is made again lies in memory that was just used.
-    let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(graph, g, 0, shop.cost_model)).collect();
-    let all = Draft::new(phase, step.clone(), shop, Effort::Full)?;
+    let groups = group(graph, &cx.fusion());
+    // What is recomputed lies in memory that was just used.
+    let seconds: Vec<f64> = groups.iter().map(|g| cx.target.seconds(graph, g, 0, cx.cost_model)).collect();
+    let all = Draft::new(phase, step.clone(), cx, Effort::Full)?;
     let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
     let Some(end) = step.forward_end else { return Ok(vec![free]) };
     let forward = Forward::new(graph, end, &groups, &seconds);
-    let mut search = Search { phase, graph, forward: &forward, shop, seen: HashSet::new(), found: vec![free] };
+    let mut search = Search { phase, graph, forward: &forward, cx, seen: HashSet::new(), found: vec![free] };
     search.run(depth)?;
     Ok(search.found)
 }
@@ -71,8 +71,8 @@ struct Search<'a> {
     phase: Phase,
     graph: &'a Graph,
     forward: &'a Forward,
-    shop: &'a Workshop<'a>,
-    seen: HashSet<Vec<Fate>>,
+    cx: &'a PlanContext<'a>,
+    seen: HashSet<Vec<Policy>>,
     found: Vec<Candidate>,
 }
 
@@ -123,23 +123,23 @@ impl Search<'_> {
         let prices = self.prices();
         let mut choices = vec![Choice::KEEP];
         for &price in &prices {
-            for again in [Again::Held, Again::Light] {
-                choices.push(Choice { blocks: 1, price, again });
+            for how in [Recompute::Once, Recompute::PerUse] {
+                choices.push(Choice { blocks: 1, price, recompute: how });
             }
         }
         let blocks = self.forward.blocks.len();
         for run in RUNS.into_iter().filter(|&r| r < blocks) {
-            for again in [Again::Held, Again::Light, Again::Deep] {
-                choices.push(Choice { blocks: run, price: prices[SHARES.len() - 1], again });
+            for how in [Recompute::Once, Recompute::PerUse, Recompute::Nested] {
+                choices.push(Choice { blocks: run, price: prices[SHARES.len() - 1], recompute: how });
             }
         }
         if depth == Depth::Sketch {
-            choices.retain(|c| c.again == Again::Light || c.blocks == 1);
+            choices.retain(|c| c.recompute == Recompute::PerUse || c.blocks == 1);
         }
         choices
     }
 
-    /// The highest price at which each of [`SHARES`] of the saved bytes is made again.
+    /// The highest price at which each of [`SHARES`] of the saved bytes is recomputed.
     fn prices(&self) -> Vec<f64> {
         let forward = self.forward;
         let saved = (0..forward.size.len() as u32).map(memfit_ir::ValueId).filter(|v| forward.is_saved[v.index()]);
@@ -159,23 +159,23 @@ impl Search<'_> {
 
     /// Drafts what the choices say; none if that draft exists already. Returns what each choice takes.
     fn try_choices(&mut self, choices: &[Choice]) -> Result<Option<Vec<Measure>>, PlanError> {
-        let fate = fates(self.forward, choices);
-        if self.seen.contains(&fate) {
+        let policy = policies(self.forward, choices);
+        if self.seen.contains(&policy) {
             return Ok(None);
         }
         let problem = |e: memfit_ir::Error| PlanError::Graph { phase: self.phase, problem: e.to_string() };
-        let mut made = recompute(self.graph, self.forward.end, &fate).map_err(problem)?;
+        let mut made = recompute(self.graph, self.forward.end, &policy).map_err(problem)?;
         let recomputed = made.is_clone.iter().filter(|c| **c).count();
-        let draft = Draft::new(self.phase, std::mem::take(&mut made.step), self.shop, Effort::Quick)?;
-        let measures = self.measure(&draft, &made, &fate, choices);
-        self.seen.insert(fate);
+        let draft = Draft::new(self.phase, std::mem::take(&mut made.step), self.cx, Effort::Quick)?;
+        let measures = self.measure(&draft, &made, &policy, choices);
+        self.seen.insert(policy);
         let clones = clones(&draft, &made);
         self.found.push(Candidate { draft, recomputed, clones });
         Ok(Some(measures))
     }
 
     /// What each choice takes in a draft. A copied state shifts the nodes of a draft; then there is nothing to learn.
-    fn measure(&self, draft: &Draft, made: &Recomputed, fate: &[Fate], choices: &[Choice]) -> Vec<Measure> {
+    fn measure(&self, draft: &Draft, made: &Recomputed, policy: &[Policy], choices: &[Choice]) -> Vec<Measure> {
         if draft.graph.nodes().len() != made.origin.len() {
             return Vec::new();
         }
@@ -190,7 +190,7 @@ impl Search<'_> {
         }
         for (block, units) in forward.blocks.iter().enumerate() {
             let made = forward.units[units.clone()].iter().flat_map(|u| &u.makes);
-            let kept = made.filter(|v| fate[v.index()] == Fate::Keep && forward.is_saved[v.index()]);
+            let kept = made.filter(|v| policy[v.index()] == Policy::Save && forward.is_saved[v.index()]);
             measures[of_block[block]].kept += kept.map(|v| forward.size[v.index()]).sum::<u64>();
         }
         let before: Vec<u64> = measures
@@ -200,18 +200,18 @@ impl Search<'_> {
                 Some(*sum - m.kept)
             })
             .collect();
-        for (step, block) in self.blocks_of_steps(draft, made).into_iter().enumerate() {
+        for (launch, block) in self.blocks_of_launches(draft, made).into_iter().enumerate() {
             let Some(block) = block else { continue };
             let i = of_block[block];
-            measures[i].work = measures[i].work.max(draft.live[step].saturating_sub(before[i]));
+            measures[i].work = measures[i].work.max(draft.live[launch].saturating_sub(before[i]));
         }
         self.share_seconds(draft, made, &of_block, &mut measures);
         measures
     }
 
-    /// The block whose backward pass each step belongs to: that of the latest forward value it reads; a step that reads
+    /// The block whose backward pass each launch belongs to: that of the latest forward value it reads; one that reads
     /// none goes with the one after it. None in the forward pass.
-    fn blocks_of_steps(&self, draft: &Draft, made: &Recomputed) -> Vec<Option<usize>> {
+    fn blocks_of_launches(&self, draft: &Draft, made: &Recomputed) -> Vec<Option<usize>> {
         let block_of = self.block_of_unit();
         let latest = |id: &NodeId| {
             let origin = made.origin[id.index()];
@@ -222,13 +222,13 @@ impl Search<'_> {
         let is_backward = |id: &&NodeId| made.origin[id.index()] > self.forward.end;
         let mut blocks = vec![None; draft.groups.len()];
         let mut next = Some(0);
-        for (step, g) in draft.groups.iter().enumerate().rev() {
+        for (launch, g) in draft.groups.iter().enumerate().rev() {
             let backward = g.nodes.iter().any(|id| is_backward(&id));
             let clone = g.nodes.iter().any(|id| made.is_clone[id.index()]);
             if backward {
                 next = g.nodes.iter().filter(is_backward).filter_map(latest).max().or(next);
             }
-            blocks[step] = next.filter(|_| backward || clone);
+            blocks[launch] = next.filter(|_| backward || clone);
         }
         blocks
     }
@@ -273,7 +273,7 @@ fn clones(draft: &Draft, made: &Recomputed) -> Vec<NodeId> {
 mod tests {
     use super::*;
     use crate::cost_model::CostModel;
-    use crate::draft::Tools;
+    use crate::draft::Optimizations;
     use crate::target::Target;
     use crate::types::MadeFor;
     use memfit_ir::op::{Init, Update};
@@ -343,20 +343,24 @@ mod tests {
         let step = normed(4);
         let graph = &step.graph;
         let cost_model = Statistician.cost_model();
-        let shop =
-            Workshop { target: &Statistician, grouping: Grouping::Fused, cost_model: &cost_model, tools: Tools::ALL };
-        let groups = group(graph, &shop.fusion());
-        let seconds: Vec<f64> = groups.iter().map(|g| shop.target.seconds(graph, g, 0, &cost_model)).collect();
+        let cx = PlanContext {
+            target: &Statistician,
+            grouping: Grouping::Fused,
+            cost_model: &cost_model,
+            optimizations: Optimizations::ALL,
+        };
+        let groups = group(graph, &cx.fusion());
+        let seconds: Vec<f64> = groups.iter().map(|g| cx.target.seconds(graph, g, 0, &cost_model)).collect();
         let end = step.forward_end.unwrap();
         let forward = Forward::new(graph, end, &groups, &seconds);
-        let all = Draft::new(Phase::Step, step.clone(), &shop, Effort::Full).unwrap();
+        let all = Draft::new(Phase::Step, step.clone(), &cx, Effort::Full).unwrap();
         let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
         let (seen, found) = (HashSet::new(), vec![free]);
-        let mut search = Search { phase: Phase::Step, graph, forward: &forward, shop: &shop, seen, found };
-        let again = Choice { blocks: 1, price: f64::INFINITY, again: Again::Held };
+        let mut search = Search { phase: Phase::Step, graph, forward: &forward, cx: &cx, seen, found };
+        let again = Choice { blocks: 1, price: f64::INFINITY, recompute: Recompute::Once };
         let measures = search.try_choices(&vec![again; forward.blocks.len()]).unwrap().unwrap();
         let added = search.found[1].draft.total_seconds() - search.found[0].draft.total_seconds();
-        assert!(added >= 1.0, "statistics are made again");
+        assert!(added >= 1.0, "statistics are recomputed");
         assert_eq!(measures.iter().map(|m| m.seconds).sum::<f64>(), added);
     }
 }

@@ -12,7 +12,7 @@ use crate::types::{Place, Plan, Program, Segment, StateSlot};
 /// More bytes than any machine has; sums below it cannot overflow.
 const LIMIT: u64 = 1 << 60;
 
-pub fn check(plan: &Plan) -> Result<(), String> {
+pub fn check_plan(plan: &Plan) -> Result<(), String> {
     numbers(plan)?;
     states(plan)?;
     for (i, program) in plan.programs.iter().enumerate() {
@@ -33,7 +33,7 @@ fn numbers(plan: &Plan) -> Result<(), String> {
     if sizes.iter().any(|&n| n > LIMIT) || plan.batch as u64 > LIMIT {
         return Err("it takes more bytes than any machine has".into());
     }
-    let live = plan.programs.iter().flat_map(|p| &p.steps).map(|s| s.live_bytes).max().unwrap_or(0);
+    let live = plan.programs.iter().flat_map(|p| &p.launches).map(|s| s.live_bytes).max().unwrap_or(0);
     if live > plan.transient_bytes || plan.peak_bytes != plan.state_bytes + live {
         return Err(format!(
             "its peak is said to be {}, but is {}",
@@ -46,7 +46,7 @@ fn numbers(plan: &Plan) -> Result<(), String> {
     if batch > LIMIT as u128 {
         return Err("a batch has more bytes than any machine has".into());
     }
-    let times = plan.programs.iter().flat_map(|p| &p.steps).map(|s| s.seconds);
+    let times = plan.programs.iter().flat_map(|p| &p.launches).map(|s| s.seconds);
     let mut times = times.chain([plan.predicted_step_seconds, plan.fastest_step_seconds]);
     match times.find(|t| !t.is_finite() || *t < 0.0) {
         Some(time) => Err(format!("a predicted time is {time} seconds")),
@@ -97,7 +97,7 @@ fn check_program(plan: &Plan, program: &Program) -> Result<(), String> {
             outside(place, &pinned).map_err(|e| format!("%{} {e}", v.0))?;
         }
     }
-    program.steps.iter().filter_map(|s| s.scratch).try_for_each(|p| outside(p, &pinned))
+    program.launches.iter().filter_map(|s| s.scratch).try_for_each(|p| outside(p, &pinned))
 }
 
 /// What lives for a step only must not touch what lives longer.

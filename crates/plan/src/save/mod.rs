@@ -11,7 +11,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use memfit_ir::philox::name_key;
+use memfit_ir::fingerprint;
 use memfit_transform::Fusion;
 
 use crate::target::Target;
@@ -19,14 +19,14 @@ use crate::types::Plan;
 use crate::validate::validate;
 
 /// Changes with every change of the form. Older ones can be read.
-pub const FORMAT: u64 = 2;
+pub(crate) const FORMAT: u64 = 2;
 
 /// What a plan was made for: "batch" → "32".
 pub type Labels = BTreeMap<String, String>;
 
-/// A plan from a file. It is sound by itself; whether a device can run it is for [`Saved::for_target`] to say.
+/// A plan from a file. It is sound by itself; whether a device can run it is for [`SavedPlan::for_target`] to say.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
+pub struct SavedPlan {
     /// The version of memfit that wrote it.
     pub version: String,
     pub labels: Labels,
@@ -51,20 +51,20 @@ pub enum SaveError {
 pub fn save(plan: &Plan, labels: &Labels) -> String {
     let body = write::body(plan, labels, FORMAT);
     let head = format!("{{\n\"memfit\":\"{}\",\n\"format\":{FORMAT},\n", env!("CARGO_PKG_VERSION"));
-    format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", name_key(&body))
+    format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", fingerprint(&body))
 }
 
 /// Reads a plan and checks all that can be checked without a device.
-pub fn load(text: &str) -> Result<Saved, SaveError> {
-    let (saved, head) = read::read(text)?;
-    if head.checksum != format!("{:016x}", name_key(&write::body(&saved.plan, &saved.labels, head.format))) {
+pub fn load(text: &str) -> Result<SavedPlan, SaveError> {
+    let (saved, head) = read::parse_file(text)?;
+    if head.checksum != format!("{:016x}", fingerprint(&write::body(&saved.plan, &saved.labels, head.format))) {
         return Err(SaveError::Changed);
     }
-    check::check(&saved.plan).map_err(SaveError::Broken)?;
+    check::check_plan(&saved.plan).map_err(SaveError::Broken)?;
     Ok(saved)
 }
 
-impl Saved {
+impl SavedPlan {
     /// The plan, if it holds on this device.
     pub fn for_target(self, target: &dyn Target) -> Result<Plan, SaveError> {
         if ![target.fusion(), Fusion::NONE].contains(&self.plan.fusion) {

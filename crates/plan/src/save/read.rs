@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use memfit_ir::{Graph, NodeId, Op, ValueId, text, verify};
-use memfit_transform::group::{Prologues, group};
+use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 use serde::Deserialize;
 
-use super::{FORMAT, Labels, SaveError, Saved};
-use crate::types::{MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Step, Tool};
+use super::{FORMAT, Labels, SaveError, SavedPlan};
+use crate::passes::group;
+use crate::types::{Launch, MadeFor, Phase, Place, Plan, Program, Saving, Segment, StateSlot, Tool};
 
 /// The head alone: a form that is not known cannot be read further.
 #[derive(Deserialize)]
@@ -61,7 +62,7 @@ struct MadeForForm {
 struct ProgramForm {
     phase: String,
     graph: Vec<String>,
-    steps: Vec<StepForm>,
+    steps: Vec<LaunchForm>,
     places: Vec<Option<PlaceForm>>,
     clones: Vec<u32>,
     forward_end: Option<u32>,
@@ -86,7 +87,7 @@ struct ProloguesForm {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StepForm {
+struct LaunchForm {
     nodes: Vec<u32>,
     scratch: Option<PlaceForm>,
     dies: Vec<u32>,
@@ -106,7 +107,7 @@ enum SegmentForm {
 type Read<T> = Result<T, String>;
 
 /// The plan of a file, and what the file says of itself.
-pub fn read(text: &str) -> Result<(Saved, Head), SaveError> {
+pub fn parse_file(text: &str) -> Result<(SavedPlan, Head), SaveError> {
     let not_a_plan = |e: serde_json::Error| SaveError::NotAPlan(e.to_string());
     let head: Head = serde_json::from_str(text).map_err(not_a_plan)?;
     if !(1..=FORMAT).contains(&head.format) {
@@ -115,7 +116,7 @@ pub fn read(text: &str) -> Result<(Saved, Head), SaveError> {
     let form: Form = serde_json::from_str(text).map_err(not_a_plan)?;
     let labels = form.run.clone();
     let plan = plan(form, head.format).map_err(SaveError::Broken)?;
-    Ok((Saved { version: head.memfit.clone(), labels, plan }, head))
+    Ok((SavedPlan { version: head.memfit.clone(), labels, plan }, head))
 }
 
 fn plan(form: Form, format: u64) -> Read<Plan> {
@@ -156,7 +157,7 @@ fn made_for(form: MadeForForm) -> MadeFor {
     MadeFor { device: form.device, instruction_set: form.instruction_set, threads: form.threads }
 }
 
-fn place(form: PlaceForm) -> Place {
+fn parse_place(form: PlaceForm) -> Place {
     let segment = match form.0 {
         SegmentForm::State => Segment::State,
         SegmentForm::Transient => Segment::Transient,
@@ -182,14 +183,14 @@ fn states(lines: &[String], places: &[PlaceForm]) -> Read<Vec<StateSlot>> {
     let slot = |(i, form): (usize, &PlaceForm)| match &graph.nodes()[i].op {
         Op::State(s) => {
             let ty = graph.ty(graph.nodes()[i].outputs[0]).clone();
-            Ok(StateSlot { name: s.name.clone(), class: s.class, ty, init: s.init, place: place(*form) })
+            Ok(StateSlot { name: s.name.clone(), class: s.class, ty, init: s.init, place: parse_place(*form) })
         }
         other => Err(format!("{} stands among the states", other.name())),
     };
     places.iter().enumerate().map(slot).collect()
 }
 
-const PHASES: [Phase; 5] = [Phase::Step, Phase::Accumulate, Phase::Apply, Phase::Eval, Phase::Checkpoint];
+const PHASES: [Phase; 5] = [Phase::Step, Phase::Accumulate, Phase::Apply, Phase::Eval, Phase::Export];
 
 fn program(form: ProgramForm, fusion: &Fusion, format: u64) -> Read<Program> {
     let phase = PHASES.into_iter().find(|p| p.name() == form.phase);
@@ -200,8 +201,8 @@ fn program(form: ProgramForm, fusion: &Fusion, format: u64) -> Read<Program> {
         let (values, places) = (graph.values().len(), form.places.len());
         return Err(problem(format!("it has {values} values but {places} places")));
     }
-    let steps = steps(&graph, fusion, form.steps).map_err(problem)?;
-    let places = form.places.into_iter().map(|p| p.map(place)).collect();
+    let launches = launches(&graph, fusion, form.steps).map_err(problem)?;
+    let places = form.places.into_iter().map(|p| p.map(parse_place)).collect();
     let known = |id: u32| {
         if (id as usize) < graph.nodes().len() {
             Ok(NodeId(id))
@@ -214,7 +215,7 @@ fn program(form: ProgramForm, fusion: &Fusion, format: u64) -> Read<Program> {
         1 => forward_end_in_format_1(&graph),
         _ => form.forward_end.map(known).transpose()?,
     };
-    Ok(Program { phase, graph, forward_end, steps, places, clones })
+    Ok(Program { phase, graph, forward_end, launches, places, clones })
 }
 
 /// Where the forward pass ends, for files of format 1, which do not say it: at the node that makes the output "loss", or
@@ -255,27 +256,26 @@ fn fusion_in_format_1(programs: &[ProgramForm]) -> Fusion {
     Fusion { max_nodes: 16, max_operands: usize::MAX, prologues, max_reductions: 2 }
 }
 
-/// The steps, each of which must be a group that this graph is cut into: a kernel runs nothing else.
-fn steps(graph: &Graph, fusion: &Fusion, forms: Vec<StepForm>) -> Read<Vec<Step>> {
+/// The launches, each of which must be a group that this graph is cut into: a kernel runs nothing else.
+fn launches(graph: &Graph, fusion: &Fusion, forms: Vec<LaunchForm>) -> Read<Vec<Launch>> {
     let groups = group(graph, fusion);
     let count = groups.len();
     let mut by_nodes: HashMap<Vec<NodeId>, Group> = groups.into_iter().map(|g| (g.nodes.clone(), g)).collect();
     // Each group once, so that what is left out is seen as what stands twice.
     let taken = forms.iter().map(|f| by_nodes.remove(&f.nodes.iter().map(|&n| NodeId(n)).collect::<Vec<_>>()));
     match taken.collect::<Option<Vec<Group>>>().filter(|groups| groups.len() == count) {
-        Some(groups) => groups.into_iter().zip(forms).map(|(g, form)| step(graph, g, form)).collect(),
+        Some(groups) => groups.into_iter().zip(forms).map(|(g, form)| launch(graph, g, form)).collect(),
         None => Err("its steps are not the kernels that this version of memfit makes of its graph".into()),
     }
 }
 
-fn step(graph: &Graph, group: Group, form: StepForm) -> Read<Step> {
-    let dies = form.dies.iter().map(|&v| match (v as usize) < graph.values().len() {
-        true => Ok(ValueId(v)),
-        false => Err(format!("there is no value %{v}")),
-    });
-    Ok(Step {
+fn launch(graph: &Graph, group: Group, form: LaunchForm) -> Read<Launch> {
+    let is_value = |v: u32| (v as usize) < graph.values().len();
+    let dies =
+        form.dies.iter().map(|&v| if is_value(v) { Ok(ValueId(v)) } else { Err(format!("there is no value %{v}")) });
+    Ok(Launch {
         group,
-        scratch: form.scratch.map(place),
+        scratch: form.scratch.map(parse_place),
         dies: dies.collect::<Read<_>>()?,
         live_bytes: form.live_bytes,
         seconds: form.seconds,

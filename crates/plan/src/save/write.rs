@@ -7,7 +7,7 @@ use memfit_transform::group::Prologues;
 use serde_json::{Value, json};
 
 use super::Labels;
-use crate::types::{MadeFor, Place, Plan, Program, Segment, StateSlot, Step};
+use crate::types::{Launch, MadeFor, Place, Plan, Program, Segment, StateSlot};
 
 /// All of the file but its head, in one of the formats; the checksum is of this.
 pub fn body(plan: &Plan, labels: &Labels, format: u64) -> String {
@@ -35,7 +35,7 @@ pub fn body(plan: &Plan, labels: &Labels, format: u64) -> String {
         parts.push(format!("\"fusion\":{}", fusion(&plan.fusion)));
     }
     parts.push(format!("\"states\":{}", list(states(&plan.states).lines().map(|l| json!(l)))));
-    parts.push(format!("\"state_places\":{}", list(plan.states.iter().map(|s| place(s.place)))));
+    parts.push(format!("\"state_places\":{}", list(plan.states.iter().map(|s| place_json(s.place)))));
     let programs: Vec<String> = plan.programs.iter().map(|p| program(p, format)).collect();
     parts.push(format!("\"programs\":[{}]", programs.join(",\n")));
     parts.join(",\n")
@@ -56,8 +56,8 @@ fn program(program: &Program, format: u64) -> String {
     let mut parts = vec![
         format!("\"phase\":\"{}\"", program.phase.name()),
         format!("\"graph\":{}", list(graph.lines().map(|l| json!(l)))),
-        format!("\"steps\":{}", list(program.steps.iter().map(step))),
-        format!("\"places\":{}", list(program.places.iter().map(|p| p.map_or(Value::Null, place)))),
+        format!("\"steps\":{}", list(program.launches.iter().map(launch))),
+        format!("\"places\":{}", list(program.places.iter().map(|p| p.map_or(Value::Null, place_json)))),
         format!("\"clones\":{}", json!(program.clones.iter().map(|id| id.0).collect::<Vec<_>>())),
     ];
     if format >= 2 {
@@ -66,13 +66,13 @@ fn program(program: &Program, format: u64) -> String {
     format!("{{\n{}\n}}", parts.join(",\n"))
 }
 
-fn step(step: &Step) -> Value {
+fn launch(launch: &Launch) -> Value {
     json!({
-        "nodes": step.group.nodes.iter().map(|id| id.0).collect::<Vec<_>>(),
-        "scratch": step.scratch.map(place),
-        "dies": step.dies.iter().map(|v| v.0).collect::<Vec<_>>(),
-        "live_bytes": step.live_bytes,
-        "seconds": step.seconds,
+        "nodes": launch.group.nodes.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "scratch": launch.scratch.map(place_json),
+        "dies": launch.dies.iter().map(|v| v.0).collect::<Vec<_>>(),
+        "live_bytes": launch.live_bytes,
+        "seconds": launch.seconds,
     })
 }
 
@@ -89,7 +89,7 @@ fn states(slots: &[StateSlot]) -> String {
     text::print(&graph)
 }
 
-fn place(place: Place) -> Value {
+fn place_json(place: Place) -> Value {
     let segment = match place.segment {
         Segment::State => "state",
         Segment::Transient => "transient",

@@ -2,16 +2,16 @@
 
 use memfit_ir::ValueId;
 
-use crate::types::{Program, Step};
+use crate::types::{Launch, Program};
 
 /// Launches shown before and behind.
 const AROUND: usize = 2;
 
 /// The problem of a launch, with the launches around it.
 pub fn at_launch(program: &Program, number: usize, problem: &str) -> String {
-    let last = program.steps.len().min(number + AROUND + 1);
+    let last = program.launches.len().min(number + AROUND + 1);
     let mut text = format!("launch {number}: {problem}");
-    for (i, launch) in program.steps[..last].iter().enumerate().skip(number.saturating_sub(AROUND)) {
+    for (i, launch) in program.launches[..last].iter().enumerate().skip(number.saturating_sub(AROUND)) {
         let mark = if i == number { '>' } else { ' ' };
         text += &format!("\n  {mark} {i:>4}  {}", line(program, launch));
     }
@@ -19,7 +19,7 @@ pub fn at_launch(program: &Program, number: usize, problem: &str) -> String {
 }
 
 /// What a launch writes, runs and reads, each value with its bytes, and in which layer.
-fn line(program: &Program, launch: &Step) -> String {
+fn line(program: &Program, launch: &Launch) -> String {
     let ops: Vec<&str> = launch.group.nodes.iter().map(|&id| program.graph.node(id).op.name()).collect();
     let list = |values: &[ValueId]| values.iter().map(|&v| value(program, v)).collect::<Vec<_>>().join(", ");
     let (writes, reads) = (list(&launch.group.writes), list(&launch.group.reads));

@@ -13,7 +13,7 @@ use crate::types::{Place, Plan, Program};
 /// `states` is by value: those that are one, or become one.
 pub fn check_numbers(plan: &Plan, program: &Program, states: &[bool]) -> Result<(), String> {
     let lives = lives(program, states);
-    let (mut born, mut ends) = (vec![Vec::new(); program.steps.len()], vec![Vec::new(); program.steps.len()]);
+    let (mut born, mut ends) = (vec![Vec::new(); program.launches.len()], vec![Vec::new(); program.launches.len()]);
     for life in &lives {
         born.get_mut(life.born).into_iter().for_each(|list| list.push(life));
         life.last.and_then(|last| ends.get_mut(last)).into_iter().for_each(|list| list.push(life));
@@ -22,7 +22,7 @@ pub fn check_numbers(plan: &Plan, program: &Program, states: &[bool]) -> Result<
     let mut bytes: u64 = accumulators.map(|(_, v)| program.graph.ty(v).bytes()).sum();
     // How many of the live values lie in a place: two while one takes over from the other.
     let mut there: HashMap<Place, usize> = HashMap::new();
-    for (number, launch) in program.steps.iter().enumerate() {
+    for (number, launch) in program.launches.iter().enumerate() {
         for life in &born[number] {
             let values = there.entry(life.place).or_default();
             bytes += if *values == 0 { life.place.size } else { 0 };
@@ -73,7 +73,7 @@ fn lives(program: &Program, states: &[bool]) -> Vec<Life> {
     for v in (0..states.len() as u32).map(ValueId).filter(|v| matches!(graph.producer_op(*v), Op::Input(_))) {
         begin(v, 0);
     }
-    for (number, launch) in program.steps.iter().enumerate() {
+    for (number, launch) in program.launches.iter().enumerate() {
         launch.group.writes.iter().for_each(|&v| begin(v, number));
     }
     let mut need = |v: ValueId, until: Option<usize>| {
@@ -81,7 +81,7 @@ fn lives(program: &Program, states: &[bool]) -> Vec<Life> {
             lives[i].last = until;
         }
     };
-    for (number, launch) in program.steps.iter().enumerate() {
+    for (number, launch) in program.launches.iter().enumerate() {
         operands(graph, &launch.group).into_iter().for_each(|v| need(v, Some(number)));
     }
     graph.outputs.iter().for_each(|(_, v)| need(*v, None));
@@ -90,7 +90,7 @@ fn lives(program: &Program, states: &[bool]) -> Vec<Life> {
 
 fn check_deaths(program: &Program, number: usize, mut dead: Vec<ValueId>) -> Result<(), String> {
     let has_bytes = |v: &ValueId| program.graph.ty(*v).bytes() > 0;
-    let mut said: Vec<ValueId> = program.steps[number].dies.iter().copied().filter(has_bytes).collect();
+    let mut said: Vec<ValueId> = program.launches[number].dies.iter().copied().filter(has_bytes).collect();
     said.sort_unstable();
     dead.sort_unstable();
     if said == dead {
@@ -107,7 +107,7 @@ fn named(values: &[ValueId]) -> String {
 
 /// The peak of a plan is the most that its launches say to be live.
 fn check_peak(plan: &Plan) -> Result<(), String> {
-    let most = plan.programs.iter().flat_map(|p| &p.steps).map(|s| s.live_bytes).max().unwrap_or(0);
+    let most = plan.programs.iter().flat_map(|p| &p.launches).map(|s| s.live_bytes).max().unwrap_or(0);
     let peak = plan.state_bytes.saturating_add(most);
     if plan.peak_bytes != peak {
         return Err(format!("the peak is said to be {} bytes, but is {peak}", plan.peak_bytes));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memfit::data::augment::{self, Crop, Normalise, Prepare};
 use memfit::data::image::Channels;
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
-use memfit::ir::philox::name_key;
+use memfit::ir::fingerprint;
 use memfit::ir::{DType, TensorType};
 use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
@@ -68,7 +68,7 @@ fn source_key(kind: Kind, config: &RunConfig) -> u64 {
         Kind::TfRecord => format!("{:?}", super::features(config)),
         Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
     };
-    name_key(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
+    fingerprint(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
 }
 
 /// A source that several datasets have.
@@ -156,7 +156,7 @@ impl Steps {
         } else {
             self.fixed.push(prepare(Crop::Whole));
         }
-        self.fixed_key = name_key(&format!("{size:?} {channels:?} {crops}"));
+        self.fixed_key = fingerprint(&format!("{size:?} {channels:?} {crops}"));
         self.test.push(prepare(if crops { Crop::Centre { fraction: 0.875 } } else { Crop::Whole }));
         for said in config.augment.iter().filter(|a| *a != "crop") {
             self.random.push(augmentation(said, size)?);

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use memfit_exec::Checksum;
-use memfit_plan::save::{SaveError, Saved as SavedPlan, load};
+use memfit_plan::save::{SaveError, SavedPlan, load};
 use memfit_plan::{Plan, Target};
 
 use super::names::{PLAN, Which, is_tensors};

@@ -10,7 +10,7 @@ use crate::counting::peak_of;
 use common::{cpu, folder, plan, training};
 use memfit_exec::Executor;
 use memfit_exec::weights::read_header;
-use memfit_ir::philox::name_key;
+use memfit_ir::fingerprint;
 use memfit_nn::zoo::Mlp;
 use memfit_plan::save;
 use memfit_test_effort::cases;
@@ -152,7 +152,7 @@ fn plans() {
         if let Some((head, body)) = text.split_once("\"run\":") {
             let body = format!("\"run\":{}", body.strip_suffix("\n}\n").unwrap_or(body));
             let head = head.split_once("\"checksum\"").map_or(head, |(head, _)| head);
-            let forged = format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", name_key(&body));
+            let forged = format!("{head}\"checksum\":\"{:016x}\",\n{body}\n}}\n", fingerprint(&body));
             let _ = save::load(&forged).and_then(|saved| saved.for_target(cpu.target()));
         }
     });

@@ -26,13 +26,25 @@ impl Ctx<'_> {
         self.wants[i]
     }
 
-    /// The gradient of input `i` if it is of use.
+    /// The gradient of input `i` if it is of use: what `build` makes, summed over the axes along which the input was
+    /// broadcast. So a rule need not know whether it was.
     pub(super) fn when(
         &mut self,
         i: usize,
         build: impl FnOnce(&mut Self) -> Result<ValueId>,
     ) -> Result<Option<ValueId>> {
-        if self.wants(i) { build(self).map(Some) } else { Ok(None) }
+        if !self.wants(i) {
+            return Ok(None);
+        }
+        let d = build(self)?;
+        self.summed_to_input(i, d).map(Some)
+    }
+
+    /// A gradient in the shape of input `i`, summed over the axes along which the input was broadcast. For rules that have
+    /// less to compute after the sum; the others leave it to [`Ctx::when`].
+    pub(super) fn summed_to_input(&mut self, i: usize, d: ValueId) -> Result<ValueId> {
+        let shape = self.shape(self.node.inputs[i]);
+        self.unbroadcast(d, &shape)
     }
 
     /// The gradient of the first output, for ops whose other outputs only serve their own gradient.
@@ -113,7 +125,7 @@ impl Ctx<'_> {
     }
 
     /// The gradient of broadcasting: the sum over the axes along which a value of `shape` was stretched.
-    pub(super) fn unbroadcast(&mut self, dy: ValueId, shape: &[usize]) -> Result<ValueId> {
+    fn unbroadcast(&mut self, dy: ValueId, shape: &[usize]) -> Result<ValueId> {
         let wide = self.shape(dy);
         let lead = wide.len() - shape.len();
         let stretched = |i: &usize| wide[*i] != 1 && (*i < lead || shape[*i - lead] == 1);

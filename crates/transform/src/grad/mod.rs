@@ -1,7 +1,7 @@
 //! Reverse-mode gradients: one walk over the nodes, last to first, and one rule for each op.
 //!
-//! The walk alone decides what is differentiated and adds up what flows into a value; a rule knows its op and nothing
-//! else. The forward nodes are kept as they are, value ids included: gradients are only appended. Nothing is removed
+//! The walk alone decides what is differentiated, sums back what was broadcast (`Ctx::when`) and adds up what flows into a
+//! value; a rule knows its op and nothing else. The forward nodes are kept as they are, value ids included: gradients are only appended. Nothing is removed
 //! here (see [`crate::prune()`]), and nothing is differentiated twice.
 
 mod ctx;

@@ -3,10 +3,10 @@
 //! A chain is taken only if the contraction is the one reader of its result and if that spares memory: the values that it
 //! reads would be there anyway, or are smaller than its result.
 
-use memfit_ir::op::{Binary, Conv};
-use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
+use memfit_ir::op::{Binary, Contraction, Conv, Elementwise};
+use memfit_ir::{DType, Graph, NodeId, ValueId};
 
-use super::{Fusion, Needed, Prologues, is_contraction, reads};
+use super::{Fusion, Needed, Prologues, reads};
 
 /// For each node, the chains before it, in order; empty for all but contractions.
 pub fn prologues(graph: &Graph, needed: &Needed, fusion: &Fusion) -> Vec<Vec<NodeId>> {
@@ -45,15 +45,14 @@ fn operands(graph: &Graph, limits: &Prologues, id: NodeId) -> impl Iterator<Item
         let is_held = graph.ty(node.inputs[1]).elements() <= limits.max_filter;
         columns() && (filter[..2] == [1, 1] || is_held || width >= limits.many_columns)
     };
-    let [left, right] = match &node.op {
-        Op::MatMul(_) => [columns(), true],
-        Op::Conv(c) => [whole(c) && taps(), whole(c)],
+    let [left, right] = match node.op.contraction() {
+        None => [false, false],
+        Some(Contraction::MatMul(_)) => [columns(), true],
+        Some(Contraction::Conv(c)) => [whole(&c) && taps(), whole(&c)],
         // With a stride, the image is read once for each phase.
-        Op::ConvTranspose(c) => [whole(&c.conv) && c.conv.stride == [1, 1] && taps(), whole(&c.conv)],
-        Op::ConvFilter(c) => [whole(&c.conv) && columns(), whole(&c.conv)],
-        _ => [false, false],
+        Some(Contraction::ConvTranspose(c)) => [whole(&c.conv) && c.conv.stride == [1, 1] && taps(), whole(&c.conv)],
+        Some(Contraction::ConvFilter(c)) => [whole(&c.conv) && columns(), whole(&c.conv)],
     };
-    debug_assert!(is_contraction(&node.op) || !(left || right));
     let twice = node.inputs.len() == 2 && node.inputs[0] == node.inputs[1];
     let fits = [left, right].into_iter().map(move |fits| fits && !twice);
     node.inputs.iter().copied().zip(fits).filter(|&(_, fits)| fits).map(|(v, _)| v)
@@ -89,11 +88,23 @@ fn chain(graph: &Graph, needed: &Needed, fusion: &Fusion, reader: NodeId, operan
 /// cannot start in the middle of a byte.
 fn can_feed(graph: &Graph, id: NodeId, operand: ValueId) -> bool {
     let node = graph.node(id);
-    let cheap = match node.op {
-        Op::Dropout(_) | Op::Mask(_) | Op::MaskGrad(_) | Op::Binary(Binary::Pow) => false,
-        _ => node.op.is_elementwise(),
-    };
-    cheap && graph.ty(node.outputs[0]).dtype != DType::Bit && graph.shape(node.outputs[0]) == graph.shape(operand)
+    node.op.elementwise().is_some_and(is_cheap)
+        && graph.ty(node.outputs[0]).dtype != DType::Bit
+        && graph.shape(node.outputs[0]) == graph.shape(operand)
+}
+
+fn is_cheap(op: Elementwise) -> bool {
+    match op {
+        Elementwise::Dropout(_) | Elementwise::Mask(_) | Elementwise::MaskGrad(_) => false,
+        Elementwise::Binary(b) => b != Binary::Pow,
+        Elementwise::Unary(_)
+        | Elementwise::UnaryGrad(_)
+        | Elementwise::Compare(_)
+        | Elementwise::Select
+        | Elementwise::Cast(_)
+        | Elementwise::BatchApply(_)
+        | Elementwise::BatchGradInput(_) => true,
+    }
 }
 
 /// Whether a value is needed by those inside and by nobody else.
@@ -111,7 +122,7 @@ fn extra_bytes(graph: &Graph, needed: &Needed, nodes: &[NodeId]) -> u64 {
         let producer = graph.producer(*v);
         let op = &graph.node(producer).op;
         !nodes.contains(&producer)
-            && (op.is_elementwise() || is_contraction(op))
+            && (op.is_elementwise() || op.is_contraction())
             && only_inside(needed, *v, |u| nodes.contains(&u))
     };
     read.iter().filter(|v| spared(v)).map(|&v| graph.ty(v).bytes()).sum()

@@ -2,7 +2,7 @@
 //! the sums of a batch norm's gradient over the gradient that it makes. What they reduce is in the cache then, and memory is
 //! read once less.
 
-use memfit_ir::op::Conv;
+use memfit_ir::op::{Contraction, Conv};
 use memfit_ir::{DType, Graph, NodeId, Op, ValueId};
 
 use super::{Fusion, Group};
@@ -17,10 +17,12 @@ pub fn joinable(
     id: NodeId,
 ) -> Option<usize> {
     let node = graph.node(id);
-    let (reduced, others): (ValueId, &[ValueId]) = match &node.op {
-        Op::BatchStats => (node.inputs[0], &[]),
-        Op::BatchGradReduce(_) => (node.inputs[3], &node.inputs[..3]),
-        _ => return None,
+    let (reduced, others): (ValueId, &[ValueId]) = if node.op == Op::BatchStats {
+        (node.inputs[0], &[])
+    } else if let Op::BatchGradReduce(_) = node.op {
+        (node.inputs[3], &node.inputs[..3])
+    } else {
+        return None;
     };
     let index = group_of[graph.producer(reduced).index()]?;
     let group = &groups[index];
@@ -45,9 +47,9 @@ fn in_rows(graph: &Graph, root: NodeId) -> bool {
         let [x, y] = [node.inputs[0], node.outputs[0]].map(channels);
         c.groups > 1 && x == Some(c.groups) && y == Some(c.groups)
     };
-    match &node.op {
-        Op::Conv(c) => c.groups == 1 || depthwise(c),
-        Op::ConvTranspose(c) => (c.conv.groups == 1 && c.conv.stride == [1, 1]) || depthwise(&c.conv),
-        _ => false,
+    match node.op.contraction() {
+        Some(Contraction::Conv(c)) => c.groups == 1 || depthwise(&c),
+        Some(Contraction::ConvTranspose(c)) => (c.conv.groups == 1 && c.conv.stride == [1, 1]) || depthwise(&c.conv),
+        Some(Contraction::MatMul(_) | Contraction::ConvFilter(_)) | None => false,
     }
 }

@@ -11,8 +11,8 @@
 //! convolution, a norm, an activation function and a residual sum round the convolution, which the norm's gradient reads, and
 //! what leaves in the end.
 
-use memfit_ir::op::{Binary, CLOCK, LEARNING_RATE, Reads, StateClass, Unary};
-use memfit_ir::{DType, Graph, Node, NodeId, Op, ValueId};
+use memfit_ir::op::{Binary, CLOCK, Elementwise, LEARNING_RATE, Reads, StateClass, Unary};
+use memfit_ir::{DType, Family, Graph, Node, NodeId, Op, ValueId};
 
 use crate::group::Needed;
 
@@ -79,10 +79,12 @@ fn roles(graph: &Graph) -> Vec<Role> {
     let (mut data, mut trained, mut statistic) = (vec![false; n], vec![false; n], vec![false; n]);
     for node in graph.nodes() {
         let any = |of: &[bool]| node.inputs.iter().any(|v| of[v.index()]);
-        let (from_data, from_params) = match &node.op {
-            Op::Input(i) => (i.name != CLOCK && i.name != LEARNING_RATE, false),
-            Op::State(s) => (false, s.class == StateClass::Param),
-            _ => (any(&data), any(&trained)),
+        let (from_data, from_params) = if let Op::Input(i) = &node.op {
+            (i.name != CLOCK && i.name != LEARNING_RATE, false)
+        } else if let Op::State(s) = &node.op {
+            (false, s.class == StateClass::Param)
+        } else {
+            (any(&data), any(&trained))
         };
         let small = is_statistic(node, &data, &statistic);
         for (i, v) in node.outputs.iter().enumerate() {
@@ -134,46 +136,23 @@ pub enum Kind {
 }
 
 pub fn kind(op: &Op) -> Kind {
-    match op {
-        Op::Input(_) | Op::State(_) | Op::Fill(_) => Kind::Source,
-        Op::Unary(u) => Kind::Elementwise(saved_by_unary(*u)),
-        Op::Binary(b) => Kind::Elementwise(saved_by_binary(*b)),
-        // Besides its input, vectors.
-        Op::BatchApply(_) => Kind::Elementwise(Saves::Inputs),
-        Op::UnaryGrad(_)
-        | Op::Mask(_)
-        | Op::MaskGrad(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Cast(_)
-        | Op::Dropout(_)
-        | Op::BatchGradInput(_) => Kind::Elementwise(Saves::Nothing),
-        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) | Op::Pad(_) | Op::Broadcast(_) => {
-            Kind::Layout
+    match op.family() {
+        Family::Source | Family::Constant => Kind::Source,
+        Family::Elementwise(op) => Kind::Elementwise(saved_by(op)),
+        Family::Layout => Kind::Layout,
+        Family::Contraction(_) => Kind::Contraction,
+        Family::Reduction => Kind::Statistic,
+        // A number a row, and its gradient, which is a tensor again.
+        Family::Loss => {
+            if let Op::CrossEntropy(_) = op {
+                Kind::Statistic
+            } else {
+                Kind::Other
+            }
         }
-        Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvFilter(_) => Kind::Contraction,
-        Op::Reduce(_) | Op::BatchStats | Op::BatchGradReduce(_) | Op::CrossEntropy(_) => Kind::Statistic,
-        Op::Attention(_)
-        | Op::AttentionGrad(_)
-        | Op::MaxPool(_)
-        | Op::MaxPoolGrad(_)
-        | Op::AvgPool(_)
-        | Op::AvgPoolGrad(_)
-        | Op::Upsample(_)
-        | Op::UpsampleGrad(_)
-        | Op::BatchUpdate(_)
-        | Op::LayerNorm(_)
-        | Op::LayerNormGrad
-        | Op::RmsNorm(_)
-        | Op::RmsNormGrad
-        | Op::GroupNorm(_)
-        | Op::GroupNormGrad(_)
-        | Op::Softmax(_)
-        | Op::SoftmaxGrad(_)
-        | Op::CrossEntropyGrad(_)
-        | Op::Gather
-        | Op::GatherGrad(_)
-        | Op::Update(_) => Kind::Other,
+        Family::Attention | Family::Window | Family::Norm | Family::Softmax | Family::Gather | Family::Update => {
+            Kind::Other
+        }
     }
 }
 
@@ -184,6 +163,23 @@ pub enum Saves {
     Inputs,
     Output,
     Both,
+}
+
+fn saved_by(op: Elementwise) -> Saves {
+    match op {
+        Elementwise::Unary(u) => saved_by_unary(u),
+        Elementwise::Binary(b) => saved_by_binary(b),
+        // Besides its input, vectors.
+        Elementwise::BatchApply(_) => Saves::Inputs,
+        Elementwise::UnaryGrad(_)
+        | Elementwise::Mask(_)
+        | Elementwise::MaskGrad(_)
+        | Elementwise::Compare(_)
+        | Elementwise::Select
+        | Elementwise::Cast(_)
+        | Elementwise::Dropout(_)
+        | Elementwise::BatchGradInput(_) => Saves::Nothing,
+    }
 }
 
 fn saved_by_unary(u: Unary) -> Saves {

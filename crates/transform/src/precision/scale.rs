@@ -5,7 +5,7 @@
 //! What is skipped has not happened to the optimizer either: its clock is the host's less the skipped steps.
 
 use memfit_ir::op::{Binary, Compare, Fill, Init, State, StateClass};
-use memfit_ir::{DType, Donation, Graph, Node, NodeId, Op, TensorType, ValueId};
+use memfit_ir::{DType, Donation, Graph, NodeId, Op, TensorType, ValueId};
 
 use super::{Half, Precision};
 use crate::error::{Error, Result};
@@ -36,23 +36,23 @@ pub(crate) struct Scaling {
 
 /// The loss's own gradient where it is scaled: the share of the batch times the scale.
 pub(crate) fn seed(job: &mut Job) -> Result<Option<ValueId>> {
-    if job.training.precision != Precision::Mixed(Half::F16) {
+    if job.given.training.precision != Precision::Mixed(Half::F16) {
         return Ok(None);
     }
     let scale = state(&mut job.graph, SCALE, TensorType::f32([]), START)?;
     // Made before the gradients, so that a gradient can be divided where it is made.
-    job.unscale = Some(inverse(&mut job.graph, scale)?);
-    let share = scalar(&mut job.graph, job.share)?;
+    job.found.unscale = Some(inverse(&mut job.graph, scale)?);
+    let share = scalar(&mut job.graph, job.given.share)?;
     push(&mut job.graph, Op::Binary(Binary::Mul), &[scale, share], SCOPE).map(Some)
 }
 
 /// Divides the gradients by the scale, looks whether they are finite, and holds back what the model itself updates.
 pub(crate) fn unscale(job: &mut Job) -> Result<()> {
-    if job.training.precision != Precision::Mixed(Half::F16) {
+    if job.given.training.precision != Precision::Mixed(Half::F16) {
         return Ok(());
     }
     let scale = state(&mut job.graph, SCALE, TensorType::f32([]), START)?;
-    let inverse = match job.unscale {
+    let inverse = match job.found.unscale {
         Some(v) => v,
         None => inverse(&mut job.graph, scale)?,
     };
@@ -66,13 +66,13 @@ pub(crate) fn unscale(job: &mut Job) -> Result<()> {
     let gate = push(&mut job.graph, Op::Compare(Compare::Le), &[squares, most], SCOPE)?;
     hold_back(&mut job.graph, gate)?;
     let skipped = state(&mut job.graph, SKIPPED_STEPS, TensorType::i32([4]), 0.0)?;
-    job.scaling = Some(Scaling { scale, gate, skipped });
+    job.found.scaling = Some(Scaling { scale, gate, skipped });
     Ok(())
 }
 
 /// The scale and the counts of the next step.
 pub(crate) fn rescale(job: &mut Job) -> Result<()> {
-    let Some(Scaling { scale, gate, skipped }) = job.scaling else { return Ok(()) };
+    let Some(Scaling { scale, gate, skipped }) = job.found.scaling else { return Ok(()) };
     let g = &mut job.graph;
     let good = state(g, GOOD_STEPS, TensorType::f32([]), 0.0)?;
     let [zero, one, half, two] = [0.0, 1.0, 0.5, 2.0].map(|x| scalar(g, x));
@@ -125,7 +125,7 @@ fn hold_back(graph: &mut Graph, gate: ValueId) -> Result<()> {
     for Donation { old, new } in donations {
         let maker = graph.producer(new);
         let node = graph.node(maker).clone();
-        let new = if is_update(&node) {
+        let new = if node.op.is_update() {
             let later = match moved.iter().find(|(from, _)| *from == maker) {
                 Some(&(_, to)) => to,
                 None => {
@@ -143,14 +143,9 @@ fn hold_back(graph: &mut Graph, gate: ValueId) -> Result<()> {
     Ok(())
 }
 
-fn is_update(node: &Node) -> bool {
-    matches!(node.op, Op::Update(_) | Op::BatchUpdate(_))
-}
-
 /// What reads an updated state would read it before it is known whether the step counts.
 fn check_unread(graph: &Graph) -> Result<()> {
-    let updated =
-        |v: &ValueId| graph.donations.iter().any(|d| d.new == *v) && is_update(graph.node(graph.producer(*v)));
+    let updated = |v: &ValueId| graph.donations.iter().any(|d| d.new == *v) && graph.producer_op(*v).is_update();
     let problem = |v: ValueId| {
         let old = graph.donations.iter().find(|d| d.new == v).map_or(v, |d| d.old);
         format!("reads the new value of the state \"{}\"", state_of(graph, old).name)

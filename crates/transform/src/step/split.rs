@@ -28,11 +28,11 @@ pub fn split_step(forward: &Graph, loss: ValueId, training: &Training, share: f3
     if !(share > 0.0 && share <= 1.0) {
         return Err(Error::Share { share });
     }
-    let mut job = Job::new(forward, loss, training, share)?;
-    let mut end = whole_batch(&job)?;
-    passes::run(passes::ACCUMULATE, &mut job)?;
-    passes::run(passes::APPLY, &mut end)?;
-    Ok(Split { accumulate: job.finish(), apply: end.graph })
+    let mut accumulate = Job::new(forward, loss, training, share)?;
+    let mut apply = Job::new(forward, loss, training, 1.0)?;
+    passes::run(passes::ACCUMULATE, &mut accumulate)?;
+    passes::run(passes::APPLY, &mut apply)?;
+    Ok(Split { accumulate: accumulate.finish(), apply: apply.graph })
 }
 
 // ---- accumulate ------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ pub(crate) fn accumulate(job: &mut Job) -> Result<()> {
         let (name, scope) = (state_of(graph, param).name.clone(), scope_of(graph, param));
         add_to(graph, &name, grad, &scope)?;
     }
-    let share = Op::Fill(Fill { value: job.share, dtype: DType::F32, shape: [].into() });
+    let share = Op::Fill(Fill { value: job.given.share, dtype: DType::F32, shape: [].into() });
     let share = push(graph, share, &[], "")?;
     for (name, number) in names.into_iter().zip(losses).chain(numbers) {
         let scope = scope_of(graph, number);
@@ -148,9 +148,9 @@ fn is_state(graph: &Graph, v: ValueId) -> bool {
 
 // ---- apply -----------------------------------------------------------------------------------------------------------
 
-/// The graph that `apply` starts from: the trained parameters, their summed gradients, the loss and the updates of
-/// the running statistics.
-fn whole_batch<'a>(job: &Job<'a>) -> Result<Job<'a>> {
+/// Puts in the model's place the trained parameters, their summed gradients, the loss and the updates of the running
+/// statistics.
+pub(crate) fn start_from_sums(job: &mut Job) -> Result<()> {
     let forward = &job.graph;
     let mut graph = Graph::new();
     let (mut params, mut grads) = (Vec::new(), Vec::new());
@@ -174,7 +174,8 @@ fn whole_batch<'a>(job: &Job<'a>) -> Result<Job<'a>> {
         graph.outputs.push((name, sum));
     }
     update_statistics(&mut graph, forward)?;
-    Ok(Job { grads, ..Job::at(graph, job.training, losses, 1.0, params) })
+    (job.graph, job.params, job.grads, job.losses) = (graph, params, grads, losses);
+    Ok(())
 }
 
 /// Every batch update of the model, on the sums of what it reads.
@@ -184,12 +185,11 @@ fn update_statistics(graph: &mut Graph, forward: &Graph) -> Result<()> {
         let (mut running, mut batch) = (Vec::new(), Vec::new());
         for s in read {
             running.push(same_state(graph, forward, s.running)?);
-            batch.push(match is_state(forward, s.batch) {
-                true => same_state(graph, forward, s.batch)?,
-                false => {
-                    let name = &state_of(forward, s.running).name;
-                    accumulator(graph, name, forward.ty(s.batch).clone(), &s.scope)?
-                }
+            batch.push(if is_state(forward, s.batch) {
+                same_state(graph, forward, s.batch)?
+            } else {
+                let name = &state_of(forward, s.running).name;
+                accumulator(graph, name, forward.ty(s.batch).clone(), &s.scope)?
             });
         }
         let id = graph.push(node.op.clone(), &[&running[..], &batch[..]].concat(), &node.scope)?;

@@ -2,14 +2,14 @@
 
 use memfit_ir::op::{Init, ReduceKind};
 use memfit_ir::{Builder, Result, TensorType, ValueId};
-use memfit_transform::samples::mixes_samples;
+use memfit_transform::{BatchDependence, batch_dependence};
 
 fn check(name: &str, mixes: bool, build: impl Fn(&mut Builder, ValueId) -> Result<ValueId>) {
     let mut b = Builder::new();
     let x = b.input("x", TensorType::f32([4, 6, 8])).unwrap();
     let loss = build(&mut b, x).unwrap_or_else(|e| panic!("{name}: {e}"));
     let graph = b.finish();
-    assert_eq!(mixes_samples(&graph, graph.producer(loss), 4).is_some(), mixes, "{name}");
+    assert_eq!(batch_dependence(&graph, graph.producer(loss), 4).is_some(), mixes, "{name}");
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn an_input_that_all_samples_share_is_no_batch() {
     let [y, ..] = b.batch_norm(x, scale, bias, 1e-5).unwrap();
     let loss = b.mean(y).unwrap();
     let graph = b.finish();
-    let found = mixes_samples(&graph, graph.producer(loss), 32).expect("batch statistics mix");
-    assert!(found.starts_with("batch_stats"), "{found}");
-    let found = mixes_samples(&graph, graph.producer(loss), 16).expect("no input is a batch of 16");
-    assert!(found.contains("16 samples"), "{found}");
+    let found = batch_dependence(&graph, graph.producer(loss), 32).expect("batch statistics mix");
+    assert!(matches!(&found, BatchDependence::BatchStatistics { op: "batch_stats", .. }), "{found}");
+    let found = batch_dependence(&graph, graph.producer(loss), 16).expect("no input is a batch of 16");
+    assert!(found.to_string().contains("16 samples"), "{found}");
 }
 
 /// The gradient of a micro-batch is scaled by its share of the batch, which is right for a mean alone.

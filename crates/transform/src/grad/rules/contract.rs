@@ -13,19 +13,21 @@ pub(super) fn matmul(ctx: &mut Ctx, m: MatMul) -> Grads {
     let (a, b, dy) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
     // The weight's gradient first: then the operand that it reads can die before the other gradient needs memory.
     let db = ctx.when(1, |ctx| {
-        let (a, dy) = match ctx.graph.shape(a).len() > ctx.graph.shape(b).len() {
-            // One right side for the whole batch: the batch axes are more rows.
-            true => (rows(ctx, a)?, rows(ctx, dy)?),
-            false => (a, dy),
-        };
-        match m.transpose_b {
-            false => product(ctx, a, !m.transpose_a, dy, false),
-            true => product(ctx, dy, true, a, m.transpose_a),
+        // One right side for the whole batch: the batch axes are more rows.
+        let is_shared = ctx.graph.shape(a).len() > ctx.graph.shape(b).len();
+        let (a, dy) = if is_shared { (rows(ctx, a)?, rows(ctx, dy)?) } else { (a, dy) };
+        if m.transpose_b {
+            product(ctx, dy, true, a, m.transpose_a)
+        } else {
+            product(ctx, a, !m.transpose_a, dy, false)
         }
     })?;
-    let da = ctx.when(0, |ctx| match m.transpose_a {
-        false => product(ctx, dy, false, b, !m.transpose_b),
-        true => product(ctx, b, m.transpose_b, dy, true),
+    let da = ctx.when(0, |ctx| {
+        if m.transpose_a {
+            product(ctx, b, m.transpose_b, dy, true)
+        } else {
+            product(ctx, dy, false, b, !m.transpose_b)
+        }
     })?;
     Ok(vec![da, db])
 }

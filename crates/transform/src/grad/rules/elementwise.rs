@@ -1,9 +1,9 @@
-//! Gradients of the elementwise family. Where an input was broadcast, its gradient is summed back to its shape.
+//! Gradients of the elementwise family, each in the shape of the output: where an input was broadcast, its gradient is
+//! summed back to the input's shape by [`Ctx::when`].
 
+use memfit_ir::Op;
 use memfit_ir::op::{Binary, Compare, Dropout, Reads, Unary};
-use memfit_ir::{Op, ValueId};
 
-use crate::error::Result;
 use crate::grad::ctx::{Ctx, Grads};
 
 pub(super) fn unary(ctx: &mut Ctx, u: Unary) -> Grads {
@@ -31,24 +31,18 @@ pub(super) fn binary(ctx: &mut Ctx, b: Binary) -> Grads {
     }
 }
 
-/// Sums a gradient of the output's shape to the shape of input `i`.
-fn back_to(ctx: &mut Ctx, i: usize, d: ValueId) -> Result<ValueId> {
-    let shape = ctx.shape(ctx.node.inputs[i]);
-    ctx.unbroadcast(d, &shape)
-}
-
 fn add(ctx: &mut Ctx) -> Grads {
     let dy = ctx.dy()?;
-    let da = ctx.when(0, |ctx| back_to(ctx, 0, dy))?;
-    let db = ctx.when(1, |ctx| back_to(ctx, 1, dy))?;
+    let da = ctx.when(0, |_| Ok(dy))?;
+    let db = ctx.when(1, |_| Ok(dy))?;
     Ok(vec![da, db])
 }
 
 fn sub(ctx: &mut Ctx) -> Grads {
     let dy = ctx.dy()?;
-    let da = ctx.when(0, |ctx| back_to(ctx, 0, dy))?;
+    let da = ctx.when(0, |_| Ok(dy))?;
     let db = ctx.when(1, |ctx| {
-        let sum = back_to(ctx, 1, dy)?;
+        let sum = ctx.summed_to_input(1, dy)?;
         ctx.neg(sum)
     })?;
     Ok(vec![da, db])
@@ -56,14 +50,8 @@ fn sub(ctx: &mut Ctx) -> Grads {
 
 fn mul(ctx: &mut Ctx) -> Grads {
     let (a, b, dy) = (ctx.node.inputs[0], ctx.node.inputs[1], ctx.dy()?);
-    let da = ctx.when(0, |ctx| {
-        let d = ctx.mul(dy, b)?;
-        back_to(ctx, 0, d)
-    })?;
-    let db = ctx.when(1, |ctx| {
-        let d = ctx.mul(dy, a)?;
-        back_to(ctx, 1, d)
-    })?;
+    let da = ctx.when(0, |ctx| ctx.mul(dy, b))?;
+    let db = ctx.when(1, |ctx| ctx.mul(dy, a))?;
     Ok(vec![da, db])
 }
 
@@ -71,10 +59,10 @@ fn mul(ctx: &mut Ctx) -> Grads {
 fn div(ctx: &mut Ctx) -> Grads {
     let (b, y, dy) = (ctx.node.inputs[1], ctx.node.outputs[0], ctx.dy()?);
     let share = ctx.div(dy, b)?;
-    let da = ctx.when(0, |ctx| back_to(ctx, 0, share))?;
+    let da = ctx.when(0, |_| Ok(share))?;
     let db = ctx.when(1, |ctx| {
         let d = ctx.mul(share, y)?;
-        let sum = back_to(ctx, 1, d)?;
+        let sum = ctx.summed_to_input(1, d)?;
         ctx.neg(sum)
     })?;
     Ok(vec![da, db])
@@ -89,13 +77,11 @@ fn extremum(ctx: &mut Ctx, wins: Compare) -> Grads {
     let tie = ctx.select(equal, halved, zero)?;
     let da = ctx.when(0, |ctx| {
         let won = ctx.compare(wins, a, b)?;
-        let d = ctx.select(won, dy, tie)?;
-        back_to(ctx, 0, d)
+        ctx.select(won, dy, tie)
     })?;
     let db = ctx.when(1, |ctx| {
         let won = ctx.compare(wins, b, a)?;
-        let d = ctx.select(won, dy, tie)?;
-        back_to(ctx, 1, d)
+        ctx.select(won, dy, tie)
     })?;
     Ok(vec![da, db])
 }
@@ -111,16 +97,14 @@ fn pow(ctx: &mut Ctx) -> Grads {
         let slope = ctx.mul(b, power)?;
         let d = ctx.mul(dy, slope)?;
         let flat = ctx.compare(Compare::Eq, b, zero)?;
-        let d = ctx.select(flat, zero, d)?;
-        back_to(ctx, 0, d)
+        ctx.select(flat, zero, d)
     })?;
     let db = ctx.when(1, |ctx| {
         let log = ctx.op(Op::Unary(Unary::Log), &[a])?;
         let slope = ctx.mul(y, log)?;
         let d = ctx.mul(dy, slope)?;
         let flat = ctx.compare(Compare::Eq, a, zero)?;
-        let d = ctx.select(flat, zero, d)?;
-        back_to(ctx, 1, d)
+        ctx.select(flat, zero, d)
     })?;
     Ok(vec![da, db])
 }
@@ -131,12 +115,11 @@ fn sigmoid_cross_entropy(ctx: &mut Ctx) -> Grads {
     let dx = ctx.when(0, |ctx| {
         let p = ctx.op(Op::Unary(Unary::Sigmoid), &[x])?;
         let error = ctx.sub(p, z)?;
-        let d = ctx.mul(dy, error)?;
-        back_to(ctx, 0, d)
+        ctx.mul(dy, error)
     })?;
     let dz = ctx.when(1, |ctx| {
         let d = ctx.mul(dy, x)?;
-        let sum = back_to(ctx, 1, d)?;
+        let sum = ctx.summed_to_input(1, d)?;
         ctx.neg(sum)
     })?;
     Ok(vec![dx, dz])
@@ -145,14 +128,8 @@ fn sigmoid_cross_entropy(ctx: &mut Ctx) -> Grads {
 pub(super) fn select(ctx: &mut Ctx) -> Grads {
     let (condition, dy) = (ctx.node.inputs[0], ctx.dy()?);
     let zero = ctx.constant(0.0, dy)?;
-    let da = ctx.when(1, |ctx| {
-        let d = ctx.select(condition, dy, zero)?;
-        back_to(ctx, 1, d)
-    })?;
-    let db = ctx.when(2, |ctx| {
-        let d = ctx.select(condition, zero, dy)?;
-        back_to(ctx, 2, d)
-    })?;
+    let da = ctx.when(1, |ctx| ctx.select(condition, dy, zero))?;
+    let db = ctx.when(2, |ctx| ctx.select(condition, zero, dy))?;
     Ok(vec![None, da, db])
 }
 

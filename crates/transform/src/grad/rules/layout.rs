@@ -51,6 +51,5 @@ pub(super) fn pad(ctx: &mut Ctx, pads: &[(usize, usize)]) -> Grads {
 
 pub(super) fn broadcast(ctx: &mut Ctx) -> Grads {
     let dy = ctx.dy()?;
-    let shape = ctx.shape(ctx.node.inputs[0]);
-    Ok(vec![Some(ctx.unbroadcast(dy, &shape)?)])
+    Ok(vec![ctx.when(0, |_| Ok(dy))?])
 }

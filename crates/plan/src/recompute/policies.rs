@@ -1,6 +1,6 @@
-//! From a choice for each block to the fate of each forward value.
+//! From a choice for each block to the policy of each forward value.
 
-use memfit_transform::Fate;
+use memfit_transform::Policy;
 
 use super::forward::Forward;
 
@@ -9,31 +9,31 @@ use super::forward::Forward;
 pub struct Choice {
     /// How many blocks. Of more than one only what crosses out of the last is kept.
     pub blocks: usize,
-    /// Values are made again where that takes at most so many seconds for each byte that is saved.
+    /// Values are recomputed where that takes at most so many seconds for each byte that is saved.
     pub price: f64,
-    pub again: Again,
+    pub recompute: Recompute,
 }
 
-/// How values are made again.
+/// How values are recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Again {
+pub enum Recompute {
     /// Once, and then held until their last reader.
-    Held,
+    Once,
     /// Light ones anew for every reader.
-    Light,
+    PerUse,
     /// A run of blocks is first run through for what crosses between its blocks, then each block again for its own
     /// backward pass: twice the time, but no more than one block is there at once.
-    Deep,
+    Nested,
 }
 
 impl Choice {
-    pub const KEEP: Choice = Choice { blocks: 1, price: -1.0, again: Again::Held };
+    pub const KEEP: Choice = Choice { blocks: 1, price: -1.0, recompute: Recompute::Once };
 }
 
-/// The fate of each value, for choices that cover all blocks one after the other.
-pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
+/// The policy of each value, for choices that cover all blocks one after the other.
+pub fn policies(forward: &Forward, choices: &[Choice]) -> Vec<Policy> {
     let mut maker =
-        Maker { forward, fate: vec![Fate::Again; forward.size.len()], crosses: vec![false; forward.size.len()] };
+        Maker { forward, policy: vec![Policy::Once; forward.size.len()], crosses: vec![false; forward.size.len()] };
     let mut ends = Vec::new();
     let mut block = 0;
     for choice in choices {
@@ -50,16 +50,16 @@ pub fn fates(forward: &Forward, choices: &[Choice]) -> Vec<Fate> {
         }
         first = end;
     }
-    let mut fate = maker.fate;
-    for v in 0..fate.len() {
-        fate[v] = fate[forward.storage[v].index()];
+    let mut policy = maker.policy;
+    for v in 0..policy.len() {
+        policy[v] = policy[forward.storage[v].index()];
     }
-    fate
+    policy
 }
 
 struct Maker<'a> {
     forward: &'a Forward,
-    fate: Vec<Fate>,
+    policy: Vec<Policy>,
     /// By value: whether it crosses out of a choice's blocks.
     crosses: Vec<bool>,
 }
@@ -73,21 +73,21 @@ impl Maker<'_> {
             let cheap = forward.price(v) <= choice.price;
             let kept = if self.crosses[v.index()] {
                 // What crosses is where chains of clones end; unless it is but a step from what is kept anyway.
-                let from_kept = unit.reads.iter().all(|r| self.fate[r.index()] == Fate::Keep);
+                let from_kept = unit.reads.iter().all(|r| self.policy[r.index()] == Policy::Save);
                 !(cheap && unit.is_light && from_kept)
             } else {
                 forward.is_saved[v.index()] && !cheap
             };
-            self.fate[v.index()] = match choice.again {
-                _ if kept => Fate::Keep,
+            self.policy[v.index()] = match choice.recompute {
+                _ if kept => Policy::Save,
                 // Its readers lie far apart.
-                _ if forward.crosses[v.index()] > 2 => Fate::Fleeting,
-                Again::Held => Fate::Again,
-                Again::Light if unit.is_light => Fate::Fleeting,
-                Again::Light => Fate::Again,
-                Again::Deep if forward.crosses[v.index()] > 0 => Fate::Again,
-                Again::Deep if unit.is_light => Fate::Fleeting,
-                Again::Deep => Fate::Passing,
+                _ if forward.crosses[v.index()] > 2 => Policy::PerUse,
+                Recompute::Once => Policy::Once,
+                Recompute::PerUse if unit.is_light => Policy::PerUse,
+                Recompute::PerUse => Policy::Once,
+                Recompute::Nested if forward.crosses[v.index()] > 0 => Policy::Once,
+                Recompute::Nested if unit.is_light => Policy::PerUse,
+                Recompute::Nested => Policy::Nested,
             };
         }
     }

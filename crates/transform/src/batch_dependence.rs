@@ -1,18 +1,54 @@
 //! Whether each sample's result depends on that sample alone, so that a batch may be cut into micro-batches without
 //! changing more than the rounding of a sum.
 
+use std::fmt;
+
 use memfit_ir::op::{MatMul, Reduce, ReduceKind};
 use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 
-/// The first node of the forward pass, up to `end`, that mixes the samples of a batch of so many, in words; none if each
-/// sample stands alone until the loss. A mean over all that becomes the loss does not count: its share of the batch's mean
-/// is known. Where an op could do either, it is taken to mix; and so is a graph of which no input has the batch as its first
-/// extent.
-pub fn mixes_samples(graph: &Graph, end: NodeId, batch: usize) -> Option<String> {
+/// What makes a sample's result depend on the rest of its batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchDependence {
+    /// Statistics over the batch, as a batch norm's: with micro-batches they come from fewer samples.
+    BatchStatistics { op: &'static str, scope: String },
+    /// Another op that mixes the samples, or may.
+    Mixed { op: &'static str, scope: String },
+    /// No input has the samples of the batch along its first axis, so that nothing is known of them.
+    NoBatchAxis { batch: usize },
+}
+
+impl fmt::Display for BatchDependence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BatchDependence::BatchStatistics { op, scope } | BatchDependence::Mixed { op, scope } => {
+                write!(f, "{op} in layer \"{scope}\" mixes the samples of a batch")
+            }
+            BatchDependence::NoBatchAxis { batch } => {
+                write!(f, "no input has the {batch} samples of the batch along its first axis")
+            }
+        }
+    }
+}
+
+impl BatchDependence {
+    fn through(node: &Node) -> BatchDependence {
+        let (op, scope) = (node.op.name(), node.scope.clone());
+        if node.op == Op::BatchStats {
+            BatchDependence::BatchStatistics { op, scope }
+        } else {
+            BatchDependence::Mixed { op, scope }
+        }
+    }
+}
+
+/// What first mixes the samples of a batch of so many in the forward pass, up to `end`; none if each sample stands alone until
+/// the loss. A mean over all that becomes the loss does not count: its share of the batch's mean is known. Where an op could
+/// do either, it is taken to mix; and so is a graph of which no input has the batch as its first extent.
+pub fn batch_dependence(graph: &Graph, end: NodeId, batch: usize) -> Option<BatchDependence> {
     let mut samples: Vec<Option<Samples>> = vec![None; graph.values().len()];
     let mut averaged = vec![false; graph.values().len()];
     if !graph.inputs().any(|(name, v)| is_data(graph, name, v, batch)) {
-        return Some(format!("no input has the {batch} samples of the batch along its first axis"));
+        return Some(BatchDependence::NoBatchAxis { batch });
     }
     for id in graph.node_ids().take_while(|&id| id <= end) {
         let node = graph.node(id);
@@ -23,7 +59,7 @@ pub fn mixes_samples(graph: &Graph, end: NodeId, batch: usize) -> Option<String>
         }
         if node.inputs.iter().any(|v| averaged[v.index()]) {
             if !is_linear(node, &averaged, &samples) {
-                return Some(mixed(node));
+                return Some(BatchDependence::through(node));
             }
             node.outputs.iter().for_each(|v| averaged[v.index()] = true);
             continue;
@@ -33,10 +69,10 @@ pub fn mixes_samples(graph: &Graph, end: NodeId, batch: usize) -> Option<String>
         if reads.is_empty() || !node.op.is_pure() {
             continue;
         }
-        match of(graph, node, &reads, batch) {
+        match after(graph, node, &reads, batch) {
             After::Kept(s) => node.outputs.iter().for_each(|v| samples[v.index()] = Some(s)),
             After::Averaged => node.outputs.iter().for_each(|v| averaged[v.index()] = true),
-            After::Mixed => return Some(mixed(node)),
+            After::Mixed => return Some(BatchDependence::through(node)),
         }
     }
     None
@@ -58,23 +94,22 @@ enum After {
     Mixed,
 }
 
-fn mixed(node: &Node) -> String {
-    format!("{} in layer \"{}\" mixes the samples of a batch", node.op.name(), node.scope)
-}
-
 /// Whether the mean over micro-batches of what a node makes from their means is what it makes from the mean of all.
 fn is_linear(node: &Node, averaged: &[bool], samples: &[Option<Samples>]) -> bool {
     use memfit_ir::op::{Binary, Unary};
     let apart = node.inputs.iter().any(|v| samples[v.index()].is_some());
     let means = node.inputs.iter().filter(|v| averaged[v.index()]).count();
-    !apart
-        && match &node.op {
-            Op::Binary(Binary::Add | Binary::Sub) => true,
-            Op::Binary(Binary::Mul) => means == 1,
-            Op::Binary(Binary::Div) => means == 1 && averaged[node.inputs[0].index()],
-            Op::Unary(Unary::Neg) | Op::Reshape(_) | Op::Cast(_) => true,
-            _ => false,
+    let is_linear = if let Op::Binary(b) = node.op {
+        match b {
+            Binary::Add | Binary::Sub => true,
+            Binary::Mul => means == 1,
+            Binary::Div => means == 1 && averaged[node.inputs[0].index()],
+            Binary::Min | Binary::Max | Binary::Pow | Binary::SigmoidCrossEntropy => false,
         }
+    } else {
+        matches!(node.op, Op::Unary(Unary::Neg) | Op::Reshape(_) | Op::Cast(_))
+    };
+    !apart && is_linear
 }
 
 /// Whether an input holds a batch of samples, and not something that is the same for all.
@@ -83,7 +118,7 @@ fn is_data(graph: &Graph, name: &str, v: ValueId, batch: usize) -> bool {
 }
 
 /// What becomes of the samples in a node that reads some.
-fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> After {
+fn after(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> After {
     let y = graph.shape(node.outputs[0]);
     let (first, s) = reads[0];
     let x = graph.shape(first);
@@ -110,12 +145,38 @@ fn of(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) ->
         Op::Gather => kept(reads.len() == 1 && node.inputs[1] == first),
         Op::CrossEntropy(_) => kept(alike && s.axis == 0 && x.len() > y.len()),
         Op::Attention(_) => kept(s.axis == 0),
-        op if op.is_elementwise() => {
+        Op::Unary(_)
+        | Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast(_)
+        | Op::Dropout(_)
+        | Op::BatchGradInput(_) => {
             let full = |v: &ValueId| graph.shape(*v).len() == y.len() && graph.shape(*v)[s.axis] == y[s.axis];
             kept(alike && reads.iter().all(|(v, _)| full(v)))
         }
-        // Statistics of the batch; and what does not stand in a forward pass.
-        _ => After::Mixed,
+        Op::BatchStats => After::Mixed,
+        // What reads nothing, and what does not stand in a forward pass.
+        Op::Input(_)
+        | Op::State(_)
+        | Op::Fill(_)
+        | Op::ConvFilter(_)
+        | Op::AttentionGrad(_)
+        | Op::MaxPoolGrad(_)
+        | Op::AvgPoolGrad(_)
+        | Op::UpsampleGrad(_)
+        | Op::BatchGradReduce(_)
+        | Op::BatchUpdate(_)
+        | Op::LayerNormGrad
+        | Op::RmsNormGrad
+        | Op::GroupNormGrad(_)
+        | Op::SoftmaxGrad(_)
+        | Op::CrossEntropyGrad(_)
+        | Op::GatherGrad(_)
+        | Op::Update(_) => After::Mixed,
     }
 }
 

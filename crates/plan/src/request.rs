@@ -1,0 +1,42 @@
+//! What is asked of the planner.
+
+use memfit_transform::StepGraph;
+use memfit_transform::group::Grouping;
+
+use crate::cost_model::CostModel;
+use crate::types::Phase;
+
+/// Makes the programs for a micro-batch: `[Step]` where it is the whole batch, else `[Accumulate, Apply]`; and `Eval`
+/// where it is wanted.
+pub type Source<'a> = dyn Fn(usize) -> Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::Error + Send + Sync>> + 'a;
+
+/// Whether a step may be done in micro-batches whose gradients are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MicroBatch {
+    /// Where no sample's result depends on the rest of the batch, so that only the rounding of the sum differs.
+    #[default]
+    Auto,
+    Off,
+    /// So many samples at a time; a divisor of the batch.
+    Exactly(usize),
+    /// Also where batch statistics then come from fewer samples.
+    Allow,
+}
+
+/// What is asked of the planner besides the model and the device.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub batch: usize,
+    pub micro_batch: MicroBatch,
+    /// Bytes for both segments; none for as much as it takes.
+    pub budget: Option<u64>,
+    pub grouping: Grouping,
+    /// None for that of the target.
+    pub cost_model: Option<CostModel>,
+}
+
+impl Request {
+    pub fn new(batch: usize) -> Request {
+        Request { batch, micro_batch: MicroBatch::Auto, budget: None, grouping: Grouping::Fused, cost_model: None }
+    }
+}
