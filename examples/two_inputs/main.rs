@@ -17,6 +17,8 @@ type Error = Box<dyn std::error::Error>;
 const CLASSES: usize = 10;
 const FEATURES: usize = 4;
 const BATCH: usize = 32;
+/// Those that the plan is made for: scratch is counted for each.
+const THREADS: usize = 2;
 const EPOCHS: u32 = 4;
 const BUDGET: u64 = 2 << 20;
 
@@ -78,7 +80,7 @@ pub struct Run {
 }
 
 pub fn run() -> Result<Run, Error> {
-    let cpu = CpuExecutor::new(2)?;
+    let cpu = CpuExecutor::new(THREADS)?;
     let training = Training::new(Optimizer::adam().update);
     let request = Request { budget: Some(BUDGET), ..Request::new(BATCH) };
     let plan = plan_model(&PricedGlyphs, &training, cpu.target(), &request)?;
@@ -99,7 +101,7 @@ pub fn run() -> Result<Run, Error> {
 
 fn stop_half_way(folder: &Path, plan: Plan) -> Result<(), Error> {
     let run = RunDir::create(folder, &plan, &Default::default())?;
-    let mut session = Session::new(CpuExecutor::new(1)?, plan, 1)?;
+    let mut session = Session::new(CpuExecutor::new(THREADS)?, plan, 1)?;
     train(&mut session, Some((run, Default::default())), &mut |event| match event {
         Event::Step { step: 77, .. } => Flow::Stop,
         _ => Flow::Continue,
@@ -108,10 +110,10 @@ fn stop_half_way(folder: &Path, plan: Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// On another number of threads, which changes nothing.
+/// Goes on with the very next sample, in the plan that the run was begun with.
 fn resume(folder: &Path) -> Result<Session<CpuExecutor>, Error> {
     let (run, saved) = RunDir::resume(folder, Which::Last)?;
-    let mut session = Session::resume(CpuExecutor::new(1)?, &saved)?;
+    let mut session = Session::resume(CpuExecutor::new(THREADS)?, &saved)?;
     train(&mut session, Some((run, saved.checkpoint.progress)), &mut |_| Flow::Continue)?;
     Ok(session)
 }

@@ -64,6 +64,12 @@ pub fn parse(text: &str) -> Result<Bytes, String> {
     let digits = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
     let problem = || format!("\"{text}\" is not a size; write it like 512MiB, 2GB, 1.5G or a number of bytes");
+    // Whole bytes exactly: a float holds no more than 2^53 of them.
+    if unit.trim().is_empty()
+        && let Ok(bytes) = number.parse()
+    {
+        return Ok(Bytes(bytes));
+    }
     let number: f64 = number.parse().map_err(|_| problem())?;
     let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,

@@ -169,7 +169,7 @@ impl Given<'_> {
 
 /// Bytes as people write them; whole numbers exactly.
 pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    text.trim().parse().or_else(|_| bytes::parse(text).map(|b| b.0))
+    bytes::parse(text).map(|b| b.0)
 }
 
 fn as_count(value: &Value) -> Option<usize> {
