@@ -18,7 +18,7 @@ const CLASSES: usize = 10;
 const FEATURES: usize = 4;
 const BATCH: usize = 32;
 const EPOCHS: u32 = 4;
-const BUDGET: u64 = 512 << 10;
+const BUDGET: u64 = 2 << 20;
 
 /// A small convnet for the image, beside it the measurements, and a head for each of the two questions.
 pub struct PricedGlyphs;

@@ -64,14 +64,14 @@ impl Class {
 
 /// A value of the transient segment that is live at an instant.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LiveValue {
+pub(crate) struct LiveValue {
     pub value: ValueId,
     pub class: Class,
     pub bytes: u64,
 }
 
 /// The program and the launch at which the most bytes are live; none for a plan without launches.
-pub fn peak_launch(plan: &Plan) -> Option<(&Program, usize)> {
+pub(crate) fn peak_launch(plan: &Plan) -> Option<(&Program, usize)> {
     let launches =
         plan.programs.iter().flat_map(|p| p.launches.iter().enumerate().map(move |(i, s)| (s.live_bytes, p, i)));
     // The first of equals.
@@ -108,7 +108,7 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
 
 /// The values that are live during a launch: made or staged before its end, and read in it or later. Where a result takes
 /// over the place of an operand, only the result is named.
-pub fn live_at(program: &Program, launch: usize) -> Vec<LiveValue> {
+pub(crate) fn live_at(program: &Program, launch: usize) -> Vec<LiveValue> {
     let graph = &program.graph;
     let storage = storage(graph);
     let mut made = vec![usize::MAX; storage.len()];

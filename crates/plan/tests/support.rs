@@ -73,8 +73,8 @@ fn what_has_no_kernel_is_named_with_its_layer() {
     let refused = planned(&Partial { has_reductions: false, ..WHOLE }, None).expect_err("it has no reductions");
     let PlanError::Unsupported { device, ops } = &refused else { panic!("{refused}") };
     assert_eq!((device.as_str(), ops.len()), ("paper (wide) with 2 threads", 1), "{refused}");
-    assert_eq!((ops[0].op, ops[0].layer.as_str()), ("reduce", "loss"), "{refused}");
-    assert!(refused.to_string().contains("reduce in layer \"loss\": it adds nothing up"), "{refused}");
+    assert_eq!((ops[0].op, ops[0].layer.as_str()), ("reduce_mean", "loss"), "{refused}");
+    assert!(refused.to_string().contains("reduce_mean in layer \"loss\": it adds nothing up"), "{refused}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub fn pack(items: &[Item], alignment: u64) -> Packing {
 }
 
 /// The same, until it takes no more than is `enough`.
-pub fn pack_until(items: &[Item], alignment: u64, enough: u64) -> Packing {
+pub(crate) fn pack_until(items: &[Item], alignment: u64, enough: u64) -> Packing {
     let nodes = default_nodes(items.len() as u64);
     let Some(task) = Task::new(items, alignment, enough) else { return uncountable(items) };
     let mut meter = Meter::new(Limits { nodes: Some(nodes), deadline: None });
@@ -87,7 +87,7 @@ pub fn pack_until(items: &[Item], alignment: u64, enough: u64) -> Packing {
 }
 
 /// Packs one of many: searches too, but not for long.
-pub fn pack_briefly(items: &[Item], alignment: u64, enough: u64) -> Packing {
+pub(crate) fn pack_briefly(items: &[Item], alignment: u64, enough: u64) -> Packing {
     let nodes = default_nodes(items.len() as u64) / BRIEF;
     let Some(task) = Task::new(items, alignment, enough) else { return uncountable(items) };
     let mut meter = Meter::new(Limits { nodes: Some(nodes), deadline: None });

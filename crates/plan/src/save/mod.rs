@@ -19,7 +19,7 @@ use crate::types::Plan;
 use crate::validate::validate;
 
 /// Changes with every change of the form. Older ones can be read.
-pub const FORMAT: u64 = 2;
+pub(crate) const FORMAT: u64 = 2;
 
 /// What a plan was made for: "batch" → "32".
 pub type Labels = BTreeMap<String, String>;

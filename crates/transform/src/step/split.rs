@@ -16,7 +16,8 @@ use crate::step_graph::StepGraph;
 pub struct Split {
     /// For each micro-batch: forward and backward; the sums take their new values.
     pub accumulate: StepGraph,
-    /// Once for each batch: clip, update, running statistics; reads the sums. Gives the batch's loss as "loss".
+    /// Once for each batch: clip, update, running statistics; reads the sums. Gives the batch's loss as "loss", and the
+    /// means over the micro-batches of the model's other numbers.
     pub apply: Graph,
 }
 
@@ -43,19 +44,20 @@ pub(crate) fn accumulate(job: &mut Job) -> Result<()> {
     let (params, grads, losses) = (job.params.clone(), job.grads.clone(), job.losses.clone());
     let names = job.loss_names();
     let statistics = statistics(&job.graph)?;
+    let numbers = numbers(&job.graph, &losses);
     let graph = &mut job.graph;
     graph.donations.clear();
-    graph.outputs.retain(|(_, v)| !losses.contains(v));
+    graph.outputs.retain(|output| !losses.contains(&output.1) && !numbers.contains(output));
     for (param, grad) in params.into_iter().zip(grads) {
         let (name, scope) = (state_of(graph, param).name.clone(), scope_of(graph, param));
         add_to(graph, &name, grad, &scope)?;
     }
     let share = Op::Fill(Fill { value: job.task.share, dtype: DType::F32, shape: [].into() });
     let share = push(graph, share, &[], "")?;
-    for (name, loss) in names.iter().zip(losses) {
-        let scope = scope_of(graph, loss);
-        let part = push(graph, Op::Binary(Binary::Mul), &[loss, share], &scope)?;
-        add_to(graph, name, part, &scope)?;
+    for (name, number) in names.into_iter().zip(losses).chain(numbers) {
+        let scope = scope_of(graph, number);
+        let part = push(graph, Op::Binary(Binary::Mul), &[number, share], &scope)?;
+        add_to(graph, &name, part, &scope)?;
     }
     for Statistic { running, batch, scope } in statistics {
         if !is_state(graph, batch) {
@@ -65,6 +67,13 @@ pub(crate) fn accumulate(job: &mut Job) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a model gives besides the losses that is one number, such as the loss of one of its heads: of the batch it is the
+/// mean over the micro-batches.
+fn numbers(graph: &Graph, losses: &[ValueId]) -> Vec<(String, ValueId)> {
+    let is_number = |v: &ValueId| *graph.ty(*v) == TensorType::f32([]) && !losses.contains(v);
+    graph.outputs.iter().filter(|(_, v)| is_number(v)).cloned().collect()
 }
 
 fn add_to(graph: &mut Graph, name: &str, part: ValueId, scope: &str) -> Result<()> {
@@ -159,6 +168,10 @@ pub(crate) fn start_from_sums(job: &mut Job) -> Result<()> {
     }
     if graph.output(LOSS).is_none() {
         graph.outputs.push((LOSS.into(), losses[0]));
+    }
+    for (name, number) in numbers(forward, &job.losses) {
+        let sum = accumulator(&mut graph, &name, TensorType::f32([]), &scope_of(forward, number))?;
+        graph.outputs.push((name, sum));
     }
     update_statistics(&mut graph, forward)?;
     (job.graph, job.params, job.grads, job.losses) = (graph, params, grads, losses);
