@@ -15,3 +15,61 @@ pub fn fusion(bindings: usize) -> Fusion {
         max_reductions: 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use memfit_ir::{Builder, Graph, NodeId, Result, TensorType, ValueId};
+    use memfit_plan::{Place, Segment};
+    use memfit_transform::Group;
+    use memfit_transform::group::group;
+
+    use super::fusion;
+    use crate::chain::Chain;
+
+    /// A product of two sums, to which more is added: each term is an operand of its own.
+    fn sums_around_a_product(terms: usize) -> Result<Graph> {
+        let mut b = Builder::new();
+        let mut term = 0;
+        let mut add_all = |b: &mut Builder, mut sum: ValueId| -> Result<ValueId> {
+            for _ in 0..terms {
+                term += 1;
+                let x = b.input(&format!("x{term}"), TensorType::f32([4, 4]))?;
+                sum = b.add(sum, x)?;
+            }
+            Ok(sum)
+        };
+        let (left, right) = (b.input("l", TensorType::f32([4, 4]))?, b.input("r", TensorType::f32([4, 4]))?);
+        let (left, right) = (add_all(&mut b, left)?, add_all(&mut b, right)?);
+        let product = b.matmul(left, right)?;
+        let sum = add_all(&mut b, product)?;
+        b.output("y", sum);
+        Ok(b.finish())
+    }
+
+    /// The chains of a group, each with what leaves it.
+    fn chains(graph: &Graph, group: &Group) -> Vec<(Vec<NodeId>, Vec<ValueId>)> {
+        let root = graph.node(group.root());
+        if !root.op.is_contraction() {
+            return vec![(group.nodes.clone(), group.writes.clone())];
+        }
+        let prologues = root.inputs.iter().map(|&v| (group.prologue_of(graph, v), vec![v]));
+        let epilogue = (group.epilogue().to_vec(), group.writes.clone());
+        prologues.chain([epilogue]).filter(|(nodes, _)| !nodes.is_empty()).collect()
+    }
+
+    #[test]
+    fn no_chain_of_a_group_has_more_operands_than_a_kernel_is_given() {
+        let place = |v: ValueId| Place { segment: Segment::Transient, offset: 64 * u64::from(v.0), size: 64 };
+        for terms in 1..12 {
+            let graph = sums_around_a_product(terms).expect("a graph");
+            for bindings in 3..16 {
+                for group in group(&graph, &fusion(bindings)) {
+                    for (nodes, writes) in chains(&graph, &group) {
+                        let operands = Chain::new(&graph, &nodes, &writes, &place).operands.len();
+                        assert!(operands <= bindings, "{operands} operands of {bindings}, {terms} terms: {group:?}");
+                    }
+                }
+            }
+        }
+    }
+}

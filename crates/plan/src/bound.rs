@@ -9,7 +9,7 @@
 //! of the backward pass which depends on it. That op and all that depend on it run once, and later.
 
 use memfit_ir::{Graph, NodeId, Op, ValueId};
-use memfit_transform::{Group, Needed, StepGraph};
+use memfit_transform::{Group, StepGraph, ValueUses};
 
 use crate::draft::accumulator_bytes;
 use crate::flow::{in_state, storage};
@@ -52,7 +52,7 @@ fn needs(step: &StepGraph, target: &dyn Target) -> Vec<(u64, NodeId)> {
         target,
         in_state: in_state(graph),
         storage: storage(graph),
-        needed: Needed::new(graph),
+        needed: ValueUses::new(graph),
         end: step.forward_end,
     };
     let roots = graph.node_ids().filter(|&id| facts.is_root(id));
@@ -68,7 +68,7 @@ struct Facts<'a> {
     in_state: Vec<bool>,
     /// By value: what it is a view of, or itself.
     storage: Vec<ValueId>,
-    needed: Needed,
+    needed: ValueUses,
     end: Option<NodeId>,
 }
 

@@ -3,7 +3,7 @@
 
 use memfit_ir::{Donation, Graph, Op, ValueId};
 use memfit_transform::group::views;
-use memfit_transform::{Group, Needed};
+use memfit_transform::{Group, ValueUses};
 
 use crate::draft::PlanContext;
 use crate::target::Target;
@@ -36,7 +36,7 @@ pub struct Access {
 impl Flow {
     /// `storage` is that of the graph's values.
     pub fn new(graph: &Graph, groups: &[Group], storage: &[ValueId], cx: &PlanContext) -> Flow {
-        let needed = Needed::new(graph);
+        let needed = ValueUses::new(graph);
         let mut at_end = vec![false; graph.values().len()];
         for v in (0..at_end.len() as u32).map(ValueId).filter(|v| needed.at_end[v.index()]) {
             at_end[storage[v.index()].index()] = true;

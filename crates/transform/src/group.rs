@@ -88,7 +88,7 @@ impl Group {
     }
 
     /// Finds out what the group reads and writes.
-    fn finish(&mut self, graph: &Graph, needed: &Needed) {
+    fn finish(&mut self, graph: &Graph, needed: &ValueUses) {
         self.reads = reads(graph, &self.nodes);
         let chains = &self.nodes[..self.nodes.len() - self.reductions_len];
         for &id in &self.nodes {
@@ -123,14 +123,14 @@ fn reads(graph: &Graph, nodes: &[NodeId]) -> Vec<ValueId> {
 
 /// Who needs which value; made once for a graph.
 #[derive(Clone, Debug)]
-pub struct Needed {
+pub struct ValueUses {
     pub users: Vec<Vec<NodeId>>,
     /// Outputs and new states: needed when the run ends.
     pub at_end: Vec<bool>,
 }
 
-impl Needed {
-    pub fn new(graph: &Graph) -> Needed {
+impl ValueUses {
+    pub fn new(graph: &Graph) -> ValueUses {
         let mut at_end = vec![false; graph.values().len()];
         for (_, v) in &graph.outputs {
             at_end[v.index()] = true;
@@ -138,7 +138,7 @@ impl Needed {
         for d in &graph.donations {
             at_end[d.new.index()] = true;
         }
-        Needed { users: graph.users(), at_end }
+        ValueUses { users: graph.users(), at_end }
     }
 }
 
@@ -162,7 +162,7 @@ pub fn views(graph: &Graph) -> Vec<bool> {
 
 /// The groups of a graph in a valid order, as far as `fusion` goes. Sources and views belong to none.
 pub fn group(graph: &Graph, fusion: &Fusion) -> Vec<Group> {
-    let needed = Needed::new(graph);
+    let needed = ValueUses::new(graph);
     let prologues = prologue::prologues(graph, &needed, fusion);
     let mut in_prologue = vec![false; graph.nodes().len()];
     prologues.iter().flatten().for_each(|n| in_prologue[n.index()] = true);
@@ -180,7 +180,7 @@ pub fn group(graph: &Graph, fusion: &Fusion) -> Vec<Group> {
 struct Maker<'a> {
     graph: &'a Graph,
     fusion: &'a Fusion,
-    needed: Needed,
+    needed: ValueUses,
     views: Vec<bool>,
     /// By node: the chains before it.
     prologues: Vec<Vec<NodeId>>,
@@ -320,7 +320,7 @@ impl Maker<'_> {
 }
 
 /// A constant needs memory where something other than an elementwise kernel wants it.
-fn needs_memory(graph: &Graph, needed: &Needed, fill: NodeId) -> bool {
+fn needs_memory(graph: &Graph, needed: &ValueUses, fill: NodeId) -> bool {
     let v = graph.node(fill).outputs[0];
     needed.at_end[v.index()] || needed.users[v.index()].iter().any(|u| !reads_immediates(&graph.node(*u).op))
 }

@@ -3,7 +3,7 @@
 
 use memfit_ir::{Donation, Graph, Node, NodeId, Op, ValueId};
 
-use crate::group::Needed;
+use crate::group::ValueUses;
 use crate::step_graph::StepGraph;
 
 /// A training step, or the graph of one micro-batch, in which the masks of such activations are saved. A graph without a
@@ -60,7 +60,7 @@ fn push(out: &mut Graph, op: Op, inputs: &[ValueId], like: &Node) -> NodeId {
 /// Of each node: whether it is an activation of which a mask is all that the backward pass reads.
 fn activations(graph: &Graph, end: NodeId) -> Vec<bool> {
     let forward = forward(graph, end);
-    let needed = Needed::new(graph);
+    let needed = ValueUses::new(graph);
     let worth = |id: NodeId| {
         let Op::Unary(u) = graph.node(id).op else { return false };
         let y = graph.node(id).outputs[0];
@@ -94,7 +94,7 @@ fn forward(graph: &Graph, end: NodeId) -> Vec<bool> {
 }
 
 /// A value and its other shapes, which are the same bytes.
-fn views(graph: &Graph, needed: &Needed, v: ValueId) -> Vec<ValueId> {
+fn views(graph: &Graph, needed: &ValueUses, v: ValueId) -> Vec<ValueId> {
     let mut found = vec![v];
     for &id in &needed.users[v.index()] {
         if let Op::Reshape(_) = graph.node(id).op {

@@ -27,7 +27,7 @@ const FREEZE: Pass = Pass {
     name: "freeze",
     reason: "frozen batch norms use their running statistics; first, so that no pass sees that they were to be updated",
     run: |job| {
-        job.graph = freeze(&job.graph, &job.given.training.frozen)?;
+        job.graph = freeze(&job.graph, &job.task.training.frozen)?;
         Ok(())
     },
 };
@@ -92,7 +92,7 @@ const PRUNE: Pass = Pass {
     run: |job| {
         let forward_end = job.graph.producer(job.losses[0]);
         let pruned = prune_step(&job.graph, forward_end);
-        (job.graph, job.found.forward_end) = (pruned.graph, pruned.forward_end);
+        (job.graph, job.notes.forward_end) = (pruned.graph, pruned.forward_end);
         Ok(())
     },
 };

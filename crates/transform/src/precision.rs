@@ -80,29 +80,29 @@ pub fn forward_in(graph: &Graph, precision: Precision) -> Result<Graph> {
 // ---- passes ----------------------------------------------------------------------------------------------------------
 
 pub(crate) fn round(job: &mut Job) -> Result<()> {
-    let Some(half) = job.given.training.precision.half() else { return Ok(()) };
+    let Some(half) = job.task.training.precision.half() else { return Ok(()) };
     let points = Points::new(&job.graph);
     let found = rounded(&job.graph, half, &points.activations(), &[])?;
     job.params.iter_mut().chain(&mut job.losses).for_each(|v| *v = found.of[v.index()]);
-    job.found.stored = found.pairs;
+    job.notes.stored = found.pairs;
     job.graph = found.graph;
     Ok(())
 }
 
 pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
-    let Some(half) = job.given.training.precision.half() else { return Ok(()) };
+    let Some(half) = job.task.training.precision.half() else { return Ok(()) };
     let points = Points::new(&job.graph);
     let mut flows = vec![false; job.graph.values().len()];
-    for &(value, gradient) in &job.found.arrivals {
+    for &(value, gradient) in &job.notes.arrivals {
         let of_activation = points.role(value) == Role::Activation;
         // What a cast has just widened is stored already.
         let stored = matches!(job.graph.producer_op(gradient), Op::Cast(_));
         flows[gradient.index()] |= of_activation && !stored && job.graph.ty(gradient).dtype == DType::F32;
     }
     let at: Vec<bool> = flows.iter().enumerate().map(|(i, f)| *f && points.leaves_chain(ValueId(i as u32))).collect();
-    let found = rounded(&job.graph, half, &at, &job.found.stored)?;
+    let found = rounded(&job.graph, half, &at, &job.notes.stored)?;
     // A parameter's gradient is never rounded, even where it is an activation's too.
-    for v in job.grads.iter_mut().chain(&mut job.params).chain(&mut job.losses).chain(&mut job.found.unscale) {
+    for v in job.grads.iter_mut().chain(&mut job.params).chain(&mut job.losses).chain(&mut job.notes.unscale) {
         *v = found.of[v.index()];
     }
     job.graph = found.graph;
@@ -110,7 +110,7 @@ pub(crate) fn round_gradients(job: &mut Job) -> Result<()> {
 }
 
 pub(crate) fn widen(job: &mut Job) -> Result<()> {
-    if job.given.training.precision.half().is_some() {
+    if job.task.training.precision.half().is_some() {
         let found = widen::widened(&job.graph)?;
         job.losses.iter_mut().for_each(|v| *v = found.stored[v.index()]);
         job.graph = found.graph;
@@ -121,7 +121,7 @@ pub(crate) fn widen(job: &mut Job) -> Result<()> {
 // ---- pairs of casts --------------------------------------------------------------------------------------------------
 
 /// A graph with pairs of casts in it.
-struct Rounded {
+struct RoundedGraph {
     graph: Graph,
     /// Where each value of the old graph is, before any rounding.
     of: Vec<ValueId>,
@@ -131,10 +131,10 @@ struct Rounded {
 
 /// Puts a pair of casts behind every value of `at`. Of the pairs that the graph has already, `known`, whatever comes behind
 /// one reads its end.
-fn rounded(graph: &Graph, half: DType, at: &[bool], known: &[(ValueId, ValueId)]) -> Result<Rounded> {
+fn rounded(graph: &Graph, half: DType, at: &[bool], known: &[(ValueId, ValueId)]) -> Result<RoundedGraph> {
     let mut end_of: Vec<Option<ValueId>> = vec![None; graph.values().len()];
     known.iter().for_each(|&(v, end)| end_of[v.index()] = Some(end));
-    let mut out = Rounded { graph: Graph::new(), of: Vec::with_capacity(at.len()), pairs: Vec::new() };
+    let mut out = RoundedGraph { graph: Graph::new(), of: Vec::with_capacity(at.len()), pairs: Vec::new() };
     // What the readers of each value read.
     let mut read: Vec<ValueId> = Vec::with_capacity(at.len());
     for node in graph.nodes() {

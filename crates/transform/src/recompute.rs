@@ -24,7 +24,7 @@ pub enum Policy {
 
 /// A step with clones.
 #[derive(Clone, Debug)]
-pub struct Recomputed {
+pub struct RecomputedStep {
     pub step: StepGraph,
     /// For every node of the new graph, the node it came from.
     pub origin: Vec<NodeId>,
@@ -34,13 +34,13 @@ pub struct Recomputed {
 
 /// Rewrites a training step so that the backward pass reads clones of all forward values but the saved ones. `policies` are
 /// by value; sources (inputs, states, constants) and results of impure ops are always saved.
-pub fn recompute(graph: &Graph, end: NodeId, policies: &[Policy]) -> memfit_ir::Result<Recomputed> {
+pub fn recompute(graph: &Graph, end: NodeId, policies: &[Policy]) -> memfit_ir::Result<RecomputedStep> {
     let mut writer = Writer {
         from: graph,
         end,
         policies,
         // Clones stand behind the end of the forward pass, so that it keeps its number.
-        out: Recomputed {
+        out: RecomputedStep {
             step: StepGraph { graph: Graph::new(), forward_end: Some(end) },
             origin: Vec::new(),
             is_clone: Vec::new(),
@@ -72,7 +72,7 @@ struct Writer<'a> {
     from: &'a Graph,
     end: NodeId,
     policies: &'a [Policy],
-    out: Recomputed,
+    out: RecomputedStep,
     /// By old value: the value of the forward pass, or of the backward pass.
     first: Vec<Option<ValueId>>,
     /// By old value: its clone, if that is held.

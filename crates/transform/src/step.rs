@@ -87,9 +87,9 @@ pub fn step(forward: &Graph, loss: ValueId, training: &Training) -> Result<StepG
 }
 
 /// A graph on its way through the passes, with the values that they look for in it. Whoever renumbers its values renumbers
-/// these; after pruning only the graph and what was found are of use.
+/// these; after pruning only the graph and the notes are of use.
 pub(crate) struct Job<'a> {
-    pub(crate) given: Given<'a>,
+    pub(crate) task: Task<'a>,
     pub(crate) graph: Graph,
     /// The loss, then those of the objectives.
     pub(crate) losses: Vec<ValueId>,
@@ -97,12 +97,12 @@ pub(crate) struct Job<'a> {
     pub(crate) params: Vec<ValueId>,
     /// One for each parameter, once they are known.
     pub(crate) grads: Vec<ValueId>,
-    pub(crate) found: Found,
+    pub(crate) notes: Notes,
 }
 
 /// What is asked: no pass changes it.
 #[derive(Clone)]
-pub(crate) struct Given<'a> {
+pub(crate) struct Task<'a> {
     pub(crate) training: &'a Training,
     /// How much of the batch's loss this graph's loss is.
     pub(crate) share: f32,
@@ -112,7 +112,7 @@ pub(crate) struct Given<'a> {
 
 /// What passes leave to later ones.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct Notes {
     /// By `round`: an activation, and what its readers read instead.
     pub(crate) stored: Vec<(ValueId, ValueId)>,
     /// By `differentiate`: a forward value and what flowed into it.
@@ -138,17 +138,17 @@ impl<'a> Job<'a> {
         losses.iter().try_for_each(|&loss| check_loss(forward, loss))?;
         let params = trained(forward, &training.frozen)?;
         let follows = followed(forward, &params, &training.objectives)?;
-        let given = Given { training, share, follows };
-        Ok(Job { given, graph: forward.clone(), losses, params, grads: Vec::new(), found: Found::default() })
+        let task = Task { training, share, follows };
+        Ok(Job { task, graph: forward.clone(), losses, params, grads: Vec::new(), notes: Notes::default() })
     }
 
     fn finish(self) -> StepGraph {
-        StepGraph { graph: self.graph, forward_end: self.found.forward_end }
+        StepGraph { graph: self.graph, forward_end: self.notes.forward_end }
     }
 
     /// What the sum of each loss over the micro-batches is called.
     pub(crate) fn loss_names(&self) -> Vec<String> {
-        let others = self.given.training.objectives.iter().map(|o| o.loss.clone());
+        let others = self.task.training.objectives.iter().map(|o| o.loss.clone());
         std::iter::once(LOSS.to_string()).chain(others).collect()
     }
 }
@@ -191,14 +191,14 @@ fn trained(forward: &Graph, frozen: &HashSet<String>) -> Result<Vec<ValueId>> {
 }
 
 pub(crate) fn differentiate(job: &mut Job) -> Result<()> {
-    let seed = scale::seed(job)?.map_or(Cotangent::Constant(job.given.share), Cotangent::Value);
+    let seed = scale::seed(job)?.map_or(Cotangent::Constant(job.task.share), Cotangent::Value);
     let mut grads = vec![None; job.params.len()];
     for (i, &loss) in job.losses.iter().enumerate() {
-        let of: Vec<usize> = (0..job.params.len()).filter(|&p| job.given.follows[p] == i).collect();
+        let of: Vec<usize> = (0..job.params.len()).filter(|&p| job.task.follows[p] == i).collect();
         let params: Vec<ValueId> = of.iter().map(|&p| job.params[p]).collect();
         let found = gradients(&job.graph, &[(loss, seed)], &params)?;
         of.into_iter().zip(found.of).for_each(|(p, grad)| grads[p] = grad);
-        job.found.arrivals.extend(found.arrivals);
+        job.notes.arrivals.extend(found.arrivals);
         job.graph = found.graph;
     }
     let given =

@@ -13,7 +13,7 @@ mod policies;
 use std::collections::HashSet;
 
 use memfit_ir::{Graph, NodeId};
-use memfit_transform::{Policy, Recomputed, StepGraph};
+use memfit_transform::{Policy, RecomputedStep, StepGraph};
 
 pub use policies::{Choice, Recompute};
 
@@ -175,7 +175,7 @@ impl Search<'_> {
     }
 
     /// What each choice takes in a draft. A copied state shifts the nodes of a draft; then there is nothing to learn.
-    fn measure(&self, draft: &Draft, made: &Recomputed, policy: &[Policy], choices: &[Choice]) -> Vec<Measure> {
+    fn measure(&self, draft: &Draft, made: &RecomputedStep, policy: &[Policy], choices: &[Choice]) -> Vec<Measure> {
         if draft.graph.nodes().len() != made.origin.len() {
             return Vec::new();
         }
@@ -211,7 +211,7 @@ impl Search<'_> {
 
     /// The block whose backward pass each launch belongs to: that of the latest forward value it reads; one that reads
     /// none goes with the one after it. None in the forward pass.
-    fn blocks_of_launches(&self, draft: &Draft, made: &Recomputed) -> Vec<Option<usize>> {
+    fn blocks_of_launches(&self, draft: &Draft, made: &RecomputedStep) -> Vec<Option<usize>> {
         let block_of = self.block_of_unit();
         let latest = |id: &NodeId| {
             let origin = made.origin[id.index()];
@@ -239,7 +239,7 @@ impl Search<'_> {
     }
 
     /// The time that the clones add, shared out by what their units took the first time.
-    fn share_seconds(&self, draft: &Draft, made: &Recomputed, of_block: &[usize], measures: &mut [Measure]) {
+    fn share_seconds(&self, draft: &Draft, made: &RecomputedStep, of_block: &[usize], measures: &mut [Measure]) {
         let block_of = self.block_of_unit();
         let mut weight = vec![0.0; measures.len()];
         let clones = made.origin.iter().zip(&made.is_clone).filter(|(_, is_clone)| **is_clone);
@@ -262,7 +262,7 @@ impl Search<'_> {
 }
 
 /// The clones among the nodes of a draft; unknown where copied states shift its nodes.
-fn clones(draft: &Draft, made: &Recomputed) -> Vec<NodeId> {
+fn clones(draft: &Draft, made: &RecomputedStep) -> Vec<NodeId> {
     if draft.graph.nodes().len() != made.is_clone.len() {
         return Vec::new();
     }

@@ -6,10 +6,10 @@
 use memfit_ir::op::{Binary, Contraction, Conv, Elementwise};
 use memfit_ir::{DType, Graph, NodeId, ValueId};
 
-use super::{Fusion, Needed, Prologues, reads};
+use super::{Fusion, Prologues, ValueUses, reads};
 
 /// For each node, the chains before it, in order; empty for all but contractions.
-pub fn prologues(graph: &Graph, needed: &Needed, fusion: &Fusion) -> Vec<Vec<NodeId>> {
+pub fn prologues(graph: &Graph, needed: &ValueUses, fusion: &Fusion) -> Vec<Vec<NodeId>> {
     let Some(limits) = &fusion.prologues else { return vec![Vec::new(); graph.nodes().len()] };
     let find = |id: NodeId| {
         let operands = operands(graph, limits, id);
@@ -60,7 +60,7 @@ fn operands(graph: &Graph, limits: &Prologues, id: NodeId) -> impl Iterator<Item
 
 /// The chain that makes `operand` for its reader: of all that end there, the one that reads the fewest bytes which would
 /// not be kept without it, and of these the shortest. Empty where none reads fewer than the operand has.
-fn chain(graph: &Graph, needed: &Needed, fusion: &Fusion, reader: NodeId, operand: ValueId) -> Vec<NodeId> {
+fn chain(graph: &Graph, needed: &ValueUses, fusion: &Fusion, reader: NodeId, operand: ValueId) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = Vec::new();
     let (mut best, mut least) = (0, graph.ty(operand).bytes());
     while nodes.len() < fusion.max_nodes {
@@ -108,13 +108,13 @@ fn is_cheap(op: Elementwise) -> bool {
 }
 
 /// Whether a value is needed by those inside and by nobody else.
-fn only_inside(needed: &Needed, v: ValueId, inside: impl Fn(NodeId) -> bool) -> bool {
+fn only_inside(needed: &ValueUses, v: ValueId, inside: impl Fn(NodeId) -> bool) -> bool {
     !needed.at_end[v.index()] && needed.users[v.index()].iter().all(|&u| inside(u))
 }
 
 /// Bytes that a chain reads and that would need no memory without it: its first nodes would be computed where those values
 /// are made.
-fn extra_bytes(graph: &Graph, needed: &Needed, nodes: &[NodeId]) -> u64 {
+fn extra_bytes(graph: &Graph, needed: &ValueUses, nodes: &[NodeId]) -> u64 {
     let mut read: Vec<ValueId> = nodes.iter().flat_map(|&n| graph.node(n).inputs.clone()).collect();
     read.sort_unstable();
     read.dedup();

@@ -14,7 +14,7 @@
 use memfit_ir::op::{Binary, CLOCK, Elementwise, LEARNING_RATE, Reads, StateClass, Unary};
 use memfit_ir::{DType, Family, Graph, Node, NodeId, Op, ValueId};
 
-use crate::group::Needed;
+use crate::group::ValueUses;
 
 /// What a value is to the rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +26,13 @@ pub enum Role {
 /// Roles and readers of all values of a graph.
 pub struct Points<'a> {
     graph: &'a Graph,
-    needed: Needed,
+    needed: ValueUses,
     roles: Vec<Role>,
 }
 
 impl<'a> Points<'a> {
     pub fn new(graph: &'a Graph) -> Points<'a> {
-        let needed = Needed::new(graph);
+        let needed = ValueUses::new(graph);
         let roles = roles(graph);
         Points { graph, needed, roles }
     }

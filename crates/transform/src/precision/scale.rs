@@ -36,23 +36,23 @@ pub(crate) struct Scaling {
 
 /// The loss's own gradient where it is scaled: the share of the batch times the scale.
 pub(crate) fn seed(job: &mut Job) -> Result<Option<ValueId>> {
-    if job.given.training.precision != Precision::Mixed(Half::F16) {
+    if job.task.training.precision != Precision::Mixed(Half::F16) {
         return Ok(None);
     }
     let scale = state(&mut job.graph, SCALE, TensorType::f32([]), START)?;
     // Made before the gradients, so that a gradient can be divided where it is made.
-    job.found.unscale = Some(inverse(&mut job.graph, scale)?);
-    let share = scalar(&mut job.graph, job.given.share)?;
+    job.notes.unscale = Some(inverse(&mut job.graph, scale)?);
+    let share = scalar(&mut job.graph, job.task.share)?;
     push(&mut job.graph, Op::Binary(Binary::Mul), &[scale, share], SCOPE).map(Some)
 }
 
 /// Divides the gradients by the scale, looks whether they are finite, and holds back what the model itself updates.
 pub(crate) fn unscale(job: &mut Job) -> Result<()> {
-    if job.given.training.precision != Precision::Mixed(Half::F16) {
+    if job.task.training.precision != Precision::Mixed(Half::F16) {
         return Ok(());
     }
     let scale = state(&mut job.graph, SCALE, TensorType::f32([]), START)?;
-    let inverse = match job.found.unscale {
+    let inverse = match job.notes.unscale {
         Some(v) => v,
         None => inverse(&mut job.graph, scale)?,
     };
@@ -66,13 +66,13 @@ pub(crate) fn unscale(job: &mut Job) -> Result<()> {
     let gate = push(&mut job.graph, Op::Compare(Compare::Le), &[squares, most], SCOPE)?;
     hold_back(&mut job.graph, gate)?;
     let skipped = state(&mut job.graph, SKIPPED_STEPS, TensorType::i32([4]), 0.0)?;
-    job.found.scaling = Some(Scaling { scale, gate, skipped });
+    job.notes.scaling = Some(Scaling { scale, gate, skipped });
     Ok(())
 }
 
 /// The scale and the counts of the next step.
 pub(crate) fn rescale(job: &mut Job) -> Result<()> {
-    let Some(Scaling { scale, gate, skipped }) = job.found.scaling else { return Ok(()) };
+    let Some(Scaling { scale, gate, skipped }) = job.notes.scaling else { return Ok(()) };
     let g = &mut job.graph;
     let good = state(g, GOOD_STEPS, TensorType::f32([]), 0.0)?;
     let [zero, one, half, two] = [0.0, 1.0, 0.5, 2.0].map(|x| scalar(g, x));

@@ -8,13 +8,13 @@ use super::points::{Kind, kind};
 use crate::error::Result;
 
 /// A graph with a cast for each reader of what is stored in 16 bits.
-pub struct Widened {
+pub struct WidenedGraph {
     pub graph: Graph,
     /// By value of the old graph: the value that holds its numbers, in 16 bits or not.
     pub stored: Vec<ValueId>,
 }
 
-pub fn widened(graph: &Graph) -> Result<Widened> {
+pub fn widened(graph: &Graph) -> Result<WidenedGraph> {
     let mut w = Widening { graph: Graph::new(), of: Vec::with_capacity(graph.values().len()) };
     for node in graph.nodes() {
         w.push(node)?;
@@ -30,7 +30,7 @@ pub fn widened(graph: &Graph) -> Result<Widened> {
         let (old, new) = (w.plain(d.old, scope)?, w.plain(d.new, scope)?);
         w.graph.donations.push(Donation { old, new });
     }
-    Ok(Widened { graph: w.graph, stored: w.of.iter().map(|form| form.stored()).collect() })
+    Ok(WidenedGraph { graph: w.graph, stored: w.of.iter().map(|form| form.stored()).collect() })
 }
 
 /// What an old value is in the new graph.

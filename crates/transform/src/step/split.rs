@@ -52,7 +52,7 @@ pub(crate) fn accumulate(job: &mut Job) -> Result<()> {
         let (name, scope) = (state_of(graph, param).name.clone(), scope_of(graph, param));
         add_to(graph, &name, grad, &scope)?;
     }
-    let share = Op::Fill(Fill { value: job.given.share, dtype: DType::F32, shape: [].into() });
+    let share = Op::Fill(Fill { value: job.task.share, dtype: DType::F32, shape: [].into() });
     let share = push(graph, share, &[], "")?;
     for (name, number) in names.into_iter().zip(losses).chain(numbers) {
         let scope = scope_of(graph, number);

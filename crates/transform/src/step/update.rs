@@ -14,7 +14,7 @@ use crate::precision::scale::Scaling;
 pub(crate) const SCOPE: &str = "optimizer";
 
 pub(crate) fn clip(job: &mut Job) -> Result<()> {
-    job.grads = match job.given.training.clip {
+    job.grads = match job.task.training.clip {
         Clip::None => return Ok(()),
         Clip::Value(limit) => clip_value(job, limit)?,
         Clip::GlobalNorm(limit) => clip_norm(job, limit)?,
@@ -56,7 +56,7 @@ fn global_norm(job: &mut Job) -> Result<ValueId> {
 
 /// Of all gradients, summed in the order of the parameters: the order is part of the result.
 pub(crate) fn sum_of_squares(job: &mut Job) -> Result<ValueId> {
-    if let Some(known) = job.found.squares {
+    if let Some(known) = job.notes.squares {
         return Ok(known);
     }
     let graph = &mut job.graph;
@@ -71,7 +71,7 @@ pub(crate) fn sum_of_squares(job: &mut Job) -> Result<ValueId> {
             Some(sum) => push(graph, Op::Binary(Binary::Add), &[sum, squares], SCOPE)?,
         });
     }
-    job.found.squares = total;
+    job.notes.squares = total;
     Ok(total.expect("there is at least one parameter to train"))
 }
 
@@ -79,14 +79,14 @@ pub(crate) fn update(job: &mut Job) -> Result<()> {
     let lr = input(&mut job.graph, LEARNING_RATE, TensorType::f32([]))?;
     let clock = input(&mut job.graph, CLOCK, TensorType::i32([4]))?;
     // A skipped step has not happened: the optimizer's clock stands still, and nothing is updated.
-    let (clock, gate) = match job.found.scaling {
+    let (clock, gate) = match job.notes.scaling {
         None => (clock, None),
         Some(Scaling { skipped, gate, .. }) => {
             (push(&mut job.graph, Op::Binary(Binary::Sub), &[clock, skipped], SCOPE)?, Some(gate))
         }
     };
     for (&param, &grad) in job.params.iter().zip(&job.grads) {
-        update_param(&mut job.graph, job.given.training.update, [param, grad, lr, clock], gate)?;
+        update_param(&mut job.graph, job.task.training.update, [param, grad, lr, clock], gate)?;
     }
     Ok(())
 }
