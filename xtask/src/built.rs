@@ -52,14 +52,14 @@ impl Built {
                 let folder = Path::new(&manifest).parent().with_context(|| format!("cargo says: {line}"))?;
                 let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 built.tests.push(TestBinary { package, target, path, folder: folder.to_path_buf() });
-            } else {
+            } else if message["target"]["kind"][0] == "bin" {
                 built.programs.push((target, path));
             }
         }
         Ok(built)
     }
 
-    /// One that is not run by cargo but by a test, such as `memfit`.
+    /// A program of the workspace, such as `memfit`: cargo builds them for the tests that run them.
     pub fn program(&self, name: &str) -> Result<Command> {
         let found = self.programs.iter().find(|(program, _)| program == name);
         let (_, path) = found.with_context(|| format!("cargo built no program \"{name}\""))?;
@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn test_binaries_and_programs_are_told_apart() {
         let messages = r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/ir/Cargo.toml","target":{"name":"memfit_ir"},"profile":{"test":false},"executable":null}
-{"reason":"compiler-artifact","manifest_path":"/r/crates/cli/Cargo.toml","target":{"name":"memfit"},"profile":{"test":false},"executable":"/t/memfit"}
+{"reason":"compiler-artifact","manifest_path":"/r/crates/cli/Cargo.toml","target":{"name":"memfit","kind":["bin"]},"profile":{"test":false},"executable":"/t/memfit"}
+{"reason":"compiler-artifact","manifest_path":"/r/crates/memfit/Cargo.toml","target":{"name":"together","kind":["example"]},"profile":{"test":false},"executable":"/t/examples/together"}
 {"reason":"compiler-artifact","manifest_path":"/r/crates/cli/Cargo.toml","target":{"name":"plan"},"profile":{"test":true},"executable":"/t/deps/plan-1"}
 {"reason":"build-finished","success":true}"#;
         let test = TestBinary {
@@ -85,7 +86,7 @@ mod tests {
         };
         let built = Built::parse(messages).expect("they are cargo's");
         assert_eq!(built, Built { tests: vec![test], programs: vec![("memfit".into(), "/t/memfit".into())] });
-        assert!(built.program("golden").is_err());
+        assert!(built.program("golden").is_err() && built.program("together").is_err());
         assert!(Built::parse("Compiling").is_err());
     }
 }

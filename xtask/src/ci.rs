@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 
+use crate::built::Built;
 use crate::command::run as run_command;
 use crate::extern_checks::{self, cargo};
 use crate::machines::{self, Extent};
@@ -49,10 +50,8 @@ const BENCHES: [(&str, &[&str]); 7] = [
 /// That each runs, not what it measures.
 fn check_benches(report: &mut Report) -> Result<()> {
     for (name, arguments) in BENCHES {
-        report.check(&format!("benchmark {name}, once"), || {
-            let program = ["--release", "--package", "memfit-bench", "--bin", name, "--"];
-            run_command(cargo("run").args(program).args(arguments))
-        })?;
+        report
+            .check(&format!("benchmark {name}, once"), || run_command(Built::new()?.program(name)?.args(arguments)))?;
     }
     report.check("benchmarks of kernels, once", || {
         run_command(cargo("bench").args(["--package", "memfit-bench", "--bench", "kernels", "--", "--test"]))

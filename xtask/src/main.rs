@@ -34,8 +34,8 @@ Usage: cargo xtask ci
        cargo xtask bench-together [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
 
-  ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, and the three below in
-                their short form; ends with the first failure, and with a table of what ran and how long
+  ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, ci-machines and
+                ci-extern; ends with the first failure, and with a table of what ran and how long
 
   ci-full       the same, and what is too long for every change: all random cases, every test on every machine of
                 ci-machines, the benchmarks' programs once; goes on after a failure; some hours
