@@ -12,7 +12,7 @@ use memfit_exec_tests::{Planned, Reference, RunResult, Runner, Settings, Tensor,
 use memfit_ir::op::{Binary, Init, MatMul, ReduceKind, Unary};
 use memfit_ir::{Builder, DType, Graph, TensorType, ValueId, philox};
 use memfit_plan::{Phase, PlanError, Request, plan};
-use memfit_transform::Grouping;
+use memfit_transform::{Fusion, Grouping};
 
 /// Numbers of a normal distribution that f32 holds, by name.
 fn drawn(name: &str, ty: &TensorType) -> Tensor {
@@ -219,7 +219,7 @@ fn chains_feed_a_product() {
             b.output("w", w);
             Ok(())
         });
-        let fed = memfit_transform::group::group(&g, Grouping::Fused).iter().map(|g| g.before).sum::<usize>();
+        let fed = memfit_transform::group::group(&g, &Fusion::FULL).iter().map(|g| g.prologue_len).sum::<usize>();
         assert_eq!(fed, usize::from(left) + usize::from(right), "the planner feeds what the test is about");
         check(&format!("a product of computed operands: {left} {right}"), &g, 1e-5);
     }
