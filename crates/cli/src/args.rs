@@ -76,7 +76,8 @@ const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices --calibrate                        measure, and use it from now on
   memfit devices --calibrate --out quiet.toml       measure into a file, for --cost-model
 
-MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit.";
+MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit.
+MEMFIT_ISA, such as avx2 or portable, takes other instructions than the best that the processor has.";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {

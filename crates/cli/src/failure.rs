@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
-use memfit::plan::{Fix, Need, Refusal, Resident, TogetherRefusal};
+use memfit::plan::{Fix, LiveTensor, Need, Refusal, TogetherRefusal};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
 use memfit_run::{RunError, RunResources};
@@ -152,7 +152,7 @@ fn certificate(error: &anyhow::Error) -> Option<Value> {
 
 /// A refusal as data.
 fn certificate_alone(r: &Refusal) -> Value {
-    let largest = |t: &Resident| {
+    let largest = |t: &LiveTensor| {
         json!({
             "layer": t.layer, "op": t.op, "type": t.ty.to_string(), "shape": t.ty.shape.to_vec(),
             "dtype": t.ty.dtype.to_string(), "bytes": t.bytes, "class": t.class,

@@ -15,7 +15,7 @@ use crate::compile::contract::Contraction;
 use crate::compile::{self, CpuKernel};
 use crate::isa::Isa;
 use crate::pool::Pool;
-use crate::subnormal::Flushed;
+use crate::subnormal::FlushSubnormals;
 
 /// A cache line, and the widest vector register.
 const ALIGNMENT: u64 = 64;
@@ -236,7 +236,7 @@ impl Executor for CpuExecutor {
 
     fn launch(&self, kernel: &CpuKernel, arena: &mut Arena<HostMemory>) -> Result<(), KernelError> {
         // The pool's threads are always in this mode.
-        let _flushed = Flushed::new();
+        let _flushed = FlushSubnormals::new();
         kernel.launch(&self.cpu, arena)
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::subnormal::Flushed;
+use crate::subnormal::FlushSubnormals;
 
 /// Spins before a waiting worker goes to sleep: about 100 µs, longer than most kernels that one thread runs alone. A fork that
 /// meets a sleeper takes 25 µs more.
@@ -148,7 +148,7 @@ pub(crate) fn part(n: usize, grain: usize, parts: usize, t: usize) -> Range<usiz
 }
 
 fn work(shared: &Shared, index: usize) {
-    let _flushed = Flushed::new();
+    let _flushed = FlushSubnormals::new();
     let mut seen = 0;
     loop {
         seen = wait_for_fork(shared, seen);

@@ -3,20 +3,20 @@
 //! is in this mode, so that bits do not depend on which thread computes what.
 
 /// While one lives, this thread's arithmetic takes and gives zero for subnormal numbers.
-pub(crate) struct Flushed {
+pub(crate) struct FlushSubnormals {
     before: u64,
 }
 
-impl Flushed {
+impl FlushSubnormals {
     #[inline]
-    pub(crate) fn new() -> Flushed {
+    pub(crate) fn new() -> FlushSubnormals {
         let before = control::read();
         control::write(before | control::FLUSH);
-        Flushed { before }
+        FlushSubnormals { before }
     }
 }
 
-impl Drop for Flushed {
+impl Drop for FlushSubnormals {
     #[inline]
     fn drop(&mut self) {
         control::write(self.before);
@@ -92,10 +92,10 @@ mod tests {
         let raised = || black_box(1e-40f32) * black_box(1e20f32);
         assert!(product() > 0.0 && raised() > 0.0);
         {
-            let _flushed = Flushed::new();
+            let _flushed = FlushSubnormals::new();
             assert_eq!((product(), raised()), (0.0, 0.0));
             {
-                let _again = Flushed::new();
+                let _again = FlushSubnormals::new();
             }
             assert_eq!(product(), 0.0);
         }

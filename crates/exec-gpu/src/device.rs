@@ -85,15 +85,15 @@ pub fn open(index: usize) -> Result<Arc<Gpu>, ExecError> {
 
 /// What this process knows of the machine's devices. Drivers are asked once, by one thread at a time: some break when
 /// several ask.
-struct Known {
+struct DeviceList {
     asked: bool,
     /// Each with what it is when it is open.
     found: Vec<(WgpuDevice, Option<Arc<Gpu>>)>,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { asked: false, found: Vec::new() });
+static KNOWN: Mutex<DeviceList> = Mutex::new(DeviceList { asked: false, found: Vec::new() });
 
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, DeviceList> {
     // A panic in a driver leaves nothing half-done here.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if !known.asked {

@@ -8,6 +8,8 @@
 //! An op of the forward pass may run more than once. Then one of its runs is looked at: the one that leads to the first op
 //! of the backward pass which depends on it. That op and all that depend on it run once, and later.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_transform::{Group, StepGraph, ValueUses};
 
@@ -185,9 +187,9 @@ impl Facts<'_> {
             for &v in &node.outputs {
                 let start = self.storage[v.index()];
                 let bytes = if around[start.index()] { 0 } else { self.bytes(start) };
-                let read = |u: &ValueId| match self.graph.producer_op(*u) {
-                    Op::Fill(_) => Source { bytes: 0, start: *u },
-                    _ => found[u.index()],
+                let read = |u: &ValueId| {
+                    let is_constant = matches!(self.graph.producer_op(*u), Op::Fill(_));
+                    if is_constant { Source { bytes: 0, start: *u } } else { found[u.index()] }
                 };
                 let widest = node.inputs.iter().map(read).max_by_key(|s| (s.bytes, std::cmp::Reverse(s.start)));
                 found.push(match widest {

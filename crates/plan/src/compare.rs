@@ -22,7 +22,7 @@ pub struct MovedValue {
     pub op: &'static str,
     pub ty: String,
     pub bytes: u64,
-    /// Made again before and kept now; or else the other way round.
+    /// Recomputed before and kept now; or else the other way round.
     pub kept_now: bool,
 }
 

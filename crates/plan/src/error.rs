@@ -70,7 +70,7 @@ fn list_unsupported(device: &str, ops: &[Unsupported]) -> String {
 
 /// A tensor that is live at the peak.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resident {
+pub struct LiveTensor {
     pub layer: String,
     pub op: &'static str,
     pub ty: TensorType,
@@ -93,7 +93,7 @@ pub struct Refusal {
     /// Layer and op of the launch with the most live bytes.
     pub instant: String,
     /// The largest live tensors at that instant.
-    pub largest: Vec<Resident>,
+    pub largest: Vec<LiveTensor>,
     /// Fastest first.
     pub fixes: Vec<Fix>,
 }

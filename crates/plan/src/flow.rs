@@ -1,6 +1,8 @@
 //! A program as memory sees it: what each group reads, writes and uses as scratch, with views resolved to what they
 //! view and states left out, and which group must run before which. Order and lifetimes are functions of it.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use memfit_ir::{Donation, Graph, Op, ValueId};
 use memfit_transform::group::views;
 use memfit_transform::{Group, ValueUses};

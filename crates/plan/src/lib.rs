@@ -42,7 +42,7 @@ pub mod validate;
 
 pub use change::{Change, Effect, Fix};
 pub use cost_model::{CONSTANTS, Constant, CostModel};
-pub use error::{PlanError, Refusal, Resident, Unsupported};
+pub use error::{LiveTensor, PlanError, Refusal, Unsupported};
 pub use flow::storage;
 pub use frontier::Point;
 pub use memfit_ir::bytes;

@@ -1,6 +1,8 @@
 //! What a device can be given, against what a draft asks of it. These limits are of the device, not of the budget: no
 //! packing gets around them, only another draft does.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use memfit_ir::{Graph, ValueId};
 
 use crate::draft::Draft;
@@ -41,8 +43,9 @@ fn value(graph: &Graph, v: ValueId) -> String {
 
 fn layer(graph: &Graph, id: memfit_ir::NodeId) -> String {
     let node = graph.node(id);
-    match &node.op {
-        memfit_ir::Op::Input(i) => format!("input \"{}\"", i.name),
-        op => format!("{} in layer \"{}\"", op.name(), node.scope),
+    if let memfit_ir::Op::Input(i) = &node.op {
+        format!("input \"{}\"", i.name)
+    } else {
+        format!("{} in layer \"{}\"", node.op.name(), node.scope)
     }
 }

@@ -27,14 +27,15 @@ const TRIALS: usize = 96;
 /// The best order found, as positions of groups. None if the states allow no order at all.
 pub fn order(flow: &Flow, effort: Effort) -> Option<Vec<u32>> {
     if effort == Effort::None {
-        return list_schedule(flow, Prefer::Graph);
+        return list_schedule(flow, Preference::Graph);
     }
-    let eager = list_schedule(flow, Prefer::Freeing)?;
+    let eager = list_schedule(flow, Preference::Freeing)?;
     if effort == Effort::Quick {
         return Some(eager);
     }
     let mut best = (peak(flow, &eager), eager);
-    let others = [list_schedule(flow, Prefer::Graph), list_schedule(flow, Prefer::Smallest), reverse_post_order(flow)];
+    let others =
+        [list_schedule(flow, Preference::Graph), list_schedule(flow, Preference::Smallest), reverse_post_order(flow)];
     for found in others.into_iter().flatten() {
         let bytes = peak(flow, &found);
         if bytes < best.0 {
@@ -46,7 +47,7 @@ pub fn order(flow: &Flow, effort: Effort) -> Option<Vec<u32>> {
 
 /// Which of the groups that could run is run next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Prefer {
+enum Preference {
     /// The first by the graph.
     Graph,
     /// One that frees more than it takes, if there is one; else the first by the graph.
@@ -58,7 +59,7 @@ enum Prefer {
 /// How far ahead of the graph the memory-greedy order looks. Clones could otherwise run long before they are wanted.
 const WINDOW: usize = 24;
 
-fn list_schedule(flow: &Flow, prefer: Prefer) -> Option<Vec<u32>> {
+fn list_schedule(flow: &Flow, prefer: Preference) -> Option<Vec<u32>> {
     let n = flow.groups.len();
     let mut state = ListScheduler::new(flow);
     let mut order = Vec::with_capacity(n);
@@ -127,12 +128,12 @@ impl<'a> ListScheduler<'a> {
         self.note_freeing(g);
     }
 
-    fn next(&self, prefer: Prefer) -> Option<u32> {
+    fn next(&self, prefer: Preference) -> Option<u32> {
         let first = *self.ready.first()?;
         Some(match prefer {
-            Prefer::Graph => first,
-            Prefer::Freeing => self.freeing.first().map_or(first, |&(_, g)| g),
-            Prefer::Smallest => {
+            Preference::Graph => first,
+            Preference::Freeing => self.freeing.first().map_or(first, |&(_, g)| g),
+            Preference::Smallest => {
                 let near = self.ready.iter().take_while(|&&g| (g - first) < WINDOW as u32);
                 *near.min_by_key(|&&g| (self.change(g), g))?
             }

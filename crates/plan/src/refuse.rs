@@ -1,9 +1,11 @@
 //! A refusal from the smallest plan that was found: the instant at which it is fullest, and what is there then.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use memfit_ir::{Op, TensorType, ValueId};
 
 use crate::bound::Bound;
-use crate::error::{Refusal, Resident};
+use crate::error::{LiveTensor, Refusal};
 use crate::report::{live_at, peak_launch};
 use crate::types::{Plan, Program};
 
@@ -28,7 +30,7 @@ pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
         if let Some(scratch) = program.launches[launch].scratch {
             let ty = TensorType::new(memfit_ir::DType::U8, [scratch.size as usize]);
             let layer = root.scope.clone();
-            largest.push(Resident { layer, op: "scratch", ty, bytes: scratch.size, class: "scratch" });
+            largest.push(LiveTensor { layer, op: "scratch", ty, bytes: scratch.size, class: "scratch" });
         }
         largest.sort_by_key(|r| std::cmp::Reverse(r.bytes));
         largest.truncate(NAMED);
@@ -45,8 +47,8 @@ pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
     }
 }
 
-fn resident(program: &Program, v: ValueId, class: &'static str, bytes: u64) -> Resident {
+fn resident(program: &Program, v: ValueId, class: &'static str, bytes: u64) -> LiveTensor {
     let node = program.graph.node(program.graph.producer(v));
     let op = if let Op::Input(_) = node.op { "input" } else { node.op.name() };
-    Resident { layer: node.scope.clone(), op, ty: program.graph.ty(v).clone(), bytes, class }
+    LiveTensor { layer: node.scope.clone(), op, ty: program.graph.ty(v).clone(), bytes, class }
 }

@@ -1,5 +1,7 @@
 //! What a plan holds at which instant, by class: for tables, charts and refusals. Read off the plan alone.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
 
@@ -180,12 +182,16 @@ impl<'a> ValueClasses<'a> {
     pub fn class_of(&self, v: ValueId) -> Class {
         let graph = &self.program.graph;
         let id = graph.producer(v);
-        match &graph.node(id).op {
-            Op::Input(_) => Class::Input,
-            Op::State(s) => Class::of_state(s.class),
-            _ if self.is_gradient[v.index()] => Class::Gradients,
-            _ if self.is_clone[id.index()] || self.end.is_none_or(|end| id <= end) => Class::Activations,
-            _ => Class::ActivationGradients,
+        if let Op::Input(_) = graph.node(id).op {
+            Class::Input
+        } else if let Op::State(s) = &graph.node(id).op {
+            Class::of_state(s.class)
+        } else if self.is_gradient[v.index()] {
+            Class::Gradients
+        } else if self.is_clone[id.index()] || self.end.is_none_or(|end| id <= end) {
+            Class::Activations
+        } else {
+            Class::ActivationGradients
         }
     }
 }

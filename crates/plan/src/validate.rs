@@ -2,6 +2,8 @@
 //! lifetimes or packing and shares no code with them: a value that is read must still be there, unharmed, and the numbers
 //! that a plan gives of itself must be those that are counted on the way (`validate/live.rs`).
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod context;
 mod live;
 

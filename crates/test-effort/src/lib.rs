@@ -1,5 +1,5 @@
 //! How long tests look for what is wrong: the one place that reads `MEMFIT_TEST_EFFORT`. Every test runs with every effort; only
-//! the numbers of random cases and repetitions differ.
+//! the numbers of random cases and repetitions and some sizes differ.
 
 /// `short`, `usual` (as if not set) or `full`.
 pub const VARIABLE: &str = "MEMFIT_TEST_EFFORT";
@@ -50,6 +50,11 @@ pub fn cases(usual: u32) -> u32 {
 /// is short.
 pub fn some<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     all.into_iter().step_by(if Effort::from_env() == Effort::Short { 4 } else { 1 })
+}
+
+/// Of two sizes of the same test, the larger one where there is time for it.
+pub fn size<T>(usual: T, full: T) -> T {
+    if Effort::from_env() == Effort::Full { full } else { usual }
 }
 
 #[cfg(test)]

@@ -70,9 +70,9 @@ pub fn batch_dependence(graph: &Graph, end: NodeId, batch: usize) -> Option<Batc
             continue;
         }
         match after(graph, node, &reads, batch) {
-            After::Kept(s) => node.outputs.iter().for_each(|v| samples[v.index()] = Some(s)),
-            After::Averaged => node.outputs.iter().for_each(|v| averaged[v.index()] = true),
-            After::Mixed => return Some(BatchDependence::through(node)),
+            SampleFlow::Kept(s) => node.outputs.iter().for_each(|v| samples[v.index()] = Some(s)),
+            SampleFlow::Averaged => node.outputs.iter().for_each(|v| averaged[v.index()] = true),
+            SampleFlow::Mixed => return Some(BatchDependence::through(node)),
         }
     }
     None
@@ -86,7 +86,7 @@ struct Samples {
     rows: usize,
 }
 
-enum After {
+enum SampleFlow {
     /// The samples still stand apart.
     Kept(Samples),
     /// The mean over all samples, as the loss is. A sum is not: of that, a micro-batch has more than its share.
@@ -118,20 +118,20 @@ fn is_data(graph: &Graph, name: &str, v: ValueId, batch: usize) -> bool {
 }
 
 /// What becomes of the samples in a node that reads some.
-fn after(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> After {
+fn after(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize) -> SampleFlow {
     let y = graph.shape(node.outputs[0]);
     let (first, s) = reads[0];
     let x = graph.shape(first);
     let alike = reads.iter().all(|(_, other)| *other == s);
     let only_first = reads.len() == 1 && node.inputs[0] == first;
     let last = s.axis + 1 == x.len();
-    let kept = |ok: bool| if ok { After::Kept(s) } else { After::Mixed };
+    let kept = |ok: bool| if ok { SampleFlow::Kept(s) } else { SampleFlow::Mixed };
     match &node.op {
         Op::Reduce(r) => reduced(r, x, s),
         Op::Reshape(_) => reshaped(x, y, s, batch),
         Op::Transpose(perm) => match perm.iter().position(|&p| p == s.axis) {
-            Some(axis) => After::Kept(Samples { axis, ..s }),
-            None => After::Mixed,
+            Some(axis) => SampleFlow::Kept(Samples { axis, ..s }),
+            None => SampleFlow::Mixed,
         },
         Op::Slice(cut) => kept(cut.start[s.axis] == 0 && cut.stop[s.axis] == x[s.axis]),
         Op::Concat(axis) => kept(*axis != s.axis && alike),
@@ -158,7 +158,7 @@ fn after(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize)
             let full = |v: &ValueId| graph.shape(*v).len() == y.len() && graph.shape(*v)[s.axis] == y[s.axis];
             kept(alike && reads.iter().all(|(v, _)| full(v)))
         }
-        Op::BatchStats => After::Mixed,
+        Op::BatchStats => SampleFlow::Mixed,
         // What reads nothing, and what does not stand in a forward pass.
         Op::Input(_)
         | Op::State(_)
@@ -176,17 +176,17 @@ fn after(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize)
         | Op::SoftmaxGrad(_)
         | Op::CrossEntropyGrad(_)
         | Op::GatherGrad(_)
-        | Op::Update(_) => After::Mixed,
+        | Op::Update(_) => SampleFlow::Mixed,
     }
 }
 
-fn reduced(r: &Reduce, x: &[usize], s: Samples) -> After {
+fn reduced(r: &Reduce, x: &[usize], s: Samples) -> SampleFlow {
     let before = r.axes.iter().filter(|a| **a < s.axis).count();
     match (r.axes.contains(&s.axis), r.keep) {
-        (true, _) if r.kind == ReduceKind::Mean && r.axes.len() == x.len() => After::Averaged,
-        (true, _) => After::Mixed,
-        (false, true) => After::Kept(s),
-        (false, false) => After::Kept(Samples { axis: s.axis - before, ..s }),
+        (true, _) if r.kind == ReduceKind::Mean && r.axes.len() == x.len() => SampleFlow::Averaged,
+        (true, _) => SampleFlow::Mixed,
+        (false, true) => SampleFlow::Kept(s),
+        (false, false) => SampleFlow::Kept(Samples { axis: s.axis - before, ..s }),
     }
 }
 
@@ -201,12 +201,12 @@ fn each_by_itself(graph: &Graph, y: &[usize], reads: &[(ValueId, Samples)], s: S
 }
 
 /// The samples stay apart where an axis of the new shape begins where theirs did and holds whole samples.
-fn reshaped(x: &[usize], y: &[usize], s: Samples, batch: usize) -> After {
+fn reshaped(x: &[usize], y: &[usize], s: Samples, batch: usize) -> SampleFlow {
     let before: usize = x[..s.axis].iter().product();
     let begins = |axis: &usize| y[..*axis].iter().product::<usize>() == before && y[*axis] > 0;
     let whole = |axis: &usize| y[*axis].is_multiple_of(batch);
     match (0..y.len()).filter(begins).find(whole) {
-        Some(axis) => After::Kept(Samples { axis, rows: y[axis] / batch }),
-        None => After::Mixed,
+        Some(axis) => SampleFlow::Kept(Samples { axis, rows: y[axis] / batch }),
+        None => SampleFlow::Mixed,
     }
 }

@@ -7,6 +7,7 @@ use crate::common;
 use std::path::Path;
 
 use common::{Scratch, events};
+use memfit_test_effort::size;
 use serde_json::Value;
 
 use crate::draw;
@@ -50,7 +51,8 @@ fn resident_memory_is_the_arena_and_the_pipeline() {
         bytes(&done, "arena_bytes")
     };
     check("digits", &["--epochs", "2"]);
-    let resnet = ["--model", "resnet50", "--input", "96x96x3", "--batch", "16", "--optimizer", "momentum"];
+    let input = size("96x96x3", "224x224x3");
+    let resnet = ["--model", "resnet50", "--input", input, "--batch", "16", "--optimizer", "momentum"];
     let resnet = [&resnet[..], &["--data", &data, "--steps", "2"]].concat();
     let fastest = check("fastest", &resnet);
     let tight = fastest * 3 / 4;
@@ -71,8 +73,9 @@ fn large_photos_take_no_more_than_the_host_budget() {
     let tiny = done(&["--batch", "1", "--steps", "1", "--out", &scratch.path("tiny")]);
     let program = bytes(&tiny, "measured_peak_bytes") - bytes(&tiny, "arena_bytes") - bytes(&tiny, "host_peak_bytes");
     let out = scratch.path("out");
-    let small = ["--model", "digits", "--input", "16x16x3", "--batch", "2", "--epochs", "2", "--threads", "4"];
-    let done = done(&[&small[..], &["--data", &data, "--host-budget", "80MiB", "--out", &out]].concat());
+    let small = ["--model", "digits", "--input", "16x16x3", "--batch", "2", "--threads", "4"];
+    let more = ["--epochs", size("2", "4"), "--data", &data, "--host-budget", "80MiB", "--out", &out];
+    let done = done(&[&small[..], &more].concat());
     let planned = bytes(&done, "arena_bytes") + bytes(&done, "host_peak_bytes");
     assert!(bytes(&done, "host_peak_bytes") <= 80 * MIB);
     let measured = bytes(&done, "measured_peak_bytes") - program;

@@ -36,7 +36,7 @@ pub(super) struct ScratchParts {
 }
 
 /// Where each part starts.
-struct Starts {
+struct PartOffsets {
     epilogue: usize,
     prologues: [usize; 2],
     reductions: usize,
@@ -48,12 +48,12 @@ impl ScratchParts {
         self.starts().raw + self.raw
     }
 
-    fn starts(&self) -> Starts {
+    fn starts(&self) -> PartOffsets {
         let epilogue = self.product;
         let left = epilogue + self.epilogue;
         let right = left + self.prologues[0];
         let reductions = right + self.prologues[1];
-        Starts { epilogue, prologues: [left, right], reductions, raw: reductions + self.reductions }
+        PartOffsets { epilogue, prologues: [left, right], reductions, raw: reductions + self.reductions }
     }
 }
 

@@ -26,13 +26,13 @@ impl Tape {
         let mut results = Vec::new();
         for (i, instruction) in self.instructions.iter().enumerate() {
             results.push(match (instruction.writes, instruction.dtype) {
-                (false, _) => Written::No,
+                (false, _) => ResultStore::No,
                 (true, DType::F32 | DType::I32 | DType::Bit) => {
                     let p = place(instruction.value);
                     // What a later instruction still reads must not be overwritten before.
-                    if last_reads(p, i) { Written::Late(p) } else { Written::Directly(p) }
+                    if last_reads(p, i) { ResultStore::Late(p) } else { ResultStore::Directly(p) }
                 }
-                (true, DType::F16 | DType::BF16 | DType::U8) => Written::Late(place(instruction.value)),
+                (true, DType::F16 | DType::BF16 | DType::U8) => ResultStore::Late(place(instruction.value)),
             });
         }
         let places = |v: ValueId| place(v);
@@ -73,12 +73,12 @@ pub(crate) struct BoundTape {
     setup: Vec<[Option<Place>; 4]>,
     /// By instruction, the clock of a dropout.
     clocks: Vec<Option<Place>>,
-    results: Vec<Written>,
+    results: Vec<ResultStore>,
 }
 
 /// Where a result goes.
 #[derive(Clone, Copy, Debug)]
-enum Written {
+enum ResultStore {
     No,
     /// Computed straight into memory.
     Directly(Place),
@@ -143,10 +143,10 @@ impl BoundTape {
     fn fresh(&self) -> impl Iterator<Item = (Place, DType)> {
         let results = self.tape.instructions.iter().zip(&self.results);
         results.filter_map(|(instruction, result)| match *result {
-            Written::Directly(place) | Written::Late(place) if !self.registers.contains(&Some(place)) => {
+            ResultStore::Directly(place) | ResultStore::Late(place) if !self.registers.contains(&Some(place)) => {
                 Some((place, instruction.dtype))
             }
-            Written::No | Written::Directly(_) | Written::Late(_) => None,
+            ResultStore::No | ResultStore::Directly(_) | ResultStore::Late(_) => None,
         })
     }
 
@@ -188,13 +188,13 @@ impl BoundTape {
                     pointers[i.output] = to.add(e0 - range.start);
                 }
                 for (i, instruction) in self.tape.instructions.iter().enumerate() {
-                    if let Written::Directly(p) = self.results[i] {
+                    if let ResultStore::Directly(p) = self.results[i] {
                         pointers[instruction.output] = memory.at(p).add(instruction.dtype.bytes(e0)).cast();
                     }
                     self.execute(isa, memory, i, e0, n, pointers);
                 }
                 for (instruction, result) in self.tape.instructions.iter().zip(&self.results) {
-                    if let Written::Late(p) = *result {
+                    if let ResultStore::Late(p) = *result {
                         let to = memory.at(p).add(instruction.dtype.bytes(e0));
                         store_lanes(isa, pointers[instruction.output], instruction.dtype, n, to);
                     }

@@ -65,16 +65,16 @@ impl Operands<'static> {
     /// Without places, for what depends on sizes alone and on which operand has a prologue.
     pub(crate) fn unplaced(prologues: [bool; 2]) -> Operands<'static> {
         let source = |prologue: bool| {
-            if prologue { Source::Prologue { chain: &Unplaced, first: 0 } } else { Source::Memory(std::ptr::null()) }
+            if prologue { Source::Prologue { chain: &NoPrologue, first: 0 } } else { Source::Memory(std::ptr::null()) }
         };
         Operands { a: source(prologues[0]), b: source(prologues[1]), c: std::ptr::null_mut() }
     }
 }
 
 /// The prologue of operands that are never read.
-struct Unplaced;
+struct NoPrologue;
 
-impl Prologue for Unplaced {
+impl Prologue for NoPrologue {
     unsafe fn compute(&self, _: usize, _: Range<usize>, _: *mut f32) {
         unreachable!("operands without places were read");
     }

@@ -57,10 +57,10 @@ pub(crate) unsafe fn run(
         for u in 0.. {
             let Some(Unit { group, columns, p, depths }) = next else { return };
             next = unit(u + 1);
-            let mut coming = next.as_ref().map(|n| Coming::new(packer, n, panel(u + 1), micro.tiles(g.m, s.nc)));
+            let mut coming = next.as_ref().map(|n| PanelPacking::new(packer, n, panel(u + 1), micro.tiles(g.m, s.nc)));
             for (i, rows) in row_blocks() {
                 let block = Block { rows: &rows, columns: &columns, depths: &depths, a: a_at(i, p), b: panel(u) };
-                multiply(micro, g, &block, || coming.as_mut().map_or(BlockPrefetch::NOTHING, Coming::step));
+                multiply(micro, g, &block, || coming.as_mut().map_or(BlockPrefetch::NOTHING, PanelPacking::step));
             }
             if let Some(mut c) = coming {
                 c.rest();
@@ -97,7 +97,7 @@ impl Unit {
 }
 
 /// A panel of B that is being packed.
-struct Coming<'a> {
+struct PanelPacking<'a> {
     packer: &'a Packer<'a>,
     columns: Range<usize>,
     depths: Range<usize>,
@@ -109,14 +109,14 @@ struct Coming<'a> {
     prefetched: usize,
 }
 
-impl<'a> Coming<'a> {
+impl<'a> PanelPacking<'a> {
     /// # Safety
     /// As for [`Packer::b`] of this panel, for as long as it lives.
     unsafe fn new(packer: &'a Packer<'a>, unit: &Unit, to: *mut f32, tiles: usize) -> Self {
         let Unit { columns, depths, .. } = unit;
         let piece = depths.len().div_ceil(tiles).next_multiple_of(PIECE);
         let (packed, prefetched) = (depths.start, depths.start);
-        Coming { packer, columns: columns.clone(), depths: depths.clone(), to, piece, packed, prefetched }
+        PanelPacking { packer, columns: columns.clone(), depths: depths.clone(), to, piece, packed, prefetched }
     }
 
     /// Packs what was prefetched, and says what to prefetch next.

@@ -52,7 +52,7 @@ struct Geometry {
 
 /// The two places that an output reads on one axis, and the weight of the second.
 #[derive(Clone, Copy)]
-struct Between {
+struct LinearTaps {
     low: usize,
     high: usize,
     weight: f32,
@@ -60,14 +60,14 @@ struct Between {
 
 /// Output `o` looks at (o + ½)/factor − ½, not before the first and not behind the last of `n`.
 #[inline(always)]
-fn between(o: usize, factor: usize, n: usize) -> Between {
+fn between(o: usize, factor: usize, n: usize) -> LinearTaps {
     // The same in units of 1/(2·factor), exactly.
     let place = (2 * o + 1).saturating_sub(factor);
     let (low, rest) = (place / (2 * factor), place % (2 * factor));
-    Between { low, high: (low + 1).min(n - 1), weight: rest as f32 / (2 * factor) as f32 }
+    LinearTaps { low, high: (low + 1).min(n - 1), weight: rest as f32 / (2 * factor) as f32 }
 }
 
-impl Between {
+impl LinearTaps {
     /// The weight of place `i`.
     #[inline(always)]
     fn weight_of(self, i: usize) -> f32 {

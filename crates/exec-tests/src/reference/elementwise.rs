@@ -34,7 +34,20 @@ fn inside(u: Unary, y: f64) -> bool {
         Unary::Relu | Unary::LeakyRelu(_) => y > 0.0,
         Unary::Relu6 => 0.0 < y && y < 6.0,
         Unary::HardSigmoid => 0.0 < y && y < 1.0,
-        u => unreachable!("{} has no mask", u.name()),
+        Unary::Neg
+        | Unary::Abs
+        | Unary::Exp
+        | Unary::Log
+        | Unary::Sqrt
+        | Unary::Rsqrt
+        | Unary::Tanh
+        | Unary::Sigmoid
+        | Unary::Elu(_)
+        | Unary::Softplus
+        | Unary::HardSwish
+        | Unary::Silu
+        | Unary::GeluTanh
+        | Unary::GeluErf => unreachable!("{} has no mask", u.name()),
     }
 }
 

@@ -58,10 +58,13 @@ impl Executor for ReferenceExecutor {
         let placed = |v: ValueId| (v, program.place(v).expect("a value that crosses groups has a place"));
         let mut kernel = Kernel { types, reads: Vec::new(), constants: Vec::new(), writes: Vec::new(), nodes };
         for &v in kernel.nodes.iter().flat_map(|n| &n.inputs) {
-            match graph.producer_op(v) {
-                _ if launch.group.contains(graph.producer(v)) => {}
-                Op::Fill(f) if program.place(v).is_none() => kernel.constants.push((v, f.value)),
-                _ => kernel.reads.push(placed(v)),
+            if launch.group.contains(graph.producer(v)) {
+                continue;
+            }
+            if let (Op::Fill(f), None) = (graph.producer_op(v), program.place(v)) {
+                kernel.constants.push((v, f.value));
+            } else {
+                kernel.reads.push(placed(v));
             }
         }
         kernel.writes = launch.group.writes.iter().map(|&v| placed(v)).collect();

@@ -1,6 +1,8 @@
 //! The naive reference executor: every op as its definition, in f64, with plain loops. It is meant to be trusted by
 //! reading, and it never reorders, fuses, reuses or plans anything.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod contract;
 mod elementwise;
 mod executor;

@@ -126,6 +126,18 @@ fn rounds(op: &Op) -> Rounds {
 fn of_unary(u: Unary) -> Rounds {
     match u {
         Unary::Neg | Unary::Abs | Unary::Relu | Unary::Relu6 | Unary::HardSigmoid => Rounds::Nowhere,
-        _ => Rounds::Result,
+        Unary::Exp
+        | Unary::Log
+        | Unary::Sqrt
+        | Unary::Rsqrt
+        | Unary::Tanh
+        | Unary::Sigmoid
+        | Unary::LeakyRelu(_)
+        | Unary::Elu(_)
+        | Unary::Softplus
+        | Unary::HardSwish
+        | Unary::Silu
+        | Unary::GeluTanh
+        | Unary::GeluErf => Rounds::Result,
     }
 }

@@ -8,6 +8,7 @@ use memfit::nn::optim::Optimizer;
 use memfit::plan::{Member, MicroBatch, PlanError, Survey, Together, plan_together};
 use memfit::train::Session;
 use memfit::{CpuExecutor, Engine, Options, Plan, Request, Training, ZooModel, plan_model, survey_model};
+use memfit_test_effort::size;
 
 const MIB: u64 = 1 << 20;
 
@@ -99,9 +100,10 @@ fn two_of_a_kind_take_little_more_than_one() {
     let sum: u64 = together(&jobs, &cpu, None).expect("plans").plans.iter().map(Plan::arena_bytes).sum();
     assert!(together(&jobs, &cpu, Some(sum * 58 / 100)).is_ok());
     // Of fewer samples the states are more, but steps take a moment.
-    let jobs = [job("resnet18_cifar", 8, "momentum", 1), job("resnet18_cifar", 8, "momentum", 2)];
+    let (batch, percent) = size((8, 90), (128, 58));
+    let jobs = [job("resnet18_cifar", batch, "momentum", 1), job("resnet18_cifar", batch, "momentum", 2)];
     let sum: u64 = together(&jobs, &cpu, None).expect("plans").plans.iter().map(Plan::arena_bytes).sum();
-    check(&jobs, Some(sum * 90 / 100), 2);
+    check(&jobs, Some(sum * percent / 100), 2);
 }
 
 #[test]

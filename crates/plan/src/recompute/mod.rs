@@ -6,6 +6,8 @@
 //! works with in the backward pass, and how long its clones take. From that, `combine.rs` puts together the fastest
 //! mixture for each of a range of peaks, and every mixture is drafted and measured for what it really takes.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod combine;
 mod forward;
 mod policies;

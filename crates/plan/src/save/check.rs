@@ -1,6 +1,8 @@
 //! What must hold of any plan, whoever wrote it, besides what the validator checks: numbers that fit together, states
 //! that lie apart and where every program looks for them.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
@@ -89,10 +91,8 @@ fn check_program(plan: &Plan, program: &Program) -> Result<(), String> {
     }
     for v in (0..graph.values().len() as u32).map(ValueId) {
         // Another name for the bytes of a state; whether it is one, the validator knows.
-        let view = match graph.producer_op(v) {
-            Op::Reshape(_) => program.place(v) == program.place(graph.node(graph.producer(v)).inputs[0]),
-            _ => false,
-        };
+        let view = matches!(graph.producer_op(v), Op::Reshape(_))
+            && program.place(v) == program.place(graph.node(graph.producer(v)).inputs[0]);
         if let Some(place) = program.place(v).filter(|_| !in_state[v.index()] && !view) {
             outside(place, &pinned).map_err(|e| format!("%{} {e}", v.0))?;
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Sections;
-use super::read::{Given, Reading};
+use super::read::{KeyValue, Reading};
 
 /// One key of one section.
 pub struct Key {
@@ -12,7 +12,7 @@ pub struct Key {
     /// What a new run file shows, in TOML.
     pub example: &'static str,
     pub meaning: &'static str,
-    pub set: fn(&mut Sections, Given) -> Reading,
+    pub set: fn(&mut Sections, KeyValue) -> Reading,
     /// Whether its text is a path, which is taken from where the run file lies.
     pub is_path: bool,
     /// A key of the same section that says the same in another way: whoever sets one of them besides a file means it instead
@@ -117,7 +117,7 @@ pub(super) const fn key(
     name: &'static str,
     example: &'static str,
     meaning: &'static str,
-    set: fn(&mut Sections, Given) -> Reading,
+    set: fn(&mut Sections, KeyValue) -> Reading,
 ) -> Key {
     Key { section, name, example, meaning, set, is_path: false, instead_of: None, formerly: None, option: None }
 }

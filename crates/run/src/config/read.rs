@@ -40,7 +40,7 @@ fn read_key(section: &str, name: &str, value: &Value, read: &mut Sections) -> Re
         let known: Vec<&str> = KEYS.iter().filter(|k| k.section == section).map(|k| k.name).collect();
         return Err(RunError::unknown(&format!("key in [{section}]"), name, &known));
     };
-    (key.set)(read, Given { value }).map_err(|problem| RunError::Value { key, problem })
+    (key.set)(read, KeyValue { value }).map_err(|problem| RunError::Value { key, problem })
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -58,7 +58,7 @@ pub type Reading = std::result::Result<(), String>;
 
 /// A value as it stands in the file.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
+pub struct KeyValue<'a> {
     value: &'a Value,
 }
 
@@ -77,7 +77,7 @@ impl<T> Read<T> {
     }
 }
 
-impl Given<'_> {
+impl KeyValue<'_> {
     fn must<T>(self, kind: &str, read: Option<T>) -> Read<T> {
         Read(read.ok_or_else(|| format!("must be {kind}, but is {}", self.value)))
     }
@@ -150,12 +150,12 @@ impl Given<'_> {
         self.must("a number from 0 to 1", as_number(self.value).filter(|x| (0.0..=1.0).contains(x)))
     }
 
-    /// A list of [`Given::size`].
+    /// A list of [`KeyValue::size`].
     pub fn sizes(self) -> Read<Vec<u64>> {
         let Some(list) = self.value.as_array().filter(|a| !a.is_empty()) else {
             return self.must("a list of sizes", None);
         };
-        Read(list.iter().map(|value| Given { value }.size().0).collect())
+        Read(list.iter().map(|value| KeyValue { value }.size().0).collect())
     }
 
     /// Bytes as people write them, or a number of them.
