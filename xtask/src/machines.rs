@@ -53,7 +53,7 @@ const FULL: [Machine; 6] = [
 ];
 
 /// Crates (folders) whose tests a machine can change: they compute, train, or run the binary.
-const SUITES: [&str; 4] = ["cli", "exec-tests", "memfit", "train"];
+const SUITES: [&str; 6] = ["cli", "exec-cpu", "exec-tests", "memfit", "run", "train"];
 
 /// Runs the tests on each machine, as a check of its own.
 pub fn check(report: &mut Report, extent: Extent) -> Result<()> {

@@ -123,6 +123,22 @@ pub struct PackArgs {
     pub out: Option<PathBuf>,
 }
 
+impl Command {
+    /// Which keys could be given as options beside what was.
+    pub fn scope(&self) -> u16 {
+        let several = |runs: &[PathBuf]| if runs.len() > 1 { scope::SEVERAL } else { 0 };
+        match self {
+            Command::Train(args) if !args.resume.is_empty() => scope::TRAIN | scope::RESUME | several(&args.resume),
+            Command::Train(args) => scope::TRAIN | several(&args.files),
+            Command::Plan(args) => scope::PLAN | several(&args.files),
+            Command::Eval(_) => scope::EVAL,
+            Command::Predict(_) => scope::PREDICT,
+            Command::Init(_) => scope::INIT,
+            Command::Pack(_) | Command::Models | Command::Devices(_) => 0,
+        }
+    }
+}
+
 impl Default for Command {
     fn default() -> Self {
         Command::Train(TrainArgs::default())
@@ -150,7 +166,7 @@ pub struct TrainArgs {
 
 #[derive(Args, Debug, Default, Clone)]
 pub struct EvalArgs {
-    /// The directory of a run
+    /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json
     #[arg(value_name = "RUN_DIR")]
     pub run_dir: PathBuf,
     /// Evaluate on all of this data, of the same kind, instead of the run's test set
@@ -165,7 +181,7 @@ pub struct EvalArgs {
 
 #[derive(Args, Debug, Default, Clone)]
 pub struct PredictArgs {
-    /// The directory of a run
+    /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json
     #[arg(value_name = "RUN_DIR")]
     pub run_dir: PathBuf,
     /// Images, JPEG or PNG

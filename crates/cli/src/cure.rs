@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
 use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
 use memfit::train::{Recovery, TrainError, Which};
+use memfit_run::config::scope;
 use memfit_run::planning::Progress;
+
+use crate::settings::is_command;
 
 /// The option that makes a change.
 pub fn option(change: &Change) -> String {
@@ -26,6 +29,22 @@ pub fn option(change: &Change) -> String {
     }
 }
 
+/// What to change in one of several runs is said in its run file.
+fn in_run_file(change: &Change) -> String {
+    match change {
+        Change::Budget(bytes) => format!("memory.budget = \"{}\"", typed(*bytes)),
+        Change::Batch(samples) => format!("train.batch = {samples}"),
+        Change::MicroBatch(MicroBatch::Auto) => "train.micro_batch = \"auto\"".into(),
+        Change::MicroBatch(MicroBatch::Off) => "train.micro_batch = \"off\"".into(),
+        Change::MicroBatch(MicroBatch::Exactly(samples)) => format!("train.micro_batch = {samples}"),
+        Change::MicroBatch(MicroBatch::Allow) => "train.micro_batch = \"allow\"".into(),
+        Change::Precision(precision) => format!("train.precision = \"{}\"", precision.name()),
+        Change::Model(name) => format!("model.name = \"{name}\""),
+        // Of the device, not of a run.
+        Change::Split(_) => option(change),
+    }
+}
+
 /// What planning is at, in a few words.
 pub fn progress(progress: Progress) -> String {
     match progress {
@@ -34,8 +53,11 @@ pub fn progress(progress: Progress) -> String {
     }
 }
 
-/// The options of all changes of a fix.
+/// What makes all changes of a fix: options, or lines of its run file for one of several runs.
 pub fn options(fix: &Fix) -> String {
+    if is_command(scope::SEVERAL) {
+        return fix.changes.iter().map(in_run_file).collect::<Vec<_>>().join(", ");
+    }
     fix.changes.iter().map(option).collect::<Vec<_>>().join(" ")
 }
 
@@ -48,9 +70,13 @@ pub fn note(fix: &Fix) -> String {
 pub fn refusal(refusal: &Refusal) -> String {
     let mut text = refusal.facts();
     if refusal.fixes.is_empty() {
-        return text + &format!("\n  a budget of {} ({} bytes) fits", Bytes(refusal.needed), refusal.needed);
+        text += &format!("\n  a budget of {} ({} bytes) fits", Bytes(refusal.needed), refusal.needed);
+        let fewer =
+            if is_command(scope::EVAL) { "; or evaluate fewer samples at a time with a smaller --batch" } else { "" };
+        return text + fewer;
     }
-    text += "\n  what would fit, each planned, fastest for a sample first:";
+    let place = if is_command(scope::SEVERAL) { " in its run file" } else { "" };
+    text += &format!("\n  what would fit{place}, each planned, fastest for a sample first:");
     text + &table(&refusal.fixes, width(&refusal.fixes))
 }
 
@@ -64,7 +90,8 @@ pub fn refusal_together(refusal: &TogetherRefusal) -> String {
     let width = width(refusal.members.iter().flat_map(|m| &m.fixes));
     for (i, member) in refusal.to_be_changed().into_iter().enumerate() {
         let word = if i == 0 { "or" } else { "and" };
-        text += &format!("\n  {word} one of these for {}, each planned:", member.name);
+        let place = if is_command(scope::SEVERAL) { " in the run file of" } else { " for" };
+        text += &format!("\n  {word} one of these{place} {}, each planned:", member.name);
         text += &table(&member.fixes, width);
     }
     text

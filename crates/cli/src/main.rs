@@ -27,7 +27,9 @@ fn main() -> ExitCode {
         Err(error) => return failure::misspelt(error),
     };
     let json = cli.json;
-    let result = match cli.command.unwrap_or_default() {
+    let command = cli.command.unwrap_or_default();
+    settings::set_command(command.scope());
+    let result = match command {
         Command::Train(args) => commands::train::train(args, json),
         Command::Eval(args) => commands::eval::eval(&args, json),
         Command::Predict(args) => commands::predict::predict(&args, json),

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, FromArgMatches, value_
 use memfit_run::config::{Form, KEYS, Key, KeyOption, scope};
 use memfit_run::{RunConfig, RunError};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
 use toml::Value;
 
 use crate::failure::usage;
@@ -26,9 +27,23 @@ fn options(scope: u16) -> impl Iterator<Item = (&'static Key, &'static KeyOption
     KEYS.iter().filter_map(|key| Some((key, key.option.as_ref()?))).filter(move |(_, option)| option.is_in(scope))
 }
 
-/// "--batch"
-pub fn option_name(key: &Key) -> Option<String> {
-    key.option.as_ref().map(|option| format!("--{}", option.name))
+/// What was typed, as a scope: advice names only options that can be added to it.
+static COMMAND: AtomicU16 = AtomicU16::new(scope::TRAIN);
+
+/// Says what was typed.
+pub fn set_command(scope: u16) {
+    COMMAND.store(scope, Ordering::Relaxed);
+}
+
+/// Whether what was typed is of this scope.
+pub fn is_command(scope: u16) -> bool {
+    COMMAND.load(Ordering::Relaxed) & scope == scope
+}
+
+/// "--batch", where it could have been typed.
+fn option_name(key: &Key) -> Option<String> {
+    let option = key.option.as_ref().filter(|option| option.is_in(COMMAND.load(Ordering::Relaxed)))?;
+    Some(format!("--{}", option.name))
 }
 
 /// The option that sets a key, or the key where it is none.
@@ -36,9 +51,26 @@ pub fn option_or_key(key: &Key) -> String {
     option_name(key).unwrap_or_else(|| key.path())
 }
 
+/// What to give: the option, or the key where only the run file says it.
+pub fn advised(section: &str, name: &str) -> String {
+    let path = || format!("{section}.{name}");
+    memfit_run::config::find(section, name)
+        .map_or_else(path, |key| option_name(key).unwrap_or_else(|| in_file(&path())))
+}
+
+/// What to give for a key to have this value: "--batch 32", or "train.batch = 32 in the run file".
+pub fn advised_value(key: &Key, value: &str) -> String {
+    option_name(key).map_or_else(|| in_file(&format!("{} = {value}", key.path())), |option| format!("{option} {value}"))
+}
+
+fn in_file(what: &str) -> String {
+    let is_there = [scope::EVAL, scope::PREDICT, scope::RESUME].into_iter().any(is_command);
+    format!("{what} in {}", if is_there { "the run.toml of its folder" } else { "the run file" })
+}
+
 /// "--lr, --device and --growth"
 pub fn list(scope: u16) -> String {
-    let names: Vec<String> = options(scope).filter_map(|(key, _)| option_name(key)).collect();
+    let names: Vec<String> = options(scope).map(|(_, option)| format!("--{}", option.name)).collect();
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => names.concat(),
@@ -161,7 +193,10 @@ impl<const COMMAND: u16> FromArgMatches for Settings<COMMAND> {
         let former = |(key, _): &(&'static Key, _)| key.formerly.is_some_and(|n| matches.contains_id(n));
         if let Some((key, _)) = options(COMMAND).find(former) {
             let (old, new) = (key.formerly.unwrap_or_default(), option_or_key(key));
-            return Err(ClapError::raw(ErrorKind::UnknownArgument, format!("--{old} is now {new}: say that\n")));
+            return Err(ClapError::raw(
+                ErrorKind::UnknownArgument,
+                format!("--{old} is now {new}: use that instead\n"),
+            ));
         }
         let is_given = |o: &KeyOption| matches.value_source(o.name) == Some(ValueSource::CommandLine);
         let given = options(COMMAND).filter(|(_, option)| is_given(option));

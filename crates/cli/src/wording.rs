@@ -7,11 +7,13 @@ use memfit::PlanError;
 use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
+use memfit_run::planning::INSTRUCTIONS;
 use memfit_run::text::count;
 use memfit_run::{Difference, RunError, task_words};
 
 use crate::cure;
-use crate::settings::{option_name, option_or_key};
+use crate::settings::{advised, advised_value, is_command, option_or_key};
+use memfit_run::config::scope;
 
 /// The error and its causes, each said once: many messages already hold their cause.
 pub fn message(error: &(dyn Error + 'static)) -> String {
@@ -57,12 +59,13 @@ fn training(error: &TrainError) -> String {
 fn data(error: &DataError) -> String {
     match error {
         DataError::PoolTooSmall { limit, needed, what } => format!(
-            "the host budget of {} is too small: {what} needs at least {} ({}); raise --host-budget",
+            "the host budget of {} is too small: {what} needs at least {} ({}); raise {}",
             Bytes(*limit),
             Bytes(*needed),
-            count(*needed, "byte")
+            count(*needed, "byte"),
+            advised("memory", "host_budget")
         ),
-        DataError::Bad(bad) => format!("{}; or leave it out: --skip-bad", bad_sample(bad)),
+        DataError::Bad(bad) => format!("{}; or leave it out: {}", bad_sample(bad), advised("data", "skip_bad")),
         DataError::NothingGood { epoch, first } => {
             format!("epoch {epoch}: nothing in it is good; the first that is bad: {}", bad_sample(first))
         }
@@ -84,14 +87,16 @@ pub fn bad_sample(bad: &BadSample) -> String {
 pub fn sample_problem(problem: &SampleProblem) -> String {
     match problem {
         SampleProblem::FileTooLarge { bytes, limit } => {
-            format!("it has {bytes} bytes, more than the host budget of {limit}; raise --host-budget")
+            let raised = advised("memory", "host_budget");
+            format!("it has {bytes} bytes, more than the host budget of {limit}; raise {raised}")
         }
         SampleProblem::ImageTooLarge { size: [height, width], needed, limit } => format!(
-            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {limit}; raise \
-             --host-budget"
+            "its {height}×{width} pixels take {needed} bytes and more to decode, and the host budget is {limit}; raise {}",
+            advised("memory", "host_budget")
         ),
         SampleProblem::UnknownClass { field, label, classes } => {
-            format!("{field} is {label}, outside of 0..{classes}; give model.classes, or mend the data")
+            let given = advised("model", "classes");
+            format!("{field} is {label}, outside of 0..{classes}; give {given}, or mend the data")
         }
         SampleProblem::Other(problem) => problem.clone(),
     }
@@ -140,7 +145,8 @@ fn run(error: &RunError) -> String {
             format!("the data have {classes}, but the model is to have {model}; leave out --classes")
         }
         RunError::BatchTooLarge { batch, samples } => {
-            format!("--batch {batch} is larger than the training set, which has {}", count(*samples, "sample"))
+            let option = memfit_run::config::find("train", "batch").map_or_else(String::new, option_or_key);
+            format!("{option} {batch} is larger than the training set, which has {}", count(*samples, "sample"))
         }
         RunError::SamplesChanged { weights: Some(path), .. } => format!("{error} with --weights {}", path.display()),
         RunError::Data(_) | RunError::Train(_) | RunError::Exec(_) | RunError::Weights(_) | RunError::Model(_) => {
@@ -200,8 +206,11 @@ fn of_device(error: &RunError) -> Option<String> {
 }
 
 fn difference(difference: &Difference) -> String {
-    let cure = match difference.key.and_then(option_name) {
-        Some(option) => format!("use {option} {}", difference.theirs),
+    let cure = match difference.key {
+        Some(key) => format!("use {}", advised_value(key, &difference.theirs)),
+        None if difference.what == INSTRUCTIONS => {
+            format!("MEMFIT_ISA={} takes it, on a machine that has it", difference.theirs)
+        }
         None => "plan for this device".into(),
     };
     format!("{} ({cure})", difference.words())
@@ -210,7 +219,7 @@ fn difference(difference: &Difference) -> String {
 /// Of run directories.
 fn of_folder(error: &RunError) -> Option<String> {
     Some(match error {
-        RunError::NoCheckpoint { .. } => format!("--resume {error}"),
+        RunError::NoCheckpoint { .. } if is_command(scope::RESUME) => format!("--resume {error}"),
         RunError::CannotMake { folder, source } => {
             format!("{} cannot be made: {source}; give --out", folder.display())
         }

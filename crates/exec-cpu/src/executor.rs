@@ -59,8 +59,9 @@ impl CpuExecutor {
         CpuExecutor { cpu: self.cpu.clone(), device }
     }
 
-    /// With one of [`Isa::available`].
+    /// With one of [`Isa::available`]; another is an error.
     pub fn with_isa(threads: usize, isa: Isa) -> Result<CpuExecutor, ExecError> {
+        Isa::check(isa)?;
         let failed = |source| ExecError::Threads { threads, source };
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(failed(std::io::Error::other(format!("between 1 and {MAX_THREADS} are possible"))));

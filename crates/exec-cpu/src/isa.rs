@@ -42,14 +42,14 @@ impl Isa {
     }
 
     fn from_name(name: &OsStr) -> Result<Isa, ExecError> {
-        let available = Isa::available();
-        let named = available.iter().find(|isa| name == isa.name());
-        named.copied().ok_or_else(|| {
-            let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
-            let asked = format!("{ISA_VARIABLE} asks for the instruction set {name:?}");
-            let problem = format!("{asked}, but this machine has {}", names.join(", "));
-            ExecError::Device { device: "cpu:0".into(), problem }
-        })
+        let named = Isa::available().into_iter().find(|isa| name == isa.name());
+        named.ok_or_else(|| lacking(&format!("{ISA_VARIABLE} asks for the instruction set {name:?}")))
+    }
+
+    /// Whether this machine has it.
+    pub(crate) fn check(isa: Isa) -> Result<(), ExecError> {
+        let is_there = Isa::available().contains(&isa);
+        if is_there { Ok(()) } else { Err(lacking(&format!("the instruction set {} was asked for", isa.name()))) }
     }
 
     /// The best one that this machine has.
@@ -81,6 +81,11 @@ impl Isa {
         list.push(Isa::Portable);
         list
     }
+}
+
+fn lacking(asked: &str) -> ExecError {
+    let names: Vec<&str> = Isa::available().iter().map(|isa| isa.name()).collect();
+    ExecError::Device { device: "cpu:0".into(), problem: format!("{asked}, but this machine has {}", names.join(", ")) }
 }
 
 /// a·b + c: one rounding where the instruction set has it, two where not. The only FMA in the kernels is where this is

@@ -131,7 +131,7 @@ fn ask() -> Vec<WgpuDevice> {
 fn missing(found: usize) -> String {
     match found {
         0 => "this machine has no GPU with a driver; on Debian, mesa-vulkan-drivers brings one in software".into(),
-        n => format!("this machine has {n} GPUs, numbered from 0; `memfit devices` lists them"),
+        n => format!("this machine has {n} GPUs, numbered from 0"),
     }
 }
 

@@ -258,14 +258,15 @@ impl<E: Executor> Engine<E> {
         let RunInputs { tensors, lr, clock, part } = *inputs;
         let program = &self.plan.programs[index];
         let parts = if program.phase == Phase::Accumulate { self.plan.accumulate() } else { 1 };
-        check_known(program, tensors)?;
+        check_known(&self.plan, program, tensors)?;
         let first_sample = (part * self.plan.micro_batch) as i32;
         let ticks = [clock.step as i32, first_sample, clock.seed as i32, (clock.seed >> 32) as i32];
         for (name, v) in program.graph.inputs() {
             let Some(place) = program.place(v) else { continue };
             let ty = program.graph.ty(v);
             let bytes: &[u8] = match tensors.iter().find(|(n, _)| *n == name) {
-                Some((_, tensor)) => rows_of_part(name, ty, tensor, part, parts)?,
+                Some((_, tensor)) if self.has_rows(name, ty) => rows_of_part(name, ty, tensor, part, parts)?,
+                Some((_, tensor)) => whole_tensor(name, ty, tensor)?,
                 None if name == CLOCK => bytemuck::cast_slice(&ticks),
                 None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
                 None => return Err(missing(program, name, ty)),
@@ -273,6 +274,12 @@ impl<E: Executor> Engine<E> {
             self.executor.write(arena.segment_mut(place), place, 0, bytes);
         }
         Ok(())
+    }
+
+    /// Whether an input has a row for each sample of a micro-batch. One that has not, such as weights of classes, is the same for
+    /// all.
+    fn has_rows(&self, name: &str, ty: &TensorType) -> bool {
+        name != CLOCK && ty.shape.first() == Some(&self.plan.micro_batch)
     }
 
     /// Copies the given rows of each input, and then the last of them again until its place is full.
@@ -284,11 +291,14 @@ impl<E: Executor> Engine<E> {
         rows: Range<usize>,
     ) -> Result<(), ExecError> {
         let program = &self.plan.programs[index];
-        check_known(program, inputs)?;
+        check_known(&self.plan, program, inputs)?;
         for (name, v) in program.graph.inputs() {
             let Some(place) = program.place(v) else { continue };
             let ty = program.graph.ty(v);
             match inputs.iter().find(|(n, _)| *n == name) {
+                Some((_, tensor)) if !self.has_rows(name, ty) => {
+                    self.executor.write(arena.segment_mut(place), place, 0, whole_tensor(name, ty, tensor)?);
+                }
                 Some((_, tensor)) => {
                     let (bytes, row) = rows_in_range(name, ty, tensor, &rows)?;
                     self.executor.write(arena.segment_mut(place), place, 0, bytes);
@@ -365,8 +375,10 @@ fn check_length(name: &str, given: &TensorView) -> Result<(), ExecError> {
     Ok(())
 }
 
-fn check_known(program: &Program, inputs: &[(&str, TensorView)]) -> Result<(), ExecError> {
-    match inputs.iter().find(|(n, _)| program.graph.input(n).is_none()) {
+/// What another program reads is the model's too: a label that only a metric compares is there in training as well.
+fn check_known(plan: &Plan, program: &Program, inputs: &[(&str, TensorView)]) -> Result<(), ExecError> {
+    let is_known = |name: &str| plan.programs.iter().any(|p| p.graph.input(name).is_some());
+    match inputs.iter().find(|(n, _)| !is_known(n)) {
         Some((name, _)) => {
             let known: Vec<&str> = program.graph.inputs().map(|(n, _)| n).collect();
             Err(ExecError::UnknownInput { name: name.to_string(), known: known.join(", ") })
@@ -379,17 +391,20 @@ fn missing(program: &Program, name: &str, ty: &TensorType) -> ExecError {
     ExecError::MissingInput { name: name.to_string(), phase: program.phase, expected: ty.clone() }
 }
 
-/// The bytes of rows of a batch, and of the last of them. An input without rows is the same for all.
+/// The bytes of an input that is the same for all samples.
+fn whole_tensor<'a>(name: &str, ty: &TensorType, whole: &TensorView<'a>) -> Result<&'a [u8], ExecError> {
+    check_tensor(name, ty, whole)?;
+    Ok(whole.bytes)
+}
+
+/// The bytes of rows of a batch, and of the last of them.
 fn rows_in_range<'a>(
     name: &str,
     ty: &TensorType,
     whole: &TensorView<'a>,
     rows: &Range<usize>,
 ) -> Result<(&'a [u8], &'a [u8]), ExecError> {
-    let Some((&most, sample)) = ty.shape.split_first() else {
-        check_tensor(name, ty, whole)?;
-        return Ok((whole.bytes, &[]));
-    };
+    let Some((&most, sample)) = ty.shape.split_first() else { return Ok((whole_tensor(name, ty, whole)?, &[])) };
     let count = whole.shape.first().copied().unwrap_or(0);
     let fits = whole.dtype == ty.dtype && whole.shape.get(1..) == Some(sample);
     if !fits || rows.is_empty() || rows.len() > most || rows.end > count {
@@ -410,9 +425,6 @@ fn rows_of_part<'a>(
     part: usize,
     parts: usize,
 ) -> Result<&'a [u8], ExecError> {
-    // What has no batch axis is the same for every part.
-    let parts = if ty.shape.rank() == 0 || name == CLOCK { 1 } else { parts };
-    let part = part % parts;
     let fits = whole.dtype == ty.dtype
         && whole.shape.len() == ty.shape.rank()
         && whole

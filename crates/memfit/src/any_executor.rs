@@ -36,15 +36,21 @@ pub enum AnyKernel {
 }
 
 impl AnyExecutor {
-    /// For the device of this name, such as `cpu`, `cpu:0`, `cpu:0/1` or `gpu:0`; see [`Device`]. Threads are the CPU's.
+    /// For the device of this name, such as `cpu`, `cpu:0` or `gpu:0`. Threads are the CPU's. A logical device has a limit,
+    /// which its name does not say: see [`AnyExecutor::for_device`].
     pub fn open(device: &str, threads: usize) -> Result<AnyExecutor, ExecError> {
-        let whole = device.split('/').next().unwrap_or(device);
-        let (kind, number) = whole.split_once(':').unwrap_or((whole, "0"));
+        let (kind, number) = device.split_once(':').unwrap_or((device, "0"));
         match (kind, number.parse::<usize>()) {
             ("cpu", Ok(0)) => Ok(AnyExecutor::Cpu(CpuExecutor::new(threads)?)),
             ("gpu", Ok(number)) => gpu(number),
             _ => Err(unknown(device, "there is no such device")),
         }
+    }
+
+    /// For this device, whole or logical, and within its limit.
+    pub fn for_device(device: &Device, threads: usize) -> Result<AnyExecutor, ExecError> {
+        let whole = device.name().split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, threads)?.on(device.clone()))
     }
 
     /// What times are predicted from on the device of this name, where nothing was measured.
@@ -191,13 +197,16 @@ mod tests {
 
     #[test]
     fn a_device_is_opened_by_its_name() {
-        for name in ["cpu", "cpu:0", "cpu:0/1"] {
+        for name in ["cpu", "cpu:0"] {
             let executor = AnyExecutor::open(name, 2).expect("there is a CPU");
             assert_eq!(executor.identity()[0], ("threads", "2".to_string()));
         }
-        for name in ["tpu:0", "cpu:1", "", "cpu:x", "gpu:999"] {
+        for name in ["tpu:0", "cpu:1", "", "cpu:x", "gpu:999", "cpu:0/1", "cpu:0/banana"] {
             assert!(AnyExecutor::open(name, 1).is_err(), "{name}");
         }
         assert!(AnyExecutor::open("cpu:0", 0).is_err());
+        let parts = Device::new("cpu:0", 100).split(&[30, 70]).expect("there is room");
+        let executor = AnyExecutor::for_device(&parts[1], 1).expect("there is a CPU");
+        assert_eq!((executor.device().name(), executor.device().limit()), ("cpu:0/1", 70));
     }
 }

@@ -3,7 +3,8 @@
 //! Candidates come first and never look at the budget ([`survey`]). So a larger budget never gives a slower plan, and the
 //! whole range of budgets costs no more than one.
 
-use memfit_ir::verify;
+use memfit_ir::op::CLOCK;
+use memfit_ir::{Graph, verify};
 use memfit_transform::{StepGraph, batch_dependence};
 
 use crate::baseline::{keep_all, savings};
@@ -47,9 +48,10 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
     let keep_all_bytes = keep_all_bytes(source, batch, &graphs, first, &cx)?;
     let savings = savings(&graphs, &cx)?;
     for n in micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch) {
-        let graphs = programs(source, n)?;
-        // A source that knows whole steps only has nothing to be cut.
-        if !graphs.iter().any(|(phase, _)| *phase == Phase::Step) {
+        // Nobody asked for this size: a model that cannot be built or cut so does without it.
+        let Ok(cut) = programs(source, n) else { continue };
+        if can_be_cut(&graphs, &cut, batch, n) {
+            let graphs = cut;
             // What does not fit one sample at a time fits with no size, so that one is searched as if it were asked for.
             let depth = if n == 1 { Depth::Full } else { Depth::Sketch };
             sizes.push(MicroPrograms::new(n, graphs, &cx, depth)?);
@@ -61,6 +63,21 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         Survey { target, fusion, batch, cost_model_hash, keep_all_bytes, savings, sizes, options: Vec::new() };
     survey.options = survey.efficient(|_| true);
     if survey.options.is_empty() { Err(survey.too_large()) } else { Ok(survey) }
+}
+
+/// Whether programs of a micro-batch of `n` are a batch cut into parts. A source that knows whole steps only has nothing to be
+/// cut; and an input that is the same for all samples must not look as if it had a row for each.
+fn can_be_cut(whole: &[(Phase, StepGraph)], cut: &[(Phase, StepGraph)], batch: usize, n: usize) -> bool {
+    let has_rows = |graph: &Graph, name: &str, rows: usize| {
+        graph.input(name).is_some_and(|v| graph.shape(v).first() == Some(&rows))
+    };
+    let is_ambiguous = |graph: &Graph, name: &str| {
+        let in_whole = whole.iter().find(|(_, step)| step.graph.input(name).is_some());
+        name != CLOCK && has_rows(graph, name, n) && in_whole.is_some_and(|(_, s)| !has_rows(&s.graph, name, batch))
+    };
+    cut.iter().all(|(phase, step)| {
+        *phase != Phase::Step && step.graph.inputs().all(|(name, _)| !is_ambiguous(&step.graph, name))
+    })
 }
 
 /// What a plain eager framework would hold for the whole batch, whatever the micro-batch; for the micro-batch where the

@@ -92,8 +92,8 @@ fn a_plan_that_does_not_hold_elsewhere_names_both() {
     let text = save(&planned(&WHOLE, None).expect("a plan"), &Labels::new());
     let saved = load(&text).expect("its own file");
     assert_eq!(saved.plan.made_for, Some(WHOLE.describe()));
-    let problem = saved.clone().for_target(&narrow).expect_err("scratch differs").to_string();
-    for part in ["paper (wide) with 2 threads", "paper (narrow) with 2 threads", "scratch", "plan for this device"] {
+    let problem = saved.clone().for_target(&narrow).expect_err("the instructions differ").to_string();
+    for part in ["paper (wide) with 2 threads", "paper (narrow) with 2 threads", "other bits", "plan for this device"] {
         assert!(problem.contains(part), "{part}: {problem}");
     }
     // A file of before does not say it, and holds where it held.

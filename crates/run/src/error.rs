@@ -36,7 +36,7 @@ pub enum RunError {
     Unknown { what: String, given: String, meant: Option<String>, known: Vec<String> },
     #[error("\"{name}\" belongs into [{belongs}], not into [{section}]")]
     Misplaced { name: String, section: String, belongs: &'static str },
-    #[error("{} is now {}: say that", former, key.path())]
+    #[error("{} is now {}: use that instead", former, key.path())]
     Renamed { former: String, key: &'static Key },
     #[error("{section} must be a section: write [{section}] on a line of its own")]
     NoSection { section: String },
@@ -188,7 +188,8 @@ pub struct Difference {
 
 impl Difference {
     pub fn words(&self) -> String {
-        format!("its {} is {}, here it is {}", self.what, self.theirs, self.ours)
+        let what = if self.what == crate::planning::INSTRUCTIONS { "instruction set" } else { self.what };
+        format!("its {what} is {}, here it is {}", self.theirs, self.ours)
     }
 }
 

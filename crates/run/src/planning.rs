@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
+use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Survey, Target};
 use memfit::transform::BatchDependence;
@@ -151,8 +152,11 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
     ("precision", Some(("train", "precision"))),
     ("optimizer", Some(("train", "optimizer"))),
     ("threads", Some(("memory", "threads"))),
-    ("instructions", None),
+    (INSTRUCTIONS, None),
 ];
+
+/// The label of the instruction set.
+pub const INSTRUCTIONS: &str = "instructions";
 
 /// What a plan with this micro-batch is made for.
 pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
@@ -226,6 +230,9 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
     for (what, key) in MADE_FOR {
         let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());
         if theirs != ours {
+            // A model of tokens has a vocabulary where others have classes.
+            let is_vocabulary = what == "classes" && run.model.task() == Task::Tokens;
+            let key = if is_vocabulary { Some(("model", "vocabulary")) } else { key };
             found.push(Difference { what, theirs, ours, key: key.and_then(|(section, name)| find(section, name)) });
         }
     }

@@ -191,7 +191,10 @@ impl RunResources {
         let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default())?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
-        let (cost_model, cost_model_file) = cost_model::in_use(config.memory.cost_model.as_deref(), device.name())?;
+        // Where nothing is planned anew, the file that a run was planned with may be gone.
+        let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
+        let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
+        let (cost_model, cost_model_file) = cost_model::in_use(named, device.name())?;
         let mut request = request(&config)?;
         request.cost_model = Some(cost_model.clone());
         let labels =

@@ -11,10 +11,10 @@ use memfit::nn::zoo::Task;
 use memfit::nn::{Mode, Model};
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
-use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, read_best};
+use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, Which, read, read_best};
 use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
 
-use crate::config::RunConfig;
+use crate::config::{Origin, RunConfig};
 use crate::data::{DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
@@ -73,9 +73,11 @@ pub fn classes(folder: &Path) -> Vec<String> {
     names.lines().map(unescape).collect()
 }
 
-/// A trained model that only answers: its best weights on a plan without training.
+/// A trained model that only answers, on a plan without training.
 pub struct Trained {
     pub run: RunResources,
+    /// Where it lies.
+    pub folder: PathBuf,
     pub session: Session<AnyExecutor>,
     pub classes: Vec<String>,
     /// After so many steps.
@@ -91,13 +93,17 @@ pub enum Rows {
 }
 
 impl Trained {
-    /// From the best checkpoint, or the last where no best was found yet, in the memory that the run had.
+    /// From the checkpoint that was named; else from the best one, or the last where no best was found yet. In the memory that
+    /// the run had.
     pub fn open(config: RunConfig, rows: Rows) -> Result<Trained> {
-        let folder = config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
+        let (folder, checkpoint) = match config.origin() {
+            Origin::RunDir { folder, checkpoint } => (folder.clone(), *checkpoint),
+            Origin::Defaults | Origin::File(_) => (PathBuf::from("."), None),
+        };
         // The folder is read before memory is taken for it.
-        let saved = read_best(&folder)?;
+        let saved = read_checkpoint(&folder, checkpoint)?;
         let run = open_to_answer(config)?;
-        let executor = AnyExecutor::open(run.device.name(), run.threads)?.on(run.device.clone());
+        let executor = AnyExecutor::for_device(&run.device, run.threads)?;
         let batch = match rows {
             Rows::Exactly(rows) => rows,
             Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
@@ -112,11 +118,11 @@ impl Trained {
         let growth = device::growth(&run.config.memory);
         let options = Options { name: run.name.clone(), growth, ..Options::default() };
         let mut session = Session::with_options(executor, plan, run.seed, options)?;
-        let (saved, found) = load(&mut session, &folder, saved)?;
+        let (saved, found) = load(&mut session, &folder, checkpoint, saved)?;
         if found != needed {
             return Err(RunError::MissingWeights { path: saved.tensors().into(), found, needed });
         }
-        Ok(Trained { classes: classes(&folder), session, step: saved.checkpoint.step, run })
+        Ok(Trained { classes: classes(&folder), session, step: saved.checkpoint.step, run, folder })
     }
 
     pub fn class(&self, index: usize) -> String {
@@ -132,15 +138,24 @@ impl Trained {
     }
 }
 
+fn read_checkpoint(folder: &Path, checkpoint: Option<Which>) -> Result<SavedRun> {
+    Ok(checkpoint.map_or_else(|| read_best(folder), |which| read(folder, which))?)
+}
+
 /// So often a checkpoint is read anew while its run replaces it.
 const TRIES: usize = 20;
 
 /// Takes the weights of a checkpoint. A run that goes on may replace it in the meantime: then of the one in its place.
-fn load(session: &mut Session<AnyExecutor>, folder: &Path, mut saved: SavedRun) -> Result<(SavedRun, usize)> {
+fn load(
+    session: &mut Session<AnyExecutor>,
+    folder: &Path,
+    checkpoint: Option<Which>,
+    mut saved: SavedRun,
+) -> Result<(SavedRun, usize)> {
     for _ in 0..TRIES {
         match session.load_weights(saved.tensors(), Match::Common) {
             Err(TrainError::Weights(WeightsError::Io { source, .. })) if source.kind() == ErrorKind::NotFound => {
-                saved = read_best(folder)?;
+                saved = read_checkpoint(folder, checkpoint)?;
             }
             found => return Ok((saved, found?)),
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use memfit::exec::Device;
 use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
 use memfit::plan::{Member, Target};
-use memfit::{Plan, Subject};
+use memfit::{AnyExecutor, Plan, Subject};
 
 use crate::device::Room;
 use crate::error::{Result, RunError};
@@ -39,6 +39,12 @@ pub fn threads(runs: &[RunResources]) -> Result<usize> {
             other: (other.label.clone(), other.threads),
         }),
     }
+}
+
+/// What runs them: on the device of the first, until each is given its own.
+pub fn executor(runs: &[RunResources]) -> Result<AnyExecutor> {
+    let device = runs.first().map_or_else(Device::host, |run| run.device.clone());
+    Ok(AnyExecutor::for_device(&device, threads(runs)?)?)
 }
 
 /// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has

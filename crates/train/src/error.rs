@@ -10,7 +10,7 @@ use memfit_exec::weights::WeightsError;
 use memfit_ir::TensorType;
 use memfit_nn::Loss;
 
-use crate::metrics::{LabelKind, Monitor};
+use crate::metrics::Monitor;
 use crate::run_dir::Which;
 
 /// What training gives, or why not.
@@ -88,12 +88,12 @@ pub enum TrainError {
     #[error("a model without heads cannot be evaluated; give each output its loss")]
     NoHeads,
     /// A score that the model does not have.
-    #[error("there is no {monitor} of {labels:?} like these; watch another metric")]
+    #[error("there is no {monitor} to monitor; this model has {}", known.join(", "))]
     NoMetric {
         /// What should be followed.
         monitor: Monitor,
-        /// What the labels are.
-        labels: LabelKind,
+        /// All that can be.
+        known: Vec<String>,
     },
     /// Early stopping without a test set.
     #[error("early stopping watches the {monitor} on a test set, but there is none; give one or leave it out")]

@@ -11,7 +11,7 @@ use memfit_plan::Phase;
 
 use crate::error::{Result, TrainError};
 use crate::fit::Flow;
-use crate::metrics::{LabelKind, Monitor, Scores, Tally};
+use crate::metrics::{LabelKind, Metric, Monitor, Scores, Tally};
 use crate::session::{Session, views};
 
 /// What an evaluation found.
@@ -143,17 +143,22 @@ impl Evaluator {
 
     /// Whether there is such a score, before it takes an epoch to find out.
     pub fn check(&self, monitor: &Monitor) -> Result<()> {
-        let one = match (&monitor.head, &self.heads[..]) {
-            (None, [head]) => Some(head),
-            (Some(name), [_, _, ..]) => self.heads.iter().find(|h| h.info.name == *name),
-            (None | Some(_), _) => None,
-        };
-        let labels = one.map_or(LabelKind::Several, |h| LabelKind::of(h.info.loss));
-        let total = monitor.head.is_none() && monitor.metric == crate::Metric::Loss;
-        if total || one.is_some_and(|h| h.tally().has(monitor.metric)) {
+        let known = self.monitors();
+        if known.contains(monitor) {
             return Ok(());
         }
-        Err(TrainError::NoMetric { monitor: monitor.clone(), labels })
+        let known = known.iter().map(Monitor::to_string).collect();
+        Err(TrainError::NoMetric { monitor: monitor.clone(), known })
+    }
+
+    /// All scores that a run can follow: of one head without its name, of several the total loss and those of each.
+    fn monitors(&self) -> Vec<Monitor> {
+        let of_head = |head: &HeadReader| Metric::ALL.into_iter().filter(|m| head.tally().has(*m)).collect::<Vec<_>>();
+        if let [head] = &self.heads[..] {
+            return of_head(head).into_iter().map(Monitor::from).collect();
+        }
+        let named = |head: &HeadReader| of_head(head).into_iter().map(|m| m.of(&head.info.name)).collect::<Vec<_>>();
+        [Metric::Loss.into()].into_iter().chain(self.heads.iter().flat_map(named)).collect()
     }
 
     /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `on_batch`, which is given the
@@ -206,8 +211,12 @@ impl Evaluator {
             loss += f64::from(head.info.weight) * scores.loss;
             all.insert(head.info.name.clone(), scores);
         }
-        if self.heads.len() == 1 {
-            return all.into_values().next().map(|scores| Scores { loss, ..scores });
+        if let [head] = &self.heads[..] {
+            let scores = all.remove(&head.info.name)?;
+            // The loss that is trained has its weight; what else follows from the loss of the head does not.
+            let heads =
+                if scores.loss == loss { all } else { BTreeMap::from([(head.info.name.clone(), scores.clone())]) };
+            return Some(Scores { loss, heads, ..scores });
         }
         Some(Scores {
             labels: LabelKind::Several,

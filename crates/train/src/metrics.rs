@@ -170,7 +170,9 @@ impl Scores {
 
     /// How many classes the model is undecided between, as it were.
     pub fn perplexity(&self) -> Option<f64> {
-        (self.labels == LabelKind::Classes).then(|| self.loss.exp())
+        // Of one head with a weight, the loss without it.
+        let loss = self.heads.values().next().map_or(self.loss, |head| head.loss);
+        (self.labels == LabelKind::Classes).then(|| loss.exp())
     }
 }
 

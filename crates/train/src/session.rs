@@ -171,7 +171,7 @@ impl<E: Executor> Session<E> {
         room: &mut [u8],
         mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let count = rows(batch)?;
+        let count = rows(self.plan(), batch)?;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
             let turn = self.ticket.as_mut().map(Ticket::turn);
@@ -238,9 +238,15 @@ fn view(tensor: &Tensor) -> TensorView<'_> {
     TensorView { dtype: tensor.ty().dtype, shape: &tensor.ty().shape, bytes: tensor.bytes() }
 }
 
-/// How many rows a batch has, which is the same for every input that has rows.
-fn rows(batch: &[(&str, TensorView)]) -> Result<usize> {
-    let mut counts = batch.iter().filter_map(|(name, t)| Some((*name, *t.shape.first()?)));
+/// How many rows a batch has, which is the same for every input that has a row for each sample.
+fn rows(plan: &Plan, batch: &[(&str, TensorView)]) -> Result<usize> {
+    let graph = plan.program(Phase::Eval).map(|program| &program.graph);
+    let has_rows = |name: &str| match graph.and_then(|graph| Some(graph.shape(graph.input(name)?))) {
+        Some(shape) => shape.first() == Some(&plan.micro_batch),
+        None => true,
+    };
+    let with_rows = batch.iter().filter(|(name, _)| has_rows(name));
+    let mut counts = with_rows.filter_map(|(name, t)| Some((*name, *t.shape.first()?)));
     let (first, rows) = counts.next().filter(|(_, rows)| *rows > 0).ok_or(TrainError::NoRows)?;
     match counts.find(|(_, n)| *n != rows) {
         Some((name, n)) => Err(TrainError::Rows { name: name.into(), rows: n, other: first.into(), other_rows: rows }),

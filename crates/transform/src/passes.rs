@@ -90,7 +90,9 @@ const PRUNE: Pass = Pass {
     name: "prune",
     reason: "gradients and cuts leave nodes that nothing reads; a planner should not see them",
     run: |job| {
-        let forward_end = job.graph.producer(job.losses[0]);
+        // Of several losses, each may train a part of the model: the forward pass ends with the last of them.
+        let ends = job.losses.iter().map(|&loss| job.graph.producer(loss));
+        let forward_end = ends.max().expect("a step has a loss");
         let pruned = prune_step(&job.graph, forward_end);
         (job.graph, job.notes.forward_end) = (pruned.graph, pruned.forward_end);
         Ok(())

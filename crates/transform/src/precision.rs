@@ -20,7 +20,7 @@ pub(crate) mod widen;
 use memfit_ir::{DType, Donation, Graph, Op, ValueId};
 
 use crate::error::Result;
-use crate::prune::prune;
+use crate::prune::prune_forward;
 use crate::step::Job;
 use points::{Points, Role};
 
@@ -74,7 +74,7 @@ pub fn forward_in(graph: &Graph, precision: Precision) -> Result<Graph> {
     let Some(half) = precision.half() else { return Ok(graph.clone()) };
     let points = Points::new(graph);
     let rounded = rounded(graph, half, &points.activations(), &[])?;
-    Ok(prune(&widen::widened(&rounded.graph)?.graph))
+    Ok(prune_forward(&widen::widened(&rounded.graph)?.graph))
 }
 
 // ---- passes ----------------------------------------------------------------------------------------------------------

@@ -8,19 +8,25 @@ use crate::step_graph::StepGraph;
 /// The nodes that an output or a donation needs. An input or a state that nobody reads goes too, unless it is itself
 /// an output or donated.
 pub fn prune(graph: &Graph) -> Graph {
-    needed_nodes(graph).0
+    needed_nodes(graph, needed_values(graph)).0
+}
+
+/// The same of a forward pass, whose inputs all stay: whoever feeds it gives what the model declares.
+pub(crate) fn prune_forward(graph: &Graph) -> Graph {
+    let mut needed = needed_values(graph);
+    graph.inputs().for_each(|(_, v)| needed[v.index()] = true);
+    needed_nodes(graph, needed).0
 }
 
 /// The same of a step. Where the node that ended its forward pass goes, the last one before it that stays is the end.
 pub(crate) fn prune_step(graph: &Graph, forward_end: NodeId) -> StepGraph {
-    let (kept, renamed) = needed_nodes(graph);
+    let (kept, renamed) = needed_nodes(graph, needed_values(graph));
     let forward_end = renamed[..=forward_end.index()].iter().rev().find_map(|id| *id);
     StepGraph { graph: kept, forward_end }
 }
 
 /// The graph of the nodes that are needed, and by old node its new number.
-fn needed_nodes(graph: &Graph) -> (Graph, Vec<Option<NodeId>>) {
-    let needed = needed_values(graph);
+fn needed_nodes(graph: &Graph, needed: Vec<bool>) -> (Graph, Vec<Option<NodeId>>) {
     let mut kept = Graph::new();
     let mut nodes: Vec<Option<NodeId>> = vec![None; graph.nodes().len()];
     let mut values: Vec<Option<ValueId>> = vec![None; graph.values().len()];

@@ -47,7 +47,7 @@ pub fn recompute(graph: &Graph, end: NodeId, policies: &[Policy]) -> memfit_ir::
         },
         first: vec![None; graph.values().len()],
         held: vec![None; graph.values().len()],
-        fleeting: vec![None; graph.values().len()],
+        last_clone: vec![None; graph.values().len()],
     };
     for id in graph.node_ids() {
         let node = graph.node(id);
@@ -78,7 +78,7 @@ struct Writer<'a> {
     /// By old value: its clone, if that is held.
     held: Vec<Option<ValueId>>,
     /// By old value: the last clone that was not held, and the backward node that it was made for.
-    fleeting: Vec<Option<(NodeId, ValueId)>>,
+    last_clone: Vec<Option<(NodeId, ValueId)>>,
 }
 
 impl Writer<'_> {
@@ -111,7 +111,7 @@ impl Writer<'_> {
         if self.is_saved(v) {
             return Ok(self.original(v));
         }
-        let just_made = self.fleeting[v.index()].filter(|(node, _)| *node == by).map(|(_, clone)| clone);
+        let just_made = self.last_clone[v.index()].filter(|(node, _)| *node == by).map(|(_, clone)| clone);
         if let Some(clone) = self.held[v.index()].or(just_made) {
             if hold {
                 self.held[v.index()] = Some(clone);
@@ -135,7 +135,7 @@ impl Writer<'_> {
             if hold {
                 self.held[old.index()] = Some(*new);
             } else {
-                self.fleeting[old.index()] = Some((by, *new));
+                self.last_clone[old.index()] = Some((by, *new));
             }
         }
         Ok(made[self.from.values()[v.index()].output])

@@ -36,7 +36,7 @@ pub struct Training {
     pub objectives: Vec<Objective>,
 }
 
-/// A second loss, as a generator's against its judge: some parameters follow it, and no others.
+/// A second loss, as a generator's against its discriminator: some parameters follow it, and no others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     /// The output of the forward graph that is the loss, `f32[]`. It is an output of the step too.

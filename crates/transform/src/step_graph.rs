@@ -6,7 +6,7 @@ use memfit_ir::{Graph, NodeId};
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct StepGraph {
     pub graph: Graph,
-    /// The node that makes the loss: all nodes up to it are the forward pass, all after it the backward pass. None where
+    /// The node that makes the loss, of several the last: all nodes up to it are the forward pass, all after it the backward pass. None where
     /// there is no backward pass, as in evaluation or in the update after the last micro-batch.
     pub forward_end: Option<NodeId>,
 }

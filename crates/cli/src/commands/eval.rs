@@ -57,7 +57,7 @@ fn sources(args: &EvalArgs, trained: &Trained) -> Result<DataSources> {
     let (config, pool) = (&trained.run.config, &trained.run.pool);
     let Some(path) = &args.data else {
         let sources = data::open(config, pool)?;
-        same_data::check_schema(&args.run_dir, &sources.schema)?;
+        same_data::check_schema(&trained.folder, &sources.schema)?;
         return Ok(sources);
     };
     let mut config = config.clone();
@@ -65,5 +65,5 @@ fn sources(args: &EvalArgs, trained: &Trained) -> Result<DataSources> {
     if config.data.kind.is_none() {
         config.set("data", "train", path.to_string_lossy().into_owned())?;
     }
-    Ok(data::open_alone(&config, path, same_data::schema(&args.run_dir)?, pool)?)
+    Ok(data::open_alone(&config, path, same_data::schema(&trained.folder)?, pool)?)
 }

@@ -51,13 +51,8 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
     }
 }
 
-fn executor(runs: &[RunResources]) -> Result<AnyExecutor> {
-    let device = runs.first().map_or("cpu", |run| run.device.name());
-    Ok(AnyExecutor::open(device, together::threads(runs)?)?)
-}
-
 fn one(run: &RunResources, save: Option<&Path>, json: bool) -> Result<()> {
-    let executor = executor(std::slice::from_ref(run))?;
+    let executor = together::executor(std::slice::from_ref(run))?;
     let planned = saved(run, &executor, search(run, &executor)?, save)?;
     if json {
         outln!("{}", event::plan(run, &planned))
@@ -75,7 +70,7 @@ fn search(run: &RunResources, executor: &AnyExecutor) -> Result<Planned> {
 
 /// Plans of runs that are to share their devices.
 fn several(runs: &[RunResources], budget: Option<u64>, json: bool) -> Result<()> {
-    let executor = executor(runs)?;
+    let executor = together::executor(runs)?;
     let mut progress = Progress::new("planning");
     let on_progress = &mut |at: planning::Progress| progress.show(&cure::progress(at));
     let planned = together::plan(runs, budget, false, executor.target(), on_progress)?;
@@ -106,7 +101,7 @@ fn page(run: &RunResources, planned: &Planned) {
 }
 
 fn draw(run: &RunResources, file: Option<&Path>, json: bool) -> Result<()> {
-    let executor = executor(std::slice::from_ref(run))?;
+    let executor = together::executor(std::slice::from_ref(run))?;
     let start = Instant::now();
     let survey = run.subject(executor.target()).survey()?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
@@ -131,7 +126,7 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
         return Err(usage("--max-batch looks for a batch in one piece; leave out --micro-batch"));
     }
     run.request.micro_batch = MicroBatch::Off;
-    let executor = executor(std::slice::from_ref(run))?;
+    let executor = together::executor(std::slice::from_ref(run))?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
     let subject = run.subject(executor.target());

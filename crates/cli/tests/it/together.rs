@@ -99,7 +99,7 @@ fn what_is_planned_together_is_what_is_taken() {
     assert_eq!([bytes(plans[0], "arena_bytes"), bytes(plans[1], "arena_bytes")], [arenas[0], arenas[0]]);
     assert_eq!(bytes(of(&planned, "together")[0], "budget_bytes"), 1 << 30);
     let c = file(&scratch, "c", 3, "[memory]\nbudget = \"100KiB\"");
-    check_error(&["plan", &a, &c], 3, &["c: no plan", "100 KiB", "--budget"]);
+    check_error(&["plan", &a, &c], 3, &["c: no plan", "100 KiB", "memory.budget"]);
     let folder = scratch.path("out-a");
     check_error(&["train", "--resume", &folder, "--resume", &folder, "--budget", "1GiB"], 2, &["--budget"]);
 }
@@ -288,5 +288,5 @@ fn runs_are_told_apart() {
     check_error(&["train", &a, &a, "--steps", "1"], 2, &["two of the runs have the folder", "train.out"]);
     assert!(!std::path::Path::new(&scratch.path("1")).exists(), "nothing was begun");
     let c = scratch.write("c.toml", text(3).replace("batch = 32", "batch = 5000"));
-    check_error(&["train", &a, &c], 2, &["c: --batch 5000 is larger"]);
+    check_error(&["train", &a, &c], 2, &["c: train.batch 5000 is larger"]);
 }

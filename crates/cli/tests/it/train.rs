@@ -153,6 +153,9 @@ fn a_run_goes_on_from_the_checkpoint_that_is_named() {
     let step_of = |name: &str| checkpoint(&scratch, &format!("run/{name}"))["step"].as_u64();
     assert_eq!((step_of("best.json"), step_of("last.json")), (Some(11), Some(20)));
     let first = |events: &[Value]| events.iter().find(|e| e["event"] == "step").and_then(|e| e["step"].as_u64());
+    for (named, step) in [(run.clone(), 11), (format!("{run}/best.json"), 11), (format!("{run}/last.json"), 20)] {
+        assert_eq!(event(&["eval", &named])["step"], step, "{named}");
+    }
     // As the message about a damaged one says to.
     scratch.write("run/last.json", "{");
     let message = format!("best.json (step 11) is intact: `memfit train --resume {run}/best.json` goes on from it");
@@ -385,7 +388,8 @@ fn evaluation_keeps_to_the_memory_of_the_run() {
     let judged = event(&["eval", &run]);
     assert_eq!(judged["batch"], 8);
     assert!(judged["arena_bytes"].as_u64().is_some_and(|bytes| bytes <= 2 << 20), "{judged}");
-    check_error(&["eval", &run, "--batch", "4096"], 3, &["2.00 MiB"]);
+    check_error(&["eval", &run, "--batch", "4096"], 3, &["2.00 MiB", "a smaller --batch"]);
+    check_error(&["eval", &format!("{run}/weights.safetensors")], 2, &["weights.safetensors is no checkpoint"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use memfit_ir::fingerprint;
 use memfit_transform::Fusion;
 
 use crate::target::Target;
-use crate::types::Plan;
+use crate::types::{MadeFor, Plan};
 use crate::validate::validate;
 
 /// Changes with every change of the form. Older ones can be read.
@@ -69,6 +69,14 @@ impl SavedPlan {
     pub fn for_target(self, target: &dyn Target) -> Result<Plan, SaveError> {
         if ![target.fusion(), Fusion::NONE].contains(&self.plan.fusion) {
             return Err(SaveError::Broken("its kernels are joined as for another device".into()));
+        }
+        let is_of_other_instructions =
+            |made_for: &MadeFor| made_for.instruction_set != target.describe().instruction_set;
+        if let (Some(difference), true) =
+            (self.plan.made_elsewhere(target), self.plan.made_for.as_ref().is_some_and(is_of_other_instructions))
+        {
+            let problem = "with other instructions it computes other bits".into();
+            return Err(SaveError::Elsewhere { difference, problem });
         }
         for program in &self.plan.programs {
             validate(&self.plan, program, target).map_err(|e| {

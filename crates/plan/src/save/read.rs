@@ -123,7 +123,7 @@ fn plan(form: Form, format: u64) -> Read<Plan> {
     let n = form.numbers;
     let fusion = match (format, form.fusion) {
         (1, _) => fusion_in_format_1(&form.programs),
-        (_, Some(form)) => fusion(form),
+        (_, Some(form)) => fusion(form)?,
         (_, None) => return Err("it does not say what its kernels are joined by".into()),
     };
     let programs = form.programs.into_iter().map(|p| program(p, &fusion, format)).collect::<Read<_>>()?;
@@ -228,22 +228,23 @@ fn forward_end_in_format_1(graph: &Graph) -> Option<NodeId> {
         let sum = graph.state("accumulate/loss")?;
         let new = graph.donations.iter().find(|d| d.old == sum)?.new;
         let part = *graph.node(graph.producer(new)).inputs.iter().find(|&&v| v != sum)?;
-        match graph.producer_op(part) {
-            Op::Binary(_) => Some(graph.node(graph.producer(part)).inputs[0]),
-            _ => Some(part),
-        }
+        let is_scaled = matches!(graph.producer_op(part), Op::Binary(_));
+        Some(if is_scaled { graph.node(graph.producer(part)).inputs[0] } else { part })
     };
     let loss = graph.output("loss").or_else(added_to_sum)?;
     (!matches!(graph.producer_op(loss), Op::State(_))).then(|| graph.producer(loss))
 }
 
-fn fusion(form: FusionForm) -> Fusion {
+fn fusion(form: FusionForm) -> Read<Fusion> {
     let FusionForm { max_nodes, max_operands, prologues, max_reductions } = form;
+    if max_nodes > Fusion::MOST_NODES {
+        return Err(format!("its kernels join up to {max_nodes} nodes, and {} are the most", Fusion::MOST_NODES));
+    }
     let prologues = prologues.map(|p| {
         let ProloguesForm { max_columns, max_filter, many_columns } = p;
         Prologues { max_columns, max_filter, many_columns }
     });
-    Fusion { max_nodes, max_operands, prologues, max_reductions }
+    Ok(Fusion { max_nodes, max_operands, prologues, max_reductions })
 }
 
 /// What kernels were joined by, for files of format 1, which do not say it: there was but one policy, and the other was to

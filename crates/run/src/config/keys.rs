@@ -113,7 +113,7 @@ pub static KEYS: &[Key] = &[
     key("data", "mixup", "0.2", "mixes samples and their labels, by Beta(a, a)", |s, v| {
         v.positive().set(&mut s.data.mixup)
     }),
-    key("data", "mean", "[0.485, 0.456, 0.406]", "taken from each channel, of pixels in 0 to 1", |s, v| {
+    key("data", "mean", "[0.485, 0.456, 0.406]", "subtracted from each channel, of pixels in 0 to 1", |s, v| {
         v.numbers().set(&mut s.data.mean)
     }),
     key("data", "std", "[0.229, 0.224, 0.225]", "and divided by this", |s, v| v.numbers().set(&mut s.data.std)),
@@ -121,7 +121,7 @@ pub static KEYS: &[Key] = &[
         "data",
         "shuffle",
         "10000",
-        "samples to draw the next one from; all if not given, and 1 is their order",
+        "size of the shuffle buffer, in samples; all if not given, and 1 keeps their order",
         |s, v| v.count().set(&mut s.data.shuffle),
     ),
     key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept", |s, v| {
@@ -207,9 +207,13 @@ pub static KEYS: &[Key] = &[
          sums stay f32",
     )
     .default("f32"),
-    key("train", "monitor", "\"accuracy\"", "what best means: loss, accuracy, top5, mean_iou or perplexity", |s, v| {
-        v.text().set(&mut s.train.monitor)
-    }),
+    key(
+        "train",
+        "monitor",
+        "\"accuracy\"",
+        "what best means: loss, accuracy, top5, mean_iou, perplexity or mean_absolute_error",
+        |s, v| v.text().set(&mut s.train.monitor),
+    ),
     key("train", "patience", "5", "early stopping: after so many evaluations without a better one", |s, v| {
         v.count().set(&mut s.train.patience)
     }),
@@ -223,16 +227,12 @@ pub static KEYS: &[Key] = &[
         .a_path()
         .option("out", (Form::Path, "DIR"), TRAIN, "Run directory: plan, checkpoints, weights")
         .default("a new one under runs/"),
-    key("train", "share", "2.0", "of several runs on one device: this many times the time of one with 1", |s, v| {
+    key("train", "share", "2.0", "of several runs on one device: weight of its share of the device's time", |s, v| {
         v.positive().set(&mut s.train.share)
     }),
-    key(
-        "train",
-        "priority",
-        "1",
-        "of several runs on one device: while one of a higher one is ready, no other goes",
-        |s, v| v.whole().set(&mut s.train.priority),
-    ),
+    key("train", "priority", "1", "of several runs on one device: those of higher priority go first", |s, v| {
+        v.whole().set(&mut s.train.priority)
+    }),
     key("memory", "budget", "\"2GiB\"", "for everything on the device; the plan keeps to it", |s, v| {
         v.size().set(&mut s.memory.budget)
     })

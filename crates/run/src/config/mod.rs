@@ -38,10 +38,10 @@ pub enum Origin {
     #[default]
     Defaults,
     File(PathBuf),
-    /// A run to resume, from one of its checkpoints.
+    /// A run that is there, and one of its checkpoints where one was named.
     RunDir {
         folder: PathBuf,
-        checkpoint: Which,
+        checkpoint: Option<Which>,
     },
 }
 
@@ -80,15 +80,15 @@ impl RunConfig {
         Ok(RunConfig { sections: read::sections(&table)?, table, origin: Origin::Defaults })
     }
 
-    /// Of a run that is to be resumed: its folder, or one of the two checkpoints in it.
+    /// Of a run that is there: its folder, or one of the two checkpoints in it.
     pub fn resume(path: &Path) -> Result<RunConfig> {
         let named = Which::ALL.into_iter().find(|w| path.file_name() == Some(w.file_name().as_ref()));
         let (folder, checkpoint) = match named {
             Some(which) if !path.is_dir() => {
-                (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), which)
+                (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), Some(which))
             }
             _ if path.is_file() => return Err(RunError::NoCheckpoint { path: path.into() }),
-            _ => (path, Which::Last),
+            _ => (path, None),
         };
         let file = folder.join(RUN_FILE);
         if !file.is_file() {

@@ -211,7 +211,7 @@ mod tests {
             ("[train]\nbacth = 3", "there is no key in [train] \"bacth\" (did you mean \"batch\"?); there are batch, "),
             ("[trian]\nbatch = 3", "there is no section \"trian\" (did you mean \"train\"?)"),
             ("[train]\nbudget = 3", "\"budget\" belongs into [memory], not into [train]"),
-            ("[memory]\nprofile = \"p.toml\"", "memory.profile is now memory.cost_model: say that"),
+            ("[memory]\nprofile = \"p.toml\"", "memory.profile is now memory.cost_model: use that instead"),
             ("batch = 3", "there is no section \"batch\""),
             ("train = 3", "train must be a section: write [train]"),
             ("[train]\nbatch = 0", "train.batch must be a whole number of at least 1, but is 0, such as 32"),

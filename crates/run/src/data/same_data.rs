@@ -46,7 +46,7 @@ pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
     Ok(changed)
 }
 
-/// What the data of a run schema: of one that says nothing of columns, none.
+/// The schema of the data of a run; without columns where its folder says nothing of them.
 pub fn schema(folder: &Path) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
     Ok(Schema { classes: run_dir::classes(folder), columns })

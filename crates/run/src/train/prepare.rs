@@ -36,8 +36,7 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
     for run in &runs {
         run.named(check_data(run, on_event))?;
     }
-    let device = runs.first().map_or("cpu", |run| run.device.name());
-    let executor = AnyExecutor::open(device, together::threads(&runs)?)?;
+    let executor = together::executor(&runs)?;
     let prepared = plan_all(&mut runs, planning, &executor, on_event)?;
     for (run, prepared) in runs.iter().zip(&prepared) {
         let is_shared = together::is_shared(&runs, run);
@@ -127,7 +126,7 @@ fn plan_alone(
 
 fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_event: OnEvent) -> Result<Prepared> {
     if let Origin::RunDir { checkpoint, .. } = run.config.origin() {
-        return plan_resumed(run, executor, *checkpoint);
+        return plan_resumed(run, executor, checkpoint.unwrap_or(Which::Last));
     }
     let planned = match &planning.plan_file {
         Some(path) => planning::load(run, executor, path)?,

@@ -30,7 +30,7 @@ pub trait Observer: Sync {
 pub struct Finished<'a> {
     pub training: &'a Training,
     pub outcome: &'a Outcome,
-    /// What the best weights are judged by, where they are: they are those that are written.
+    /// The score by which the best weights were found, where there is one: those weights are written.
     pub best: Option<(Metric, f64)>,
     /// The step of the weights that are written.
     pub weights_step: u32,

@@ -328,5 +328,8 @@ fn a_metric_that_a_task_has_not_is_refused() {
     let options = FitOptions { monitor: Metric::Top5.into(), ..options(None, Progress::default()) };
     let (outcome, events) = events(&mut Session::new(cpu(), plan, 3).unwrap(), &data, &options);
     let error = outcome.unwrap_err().to_string();
-    assert!(error.contains("there is no top5 of Classes") && events.is_empty(), "{error}");
+    assert!(
+        error.contains("there is no top5 to monitor; this model has loss, accuracy") && events.is_empty(),
+        "{error}"
+    );
 }

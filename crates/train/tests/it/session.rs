@@ -5,12 +5,12 @@ use crate::common;
 use std::collections::HashSet;
 
 use common::{bits, digits, file, plan, session, training};
-use memfit_exec::TensorView;
 use memfit_exec::weights::Match;
+use memfit_exec::{Executor, TensorView};
 use memfit_ir::{Builder, TensorType};
 use memfit_nn::layers::{Dense, dense};
 use memfit_nn::loss::binary_cross_entropy;
-use memfit_nn::{Forward, Mode, Result, from_fn};
+use memfit_nn::{Forward, Head, Mode, Result, from_fn};
 use memfit_train::{Session, TrainError};
 use memfit_transform::{Half, Objective, Precision};
 
@@ -217,4 +217,83 @@ fn adversaries_follow_their_own_losses_and_both_can_be_read() {
     assert_eq!(losses[0][0], losses[0][1]);
     assert_ne!(losses[0][1], losses[0][2]);
     losses[0].iter().zip(losses[1]).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{losses:?}"));
+}
+
+/// With weights of `classes` classes, which are the same for all samples, and a target that only a metric reads; of an odd number
+/// of rows it cannot be built.
+fn of_even_rows(batch: usize, classes: usize, mode: Mode) -> Result<Forward> {
+    if !batch.is_multiple_of(2) {
+        return Err(memfit_nn::Error::Option { model: "even", problem: "rows come in pairs".into() });
+    }
+    let mut b = Builder::new();
+    let x = b.input("x", TensorType::f32([batch, 3]))?;
+    let (weights, truth) =
+        (b.input("weights", TensorType::f32([classes]))?, b.input("truth", TensorType::f32([batch, classes]))?);
+    let y = dense(&mut b, "fc", x, Dense::new(classes))?;
+    let squared = b.mul(y, y)?;
+    let loss = b.mul(squared, weights)?;
+    let error = b.sub(y, truth)?;
+    Forward::new(b, mode, &[Head::custom("y", y, loss).metric("error", error)])
+}
+
+#[test]
+fn inputs_may_be_the_same_for_all_samples_or_be_read_by_metrics_alone() {
+    let model = from_fn("even", |batch, mode| of_even_rows(batch, 5, mode));
+    let numbers: Vec<f32> = (0..64).map(|i| (i * 7 % 11) as f32 / 11.0).collect();
+    for precision in [Precision::F32, Precision::Mixed(Half::Bf16)] {
+        let training = memfit_transform::Training { precision, ..training() };
+        let losses = [None, Some(4), Some(2)].map(|micro_batch| {
+            let mut session = Session::new(common::cpu(), plan(&model, &training, 8, micro_batch), 3).unwrap();
+            let batch = [
+                ("x", TensorView::f32(&[8, 3], &numbers[..24])),
+                ("weights", TensorView::f32(&[5], &numbers[..5])),
+                ("truth", TensorView::f32(&[8, 5], &numbers[..40])),
+            ];
+            let loss = session.step(&batch, 1e-3).unwrap();
+            let mut room = vec![0; session.eval_bytes("y/error").unwrap()];
+            session.eval(&batch, "y/error", &mut room, |_, _| Ok(())).unwrap();
+            let unknown = session.step(&[batch[0], batch[1], batch[2], ("z", batch[0].1)], 1e-3).unwrap_err();
+            assert!(unknown.to_string().contains("\"z\""), "{unknown}");
+            loss
+        });
+        assert!(losses.iter().all(|loss| (loss / losses[0] - 1.0).abs() < 1e-5), "{losses:?}");
+    }
+}
+
+/// The sizes of micro-batches that a model may have in the end.
+fn sizes(model: &dyn memfit_nn::Model, training: &memfit_transform::Training) -> HashSet<usize> {
+    let source = |rows: usize| memfit_train::programs(model, training, 8, rows);
+    let cpu = common::cpu();
+    let survey = memfit_plan::survey(&source, cpu.target(), &memfit_plan::Request::new(8)).unwrap();
+    survey.frontier().iter().map(|point| point.micro_batch).chain([8]).collect()
+}
+
+#[test]
+fn sizes_that_a_model_cannot_be_cut_into_are_left_out() {
+    let of_classes = |classes| from_fn("even", move |batch, mode| of_even_rows(batch, classes, mode));
+    assert!(sizes(&of_classes(5), &training()).is_subset(&HashSet::from([2, 4, 8])));
+    assert!(sizes(&of_classes(5), &training()).contains(&2));
+    // Its weights would look as if there were one for each row.
+    assert!(!sizes(&of_classes(2), &training()).contains(&2));
+    // A second loss that is no mean of the samples' keeps the batch whole.
+    let adversaries = |mode: fn(&mut Builder, memfit_ir::ValueId) -> memfit_ir::Result<memfit_ir::ValueId>| {
+        from_fn("adversaries", move |batch, _| {
+            let mut b = Builder::new();
+            let x = b.input("x", TensorType::f32([batch, 2048, 2]))?;
+            let made = b.scope("generator", |b| dense(b, "fc", x, Dense::new(2)))?;
+            let says = b.scope("discriminator", |b| dense(b, "fc", made, Dense::new(2)))?;
+            let squared = b.mul(says, says)?;
+            let loss = b.mean(squared)?;
+            let cubed = b.mul(squared, says)?;
+            let of_made = b.mean(cubed)?;
+            let second = mode(&mut b, of_made)?;
+            b.output("loss", loss);
+            b.output("g_loss", second);
+            Ok(Forward { graph: b.finish(), loss, heads: vec![] })
+        })
+    };
+    let objective = Objective { loss: "g_loss".into(), trains: vec!["generator".into()] };
+    let training = memfit_transform::Training { objectives: vec![objective], ..training() };
+    assert!(sizes(&adversaries(|_, mean| Ok(mean)), &training).len() > 1);
+    assert_eq!(sizes(&adversaries(|b, mean| b.unary(memfit_ir::op::Unary::Exp, mean)), &training), HashSet::from([8]));
 }

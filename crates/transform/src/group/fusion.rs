@@ -25,11 +25,13 @@ pub struct Prologues {
 }
 
 impl Fusion {
+    /// No chain is longer, whatever a device says: grouping recurses so deep.
+    pub const MOST_NODES: usize = 1024;
     /// Every node alone.
     pub const NONE: Fusion = Fusion { max_nodes: 1, max_operands: usize::MAX, prologues: None, max_reductions: 0 };
-    /// All that grouping knows, without a limit.
+    /// All that grouping knows.
     pub const FULL: Fusion = Fusion {
-        max_nodes: usize::MAX,
+        max_nodes: Fusion::MOST_NODES,
         max_operands: usize::MAX,
         prologues: Some(Prologues { max_columns: usize::MAX, max_filter: usize::MAX, many_columns: 0 }),
         max_reductions: usize::MAX,
