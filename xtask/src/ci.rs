@@ -37,13 +37,14 @@ fn checks(report: &mut Report, extent: Extent) -> Result<()> {
 }
 
 /// Programs of `memfit-bench` with the fewest rounds that they take.
-const BENCHES: [(&str, &[&str]); 7] = [
+const BENCHES: [(&str, &[&str]); 8] = [
     ("kernels", &["--rounds", "1"]),
     ("budgets", &["--rounds", "1", "mlp"]),
     ("steps", &["mlp", "2", "1"]),
     ("profile", &["mlp", "2", "1"]),
     ("prologue", &["2", "1"]),
     ("together", &["--rounds", "1"]),
+    ("shared", &["--rounds", "1"]),
     ("fit", &["1", "1"]),
 ];
 

@@ -5,6 +5,7 @@ mod apt;
 mod bench_kernels;
 mod bench_peers;
 mod bench_plan;
+mod bench_shared;
 mod bench_together;
 mod built;
 mod ci;
@@ -32,6 +33,7 @@ Usage: cargo xtask ci
        cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
        cargo xtask bench-together [--rounds N]
+       cargo xtask bench-shared [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
 
   ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, ci-machines and
@@ -58,6 +60,10 @@ Usage: cargo xtask ci
 
   bench-together  times several models in one memory, in turns with one after the other, and writes its part of
                 BENCHMARKS.md; a quarter of an hour on a quiet machine
+  --rounds N           how often; 5 if not given
+
+  bench-shared  times several processes at once on two threads each, alone and beside one that never rests, and writes
+                its part of BENCHMARKS.md; five minutes on a quiet machine
   --rounds N           how often; 5 if not given
 
   bench-peers   times training steps of memfit, PyTorch, TensorFlow and JAX in turns, and writes its part of
@@ -93,6 +99,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["bench-kernels", ref options @ ..] => bench_kernels::run(options),
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
+        ["bench-shared", ref options @ ..] => bench_shared::run(options),
         ["bench-together", ref options @ ..] => bench_together::run(options),
         ["ci"] => ci::run(),
         ["ci-full"] => ci::run_full(),

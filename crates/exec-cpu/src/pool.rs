@@ -1,19 +1,24 @@
 //! The executor's thread pool: fork, static partition, join. It never allocates after it is made, and never decides how
-//! a sum is split: a kernel's parts write disjoint outputs, so the number of threads changes no bit.
+//! a sum is split: a kernel's parts write disjoint outputs, so neither the number of threads nor who runs which part
+//! changes a bit.
+//!
+//! Each part has a thread whose caches know it, but whoever is done takes over a part that nobody has begun: where cores
+//! are shared with others, a thread that has none would hold up all the others for a time slice. How threads wait stands
+//! in `wait.rs`, and in `cores.rs` how they find out that there are more of them than cores.
+
+mod cores;
+mod wait;
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::subnormal::FlushSubnormals;
-
-/// Spins before a waiting worker goes to sleep: about 100 µs, longer than most kernels that one thread runs alone. A fork that
-/// meets a sleeper takes 25 µs more.
-const SPINS: usize = 20_000;
+use wait::{Forks, Join, Waiter};
 
 type Job = *const (dyn Fn(usize) + Sync);
 
@@ -26,20 +31,16 @@ pub(crate) struct Pool {
 }
 
 struct Shared {
-    /// Counts the forks; a worker that sees a new number runs the job.
-    epoch: AtomicUsize,
-    /// Workers that still run the current job.
-    pending: AtomicUsize,
+    forks: Forks,
+    join: Join,
+    /// For each part, the last fork in which somebody began it.
+    begun: Box<[AtomicUsize]>,
     job: UnsafeCell<Option<Job>>,
-    stop: AtomicBool,
     failed: AtomicBool,
-    sleepers: AtomicUsize,
-    lock: Mutex<()>,
-    wake: Condvar,
 }
 
-// SAFETY: `job` is written only by the forking thread while no worker runs (pending is 0), and read by workers only
-// after the release store of `epoch` that follows the write.
+// SAFETY: `job` is written only by the forking thread while every part of the last fork is done, and read only by who has
+// begun a part: after the fork that follows the write, and before that part is done.
 unsafe impl Sync for Shared {}
 // SAFETY: the job pointer refers to a `Sync` closure and is only used between a fork and its join.
 unsafe impl Send for Shared {}
@@ -47,18 +48,10 @@ unsafe impl Send for Shared {}
 impl Pool {
     /// A pool that runs kernels on `threads` threads, the caller's included.
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
-        let shared = Arc::new(Shared {
-            epoch: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
-            job: UnsafeCell::new(None),
-            stop: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
-            lock: Mutex::new(()),
-            wake: Condvar::new(),
-        });
+        let threads = threads.max(1);
+        let shared = Arc::new(Shared::new(threads));
         let mut pool = Pool { shared: shared.clone(), workers: Vec::new(), turn: Mutex::new(()) };
-        for index in 1..threads.max(1) {
+        for index in 1..threads {
             let shared = shared.clone();
             let name = format!("memfit-cpu-{index}");
             pool.workers.push(std::thread::Builder::new().name(name).spawn(move || work(&shared, index))?);
@@ -67,40 +60,34 @@ impl Pool {
     }
 
     pub(crate) fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.shared.begun.len()
     }
 
     /// How often it has shared out work.
     pub(crate) fn forks(&self) -> usize {
-        self.shared.epoch.load(Ordering::Relaxed)
+        self.shared.forks.count()
     }
 
-    /// Runs `body(0)`, …, `body(threads − 1)` at once and returns when all are done.
+    /// Runs `body(0)`, …, `body(threads − 1)`, at once where there are cores for it, and returns when all are done.
     pub(crate) fn run(&self, body: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() {
             return body(0);
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = &*self.shared;
-        // SAFETY: only the lifetime is erased. The join below returns after every worker has finished with the pointer,
-        // also when body(0) panics.
+        // SAFETY: only the lifetime is erased. The join below returns after every part is done, also when one panics.
         let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(body) };
-        // SAFETY: no worker reads the job while pending is 0.
+        // SAFETY: every part of the last fork is done, and those of the next cannot be begun yet.
         unsafe { *shared.job.get() = Some(job) };
-        shared.pending.store(self.workers.len(), Ordering::Relaxed);
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
-        if shared.sleepers.load(Ordering::SeqCst) > 0 {
-            let _guard = shared.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.wake.notify_all();
-        }
-        let mine = catch_unwind(AssertUnwindSafe(|| body(0)));
-        let mut spins = 0;
-        while shared.pending.load(Ordering::Acquire) > 0 {
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        shared.join.expect(self.workers.len());
+        let fork = shared.forks.fork();
+        let mut panic = catch_unwind(AssertUnwindSafe(|| body(0))).err();
+        if !shared.join.is_over() {
+            panic = shared.run_parts(fork, 1).or(panic);
+            shared.join.wait(shared.forks.are_crowded());
         }
         let failed = shared.failed.swap(false, Ordering::Relaxed);
-        if let Err(panic) = mine {
+        if let Some(panic) = panic {
             std::panic::resume_unwind(panic);
         }
         assert!(!failed, "a kernel panicked on another thread");
@@ -126,12 +113,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
-        {
-            let _guard = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            self.shared.wake.notify_all();
-        }
+        self.shared.forks.stop();
         for worker in self.workers.drain(..) {
             // A worker catches its panics, so that joining cannot fail.
             let _ = worker.join();
@@ -149,41 +131,50 @@ pub(crate) fn part(n: usize, grain: usize, parts: usize, t: usize) -> Range<usiz
 
 fn work(shared: &Shared, index: usize) {
     let _flushed = FlushSubnormals::new();
-    let mut seen = 0;
-    loop {
-        seen = wait_for_fork(shared, seen);
-        if shared.stop.load(Ordering::SeqCst) {
-            return;
+    let mut waiter = Waiter::new();
+    while let Some(fork) = waiter.next(&shared.forks) {
+        if shared.run_parts(fork, index).is_some() {
+            shared.failed.store(true, Ordering::Relaxed);
         }
-        // SAFETY: written before the epoch that was just seen, and not changed before `pending` falls to 0.
-        if let Some(job) = unsafe { *shared.job.get() } {
-            // SAFETY: the forking thread keeps the closure alive until `pending` is 0.
-            let body = unsafe { &*job };
-            if catch_unwind(AssertUnwindSafe(|| body(index))).is_err() {
-                shared.failed.store(true, Ordering::Relaxed);
-            }
-        }
-        shared.pending.fetch_sub(1, Ordering::Release);
     }
 }
 
-fn wait_for_fork(shared: &Shared, seen: usize) -> usize {
-    for _ in 0..SPINS {
-        let epoch = shared.epoch.load(Ordering::SeqCst);
-        if epoch != seen {
-            return epoch;
+impl Shared {
+    fn new(parts: usize) -> Shared {
+        Shared {
+            forks: Forks::new(),
+            join: Join::new(),
+            begun: (0..parts).map(|_| AtomicUsize::new(0)).collect(),
+            job: UnsafeCell::new(None),
+            failed: AtomicBool::new(false),
         }
-        std::hint::spin_loop();
     }
-    let mut guard = shared.lock.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.sleepers.fetch_add(1, Ordering::SeqCst);
-    loop {
-        let epoch = shared.epoch.load(Ordering::SeqCst);
-        if epoch != seen {
-            shared.sleepers.fetch_sub(1, Ordering::SeqCst);
-            return epoch;
+
+    /// Runs a part of a fork and those after it, as far as nobody has begun them; the first part is the forking thread's. Gives
+    /// the panic of one of them, if any did.
+    fn run_parts(&self, fork: usize, first: usize) -> Option<Box<dyn std::any::Any + Send>> {
+        let mut panic = None;
+        for part in (first..self.begun.len()).chain(1..first) {
+            if !self.begin(fork, part) {
+                continue;
+            }
+            // SAFETY: this part of the fork is not done, so that the job is this fork's, and its closure is kept alive by the
+            // forking thread.
+            let body = unsafe { (*self.job.get()).map(|job| &*job) };
+            if let Some(body) = body {
+                panic = catch_unwind(AssertUnwindSafe(|| body(part))).err().or(panic);
+            }
+            self.join.done();
         }
-        guard = shared.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        panic
+    }
+
+    /// Whether a part is this thread's to run. Nobody is told so twice, and in no fork but the last: in each, every part goes
+    /// from the number of the fork before to its own.
+    fn begin(&self, fork: usize, part: usize) -> bool {
+        let (begun, before) = (&self.begun[part], fork.wrapping_sub(1));
+        begun.load(Ordering::Relaxed) == before
+            && begun.compare_exchange(before, fork, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -260,6 +251,51 @@ mod tests {
         let pool = Pool::new(2).unwrap();
         (0..5).for_each(|_| pool.run(&|_| {}));
         assert_eq!(pool.forks(), 5);
+    }
+
+    /// Each part counts once in each fork, whoever runs it.
+    fn check_parts_run_once(pool: &Pool, forks: usize) {
+        let counts: Vec<AtomicUsize> = (0..pool.threads()).map(|_| AtomicUsize::new(0)).collect();
+        for fork in 1..=forks {
+            pool.run(&|t| _ = counts[t].fetch_add(1, Ordering::Relaxed));
+            assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == fork), "{counts:?} in fork {fork}");
+        }
+    }
+
+    #[test]
+    fn every_part_is_run_once_with_many_more_threads_than_cores() {
+        let pools: Vec<Pool> = (0..4).map(|_| Pool::new(16).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for pool in &pools {
+                scope.spawn(move || check_parts_run_once(pool, 300));
+            }
+        });
+    }
+
+    #[test]
+    fn the_forking_thread_runs_every_part_where_no_worker_comes() {
+        let parts = 5;
+        let shared = Shared::new(parts);
+        let order = Mutex::new(Vec::new());
+        let body: &(dyn Fn(usize) + Sync) = &|t| order.lock().unwrap().push(t);
+        // SAFETY: only the lifetime is erased, and nobody uses it after `body` is gone.
+        unsafe { *shared.job.get() = Some(std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(body)) };
+        shared.join.expect(parts - 1);
+        let fork = shared.forks.fork();
+        assert!(shared.run_parts(fork, 1).is_none());
+        assert!(shared.join.is_over());
+        // Who comes too late finds nothing, in this fork or one before it.
+        assert!(shared.run_parts(fork, 3).is_none() && shared.run_parts(fork - 1, 2).is_none());
+        assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn workers_that_slept_come_back() {
+        let pool = Pool::new(4).unwrap();
+        for pause in [0, 1, 5] {
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            check_parts_run_once(&pool, 20);
+        }
     }
 
     #[test]

@@ -18,6 +18,37 @@ fn a_device_is_shown_with_its_cost_model() {
     assert!(device["threads"].as_u64().is_some_and(|n| n > 0));
 }
 
+/// More threads than it may use at once would only wait for each other.
+#[test]
+fn threads_are_as_many_as_cores_that_the_process_may_use() {
+    let threads = |shell: &str| -> Option<u64> {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("{shell} \"$0\" devices --json"), env!("CARGO_BIN_EXE_memfit")]);
+        let output = command.env("XDG_CONFIG_HOME", "/nowhere").output().ok().filter(|o| o.status.success())?;
+        serde_json::from_slice::<Value>(&output.stdout).ok()?["threads"].as_u64()
+    };
+    let all = threads("exec").expect("it is shown");
+    match threads("exec taskset -c $(taskset -cp $$ | sed 's/.*[ ,-]//')") {
+        None => eprintln!("skipped: no taskset here"),
+        one => assert_eq!(one, Some(1)),
+    }
+    // A quota of one and a half cores, as containers have it.
+    let group = format!("/sys/fs/cgroup/cpu/memfit-test-{}", std::process::id());
+    if std::fs::create_dir(&group).is_err() {
+        return eprintln!("skipped: no quota of processor time can be set here");
+    }
+    let set = format!(
+        "echo 100000 > {group}/cpu.cfs_period_us && echo 150000 > {group}/cpu.cfs_quota_us && \
+         echo $$ > {group}/cgroup.procs && exec"
+    );
+    let limited = threads(&set);
+    std::fs::remove_dir(&group).expect("nobody is in it any more");
+    match limited {
+        None => eprintln!("skipped: no quota of processor time can be set here"),
+        some => assert_eq!(some, Some(all.min(1))),
+    }
+}
+
 #[test]
 fn the_instruction_set_can_be_chosen_of_those_that_there_are() {
     let with_isa =
