@@ -11,7 +11,7 @@ use crate::draft::{Optimizations, PlanContext};
 use crate::error::PlanError;
 use crate::micro_programs::MicroPrograms;
 use crate::recompute::Depth;
-use crate::request::{MicroBatch, Request, Source};
+use crate::request::{MicroBatch, Programs, Request, Source};
 use crate::sizes::micro_batches;
 use crate::state_slots::place_states;
 use crate::survey::Survey;
@@ -23,8 +23,13 @@ pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<P
     survey(source, target, request)?.plan(request.budget)
 }
 
-/// Looks for candidates of every size and speed.
-pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) -> Result<Survey<'a>, PlanError> {
+/// Looks for candidates of every size and speed. The source is asked again when a plan of them is made.
+pub fn survey<'a>(
+    source: impl Fn(usize) -> Programs + 'a,
+    target: &'a dyn Target,
+    request: &Request,
+) -> Result<Survey<'a>, PlanError> {
+    let source: Box<Source<'a>> = Box::new(source);
     let Request { batch, .. } = *request;
     let cost_model = request.cost_model.clone().unwrap_or_else(|| target.cost_model());
     let cx =
@@ -36,29 +41,28 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         MicroBatch::Exactly(n) => n,
         MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch,
     };
-    let graphs = programs(source, first)?;
+    let graphs = programs(&source, first)?;
     let is_cut = match request.micro_batch {
         MicroBatch::Allow => true,
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,
     };
     // First, for it asks whether the device can run them at all.
-    let mut sizes = vec![MicroPrograms::new(first, graphs.clone(), &cx, Depth::Full)?];
-    let keep_all_bytes = keep_all_bytes(source, batch, &graphs, first, &cx)?;
+    let mut sizes = vec![MicroPrograms::new(first, &graphs, &cx, Depth::Full)?];
+    let keep_all_bytes = keep_all_bytes(&source, batch, &graphs, first, &cx)?;
     let savings = savings(&graphs, &cx)?;
+    drop(graphs);
     for n in micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch) {
-        let graphs = programs(source, n)?;
+        let graphs = programs(&source, n)?;
         // A source that knows whole steps only has nothing to be cut.
         if !graphs.iter().any(|(phase, _)| *phase == Phase::Step) {
             // What does not fit one sample at a time fits with no size, so that one is searched as if it were asked for.
             let depth = if n == 1 { Depth::Full } else { Depth::Sketch };
-            sizes.push(MicroPrograms::new(n, graphs, &cx, depth)?);
+            sizes.push(MicroPrograms::new(n, &graphs, &cx, depth)?);
         }
     }
-    let cost_model_hash = cost_model.hash();
-    let fusion = cx.fusion();
-    let mut survey =
-        Survey { target, fusion, batch, cost_model_hash, keep_all_bytes, savings, sizes, options: Vec::new() };
+    let (grouping, options) = (request.grouping, Vec::new());
+    let mut survey = Survey { source, target, grouping, batch, cost_model, keep_all_bytes, savings, sizes, options };
     survey.options = survey.efficient(|_| true);
     if survey.options.is_empty() { Err(survey.too_large()) } else { Ok(survey) }
 }
@@ -78,7 +82,7 @@ fn keep_all_bytes(
     Ok(state_bytes + keep_all(graphs, cx)?)
 }
 
-fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, PlanError> {
+pub(crate) fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, PlanError> {
     let graphs = source(micro_batch).map_err(PlanError::Source)?;
     for (phase, step) in &graphs {
         verify(&step.graph).map_err(|e| PlanError::Graph { phase: *phase, problem: e.to_string() })?;
