@@ -9,6 +9,7 @@ use memfit_transform::{StepGraph, batch_dependence};
 use crate::baseline::{keep_all, savings};
 use crate::draft::{Optimizations, PlanContext};
 use crate::error::PlanError;
+use crate::memory::check_room;
 use crate::micro_programs::MicroPrograms;
 use crate::recompute::Depth;
 use crate::request::{MicroBatch, Programs, Request, Source};
@@ -47,12 +48,14 @@ pub fn survey<'a>(
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,
     };
+    let smaller: Vec<usize> = micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch).collect();
+    check_room(&graphs, 1 + smaller.len(), request.planning_room)?;
     // First, for it asks whether the device can run them at all.
     let mut sizes = vec![MicroPrograms::new(first, &graphs, &cx, Depth::Full)?];
     let keep_all_bytes = keep_all_bytes(&source, batch, &graphs, first, &cx)?;
     let savings = savings(&graphs, &cx)?;
     drop(graphs);
-    for n in micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch) {
+    for n in smaller {
         let graphs = programs(&source, n)?;
         // A source that knows whole steps only has nothing to be cut.
         if !graphs.iter().any(|(phase, _)| *phase == Phase::Step) {

@@ -36,10 +36,20 @@ pub struct Request {
     pub grouping: Grouping,
     /// None for that of the target.
     pub cost_model: Option<CostModel>,
+    /// Bytes of the host that planning itself may take; none for as much as it takes. No plan depends on it, only whether
+    /// there is one.
+    pub planning_room: Option<u64>,
 }
 
 impl Request {
     pub fn new(batch: usize) -> Request {
-        Request { batch, micro_batch: MicroBatch::Auto, budget: None, grouping: Grouping::Fused, cost_model: None }
+        Request {
+            batch,
+            micro_batch: MicroBatch::Auto,
+            budget: None,
+            grouping: Grouping::Fused,
+            cost_model: None,
+            planning_room: None,
+        }
     }
 }
