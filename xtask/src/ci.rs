@@ -8,6 +8,7 @@ use crate::command::run as run_command;
 use crate::extern_checks::{self, cargo};
 use crate::machines::{self, Extent};
 use crate::report::{OnFailure, Report};
+use crate::sweep_memory;
 
 /// What a change has to pass; ends with the first failure.
 pub fn run() -> Result<()> {
@@ -18,6 +19,7 @@ pub fn run() -> Result<()> {
 pub fn run_full() -> Result<()> {
     let mut report = Report::new(OnFailure::GoOn);
     checks(&mut report, Extent::Full)?;
+    report.check("limits of memory, each", || sweep_memory::run(&[]))?;
     check_benches(&mut report)?;
     report.finish()
 }

@@ -8,6 +8,8 @@ mod bench_plan;
 mod bench_shared;
 mod bench_together;
 mod built;
+#[path = "../../crates/cli/tests/it/cage.rs"]
+mod cage;
 mod ci;
 mod command;
 mod extern_checks;
@@ -18,6 +20,7 @@ mod peers;
 mod process;
 mod python;
 mod report;
+mod sweep_memory;
 mod vulkan;
 
 use std::process::ExitCode;
@@ -30,6 +33,7 @@ Usage: cargo xtask ci
        cargo xtask ci-full
        cargo xtask ci-machines
        cargo xtask ci-extern [--seed N]...
+       cargo xtask sweep-memory [MODEL]...
        cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
        cargo xtask bench-together [--rounds N]
@@ -49,6 +53,10 @@ Usage: cargo xtask ci
                 write golden vectors and holds the CPU against them, passes weights to Python and back, and
                 runs the GPU executor on a Vulkan driver in software
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
+
+  sweep-memory  trains five models in every limit of memory, MiB by MiB, from where they are refused to where they run:
+                under ulimit -v, and in a control group where one can be made; half an hour, less for some of digits,
+                resnet18, mobilenet_v3_small, efficientnet_b0 and gpt
 
   bench-kernels  times kernels against a matrix product and a long sum, matrix products in turns with PyTorch's, and
                 forks of the thread pool, and writes its part of BENCHMARKS.md; five minutes on a quiet machine
@@ -101,6 +109,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
         ["bench-shared", ref options @ ..] => bench_shared::run(options),
         ["bench-together", ref options @ ..] => bench_together::run(options),
+        ["sweep-memory", ref options @ ..] => sweep_memory::run(options),
         ["ci"] => ci::run(),
         ["ci-full"] => ci::run_full(),
         ["ci-machines"] => alone(|report| machines::check(report, machines::Extent::Short)),

@@ -26,6 +26,8 @@ pub fn option(change: &Change) -> String {
             let sizes: Vec<String> = limits.iter().map(|&limit| rounded_up(limit)).collect();
             format!("--logical {}", sizes.join(","))
         }
+        Change::Total(bytes) => format!("--total {}", rounded_up(*bytes)),
+        Change::ProcessLimit(bytes) => format!("(a limit of {} for the process)", rounded_up(*bytes)),
     }
 }
 
@@ -40,8 +42,8 @@ fn in_run_file(change: &Change) -> String {
         Change::MicroBatch(MicroBatch::Allow) => "train.micro_batch = \"allow\"".into(),
         Change::Precision(precision) => format!("train.precision = \"{}\"", precision.name()),
         Change::Model(name) => format!("model.name = \"{name}\""),
-        // Of the device, not of a run.
-        Change::Split(_) => option(change),
+        // Of the device or the process, not of a run.
+        Change::Split(_) | Change::Total(_) | Change::ProcessLimit(_) => option(change),
     }
 }
 
@@ -182,6 +184,8 @@ mod tests {
             (vec![Change::Precision(Precision::Mixed(Half::Bf16))], "--precision mixed"),
             (vec![Change::Model("resnet18".into())], "--model resnet18"),
             (vec![Change::Split(vec![8 << 20, 11 << 19])], "--logical 8.00MiB,5.50MiB"),
+            (vec![Change::Total(11 << 19)], "--total 5.50MiB"),
+            (vec![Change::ProcessLimit(11 << 19)], "(a limit of 5.50MiB for the process)"),
         ] {
             assert_eq!(options(&fix(&changes, None)), expected);
         }

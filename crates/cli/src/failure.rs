@@ -233,7 +233,7 @@ fn of_run(error: &RunError) -> Kind {
         RunError::Exec(e) => of_device(e),
         RunError::Train(e) => of_training(e),
         RunError::Weights(e) => of_weights(e),
-        RunError::PlanTooLarge { .. } => REFUSED,
+        RunError::PlanTooLarge { .. } | RunError::NoRoomForProgram { .. } | RunError::NoRoomForRun { .. } => REFUSED,
         RunError::SamplesChanged { .. }
         | RunError::DataChanged(_)
         | RunError::CostModel { .. }
@@ -248,7 +248,7 @@ fn of_run(error: &RunError) -> Kind {
 
 fn of_plan(error: &PlanError) -> Kind {
     match error {
-        PlanError::Refused(_) | PlanError::TogetherRefused(_) => REFUSED,
+        PlanError::Refused(_) | PlanError::TogetherRefused(_) | PlanError::PlanningRoom { .. } => REFUSED,
         PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge => USAGE,
         PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. } => DEVICE,
         PlanError::Graph { .. } | PlanError::Invalid { .. } => INTERNAL,

@@ -1,5 +1,6 @@
 //! The command line: arguments → validated run → one function per command. The only crate that prints.
 
+mod allocator;
 mod args;
 mod bar;
 mod buffers_csv;
@@ -20,8 +21,12 @@ use clap::Parser;
 
 use args::{Cli, Command};
 
+#[global_allocator]
+static ALLOCATOR: allocator::LastWord = allocator::LastWord;
+
 fn main() -> ExitCode {
     memfit_run::resident::set_mmap_threshold();
+    memfit_run::resident::set_arenas();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::misspelt(error),

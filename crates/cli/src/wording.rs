@@ -5,6 +5,7 @@ use std::error::Error;
 
 use memfit::PlanError;
 use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
+use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
 use memfit_run::planning::INSTRUCTIONS;
@@ -189,6 +190,9 @@ fn of_device(error: &RunError) -> Option<String> {
             let held = room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
             held + &message(source)
         }
+        RunError::NoRoomForProgram { .. } | RunError::NoRoomForRun { .. } => {
+            format!("{error}; give the process more{}", if is_said(error) { ": --total" } else { "" })
+        }
         RunError::OtherPlan { file, differences } => {
             let differences: Vec<String> = differences.iter().map(difference).collect();
             format!("the plan {file} is of another run: {}", differences.join("; "))
@@ -203,6 +207,12 @@ fn of_device(error: &RunError) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// Whether the limit of the process is one that was given here.
+fn is_said(error: &RunError) -> bool {
+    let said = Limiter::Said;
+    matches!(error, RunError::NoRoomForProgram { limiter, .. } | RunError::NoRoomForRun { limiter, .. } if *limiter == said)
 }
 
 fn difference(difference: &Difference) -> String {

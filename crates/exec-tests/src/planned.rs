@@ -49,7 +49,7 @@ impl<E: Executor, F: Fn() -> Result<E, ExecError>> Planned<E, F> {
 fn plan_step<E: Executor>(step: &StepGraph, executor: &E, settings: Settings) -> Result<Plan> {
     // A graph has one batch size already, so that there is nothing to divide.
     let request = Request { grouping: settings.grouping, ..Request::new(1) };
-    let survey = survey(&|_| Ok(vec![(Phase::Step, step.clone())]), executor.target(), &request)?;
+    let survey = survey(|_| Ok(vec![(Phase::Step, step.clone())]), executor.target(), &request)?;
     let points = survey.frontier();
     let point = points[(points.len() - 1) * settings.squeeze / 100];
     Ok(survey.plan(Some(point.arena_bytes))?)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::checksum::Checksum;
+use crate::{machine, process};
 
 /// What the name of a file that is not finished ends with; whoever finds one that nobody writes may remove it.
 pub const UNFINISHED: &str = ".tmp";
@@ -19,6 +20,7 @@ pub struct AtomicFile {
     sum: Checksum,
     faults: Faults,
     done: bool,
+    to_sync: ToSync,
 }
 
 impl AtomicFile {
@@ -29,7 +31,8 @@ impl AtomicFile {
         let temporary = PathBuf::from(temporary);
         faults.pass()?;
         let file = File::create(&temporary)?;
-        Ok(AtomicFile { file, temporary, sum: Checksum::default(), faults: faults.clone(), done: false })
+        let (sum, faults) = (Checksum::default(), faults.clone());
+        Ok(AtomicFile { file, temporary, sum, faults, done: false, to_sync: ToSync::new() })
     }
 
     /// Of what was written so far, with its length.
@@ -54,6 +57,7 @@ impl Write for AtomicFile {
         self.faults.pass()?;
         let written = self.file.write(bytes)?;
         self.sum.update(&bytes[..written]);
+        self.to_sync.wrote(&self.file, written as u64)?;
         Ok(written)
     }
 
@@ -68,6 +72,33 @@ impl Drop for AtomicFile {
             // What went wrong before is the error that counts.
             let _ = std::fs::remove_file(&self.temporary);
         }
+    }
+}
+
+/// What was written and is not on the disk yet counts for the control group of the process, where there is one; if that has
+/// not much left, the pages are handed to the disk as they come.
+struct ToSync {
+    /// Bytes since the last time; none where there is memory enough.
+    written: Option<u64>,
+}
+
+impl ToSync {
+    fn new() -> ToSync {
+        ToSync { written: machine::group_free().filter(|&free| free < process::PLENTY).map(|_| 0) }
+    }
+
+    fn wrote(&mut self, file: &File, bytes: u64) -> io::Result<()> {
+        let Some(written) = &mut self.written else { return Ok(()) };
+        *written += bytes;
+        if *written < process::SYNC_AFTER {
+            return Ok(());
+        }
+        *written = 0;
+        file.sync_data()?;
+        // Where the advice is not taken, the pages go when something else is wanted.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        Ok(())
     }
 }
 

@@ -20,6 +20,8 @@ struct Inner {
     ledger: Mutex<Ledger>,
     /// What a logical device holds of the one that it is a part of.
     share: Option<Reservation>,
+    /// What this device is, but with a limit of its own: whatever is taken here is taken there too.
+    whole: Option<Device>,
 }
 
 /// Who holds how much.
@@ -42,12 +44,19 @@ pub struct Holder {
 pub struct Reservation {
     device: Device,
     id: u64,
+    _of_whole: Option<Box<Reservation>>,
 }
 
 impl Device {
     /// A device of so many bytes.
     pub fn new(name: impl Into<String>, limit: u64) -> Device {
-        Device(Arc::new(Inner { name: name.into(), limit, ledger: Mutex::default(), share: None }))
+        Device(Arc::new(Inner { name: name.into(), limit, ledger: Mutex::default(), share: None, whole: None }))
+    }
+
+    /// The same device for somebody who may take no more than so much of it. Nothing is taken of it for that.
+    pub fn limited(&self, limit: u64) -> Device {
+        let (name, limit) = (self.0.name.clone(), limit.min(self.limit()));
+        Device(Arc::new(Inner { name, limit, ledger: Mutex::default(), share: None, whole: Some(self.clone()) }))
     }
 
     /// The memory of this machine, as far as this process may have it. There is one: whoever asks gets the same device, so
@@ -63,13 +72,14 @@ impl Device {
         let part = |(i, &limit): (usize, &u64)| {
             let name = format!("{}/{i}", self.name());
             let share = self.take(&format!("logical device {name}"), limit)?;
-            Ok(Device(Arc::new(Inner { name, limit, ledger: Mutex::default(), share: Some(share) })))
+            Ok(Device(Arc::new(Inner { name, limit, ledger: Mutex::default(), share: Some(share), whole: None })))
         };
         limits.iter().enumerate().map(part).collect()
     }
 
     /// Takes memory for a holder of this name, or says who has it.
     pub fn take(&self, holder: &str, bytes: u64) -> Result<Reservation, ExecError> {
+        let of_whole = self.0.whole.as_ref().map(|whole| whole.take(holder, bytes).map(Box::new)).transpose()?;
         let mut ledger = self.ledger();
         ledger.used = self.used_with(&ledger, holder, bytes)?;
         ledger.high_water = ledger.high_water.max(ledger.used);
@@ -77,11 +87,12 @@ impl Device {
         let id = ledger.next;
         ledger.next += 1;
         ledger.holders.insert(id, Holder { name: holder.to_string(), bytes });
-        Ok(Reservation { device: self.clone(), id })
+        Ok(Reservation { device: self.clone(), id, _of_whole: of_whole })
     }
 
     /// Whether [`Device::take`] would give so much now. Nothing is taken.
     pub fn check_room(&self, holder: &str, bytes: u64) -> Result<(), ExecError> {
+        self.0.whole.as_ref().map_or(Ok(()), |whole| whole.check_room(holder, bytes))?;
         self.used_with(&self.ledger(), holder, bytes).map(|_| ())
     }
 
@@ -107,7 +118,8 @@ impl Device {
     }
 
     pub fn free(&self) -> u64 {
-        self.limit() - self.used()
+        let own = self.limit() - self.used();
+        self.0.whole.as_ref().map_or(own, |whole| own.min(whole.free()))
     }
 
     /// The most that was ever held at once.
@@ -235,6 +247,23 @@ mod tests {
         assert_eq!(device.used(), 0);
         assert!(device.split(&[600, 401]).is_err());
         assert_eq!(device.used(), 0, "of a split that fails nothing stays");
+    }
+
+    #[test]
+    fn a_smaller_limit_of_the_same_device_holds_beside_its_own() {
+        let device = Device::new("cpu:0", 1000);
+        let small = device.limited(600);
+        assert_eq!((small.name(), small.limit(), device.used()), ("cpu:0", 600, 0));
+        let held = small.take("a", 500).unwrap();
+        assert_eq!((small.free(), device.free()), (100, 500));
+        full(small.take("b", 101));
+        assert_eq!(device.used(), 500, "of a refused request nothing stays anywhere");
+        let other = device.take("b", 450).unwrap();
+        assert_eq!(small.free(), 50);
+        assert!(small.check_room("c", 51).is_err() && small.take("c", 51).is_err());
+        drop((held, other));
+        assert_eq!((small.free(), device.used()), (600, 0));
+        assert_eq!(device.limited(5000).limit(), 1000);
     }
 
     #[test]

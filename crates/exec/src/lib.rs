@@ -9,6 +9,7 @@ mod error;
 mod executor;
 mod host_memory;
 pub mod machine;
+pub mod process;
 mod states;
 pub mod weights;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// All that this process may ever have, where the system says it.
 pub fn capacity() -> Option<u64> {
-    [meminfo("MemTotal"), group_limit()].into_iter().flatten().min()
+    [built_in(), group_limit()].into_iter().flatten().min()
 }
 
 /// What the system could give now without ending another process, where it says so. A page that it promised and cannot give
@@ -23,8 +23,23 @@ fn group_limit() -> Option<u64> {
     groups().iter().filter_map(|g| g.limit()).min()
 }
 
-fn group_free() -> Option<u64> {
-    groups().iter().filter_map(|g| Some(g.limit()?.saturating_sub(g.used()?))).min()
+/// What the control groups of this process leave it; none where none of them has a limit.
+pub(crate) fn group_free() -> Option<u64> {
+    tightest(&groups()).map(|(limit, used)| limit.saturating_sub(used))
+}
+
+/// Limit and use of the control group of this process that leaves the least.
+pub(crate) fn tightest_group() -> Option<(u64, u64)> {
+    tightest(&groups())
+}
+
+fn tightest(groups: &[Group]) -> Option<(u64, u64)> {
+    let known = groups.iter().filter_map(|g| Some((g.limit()?, g.used()?)));
+    known.min_by_key(|(limit, used)| limit.saturating_sub(*used))
+}
+
+pub(crate) fn built_in() -> Option<u64> {
+    meminfo("MemTotal")
 }
 
 /// A control group: its folder, and what its files are called.
@@ -44,8 +59,11 @@ impl Group {
     fn used(&self) -> Option<u64> {
         let used = read_number(&self.folder.join(self.used))?;
         let stat = std::fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
-        let files = stat.lines().find_map(|l| l.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
-        Some(used.saturating_sub(files.unwrap_or(0)))
+        let of =
+            |key: &str| stat.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
+        // Old systems say what is of the group alone first, and with all groups inside of it after that.
+        let files = |key: &str| of(&format!("total_{key}")).or(of(key)).unwrap_or(0);
+        Some(used.saturating_sub(files("inactive_file")).saturating_sub(files("active_file")))
     }
 }
 
@@ -98,8 +116,17 @@ mod tests {
         assert_eq!(found.len(), 3);
         assert_eq!(found.iter().filter_map(Group::limit).collect::<Vec<_>>(), [5000]);
         assert_eq!(found.iter().find_map(Group::used), Some(2500));
+        assert_eq!(tightest(&found), Some((5000, 2500)));
         let old = groups_of("4:memory,cpu:/c\n", &root);
         assert_eq!(old[1].folder, root.join("memory/c"));
+        std::fs::create_dir_all(&old[1].folder).unwrap();
+        for (folder, limit, used) in [("memory", "9223372036854771712", "90000"), ("memory/c", "8000", "7000")] {
+            std::fs::write(root.join(folder).join("memory.limit_in_bytes"), limit).unwrap();
+            std::fs::write(root.join(folder).join("memory.usage_in_bytes"), used).unwrap();
+        }
+        let stat = "inactive_file 1\nactive_file 2\ntotal_inactive_file 500\ntotal_active_file 250\n";
+        std::fs::write(old[1].folder.join("memory.stat"), stat).unwrap();
+        assert_eq!(tightest(&old), Some((8000, 6250)), "a number larger than any memory is no limit");
         std::fs::remove_dir_all(&root).unwrap();
     }
 

@@ -23,7 +23,8 @@ pub struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// Looks for plans of every size and speed.
     pub fn survey(&self) -> Result<Survey<'a>, PlanError> {
-        plan::survey(&|micro_batch| self.build(self.request.batch, micro_batch), self.target, self.request)
+        let subject = *self;
+        plan::survey(move |micro_batch| subject.build(subject.request.batch, micro_batch), self.target, self.request)
     }
 
     /// The programs that are planned, for a micro-batch.

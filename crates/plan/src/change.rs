@@ -20,6 +20,10 @@ pub enum Change {
     Model(String),
     /// Other limits, in bytes, for the logical devices that the device is split into.
     Split(Vec<u64>),
+    /// Bytes for the whole process, where it was said how many.
+    Total(u64),
+    /// The same where the system says it.
+    ProcessLimit(u64),
 }
 
 impl fmt::Display for Change {
@@ -37,6 +41,8 @@ impl fmt::Display for Change {
                 let limits: Vec<String> = limits.iter().map(|&limit| Bytes(limit).to_string()).collect();
                 write!(f, "logical devices of {}", limits.join(", "))
             }
+            Change::Total(bytes) => write!(f, "a total of {}", Bytes(*bytes)),
+            Change::ProcessLimit(bytes) => write!(f, "a limit of {} for the process", Bytes(*bytes)),
         }
     }
 }

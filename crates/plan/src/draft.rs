@@ -10,6 +10,7 @@ use crate::error::PlanError;
 use crate::flow::{Flow, not_in_place, read_too_late, storage};
 use crate::lifetime::{Buffer, Owner, buffers, live_bytes};
 use crate::order::{Effort, order};
+use crate::outline::Outline;
 use crate::passes::{copy_state, group};
 use crate::target::Target;
 use crate::types::Phase;
@@ -56,6 +57,8 @@ pub struct Draft {
     pub forward_end: Option<NodeId>,
     /// In the order they run.
     pub groups: Vec<Group>,
+    /// That order: which of the groups, as grouping numbers them, runs when.
+    pub order: Vec<u32>,
     pub buffers: Vec<Buffer>,
     /// Live bytes of the transient segment at every launch, without accumulators.
     pub live: Vec<u64>,
@@ -65,20 +68,41 @@ pub struct Draft {
 
 impl Draft {
     /// Where a state would be overwritten while somebody needs it, it is copied first.
-    pub fn new(phase: Phase, mut step: StepGraph, cx: &PlanContext, effort: Effort) -> Result<Draft, PlanError> {
+    pub fn new(phase: Phase, step: StepGraph, cx: &PlanContext, effort: Effort) -> Result<Draft, PlanError> {
+        let effort = if cx.optimizations.order { effort } else { Effort::None };
+        Draft::with_order(phase, step, cx, |flow| order(flow, effort))
+    }
+
+    /// The draft that an outline is of, made anew of the same program.
+    pub fn again(step: StepGraph, outline: &Outline, cx: &PlanContext) -> Result<Draft, PlanError> {
+        // Which states are copied shows with any order; what was searched for was kept.
+        let known = |flow: &Flow| {
+            let found = order(flow, Effort::Quick)?;
+            let is_known = outline.order.len() == found.len();
+            Some(if is_known { outline.order.to_vec() } else { found })
+        };
+        Draft::with_order(outline.phase, step, cx, known)
+    }
+
+    fn with_order(
+        phase: Phase,
+        mut step: StepGraph,
+        cx: &PlanContext,
+        order: impl Fn(&Flow) -> Option<Vec<u32>>,
+    ) -> Result<Draft, PlanError> {
         let mut copies = step.graph.donations.len();
         loop {
             let graph = &step.graph;
             let groups = group(graph, &cx.fusion());
             let storage = storage(graph);
             let flow = Flow::new(graph, &groups, &storage, cx);
-            let found = order(&flow, if cx.optimizations.order { effort } else { Effort::None });
+            let found = order(&flow);
             let state = match &found {
                 None => read_too_late(graph, &groups, &storage),
                 Some(_) => not_in_place(graph, &groups, &storage, cx.target),
             };
             match (found, state) {
-                (Some(order), None) => return Ok(Draft::finish(phase, step, groups, &flow, &order, cx)),
+                (Some(order), None) => return Ok(Draft::finish(phase, step, groups, &flow, order, cx)),
                 (_, Some(state)) if copies > 0 => {
                     let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
                     step = copy_state(&step, state).map_err(problem)?;
@@ -98,17 +122,17 @@ impl Draft {
         step: StepGraph,
         groups: Vec<Group>,
         flow: &Flow,
-        order: &[u32],
+        order: Vec<u32>,
         cx: &PlanContext,
     ) -> Draft {
         let StepGraph { graph, forward_end } = step;
-        let buffers = buffers(flow, order);
+        let buffers = buffers(flow, &order);
         let live = live_bytes(&buffers, order.len());
         let groups: Vec<Group> = order.iter().map(|&i| groups[i as usize].clone()).collect();
         let fresh = fresh_bytes(&buffers, &groups);
         let seconds =
             groups.iter().zip(fresh).map(|(g, fresh)| cx.target.seconds(&graph, g, fresh, cx.cost_model)).collect();
-        Draft { phase, graph, forward_end, groups, buffers, live, seconds }
+        Draft { phase, graph, forward_end, groups, order, buffers, live, seconds }
     }
 
     /// The most live bytes of the transient segment, without accumulators.

@@ -40,6 +40,13 @@ pub enum PlanError {
         Bytes(*limit)
     )]
     Segment { segment: Segment, bytes: u64, limit: u64 },
+    /// Planning itself would take more memory than there is.
+    #[error(
+        "planning this model takes up to {}, and {} are left for it; use a smaller model, or give the process more memory",
+        Bytes(*needed),
+        Bytes(*room)
+    )]
+    PlanningRoom { needed: u64, room: u64 },
     #[error("the tensors of this model have more bytes than can be counted; use smaller sizes")]
     TooLarge,
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]

@@ -1,9 +1,8 @@
 //! Which candidates are worth choosing from: of time and memory, no other has less of both.
 
-use crate::draft::Draft;
 use crate::error::PlanError;
-use crate::limit::{too_large_to_allocate, too_large_to_bind};
-use crate::micro_programs::{MicroPrograms, items};
+use crate::limit::too_large_to_allocate;
+use crate::micro_programs::MicroPrograms;
 use crate::pack::{Packing, pack};
 use crate::survey::Survey;
 use crate::types::Segment;
@@ -37,13 +36,13 @@ impl Survey<'_> {
         let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
         let mut ends: Vec<[usize; 2]> = Vec::new();
         for (b, micro) in self.sizes.iter().enumerate() {
-            let worth = if is_meant(micro) { micro.worth_packing(self.target) } else { Vec::new() };
+            let worth = if is_meant(micro) { micro.worth_packing() } else { Vec::new() };
             ends.push(micro.ends(&worth));
             for c in worth {
-                let draft = &micro.training[c].draft;
+                let outline = &micro.training[c].outline;
                 // The live bytes are the least that a packing can take.
-                let least = micro.transient(draft, draft.peak(), alignment);
-                all.push((micro.seconds(self.batch, draft), micro.state_bytes + least, b, c));
+                let least = micro.transient(outline, outline.peak, alignment);
+                all.push((micro.seconds(self.batch, outline), micro.state_bytes + least, b, c));
             }
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -55,7 +54,7 @@ impl Survey<'_> {
             }
             let micro = &self.sizes[b];
             let packing = micro.pack(c, ends[b], alignment);
-            let transient = micro.transient(&micro.training[c].draft, packing.capacity, alignment);
+            let transient = micro.transient(&micro.training[c].outline, packing.capacity, alignment);
             let arena = micro.state_bytes + transient;
             if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
                 found.push(EfficientCandidate { size_index: b, candidate: c, arena, transient, seconds, packing });
@@ -67,15 +66,18 @@ impl Survey<'_> {
     /// Why the device can run no candidate, however large the budget: what the smallest asks of it.
     pub(crate) fn too_large(&self) -> PlanError {
         let Some(micro) = self.sizes.last() else { return PlanError::TooLarge };
-        let unbound = |d: &Draft| too_large_to_bind(d, self.target);
-        let drafts = micro.training.iter().map(|c| &c.draft);
-        let Some(least) = drafts.min_by_key(|d| micro.pinned(d) + d.peak()) else { return PlanError::TooLarge };
+        let outlines = micro.training.iter().map(|c| &c.outline);
+        let Some(least) = outlines.min_by_key(|o| micro.pinned(o) + o.peak) else { return PlanError::TooLarge };
         let alignment = self.target.alignment();
-        let bytes = micro.transient(least, pack(&items(least), alignment).capacity, alignment);
+        let bytes = micro.transient(least, pack(&least.items(), alignment).capacity, alignment);
         let segment = || too_large_to_allocate(micro.state_bytes, bytes, self.target);
         let limit = self.target.largest_segment();
-        let unbound = micro.others.iter().find_map(|(d, _)| unbound(d)).or_else(|| unbound(least));
-        unbound.or_else(segment).unwrap_or(PlanError::Segment { segment: Segment::Transient, bytes, limit })
+        let mut unbound = micro.others.iter().map(|(o, _)| o).chain([least]).filter_map(|o| o.unbound.clone());
+        unbound.next().map(PlanError::from).or_else(segment).unwrap_or(PlanError::Segment {
+            segment: Segment::Transient,
+            bytes,
+            limit,
+        })
     }
 
     /// Time against memory, fastest and largest first.

@@ -7,26 +7,45 @@ use memfit_ir::{Graph, ValueId};
 
 use crate::draft::Draft;
 use crate::error::PlanError;
-use crate::lifetime::Owner;
+use crate::lifetime::{Buffer, Owner};
 use crate::target::Target;
 use crate::types::Segment;
 
+/// Something of a draft that is too much for one operand of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unbound {
+    what: String,
+    bytes: u64,
+    limit: u64,
+}
+
+impl From<Unbound> for PlanError {
+    fn from(Unbound { what, bytes, limit }: Unbound) -> PlanError {
+        PlanError::Binding { what, bytes, limit }
+    }
+}
+
 /// The largest value, state or scratch of a draft that is too much for one operand of a kernel.
-pub fn too_large_to_bind(draft: &Draft, target: &dyn Target) -> Option<PlanError> {
+pub fn too_large_to_bind(draft: &Draft, target: &dyn Target) -> Option<Unbound> {
     let limit = target.largest_binding();
     let graph = &draft.graph;
-    let states = graph.states().map(|(s, v)| (graph.ty(v).bytes(), format!("state \"{}\", {}", s.name, graph.ty(v))));
     // Of several, the first: a parameter stands before what is made for it.
+    let states = graph.states().map(|(s, v)| (graph.ty(v).bytes(), s, v));
     let largest_state = states.reduce(|most, s| if s.0 > most.0 { s } else { most });
-    let largest_buffer = draft.buffers.iter().max_by_key(|b| b.size).map(|b| {
-        let what = match &b.owner {
-            Owner::Values(values) => values.last().map_or_else(String::new, |&v| value(graph, v)),
-            Owner::Scratch(launch) => format!("the scratch of {}", layer(graph, draft.groups[*launch].root())),
-        };
-        (b.size, what)
-    });
-    let (bytes, what) = largest_state.into_iter().chain(largest_buffer).max_by_key(|(bytes, _)| *bytes)?;
-    (bytes > limit).then_some(PlanError::Binding { what, bytes, limit })
+    let largest_buffer = draft.buffers.iter().max_by_key(|b| b.size);
+    let (of_states, of_buffers) = (largest_state.map_or(0, |s| s.0), largest_buffer.map_or(0, |b| b.size));
+    if of_states.max(of_buffers) <= limit {
+        return None;
+    }
+    let buffer = |b: &Buffer| match &b.owner {
+        Owner::Values(values) => values.last().map_or_else(String::new, |&v| value(graph, v)),
+        Owner::Scratch(launch) => format!("the scratch of {}", layer(graph, draft.groups[*launch].root())),
+    };
+    let what = match largest_state.filter(|_| of_states > of_buffers) {
+        Some((_, s, v)) => format!("state \"{}\", {}", s.name, graph.ty(v)),
+        None => largest_buffer.map_or_else(String::new, buffer),
+    };
+    Some(Unbound { what, bytes: of_states.max(of_buffers), limit })
 }
 
 /// A segment that is too much for one allocation.

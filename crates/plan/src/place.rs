@@ -12,7 +12,7 @@ use crate::types::{Launch, Place, Program, Segment};
 
 /// The buffers lie above the `pinned` bytes of the transient segment.
 pub fn program(
-    draft: &Draft,
+    draft: Draft,
     states: &HashMap<&str, Place>,
     pinned: u64,
     packing: &Packing,
@@ -23,7 +23,7 @@ pub fn program(
     let mut scratch = vec![None; launches];
     let mut dies = vec![Vec::new(); launches];
     let storage = storage(&draft.graph);
-    let kept = at_end(draft, &storage);
+    let kept = at_end(&draft, &storage);
     for (b, offset) in draft.buffers.iter().zip(&packing.offsets) {
         let place = Some(Place { segment: Segment::Transient, offset: pinned + offset, size: b.size });
         match &b.owner {
@@ -40,17 +40,18 @@ pub fn program(
             Owner::Scratch(launch) => scratch[*launch] = place,
         }
     }
-    place_states_and_views(draft, states, &storage, &mut places);
+    place_states_and_views(&draft, states, &storage, &mut places);
     let accumulators = draft.accumulator_bytes();
-    let launch = |i: usize| Launch {
-        group: draft.groups[i].clone(),
+    let Draft { phase, graph, forward_end, groups, live, seconds, .. } = draft;
+    let launch = |(i, group)| Launch {
+        group,
         scratch: scratch[i],
         dies: std::mem::take(&mut dies[i]),
-        live_bytes: draft.live[i] + accumulators,
-        seconds: draft.seconds[i],
+        live_bytes: live[i] + accumulators,
+        seconds: seconds[i],
     };
-    let launches = (0..launches).map(launch).collect();
-    Program { phase: draft.phase, graph: draft.graph.clone(), forward_end: draft.forward_end, launches, places, clones }
+    let launches = groups.into_iter().enumerate().map(launch).collect();
+    Program { phase, graph, forward_end, launches, places, clones }
 }
 
 /// By value: whether its bytes are wanted when the run ends, also as what an output views.

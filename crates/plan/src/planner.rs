@@ -10,9 +10,10 @@ use memfit_transform::{StepGraph, batch_dependence};
 use crate::baseline::{keep_all, savings};
 use crate::draft::{Optimizations, PlanContext};
 use crate::error::PlanError;
+use crate::memory::check_room;
 use crate::micro_programs::MicroPrograms;
 use crate::recompute::Depth;
-use crate::request::{MicroBatch, Request, Source};
+use crate::request::{MicroBatch, Programs, Request, Source};
 use crate::sizes::micro_batches;
 use crate::state_slots::place_states;
 use crate::survey::Survey;
@@ -24,8 +25,13 @@ pub fn plan(source: &Source, target: &dyn Target, request: &Request) -> Result<P
     survey(source, target, request)?.plan(request.budget)
 }
 
-/// Looks for candidates of every size and speed.
-pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) -> Result<Survey<'a>, PlanError> {
+/// Looks for candidates of every size and speed. The source is asked again when a plan of them is made.
+pub fn survey<'a>(
+    source: impl Fn(usize) -> Programs + 'a,
+    target: &'a dyn Target,
+    request: &Request,
+) -> Result<Survey<'a>, PlanError> {
+    let source: Box<Source<'a>> = Box::new(source);
     let Request { batch, .. } = *request;
     let cost_model = request.cost_model.clone().unwrap_or_else(|| target.cost_model());
     let cx =
@@ -37,47 +43,49 @@ pub fn survey<'a>(source: &Source, target: &'a dyn Target, request: &Request) ->
         MicroBatch::Exactly(n) => n,
         MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch,
     };
-    let graphs = programs(source, first)?;
+    let graphs = programs(&source, first)?;
     let is_cut = match request.micro_batch {
         MicroBatch::Allow => true,
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,
     };
+    let smaller: Vec<usize> = micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch).collect();
+    check_room(&graphs, 1 + smaller.len(), request.planning_room)?;
     // First, for it asks whether the device can run them at all.
-    let mut sizes = vec![MicroPrograms::new(first, graphs.clone(), &cx, Depth::Full)?];
-    let keep_all_bytes = keep_all_bytes(source, batch, &graphs, first, &cx)?;
+    let mut sizes = vec![MicroPrograms::new(first, &graphs, &cx, Depth::Full)?];
+    let keep_all_bytes = keep_all_bytes(&source, batch, &graphs, first, &cx)?;
     let savings = savings(&graphs, &cx)?;
-    for n in micro_batches(batch).into_iter().filter(|&n| is_cut && n < batch) {
+    let shared = shared_inputs(&graphs, batch);
+    drop(graphs);
+    for n in smaller {
         // Nobody asked for this size: a model that cannot be built or cut so does without it.
-        let Ok(cut) = programs(source, n) else { continue };
-        if can_be_cut(&graphs, &cut, batch, n) {
-            let graphs = cut;
+        let Ok(graphs) = programs(&source, n) else { continue };
+        if can_be_cut(&graphs, &shared, n) {
             // What does not fit one sample at a time fits with no size, so that one is searched as if it were asked for.
             let depth = if n == 1 { Depth::Full } else { Depth::Sketch };
-            sizes.push(MicroPrograms::new(n, graphs, &cx, depth)?);
+            sizes.push(MicroPrograms::new(n, &graphs, &cx, depth)?);
         }
     }
-    let cost_model_hash = cost_model.hash();
-    let fusion = cx.fusion();
-    let mut survey =
-        Survey { target, fusion, batch, cost_model_hash, keep_all_bytes, savings, sizes, options: Vec::new() };
+    let (grouping, options) = (request.grouping, Vec::new());
+    let mut survey = Survey { source, target, grouping, batch, cost_model, keep_all_bytes, savings, sizes, options };
     survey.options = survey.efficient(|_| true);
     if survey.options.is_empty() { Err(survey.too_large()) } else { Ok(survey) }
 }
 
+/// The inputs that are the same for all samples of a batch, such as weights of classes.
+fn shared_inputs(graphs: &[(Phase, StepGraph)], batch: usize) -> Vec<String> {
+    let inputs =
+        graphs.iter().flat_map(|(_, step)| step.graph.inputs().map(move |(name, v)| (name, step.graph.shape(v))));
+    let shared = inputs.filter(|(name, shape)| *name != CLOCK && shape.first() != Some(&batch));
+    shared.map(|(name, _)| name.to_string()).collect()
+}
+
 /// Whether programs of a micro-batch of `n` are a batch cut into parts. A source that knows whole steps only has nothing to be
 /// cut; and an input that is the same for all samples must not look as if it had a row for each.
-fn can_be_cut(whole: &[(Phase, StepGraph)], cut: &[(Phase, StepGraph)], batch: usize, n: usize) -> bool {
-    let has_rows = |graph: &Graph, name: &str, rows: usize| {
-        graph.input(name).is_some_and(|v| graph.shape(v).first() == Some(&rows))
-    };
-    let is_ambiguous = |graph: &Graph, name: &str| {
-        let in_whole = whole.iter().find(|(_, step)| step.graph.input(name).is_some());
-        name != CLOCK && has_rows(graph, name, n) && in_whole.is_some_and(|(_, s)| !has_rows(&s.graph, name, batch))
-    };
-    cut.iter().all(|(phase, step)| {
-        *phase != Phase::Step && step.graph.inputs().all(|(name, _)| !is_ambiguous(&step.graph, name))
-    })
+fn can_be_cut(graphs: &[(Phase, StepGraph)], shared: &[String], n: usize) -> bool {
+    let has_rows = |graph: &Graph, name: &str| graph.input(name).is_some_and(|v| graph.shape(v).first() == Some(&n));
+    let is_clear = |graph: &Graph| !shared.iter().any(|name| has_rows(graph, name));
+    graphs.iter().all(|(phase, step)| *phase != Phase::Step && is_clear(&step.graph))
 }
 
 /// What a plain eager framework would hold for the whole batch, whatever the micro-batch; for the micro-batch where the
@@ -95,7 +103,7 @@ fn keep_all_bytes(
     Ok(state_bytes + keep_all(graphs, cx)?)
 }
 
-fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, PlanError> {
+pub(crate) fn programs(source: &Source, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, PlanError> {
     let graphs = source(micro_batch).map_err(PlanError::Source)?;
     for (phase, step) in &graphs {
         verify(&step.graph).map_err(|e| PlanError::Graph { phase: *phase, problem: e.to_string() })?;

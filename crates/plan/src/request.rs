@@ -7,8 +7,11 @@ use crate::cost_model::CostModel;
 use crate::types::Phase;
 
 /// Makes the programs for a micro-batch: `[Step]` where it is the whole batch, else `[Accumulate, Apply]`; and `Eval`
-/// where it is wanted.
-pub type Source<'a> = dyn Fn(usize) -> Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::Error + Send + Sync>> + 'a;
+/// where it is wanted. Each phase once, and the same programs whenever it is asked.
+pub type Source<'a> = dyn Fn(usize) -> Programs + 'a;
+
+/// What a source makes.
+pub type Programs = Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Whether a step may be done in micro-batches whose gradients are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,10 +36,20 @@ pub struct Request {
     pub grouping: Grouping,
     /// None for that of the target.
     pub cost_model: Option<CostModel>,
+    /// Bytes of the host that planning itself may take; none for as much as it takes. No plan depends on it, only whether
+    /// there is one.
+    pub planning_room: Option<u64>,
 }
 
 impl Request {
     pub fn new(batch: usize) -> Request {
-        Request { batch, micro_batch: MicroBatch::Auto, budget: None, grouping: Grouping::Fused, cost_model: None }
+        Request {
+            batch,
+            micro_batch: MicroBatch::Auto,
+            budget: None,
+            grouping: Grouping::Fused,
+            cost_model: None,
+            planning_room: None,
+        }
     }
 }

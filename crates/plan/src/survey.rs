@@ -2,23 +2,31 @@
 
 use std::collections::HashMap;
 
-use memfit_transform::Fusion;
+use memfit_transform::group::Grouping;
 
+use crate::cost_model::CostModel;
+use crate::draft::{Draft, Optimizations, PlanContext};
 use crate::error::PlanError;
 use crate::frontier::EfficientCandidate;
 use crate::micro_programs::MicroPrograms;
+use crate::outline::Outline;
+use crate::passes::save_masks;
 use crate::place;
+use crate::planner::programs;
 use crate::refuse::refuse;
+use crate::request::Source;
 use crate::target::Target;
-use crate::types::{MadeFor, Place, Plan, Saving, Tool};
+use crate::types::{MadeFor, Place, Plan, Program, Saving, Tool};
 use crate::validate::validate;
 
 /// All that is known about a model on a device, before a budget is given.
 pub struct Survey<'a> {
+    /// Makes the programs anew that are planned: here they would be many times what is known of them.
+    pub(crate) source: Box<Source<'a>>,
     pub(crate) target: &'a dyn Target,
-    pub(crate) fusion: Fusion,
+    pub(crate) grouping: Grouping,
     pub(crate) batch: usize,
-    pub(crate) cost_model_hash: u64,
+    pub(crate) cost_model: CostModel,
     pub(crate) keep_all_bytes: u64,
     pub(crate) savings: Vec<Saving>,
     pub(crate) sizes: Vec<MicroPrograms>,
@@ -39,7 +47,7 @@ impl Survey<'_> {
         }
         let (micro, alignment) = (&self.sizes[0], self.target.alignment());
         let packing = micro.pack(0, [0, 0], alignment);
-        micro.state_bytes + micro.transient(&micro.training[0].draft, packing.capacity, alignment)
+        micro.state_bytes + micro.transient(&micro.training[0].outline, packing.capacity, alignment)
     }
 
     /// Of parameters, optimizer and statistics: the same in every plan.
@@ -75,24 +83,45 @@ impl Survey<'_> {
         found.map(|option| self.finish(option)).transpose()
     }
 
-    fn finish(&self, option: &EfficientCandidate) -> Result<Plan, PlanError> {
+    /// What drafts are made with.
+    pub(crate) fn context(&self) -> PlanContext<'_> {
+        let Survey { target, grouping, ref cost_model, .. } = *self;
+        PlanContext { target, grouping, cost_model, optimizations: Optimizations::ALL }
+    }
+
+    /// Drafts the programs of a candidate once more, and places all that is in them.
+    fn programs(&self, option: &EfficientCandidate) -> Result<Vec<Program>, PlanError> {
         let micro = &self.sizes[option.size_index];
         let candidate = &micro.training[option.candidate];
         let by_name: HashMap<&str, Place> = micro.states.iter().map(|s| (s.name.as_str(), s.place)).collect();
-        let pinned = micro.pinned(&candidate.draft);
-        let mut programs =
-            vec![place::program(&candidate.draft, &by_name, pinned, &option.packing, candidate.clones.clone())];
-        let mut peak = candidate.draft.peak_with_accumulators();
-        for (draft, packing) in &micro.others {
-            peak = peak.max(draft.peak_with_accumulators());
-            programs.push(place::program(draft, &by_name, micro.pinned(draft), packing, Vec::new()));
+        let cx = self.context();
+        let mut placed = Vec::new();
+        for (phase, step) in programs(&self.source, micro.size)? {
+            let masked = save_masks(&step);
+            drop(step);
+            let (outline, packing, (draft, clones)) = if phase == candidate.outline.phase {
+                (&candidate.outline, &option.packing, candidate.draft(masked, &cx)?)
+            } else {
+                let Some((outline, packing)) = micro.others.iter().find(|(o, _)| o.phase == phase) else { continue };
+                (outline, packing, (Draft::again(masked, outline, &cx)?, Vec::new()))
+            };
+            placed.push(place::program(draft, &by_name, micro.pinned(outline), packing, clones));
         }
-        programs.sort_by_key(|p| p.phase);
+        placed.sort_by_key(|p| p.phase);
+        Ok(placed)
+    }
+
+    fn finish(&self, option: &EfficientCandidate) -> Result<Plan, PlanError> {
+        let micro = &self.sizes[option.size_index];
+        let candidate = &micro.training[option.candidate];
+        let programs = self.programs(option)?;
+        let outlines = micro.others.iter().map(|(o, _)| o).chain([&candidate.outline]);
+        let peak = outlines.map(Outline::peak_with_accumulators).max().unwrap_or(0);
         let plan = Plan {
             batch: self.batch,
             micro_batch: micro.size,
             programs,
-            fusion: self.fusion,
+            fusion: self.context().fusion(),
             states: micro.states.clone(),
             state_bytes: micro.state_bytes,
             transient_bytes: option.transient,
@@ -103,7 +132,7 @@ impl Survey<'_> {
             savings: self.savings(option),
             predicted_step_seconds: option.seconds,
             fastest_step_seconds: self.options[0].seconds,
-            cost_model_hash: self.cost_model_hash,
+            cost_model_hash: self.cost_model.hash(),
             made_for: Some(self.target.describe()),
         };
         for program in &plan.programs {
@@ -118,7 +147,8 @@ impl Survey<'_> {
         let mut savings = self.savings.clone();
         let peak = |b: usize, c: usize| {
             let micro = &self.sizes[b];
-            (micro.pinned(&micro.training[c].draft) + micro.training[c].draft.peak()) as i64
+            let outline = &micro.training[c].outline;
+            (micro.pinned(outline) + outline.peak) as i64
         };
         savings.push(Saving { tool: Tool::MicroBatches, bytes: peak(0, 0) - peak(option.size_index, 0) });
         let bytes = peak(option.size_index, 0) - peak(option.size_index, option.candidate);

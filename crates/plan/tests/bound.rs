@@ -56,9 +56,9 @@ impl Target for Paper {
     }
 }
 
-fn surveyed<'a>(step: &StepGraph, phase: Phase, target: &'a dyn Target) -> Survey<'a> {
+fn surveyed<'a>(step: &'a StepGraph, phase: Phase, target: &'a dyn Target) -> Survey<'a> {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(ROWS) };
-    survey(&|_| Ok(vec![(phase, step.clone())]), target, &request).unwrap()
+    survey(move |_| Ok(vec![(phase, step.clone())]), target, &request).unwrap()
 }
 
 const ROWS: usize = 64;
@@ -71,7 +71,8 @@ fn transient(build: impl Fn(&mut Builder) -> Result<ValueId>, target: Paper) -> 
     let mut b = Builder::new();
     let y = build(&mut b).unwrap();
     b.output("y", y);
-    let survey = surveyed(&b.finish().into(), Phase::Eval, &target);
+    let step = b.finish().into();
+    let survey = surveyed(&step, Phase::Eval, &target);
     let (arena, bound) = (survey.frontier().last().unwrap().arena_bytes, survey.lower_bound_bytes());
     let states = arena - survey.frontier().last().unwrap().transient_bytes;
     assert!(bound <= arena, "{target:?}: a plan takes {arena}, the bound is {bound}");

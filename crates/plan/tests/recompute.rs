@@ -68,7 +68,7 @@ fn chain(layers: usize) -> Result<Vec<(Phase, StepGraph)>, Box<dyn std::error::E
 
 fn surveyed(layers: usize) -> Survey<'static> {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(BATCH) };
-    survey(&|_| chain(layers), &Even, &request).unwrap()
+    survey(move |_| chain(layers), &Even, &request).unwrap()
 }
 
 /// The memory of keeping all grows with the depth, that of the best plans with its root.

@@ -1,11 +1,13 @@
 //! Which device a run computes on, and what of it a run may take.
 
+use memfit::exec::process::Limiter;
 use memfit::exec::{Device, Growth, Holder};
 use memfit::plan::Change;
 use memfit::plan::bytes::Bytes;
 
 use crate::config::MemoryConfig;
 use crate::error::{Result, RunError};
+use crate::process::{ProcessMemory, limiter_words};
 
 /// The devices that this process may use, by name; all if it is not set.
 pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
@@ -19,9 +21,8 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Splits the host's memory into parts with these limits.
-    pub fn new(limits: &[u64]) -> Result<Devices> {
-        let whole = Device::host();
+    /// Splits the memory of the process into parts with these limits.
+    pub fn new(whole: Device, limits: &[u64]) -> Result<Devices> {
         if let Some(i) = limits.iter().position(|&limit| limit == 0) {
             let name = whole.name();
             return Err(RunError::Conflict(format!(
@@ -34,8 +35,7 @@ impl Devices {
 
     /// The device of a run that is alone, and may be on a smaller machine than it was trained on: of its split, its own part
     /// and no more than there is.
-    pub fn of_one(memory: &MemoryConfig) -> Result<Device> {
-        let whole = Device::host();
+    pub fn of_one(whole: Device, memory: &MemoryConfig) -> Result<Device> {
         let own = memory.device.as_deref().and_then(part).unwrap_or(0);
         let limit = |(i, &limit): (usize, &u64)| if i == own { limit.min(whole.free()) } else { 0 };
         let parts = whole.split(&memory.logical.iter().enumerate().map(limit).collect::<Vec<_>>())?;
@@ -129,6 +129,8 @@ pub struct Room {
     limits: Option<(Vec<u64>, usize)>,
     /// What is held would grow with the limit.
     grows: bool,
+    /// Of a process with a limit: who says it, and what is kept of it for the program itself.
+    process: Option<(Limiter, u64)>,
 }
 
 impl Room {
@@ -142,24 +144,60 @@ impl Room {
     /// Of a device that cannot become larger.
     pub fn of_whole(device: &Device) -> Room {
         let (bytes, limit, holders) = (device.free(), device.limit(), device.holders());
-        Room { bytes, device: device.name().into(), limit, holders, limits: None, grows: false }
+        Room { bytes, device: device.name().into(), limit, holders, limits: None, grows: false, process: None }
+    }
+
+    /// Of a process whose limit is what there is.
+    pub fn of_process(device: &Device, process: &ProcessMemory, memory: &MemoryConfig) -> Room {
+        let grows = memory.host_budget.is_none();
+        Room { grows, process: Some((process.limiter, process.outside)), ..Room::of_whole(device) }
     }
 
     /// Who has the rest.
     pub fn words(&self) -> String {
         let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
         let held = if held.is_empty() { "nothing".into() } else { held.join(", ") };
-        format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device)
+        match self.process {
+            None => format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device),
+            Some((limiter, _)) => {
+                let words = limiter_words(limiter);
+                format!("of the {} that the process may have ({words}) is held: {held}", Bytes(self.limit))
+            }
+        }
     }
 
-    /// The split with which an arena of so many bytes fits, if there is one.
+    /// The split, or the limit, with which an arena of so many bytes fits, if there is one.
     pub fn cure(&self, arena: u64) -> Option<Change> {
+        if let Some((limiter, outside)) = self.process {
+            return self.larger_process(limiter, outside, arena);
+        }
         let (limits, part) = self.limits.as_ref()?;
         let with_share = u128::from(arena) * u128::from(self.limit) / u128::from(self.bytes.max(1)) + 1;
         let with_share = u64::try_from(with_share).unwrap_or(u64::MAX);
         let needed = if self.grows { with_share } else { (self.limit - self.bytes).saturating_add(arena) };
         let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };
         Some(Change::Split(limits.iter().enumerate().map(size).collect()))
+    }
+}
+
+impl Room {
+    /// What a process needs for an arena; what a pipeline has by itself is a share of what the program leaves.
+    fn larger_process(&self, limiter: Limiter, outside: u64, arena: u64) -> Option<Change> {
+        let kept = self.limit - self.bytes;
+        let needed = if self.grows {
+            let left = u128::from(self.limit - outside) * u128::from(arena) / u128::from(self.bytes.max(1)) + 1;
+            // A larger process has larger tables of its pages.
+            outside + u64::try_from(left).ok()?
+        } else {
+            kept + arena
+        };
+        // And some more, for what is measured differs a little from process to process.
+        let needed = needed + needed / 200 + (256 << 10);
+        match limiter {
+            Limiter::Machine => None,
+            Limiter::Said => Some(Change::Total(needed)),
+            Limiter::Group | Limiter::AddressSpace | Limiter::Data => Some(Change::ProcessLimit(needed)),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use memfit::data::DataError;
+use memfit::exec::process::Limiter;
 use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
 use memfit::nn::zoo::Task;
@@ -15,6 +16,7 @@ use crate::config::Key;
 use crate::data::Kind;
 use crate::data::same_data::Set;
 use crate::device::Room;
+use crate::process::limiter_words;
 use crate::text::{count, first_few};
 
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
@@ -135,6 +137,25 @@ pub enum RunError {
         /// Whether it is the one that was measured on this machine, and not one that was named.
         is_measured: bool,
     },
+    /// Not even the program itself has room.
+    #[error(
+        "the process may have {} ({}), and the program itself needs {} of it; nothing is left to train with",
+        Bytes(*limit),
+        limiter_words(*limiter),
+        Bytes(*outside)
+    )]
+    NoRoomForProgram { limiter: Limiter, limit: u64, outside: u64 },
+    /// What was planned is more than what the system has left.
+    #[error(
+        "the process may have {} ({}), and the program itself needs {} of it; the {} of arena and data pipeline do not fit \
+         beside that{}",
+        Bytes(*limit),
+        limiter_words(*limiter),
+        Bytes(*outside),
+        Bytes(*needed),
+        if *files > 0 { format!(" and {} of checkpoints, for the run's folder lies in memory", Bytes(*files)) } else { String::new() }
+    )]
+    NoRoomForRun { limiter: Limiter, limit: u64, outside: u64, needed: u64, files: u64 },
     #[error(transparent)]
     Exec(#[from] ExecError),
 

@@ -13,6 +13,7 @@ mod error;
 pub mod file;
 mod model;
 pub mod planning;
+pub mod process;
 pub mod resident;
 mod resources;
 pub mod run_dir;

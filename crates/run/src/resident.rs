@@ -39,6 +39,19 @@ pub fn set_mmap_threshold() {
     }
 }
 
+/// Has all threads allocate from one heap where all that is mapped counts, for every heap of a thread maps 64 MiB.
+pub fn set_arenas() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if memfit::exec::process::is_mapping_limited() {
+        unsafe extern "C" {
+            fn mallopt(param: i32, value: i32) -> i32;
+        }
+        const M_ARENA_MAX: i32 = -8;
+        // SAFETY: as above.
+        unsafe { mallopt(M_ARENA_MAX, 1) };
+    }
+}
+
 fn field(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix(name))?;

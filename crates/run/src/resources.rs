@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use memfit::data::BytePool;
 use memfit::exec::{Device, Reservation};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Labels;
-use memfit::plan::{CostModel, MicroBatch, Target};
-use memfit::{Clip, Precision, Request, Subject, Training, ZooModel};
+use memfit::plan::{CostModel, MicroBatch, Target, plan_bytes};
+use memfit::{Clip, PlanError, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
@@ -17,6 +18,7 @@ use crate::data::{self, DataSources};
 use crate::device::{Devices, Room};
 use crate::error::{Result, RunError, named};
 use crate::model;
+use crate::process::ProcessMemory;
 
 /// The model where none is named.
 pub const DIGITS: &str = "digits";
@@ -44,6 +46,10 @@ pub struct RunResources {
     pub pool: BytePool,
     /// ... and all that it may hold is taken of the device, until the run is over.
     _pool_memory: Reservation,
+    /// The limit of the process, where there is one.
+    pub process: Option<Arc<ProcessMemory>>,
+    /// What is kept of it for the plan and its kernels.
+    _plan_memory: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// None where the run is only planned for no data in particular, or only answers.
@@ -67,34 +73,40 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
         configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
     }
     let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
-    let devices = Devices::new(&limits)?;
+    let (whole, process) = ProcessMemory::new(&configs)?;
+    let devices = Devices::new(whole, &limits)?;
     let device = |(i, config): (usize, &RunConfig)| devices.of_run(config.memory.device.as_deref(), i);
     let on = configs.iter().enumerate().map(device).collect::<Result<Vec<_>>>()?;
     let labels = labels(&configs);
     let mut pools = Vec::new();
     for ((config, device), label) in configs.iter().zip(&on).zip(&labels) {
         let co_runs = on.iter().filter(|d| d.name() == device.name()).count();
-        pools.push(Pool::new(config, purpose, device, co_runs, label)?);
+        pools.push(Pool::new(config, purpose, device, process.as_deref(), co_runs, label)?);
     }
     let several = configs.len() > 1;
     let mut runs = Vec::new();
     for (((config, device), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
-        let run = RunResources::new(config, purpose, device, pool, label.clone(), several);
+        let run = RunResources::new(config, purpose, device, pool, process.clone(), label.clone(), several);
         runs.push(named(&label, several, run)?);
     }
-    // What is left of a device is known when all pipelines have theirs.
-    runs.iter_mut().for_each(RunResources::limit_to_device);
+    // What is left of a device is known when all pipelines and plans have theirs.
+    for run in &mut runs {
+        let kept = run.keep_room_for_plan();
+        run.named(kept.map(|_| ()))?;
+    }
+    runs.iter_mut().for_each(|run| run.limit_to_device(purpose));
     check_folders(&runs)?;
     Ok(runs)
 }
 
 /// Opens a run that only answers.
 pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
-    let device = Devices::of_one(&config.memory)?;
+    let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config))?;
+    let device = Devices::of_one(whole, &config.memory)?;
     let label = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
-    let pool = Pool::new(&config, Purpose::Answer, &device, 1, &label)?;
-    let mut run = RunResources::new(config, Purpose::Answer, device, pool, label, false)?;
-    run.limit_to_device();
+    let pool = Pool::new(&config, Purpose::Answer, &device, process.as_deref(), 1, &label)?;
+    let mut run = RunResources::new(config, Purpose::Answer, device, pool, process, label, false)?;
+    run.limit_to_device(Purpose::Answer);
     Ok(run)
 }
 
@@ -153,7 +165,14 @@ struct Pool {
 
 impl Pool {
     /// For one of so many runs on the device.
-    fn new(config: &RunConfig, purpose: Purpose, device: &Device, co_runs: usize, label: &str) -> Result<Pool> {
+    fn new(
+        config: &RunConfig,
+        purpose: Purpose,
+        device: &Device,
+        process: Option<&ProcessMemory>,
+        co_runs: usize,
+        label: &str,
+    ) -> Result<Pool> {
         // A split says what there is; but elsewhere, on another machine than it was said for, the usual share must do.
         let is_elsewhere = match purpose {
             Purpose::Train => false,
@@ -161,7 +180,8 @@ impl Pool {
             Purpose::Answer => true,
         };
         let budget = config.memory.host_budget.filter(|&budget| !is_elsewhere || budget <= device.free() / 2);
-        let pool = data::pool(budget, device, co_runs);
+        let outside = process.filter(|_| config.memory.logical.is_empty()).map_or(0, |p| p.outside);
+        let pool = data::pool(budget, device, outside, co_runs);
         let memory = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
         Ok(Pool { pool, memory })
     }
@@ -173,6 +193,7 @@ impl RunResources {
         purpose: Purpose,
         device: Device,
         Pool { pool, memory }: Pool,
+        process: Option<Arc<ProcessMemory>>,
         label: String,
         is_one_of_several: bool,
     ) -> Result<RunResources> {
@@ -197,6 +218,7 @@ impl RunResources {
         let (cost_model, cost_model_file) = cost_model::in_use(named, device.name())?;
         let mut request = request(&config)?;
         request.cost_model = Some(cost_model.clone());
+        request.planning_room = process.as_ref().filter(|p| p.is_limited()).map(|p| p.planning_room());
         let labels =
             Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
         let (threads, seed) = (threads(config.memory.threads)?, config.train.seed.unwrap_or(1));
@@ -218,14 +240,33 @@ impl RunResources {
             device,
             pool,
             _pool_memory,
+            process,
+            _plan_memory: None,
             room: None,
             data,
         })
     }
 
-    /// A logical device has a limit, and so has what is planned for it: what others have left there.
-    fn limit_to_device(&mut self) {
-        self.room = Room::of_part(&self.device, &self.config.memory);
+    /// A plan and its kernels take memory too; where the process has a limit, that much is not for the arena.
+    fn keep_room_for_plan(&mut self) -> Result<()> {
+        let is_limited = self.process.as_ref().is_some_and(|p| p.is_limited());
+        if !is_limited || !self.config.memory.logical.is_empty() {
+            return Ok(());
+        }
+        let batch = self.request.batch;
+        let programs = memfit::programs(&self.model, &self.training, batch, batch).map_err(PlanError::Source)?;
+        let bytes = plan_bytes(&programs);
+        self._plan_memory = Some(self.device.take(&format!("the plan of {}", self.label), bytes)?);
+        Ok(())
+    }
+
+    /// A logical device has a limit, and so may the process; and so has what is planned for it: what others have left there.
+    fn limit_to_device(&mut self, purpose: Purpose) {
+        // A plan may be for another machine than this, unless it is said for how much.
+        let holds = |p: &&Arc<ProcessMemory>| p.is_said() || (p.is_limited() && purpose != Purpose::Plan);
+        let of_process =
+            || Some(Room::of_process(&self.device, self.process.as_ref().filter(holds)?, &self.config.memory));
+        self.room = Room::of_part(&self.device, &self.config.memory).or_else(of_process);
         if let Some(room) = &self.room {
             self.request.budget = Some(self.request.budget.map_or(room.bytes, |b| b.min(room.bytes)));
         }

@@ -54,7 +54,7 @@ fn bench(workload: &Workload, rounds: usize) -> Result<(), Failure> {
     let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
     let source = |micro_batch| programs(&model, &training, workload.batch, micro_batch);
     let start = Instant::now();
-    let survey = survey(&source, executor.target(), &request)?;
+    let survey = survey(source, executor.target(), &request)?;
     let planning = start.elapsed().as_secs_f64();
     let points = survey.frontier();
     let fastest = survey.plan(None)?;

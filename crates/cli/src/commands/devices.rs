@@ -6,7 +6,7 @@ use anyhow::Result;
 use memfit::AnyExecutor;
 use memfit::calibrate::calibrate;
 use memfit::cpu::isa::Isa;
-use memfit::exec::machine;
+use memfit::exec::{Device, machine};
 use memfit::plan::bytes::Bytes;
 use memfit::plan::{CONSTANTS, CostModel};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
-    let devices = Devices::new(&args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
+    let devices = Devices::new(Device::host(), &args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
     let host = Host::new()?;
     if as_json {
         host.print_json(&devices)

@@ -35,6 +35,8 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
         "plan_file": planned.file,
+        "process_limit_bytes": run.process.as_ref().map(|p| p.bytes),
+        "outside_bytes": run.process.as_ref().map(|p| p.outside),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The tests of the program in one binary, so that they are linked once and run side by side.
 
 mod bad_data;
+mod cage;
 mod cli;
 mod common;
 mod devices;
@@ -8,6 +9,7 @@ mod devices;
 mod draw;
 mod examples;
 mod library_words;
+mod limits;
 mod old_run;
 mod pack;
 mod plan;

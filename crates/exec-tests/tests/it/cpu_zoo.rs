@@ -71,7 +71,7 @@ fn check(name: &str, precision: Precision) {
         let forward = model.build(batch, Mode::Train)?;
         Ok(vec![(Phase::Step, step(&forward.graph, forward.loss, &training)?)])
     };
-    let survey = survey(&source, executor.target(), &request).unwrap();
+    let survey = survey(source, executor.target(), &request).unwrap();
     let points = survey.frontier();
     for pair in points.windows(2) {
         assert!(pair[0].arena_bytes > pair[1].arena_bytes && pair[0].seconds < pair[1].seconds, "{pair:?}");

@@ -13,7 +13,7 @@ fn plans(model: &ZooModel, batch: usize, micro_batch: usize) -> [Plan; 2] {
     let training = Training::new(Optimizer::adam().update);
     let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
     let source = |micro_batch| programs(model, &training, batch, micro_batch);
-    let survey = survey(&source, cpu.target(), &request).expect("a survey");
+    let survey = survey(source, cpu.target(), &request).expect("a survey");
     let smallest = survey.frontier().last().map(|point| point.arena_bytes);
     [None, smallest].map(|budget| survey.plan(budget).expect("a plan of the frontier"))
 }

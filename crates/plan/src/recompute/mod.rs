@@ -12,8 +12,6 @@ mod combine;
 mod forward;
 mod policies;
 
-use std::collections::HashSet;
-
 use memfit_ir::{Graph, NodeId};
 use memfit_transform::{Policy, RecomputedStep, StepGraph};
 
@@ -22,19 +20,42 @@ pub use policies::{Choice, Recompute};
 use crate::draft::{Draft, PlanContext};
 use crate::error::PlanError;
 use crate::order::Effort;
+use crate::outline::{Order, Outline};
 use crate::passes::{group, recompute};
 use crate::types::Phase;
 use combine::{Measure, combine};
 use forward::Forward;
 use policies::policies;
 
-/// A draft, and what it recomputes.
+/// The outline of a draft, and how to make that draft anew.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    pub draft: Draft,
+    pub outline: Outline,
+    /// What is saved and what recomputed; none where the program is as it was given.
+    policy: Option<Box<[Policy]>>,
     /// Clones among the nodes.
     pub recomputed: usize,
-    pub clones: Vec<NodeId>,
+}
+
+impl Candidate {
+    /// A program as it was given.
+    pub fn as_given(outline: Outline) -> Candidate {
+        Candidate { outline, policy: None, recomputed: 0 }
+    }
+
+    /// Its draft, of the program that it is a candidate of, and the clones among the nodes of that.
+    pub fn draft(&self, step: StepGraph, cx: &PlanContext) -> Result<(Draft, Vec<NodeId>), PlanError> {
+        let phase = self.outline.phase;
+        let (Some(policy), Some(end)) = (&self.policy, step.forward_end) else {
+            return Ok((Draft::again(step, &self.outline, cx)?, Vec::new()));
+        };
+        let problem = |e: memfit_ir::Error| PlanError::Graph { phase, problem: e.to_string() };
+        let mut made = recompute(&step.graph, end, policy).map_err(problem)?;
+        drop(step);
+        let draft = Draft::again(std::mem::take(&mut made.step), &self.outline, cx)?;
+        let clones = clones(&draft, &made);
+        Ok((draft, clones))
+    }
 }
 
 /// How many candidates to look for.
@@ -54,17 +75,18 @@ const SHARES: [f64; 7] = [0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.995];
 /// Runs of blocks that are recomputed as one.
 const RUNS: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
 
-/// Drafts of a program, from keeping all that the backward pass reads to keeping next to nothing. The first keeps all.
-pub fn candidates(phase: Phase, step: StepGraph, cx: &PlanContext, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
+/// Candidates of a program, from keeping all that the backward pass reads to keeping next to nothing. The first keeps all.
+pub fn candidates(phase: Phase, step: &StepGraph, cx: &PlanContext, depth: Depth) -> Result<Vec<Candidate>, PlanError> {
     let graph = &step.graph;
     let groups = group(graph, &cx.fusion());
     // What is recomputed lies in memory that was just used.
     let seconds: Vec<f64> = groups.iter().map(|g| cx.target.seconds(graph, g, 0, cx.cost_model)).collect();
     let all = Draft::new(phase, step.clone(), cx, Effort::Full)?;
-    let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
+    let free = Candidate::as_given(Outline::new(&all, Order::Searched, cx.target));
+    drop(all);
     let Some(end) = step.forward_end else { return Ok(vec![free]) };
     let forward = Forward::new(graph, end, &groups, &seconds);
-    let mut search = Search { phase, graph, forward: &forward, cx, seen: HashSet::new(), found: vec![free] };
+    let mut search = Search { phase, graph, forward: &forward, cx, found: vec![free] };
     search.run(depth)?;
     Ok(search.found)
 }
@@ -74,7 +96,6 @@ struct Search<'a> {
     graph: &'a Graph,
     forward: &'a Forward,
     cx: &'a PlanContext<'a>,
-    seen: HashSet<Vec<Policy>>,
     found: Vec<Candidate>,
 }
 
@@ -92,7 +113,7 @@ impl Search<'_> {
         if depth == Depth::Sketch {
             return Ok(());
         }
-        let top = self.found[0].draft.peak();
+        let top = self.found[0].outline.peak;
         self.mix(&mut measures, top, LEVELS)?;
         // What was learned from mixtures makes smaller ones.
         let low = self.smallest();
@@ -100,7 +121,7 @@ impl Search<'_> {
     }
 
     fn smallest(&self) -> u64 {
-        self.found.iter().map(|c| c.draft.peak()).min().unwrap_or(0)
+        self.found.iter().map(|c| c.outline.peak).min().unwrap_or(0)
     }
 
     /// Tries the best mixtures for so many peaks below `top`; and adds what is learned from them to the measures.
@@ -161,8 +182,8 @@ impl Search<'_> {
 
     /// Drafts what the choices say; none if that draft exists already. Returns what each choice takes.
     fn try_choices(&mut self, choices: &[Choice]) -> Result<Option<Vec<Measure>>, PlanError> {
-        let policy = policies(self.forward, choices);
-        if self.seen.contains(&policy) {
+        let policy = policies(self.forward, choices).into_boxed_slice();
+        if self.found.iter().any(|c| c.policy.as_ref() == Some(&policy)) {
             return Ok(None);
         }
         let problem = |e: memfit_ir::Error| PlanError::Graph { phase: self.phase, problem: e.to_string() };
@@ -170,9 +191,8 @@ impl Search<'_> {
         let recomputed = made.is_clone.iter().filter(|c| **c).count();
         let draft = Draft::new(self.phase, std::mem::take(&mut made.step), self.cx, Effort::Quick)?;
         let measures = self.measure(&draft, &made, &policy, choices);
-        self.seen.insert(policy);
-        let clones = clones(&draft, &made);
-        self.found.push(Candidate { draft, recomputed, clones });
+        let outline = Outline::new(&draft, Order::Quick, self.cx.target);
+        self.found.push(Candidate { outline, policy: Some(policy), recomputed });
         Ok(Some(measures))
     }
 
@@ -256,7 +276,7 @@ impl Search<'_> {
             }
         }
         let total: f64 = weight.iter().sum();
-        let extra = (draft.total_seconds() - self.found[0].draft.total_seconds()).max(0.0);
+        let extra = (draft.total_seconds() - self.found[0].outline.seconds).max(0.0);
         for (m, w) in measures.iter_mut().zip(weight) {
             m.seconds = if total > 0.0 { extra * w / total } else { 0.0 };
         }
@@ -356,12 +376,11 @@ mod tests {
         let end = step.forward_end.unwrap();
         let forward = Forward::new(graph, end, &groups, &seconds);
         let all = Draft::new(Phase::Step, step.clone(), &cx, Effort::Full).unwrap();
-        let free = Candidate { draft: all, recomputed: 0, clones: Vec::new() };
-        let (seen, found) = (HashSet::new(), vec![free]);
-        let mut search = Search { phase: Phase::Step, graph, forward: &forward, cx: &cx, seen, found };
+        let found = vec![Candidate::as_given(Outline::new(&all, Order::Searched, cx.target))];
+        let mut search = Search { phase: Phase::Step, graph, forward: &forward, cx: &cx, found };
         let again = Choice { blocks: 1, price: f64::INFINITY, recompute: Recompute::Once };
         let measures = search.try_choices(&vec![again; forward.blocks.len()]).unwrap().unwrap();
-        let added = search.found[1].draft.total_seconds() - search.found[0].draft.total_seconds();
+        let added = search.found[1].outline.seconds - search.found[0].outline.seconds;
         assert!(added >= 1.0, "statistics are recomputed");
         assert_eq!(measures.iter().map(|m| m.seconds).sum::<f64>(), added);
     }

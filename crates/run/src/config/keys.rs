@@ -233,6 +233,21 @@ pub static KEYS: &[Key] = &[
     key("train", "priority", "1", "of several runs on one device: those of higher priority go first", |s, v| {
         v.whole().set(&mut s.train.priority)
     }),
+    key(
+        "memory",
+        "total",
+        "\"4GiB\"",
+        "for the whole process: program, stacks and planning, and what is left for arena and pipeline",
+        |s, v| v.size().set(&mut s.memory.total),
+    )
+    .option(
+        "total",
+        (Form::Text, "SIZE"),
+        TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME,
+        "Memory limit for the whole process, of which arena and data pipeline get what program, stacks, planning and \
+         checkpoints leave",
+    )
+    .default("that of the control group, of ulimit, or of the machine"),
     key("memory", "budget", "\"2GiB\"", "for everything on the device; the plan keeps to it", |s, v| {
         v.size().set(&mut s.memory.budget)
     })

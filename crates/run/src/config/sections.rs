@@ -76,6 +76,7 @@ pub struct TrainConfig {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryConfig {
     /// Sizes in bytes.
+    pub total: Option<u64>,
     pub budget: Option<u64>,
     pub host_budget: Option<u64>,
     pub device: Option<String>,

@@ -88,9 +88,10 @@ pub fn facts(config: &RunConfig, pool: &BytePool) -> Result<DataFacts> {
     Ok(open(config, pool)?.facts)
 }
 
-/// For everything that the pipeline of a run holds. By themselves all of one device take no more than a quarter of it.
-pub fn pool(said: Option<u64>, device: &Device, neighbours: usize) -> BytePool {
-    let share = device.limit() / 4 / neighbours.max(1) as u64;
+/// For everything that the pipeline of a run holds. By themselves all of one device take no more than a quarter of what the
+/// program itself leaves there, which needs `outside` bytes.
+pub fn pool(said: Option<u64>, device: &Device, outside: u64, neighbours: usize) -> BytePool {
+    let share = device.limit().saturating_sub(outside) / 4 / neighbours.max(1) as u64;
     BytePool::new(said.unwrap_or(HOST_BUDGET.min(share)))
 }
 

@@ -1,5 +1,8 @@
 //! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
 
+use std::path::Path;
+
+use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Options, Transient};
 use memfit::plan::Plan;
 use memfit::plan::save::Labels;
@@ -50,6 +53,7 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
     for group in &groups {
         group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), group.arena_bytes())?;
     }
+    check_process(&runs, &prepared, &groups)?;
     let mut homes = Vec::new();
     for (run, prepared) in runs.iter().zip(prepared) {
         let home = Home::new(run, &executor, &prepared.planned.plan, prepared.from);
@@ -61,6 +65,20 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         trainings.push(begin(run, &executor, plan, home, segment.as_ref(), on_event)?);
     }
     Ok(trainings)
+}
+
+/// Whether the process has room for what was planned, as the system counts it now that planning is over.
+fn check_process(runs: &[RunResources], prepared: &[Prepared], groups: &[SharedMemory]) -> Result<()> {
+    let Some(process) = runs.first().and_then(|run| run.process.as_ref()) else { return Ok(()) };
+    let arenas: u64 = groups.iter().map(SharedMemory::arena_bytes).sum();
+    let pipelines: u64 = runs.iter().map(|run| run.pool.limit().saturating_sub(run.pool.used())).sum();
+    // The last checkpoint, the best, the one that is written, and the weights at the end.
+    let of_run = |(run, prepared): (&RunResources, &Prepared)| {
+        let folder = run.config.resumed_folder().or(run.config.train.out.as_deref()).unwrap_or(Path::new("."));
+        if is_in_memory(folder) { 4 * prepared.planned.plan.state_bytes } else { 0 }
+    };
+    let files = runs.iter().zip(prepared).map(of_run).sum();
+    process.check(arenas.saturating_add(pipelines), files, &runs.iter().map(|run| run.threads).collect::<Vec<_>>())
 }
 
 /// Runs in one memory take its pages in one way.
@@ -93,7 +111,8 @@ fn plan_all(
 ) -> Result<Vec<Prepared>> {
     if let [run] = runs {
         if run.may_choose_budget() && planning.plan_file.is_none() {
-            run.request.budget = Some(planning::budget_to_plan_for(run, executor.target())?);
+            let round = planning::budget_to_plan_for(run, executor.target())?;
+            run.request.budget = Some(run.request.budget.map_or(round, |budget| budget.min(round)));
         }
         return Ok(vec![plan_alone(run, planning, executor, on_event)?]);
     }
@@ -136,7 +155,7 @@ fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_
 }
 
 fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: Which) -> Result<Prepared> {
-    let folder = run.config.resumed_folder().unwrap_or(std::path::Path::new("."));
+    let folder = run.config.resumed_folder().unwrap_or(Path::new("."));
     let (run_dir, saved) = RunDir::resume(folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
     check_threads(run, &saved.plan.labels)?;

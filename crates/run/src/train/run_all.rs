@@ -4,7 +4,9 @@
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 
+use memfit::ExecError;
 use memfit::exec::Device;
 use memfit::train::run_dir::WEIGHTS;
 use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, TrainError, fit};
@@ -63,7 +65,8 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
         let mut threads = Vec::new();
         for (i, (mut training, ticket)) in trainings.into_iter().zip(tickets).enumerate() {
             let (announced, devices) = (&announced, &devices);
-            threads.push(scope.spawn(move || {
+            let label = training.run.label.clone();
+            let run = move || {
                 training.session.take_turns(ticket);
                 let Training { session, data, options, .. } = &mut training;
                 let outcome = fit(session, data, options, &mut |event| observer.on_event(i, event));
@@ -71,9 +74,18 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
                 // What it held is free.
                 *announced.lock().unwrap_or_else(PoisonError::into_inner) = announce(devices.iter());
                 end
+            };
+            let thread = std::thread::Builder::new().spawn_scoped(scope, run);
+            threads.push(thread.map_err(|source| {
+                let error = RunError::Exec(ExecError::Threads { threads: 1, source });
+                End::Failed { label, error }
             }));
         }
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let end = |thread: Result<ScopedJoinHandle<End>, End>| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(failed) => failed,
+        };
+        threads.into_iter().map(end).collect()
     })
 }
 

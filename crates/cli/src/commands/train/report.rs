@@ -6,6 +6,7 @@ use memfit::plan::bytes::Bytes;
 use memfit_run::RunResources;
 use memfit_run::data::same_data::Set;
 use memfit_run::planning::Planned;
+use memfit_run::process::limiter_words;
 use memfit_run::text::first_few;
 use memfit_run::train::RunEvent;
 use memfit_run::weights::LoadedWeights;
@@ -70,6 +71,11 @@ impl Report {
         }
         let host = Bytes(run.pool.limit()).to_string();
         outln!("  host       {host:>10}  at most, for the data pipeline");
+        if let Some(process) = run.process.as_ref().filter(|p| p.is_limited()) {
+            let (limit, outside) = (Bytes(process.bytes).to_string(), Bytes(process.outside));
+            let words = limiter_words(process.limiter);
+            outln!("  process    {limit:>10}  at most ({words}), of it {outside} for program, stacks and checkpoints");
+        }
         if !run.config.memory.logical.is_empty() {
             let limit = Bytes(run.device.limit()).to_string();
             outln!("  device     {limit:>10}  is the limit of {}", run.device.name());

@@ -1,0 +1,140 @@
+//! The memory of the whole process has a limit, whoever says it: `--total`, a control group, `ulimit`. What fits runs to its
+//! end, and what does not is refused in a sentence; nothing is killed, and nothing unfinished is left.
+
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+
+use crate::cage::{Cage, End};
+use crate::common::{Scratch, command, events, memfit, stdout};
+use crate::draw;
+
+const MIB: u64 = 1 << 20;
+
+/// Pictures of two classes.
+fn pictures(scratch: &Scratch) -> String {
+    for n in 0..20 {
+        let class = ["bar", "disc"][n % 2];
+        let (image, _) = draw::picture(draw::Shape::from_name(class).expect("a shape"), 16, &n.to_string());
+        let path = scratch.write(&format!("data/{class}/{n}.png"), "");
+        draw::write_png(Path::new(&path), &image, 16, 3).expect("a picture");
+    }
+    scratch.path("data")
+}
+
+/// Two models that are trained in a moment: of few weights and of some.
+fn trainings(data: &str) -> [(&'static str, Vec<String>); 2] {
+    let words = |text: &str| text.split(' ').map(String::from).collect::<Vec<_>>();
+    let digits = words("train --batch 8 --steps 3");
+    let mut mobile =
+        words("train --model mobilenet_v3_small --input 16x16x3 --batch 2 --steps 2 --host-budget 1MiB --data");
+    mobile.push(data.into());
+    [("digits", digits), ("mobilenet_v3_small", mobile)]
+}
+
+/// Trains in so many MiB.
+fn train(cage: &Cage, mib: u64, args: &[String], out: &str) -> End {
+    let _ = std::fs::remove_dir_all(out);
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(["--out", out]).collect();
+    let plain = command(&args);
+    let mut caged = cage.command(mib, Path::new(plain.get_program()));
+    caged.args(plain.get_args()).env("XDG_CONFIG_HOME", "/nowhere").current_dir(std::env::temp_dir());
+    End::of(&caged.output().expect("a shell"), Path::new(out))
+}
+
+/// The least limit in which it runs, in MiB, by bisection; on the way nothing ends in another way than it should.
+fn threshold(cage: &Cage, args: &[String], out: &str) -> u64 {
+    let (mut refused, mut runs) = (1, 96);
+    assert_eq!(train(cage, runs, args, out), End::Done, "{args:?} in {runs} MiB, {}", cage.name());
+    while runs - refused > 1 {
+        let middle = runs.midpoint(refused);
+        match train(cage, middle, args, out) {
+            End::Done => runs = middle,
+            End::Refused(message) => {
+                assert!(middle < 32 || message.contains("MiB"), "{message}");
+                refused = middle;
+            }
+            End::Wrong(how) => panic!("{args:?} in {middle} MiB, {}: {how}", cage.name()),
+        }
+    }
+    runs
+}
+
+fn bisect(cage: &Cage) {
+    let scratch = Scratch::new(if matches!(cage, Cage::AddressSpace) { "address-space" } else { "group" });
+    for (model, args) in trainings(&pictures(&scratch)) {
+        let found = threshold(cage, &args, &scratch.path("out"));
+        eprintln!("{model} runs from {found} MiB on, {}", cage.name());
+    }
+}
+
+#[test]
+fn under_a_limit_of_address_space_a_run_fits_or_is_refused() {
+    bisect(&Cage::AddressSpace);
+}
+
+#[test]
+fn in_a_control_group_a_run_fits_or_is_refused() {
+    match Cage::group() {
+        Ok(cage) => bisect(&cage),
+        Err(why) => eprintln!("skipped: no control group can be made here: {why}"),
+    }
+}
+
+#[test]
+fn a_total_holds_for_the_whole_process() {
+    let scratch = Scratch::new("total");
+    let [_, (_, args)] = trainings(&pictures(&scratch));
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    // Refused, and what is proposed is done.
+    let (code, refused) = events(&[&words[..], &["--total", "25MiB", "--out", &scratch.path("refused")]].concat());
+    let last = refused.last().expect("an event");
+    assert_eq!((code, &last["event"]), (3, &"error".into()), "{last}");
+    let message = last["message"].as_str().expect("a message");
+    assert!(
+        message.contains("of the 25.0 MiB that the process may have (memory.total) is held: the program"),
+        "{message}"
+    );
+    let fixes = last["certificate"]["fixes"].as_array().expect("fixes");
+    let proposed = fixes.iter().filter_map(|f| f["change"].as_str()?.strip_prefix("--total "));
+    let total = proposed.last().expect("a larger total").to_string();
+    assert!(!Path::new(&scratch.path("refused")).exists(), "nothing is begun");
+    let out = scratch.path("out");
+    let (code, run) = events(&[&words[..], &["--total", &total, "--out", &out]].concat());
+    let done = run.last().expect("an event");
+    assert_eq!((code, &done["event"]), (0, &"done".into()), "{total}: {done}");
+    let bytes =
+        |event: &serde_json::Value, key: &str| event[key].as_u64().unwrap_or_else(|| panic!("{key} of {event}"));
+    let (limit, outside) = (bytes(&run[0], "process_limit_bytes"), bytes(&run[0], "outside_bytes"));
+    assert!(bytes(done, "measured_peak_bytes") <= limit, "{done}");
+    assert!(bytes(&run[0], "arena_bytes") + MIB + outside <= limit, "{}", run[0]);
+    // A run that goes on has the same limit, and one that answers too.
+    let on = memfit(&["train", "--resume", &out, "--steps", "3", "--total", &total]);
+    assert!(on.status.success() && stdout(&on).contains("(memory.total), of it"), "{on:?}");
+    assert!(memfit(&["eval", &out, "--total", &total]).status.success());
+    assert_eq!(memfit(&["eval", &out, "--total", "4MiB"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_plan_is_made_for_a_total_and_planning_itself_has_to_fit() {
+    let plan = |total: &str| events(&["plan", "--model", "resnet50", "--batch", "4", "--total", total]);
+    let (code, fits) = plan("2GiB");
+    assert_eq!(code, 0);
+    let sum = |event: &serde_json::Value| event["arena_bytes"].as_u64().zip(event["outside_bytes"].as_u64());
+    assert!(sum(&fits[0]).is_some_and(|(arena, outside)| arena + outside <= 2 << 30), "{}", fits[0]);
+    let (code, refused) = plan("20MiB");
+    assert_eq!(code, 3);
+    let message = refused[0]["message"].as_str().expect("a message");
+    assert!(message.contains("planning this model takes up to") && message.contains("are left for it"), "{message}");
+    let runs = ["one.toml", "two.toml"].map(|name| {
+        let scratch = std::env::temp_dir().join(format!("memfit-{}-totals-{name}", std::process::id()));
+        let total = if name == "one.toml" { "1GiB" } else { "2GiB" };
+        std::fs::write(&scratch, format!("[memory]\ntotal = \"{total}\"\n")).expect("a run file");
+        scratch
+    });
+    let [one, two] = runs.each_ref().map(|path| path.display().to_string());
+    let output = memfit(&["plan", &one, &two]);
+    runs.iter().for_each(|path| std::fs::remove_file(path).expect("a file of this test"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("say memory.total once"), "{output:?}");
+}

@@ -1,0 +1,222 @@
+//! The limits of this process, each in what it counts: how much there is, how much of it is taken, and how much is to be kept
+//! for what no plan has a place for: code that has not run yet, stacks, small heaps, what the system keeps of files that are
+//! written. What is left of the tightest is for arenas and pipelines.
+
+use std::path::Path;
+
+use crate::machine;
+
+/// Who says how much a process may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limiter {
+    /// The memory that is built in.
+    Machine,
+    /// A control group: of a container, or of a job.
+    Group,
+    /// `ulimit -v`: all that is mapped, whether it is touched or not.
+    AddressSpace,
+    /// `ulimit -d`: all that is mapped to be written.
+    Data,
+    /// Whoever started it.
+    Said,
+}
+
+/// One limit of a process. Sizes are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub limiter: Limiter,
+    pub bytes: u64,
+    /// By this process; of a group, by all that are in it.
+    pub used: u64,
+    /// Of the program's own files, what is mapped but was not touched yet.
+    untouched: u64,
+}
+
+/// What a process will still take that no plan and no pipeline counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ToCome {
+    /// Threads that will be started.
+    pub threads: usize,
+    /// Bytes of small things: a plan and its kernels, names, buffers for writing.
+    pub heap: u64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// What a thread touches of its stack and of its heap. Measured: 60 to 200 KiB.
+const TOUCHED: u64 = 256 * KIB;
+/// What the system keeps for a thread.
+const KERNEL: u64 = 32 * KIB;
+/// The smallest heap that grows in whole pieces, and what is freed but not given back.
+const HEAP: u64 = MIB;
+/// Of a file that is written, what a group has in memory until the disk has it: see [`SYNC_AFTER`].
+const WRITTEN: u64 = 4 * MIB;
+/// A file is handed to the disk piece by piece where its pages count for a group that has not much left.
+pub(crate) const SYNC_AFTER: u64 = MIB;
+/// What a group must have left for a file to be written without that.
+pub(crate) const PLENTY: u64 = 512 * MIB;
+/// Bytes of mapped memory for one byte of page tables, at least.
+const PER_PAGE_TABLE: u64 = 448;
+
+impl Limit {
+    /// What is left for arenas and pipelines when all that is to come is there.
+    pub fn room(&self, coming: &ToCome) -> u64 {
+        let left = self.bytes.saturating_sub(self.kept(coming));
+        match self.limiter {
+            Limiter::Group => left - left / PER_PAGE_TABLE,
+            Limiter::Machine | Limiter::AddressSpace | Limiter::Data | Limiter::Said => left,
+        }
+    }
+
+    /// What is there and what is to come of the program itself, even where it is more than the limit.
+    pub fn kept(&self, coming: &ToCome) -> u64 {
+        self.used.saturating_add(self.counts(coming))
+    }
+
+    /// What is to come, as this limit counts it.
+    fn counts(&self, coming: &ToCome) -> u64 {
+        let threads = coming.threads as u64;
+        let heap = HEAP + coming.heap;
+        match self.limiter {
+            Limiter::Machine | Limiter::Said => heap + threads * TOUCHED + self.untouched,
+            // Its own files go when something else is wanted.
+            Limiter::Group => heap + threads * (TOUCHED + KERNEL) + WRITTEN,
+            Limiter::AddressSpace | Limiter::Data => heap + threads * stack(),
+        }
+    }
+}
+
+/// What is mapped for a thread.
+fn stack() -> u64 {
+    let said = std::env::var("RUST_MIN_STACK").ok().and_then(|s| s.parse::<u64>().ok());
+    said.unwrap_or(2 * MIB) + 64 * KIB
+}
+
+/// All limits that hold now, with one that was said.
+pub fn limits(said: Option<u64>) -> Vec<Limit> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = field(&status, "VmRSS:").unwrap_or(0);
+    let files = mapped_files(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default());
+    let untouched = files.saturating_sub(field(&status, "RssFile:").unwrap_or(0));
+    let limit =
+        |limiter, bytes: Option<u64>, used: Option<u64>| Some(Limit { limiter, bytes: bytes?, used: used?, untouched });
+    let group = machine::tightest_group();
+    let found = [
+        limit(Limiter::Machine, machine::built_in(), Some(resident)),
+        limit(Limiter::Group, group.map(|g| g.0), group.map(|g| g.1)),
+        limit(Limiter::AddressSpace, address_space(), field(&status, "VmSize:")),
+        limit(Limiter::Data, data(), field(&status, "VmData:")),
+        limit(Limiter::Said, said, Some(resident)),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// The limit that leaves the least room.
+pub fn tightest(said: Option<u64>, coming: &ToCome) -> Option<Limit> {
+    limits(said).into_iter().min_by_key(|limit| limit.room(coming))
+}
+
+/// Whether all that is mapped counts, so that nothing should be mapped that is not used.
+pub fn is_mapping_limited() -> bool {
+    address_space().is_some()
+}
+
+/// Whether files of a folder, which may be still to be made, lie in memory and count for a control group as long as they are
+/// there.
+#[cfg(target_os = "linux")]
+pub fn is_in_memory(folder: &Path) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
+    let found = whole.ancestors().find_map(|path| rustix::fs::statfs(path).ok());
+    found.is_some_and(|fs| [TMPFS, RAMFS].contains(&(fs.f_type as i64)))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn is_in_memory(_: &Path) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn address_space() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
+#[cfg(target_os = "linux")]
+fn data() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Data).current
+}
+
+#[cfg(not(target_os = "linux"))]
+fn address_space() -> Option<u64> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn data() -> Option<u64> {
+    None
+}
+
+fn field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(KIB)
+}
+
+/// Bytes of the mappings of files.
+fn mapped_files(maps: &str) -> u64 {
+    let bytes = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let is_file = rest.contains(" /");
+        let size = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(start, 16).ok()?)?;
+        is_file.then_some(size)
+    };
+    maps.lines().filter_map(bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_come_counts_as_its_limit_counts() {
+        let limit = |limiter| Limit { limiter, bytes: 100 * MIB, used: 10 * MIB, untouched: 3 * MIB };
+        let coming = ToCome { threads: 4, heap: 2 * MIB };
+        let room = |limiter| limit(limiter).room(&coming);
+        assert_eq!(room(Limiter::Said), (90 - 1 - 2 - 1 - 3) * MIB);
+        assert_eq!(room(Limiter::Machine), room(Limiter::Said));
+        assert_eq!(room(Limiter::AddressSpace), (90 - 1 - 2) * MIB - 4 * stack());
+        let group = (90 - 1 - 2 - 1 - 4) * MIB - 4 * KERNEL;
+        assert_eq!(room(Limiter::Group), group - group / PER_PAGE_TABLE);
+        assert_eq!(Limit { used: 200 * MIB, ..limit(Limiter::Group) }.room(&coming), 0);
+    }
+
+    #[test]
+    fn files_are_told_from_the_rest_of_what_is_mapped() {
+        let maps =
+            "55e0-65e0 r-xp 0 fe:00 12  /usr/bin/a b\n7000-9000 rw-p 0 00:00 0 [heap]\n9000-a000 rw-p 0 00:00 0\n";
+        assert_eq!(mapped_files(maps), 0x1000);
+        assert_eq!(field("VmRSS:\t  12 kB\nVmSize: 3 kB", "VmSize:"), Some(3 * KIB));
+    }
+
+    #[test]
+    fn a_folder_in_memory_is_known_before_it_is_made() {
+        if Path::new("/proc/self/status").exists() {
+            assert!(!is_in_memory(Path::new("/proc/none/such")), "that is no memory");
+        }
+        let shm = Path::new("/dev/shm");
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+        if mounts.lines().any(|l| l.starts_with("tmpfs /dev/shm ") || l.contains(" /dev/shm tmpfs ")) {
+            assert!(is_in_memory(&shm.join("not/there/yet")));
+        }
+    }
+
+    #[test]
+    fn the_tightest_limit_is_the_one_that_was_said_where_it_is_small() {
+        let found = tightest(Some(MIB), &ToCome::default()).map(|limit| (limit.limiter, limit.bytes));
+        if cfg!(target_os = "linux") {
+            assert_eq!(found, Some((Limiter::Said, MIB)));
+        }
+    }
+}

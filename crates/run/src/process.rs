@@ -1,0 +1,111 @@
+//! The memory of the whole process: the tightest of its limits, what of it the program itself needs, and whether what was
+//! planned is there. Arenas and pipelines are taken from what is left; nothing is taken before it is known to be.
+
+use std::sync::Arc;
+
+use memfit::exec::process::{Limit, Limiter, ToCome, limits, tightest};
+use memfit::exec::{Device, Reservation};
+
+use crate::config::RunConfig;
+use crate::error::{Result, RunError};
+use crate::resident;
+use crate::resources::threads;
+
+/// Less than this is nothing to begin with.
+const LEAST: u64 = 256 << 10;
+
+/// The limit of this process, and what is kept of it for all that is neither arena nor pipeline.
+pub struct ProcessMemory {
+    pub limiter: Limiter,
+    /// The limit.
+    pub bytes: u64,
+    /// For program, stacks, planning, and the writing of checkpoints: what it has now, and what is to come.
+    pub outside: u64,
+    /// As it was said.
+    total: Option<u64>,
+    _held: Reservation,
+}
+
+impl ProcessMemory {
+    /// Of a process that is to do these runs; with the device whose limit it is.
+    pub fn new(configs: &[RunConfig]) -> Result<(Device, Option<Arc<ProcessMemory>>)> {
+        let total = total(configs)?;
+        let host = Device::host();
+        let mut coming = ToCome::default();
+        for config in configs {
+            coming.threads += threads_of_run(threads(config.memory.threads)?);
+        }
+        let most = configs.iter().map(|c| threads(c.memory.threads)).collect::<Result<Vec<_>>>()?;
+        coming.threads += most.into_iter().max().unwrap_or(0);
+        let Some(limit) = tightest(total, &coming) else { return Ok((host, None)) };
+        let room = limit.room(&coming);
+        let Limit { limiter, bytes, .. } = limit;
+        if room < LEAST {
+            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside: limit.kept(&coming) });
+        }
+        let outside = bytes - room;
+        let device = if limiter == Limiter::Machine { host } else { host.limited(bytes) };
+        // Of a machine whose memory others hold there may be less.
+        let held = device.take("the program itself", outside.min(device.free()))?;
+        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, total, _held: held }))))
+    }
+
+    /// Whether there is less than the machine has.
+    pub fn is_limited(&self) -> bool {
+        self.limiter != Limiter::Machine
+    }
+
+    pub fn is_said(&self) -> bool {
+        self.limiter == Limiter::Said
+    }
+
+    /// What is there for planning, while neither arena nor pipeline is.
+    pub fn planning_room(&self) -> u64 {
+        self.bytes - self.outside
+    }
+
+    /// Whether there is room, as the system counts it now, for so many bytes of arenas and pipelines and for all that comes
+    /// with them, on so many threads a run; and for files of so many bytes that lie in memory.
+    pub fn check(&self, bytes: u64, files: u64, runs: &[usize]) -> Result<()> {
+        resident::trim_heap();
+        let coming = ToCome { threads: runs.iter().map(|&threads| threads_of_run(threads)).sum(), heap: 0 };
+        for limit in limits(self.total) {
+            let room = limit.room(&coming);
+            // They are no part of the process.
+            let files = if matches!(limit.limiter, Limiter::Group | Limiter::Machine) { files } else { 0 };
+            if room < bytes.saturating_add(files) {
+                let (limiter, limit, outside) = (limit.limiter, limit.bytes, limit.kept(&coming));
+                return Err(RunError::NoRoomForRun { limiter, limit, outside, needed: bytes, files });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// That of a run, and those that read for its training and for its evaluation.
+fn threads_of_run(threads: usize) -> usize {
+    1 + 2 * threads
+}
+
+/// It is said once, or alike.
+fn total(configs: &[RunConfig]) -> Result<Option<u64>> {
+    let mut said = configs.iter().filter_map(|c| c.memory.total);
+    let first = said.next();
+    match said.all(|other| Some(other) == first) {
+        true => Ok(first),
+        false => Err(RunError::conflict(
+            "the runs say different totals for the one process that does them; say memory.total once, or the same in each",
+        )),
+    }
+}
+
+/// What a limit is called.
+pub fn limiter_words(limiter: Limiter) -> &'static str {
+    match limiter {
+        Limiter::Machine => "all that the machine has",
+        Limiter::Group => "the limit of its control group",
+        Limiter::AddressSpace => "its limit of address space, ulimit -v",
+        Limiter::Data => "its limit of data, ulimit -d",
+        Limiter::Said => "memory.total",
+    }
+}
