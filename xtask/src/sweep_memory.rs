@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::cage::{Cage, End};
-use crate::command::run as run_command;
+use crate::command::{run as run_command, succeeds};
 use crate::extern_checks::{cargo, work_folder};
 
 /// Limits above the first that is enough, each of which must be enough.
@@ -45,11 +45,14 @@ pub fn run(options: &[&str]) -> Result<()> {
     }
     println!("| training | limit by | refused in | runs from | tried | seconds |\n|---|---|---|---|---|---|");
     for (model, args) in TRAININGS.iter().filter(|(model, _)| options.is_empty() || options.contains(model)) {
-        let args = args
-            .replace("DATA", &data.join("train").display().to_string())
-            .replace("TEXT", &text.display().to_string());
+        let path = |word: &str| match word {
+            "DATA" => data.join("train").display().to_string(),
+            "TEXT" => text.display().to_string(),
+            word => word.to_string(),
+        };
         for cage in &cages {
-            let sweep = Sweep { cage, program: &program, model, args: &args, out: out.clone() };
+            let words: Vec<String> = args.split(' ').map(path).collect();
+            let sweep = Sweep { cage, program: &program, model, args, words, out: out.clone() };
             sweep.run()?;
         }
     }
@@ -70,14 +73,17 @@ struct Sweep<'a> {
     cage: &'a Cage,
     program: &'a Path,
     model: &'a str,
+    /// As they are shown, and as they are given.
     args: &'a str,
+    words: Vec<String>,
     out: PathBuf,
 }
 
 impl Sweep<'_> {
     fn run(&self) -> Result<()> {
         let start = Instant::now();
-        let (mut first, mut mib) = (None, 1);
+        let loads = self.loads_from()?;
+        let (mut first, mut mib) = (None, loads);
         while first.is_none_or(|first| mib <= first + MORE) {
             match (self.train(mib)?, first) {
                 (End::Done, None) => first = Some(mib),
@@ -94,8 +100,18 @@ impl Sweep<'_> {
         }
         let (runs, seconds) = (first.unwrap_or(MOST), start.elapsed().as_secs());
         let (model, args, cage) = (self.model, self.args, self.cage.name());
-        println!("| {model} {args} | {cage} | 1 to {} MiB | {runs} MiB | {} | {seconds} |", runs - 1, mib - 1);
+        println!(
+            "| {model} {args} | {cage} | {loads} to {} MiB | {runs} MiB | {} | {seconds} |",
+            runs - 1,
+            mib - loads
+        );
         Ok(())
+    }
+
+    /// The first limit in which the system loads the program: below it is nobody who could say anything.
+    fn loads_from(&self) -> Result<u64> {
+        let loads = |mib: &u64| succeeds(self.cage.command(*mib, self.program).arg("--version"));
+        (1..MOST).find(loads).context("the program is loaded in no limit")
     }
 
     fn train(&self, mib: u64) -> Result<End> {
@@ -103,7 +119,7 @@ impl Sweep<'_> {
             std::fs::remove_dir_all(&self.out).with_context(|| format!("cannot remove {}", self.out.display()))?;
         }
         let mut command = self.cage.command(mib, self.program);
-        command.args(["train", "--threads", "2", "--model", self.model]).args(self.args.split(' '));
+        command.args(["train", "--threads", "2", "--model", self.model]).args(&self.words);
         let output = command.arg("--out").arg(&self.out).output().context("cannot start a shell")?;
         Ok(End::of(&output, &self.out))
     }

@@ -53,9 +53,9 @@ const HEAP: u64 = MIB;
 /// Of a file that is written, what a group has in memory until the disk has it: see [`SYNC_AFTER`].
 const WRITTEN: u64 = 4 * MIB;
 /// A file is handed to the disk piece by piece where its pages count for a group that has not much left.
-pub(crate) const SYNC_AFTER: u64 = MIB;
+pub(crate) const SYNC_AFTER: u64 = 2 * MIB;
 /// What a group must have left for a file to be written without that.
-pub(crate) const PLENTY: u64 = 512 * MIB;
+pub(crate) const PLENTY: u64 = 256 * MIB;
 /// Bytes of mapped memory for one byte of page tables, at least.
 const PER_PAGE_TABLE: u64 = 448;
 
@@ -126,11 +126,11 @@ pub fn is_mapping_limited() -> bool {
 /// there.
 #[cfg(target_os = "linux")]
 pub fn is_in_memory(folder: &Path) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
     let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
     let found = whole.ancestors().find_map(|path| rustix::fs::statfs(path).ok());
-    found.is_some_and(|fs| [TMPFS, RAMFS].contains(&(fs.f_type as i64)))
+    found.is_some_and(|fs| [TMPFS, RAMFS].contains(&(fs.f_type as u64 & 0xffff_ffff)))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -92,7 +92,7 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
     // What is left of a device is known when all pipelines and plans have theirs.
     for run in &mut runs {
         let kept = run.keep_room_for_plan();
-        run.named(kept.map(|_| ()))?;
+        run.named(kept)?;
     }
     runs.iter_mut().for_each(|run| run.limit_to_device(purpose));
     check_folders(&runs)?;
@@ -106,6 +106,7 @@ pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
     let label = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
     let pool = Pool::new(&config, Purpose::Answer, &device, process.as_deref(), 1, &label)?;
     let mut run = RunResources::new(config, Purpose::Answer, device, pool, process, label, false)?;
+    run.keep_room_for_plan()?;
     run.limit_to_device(Purpose::Answer);
     Ok(run)
 }

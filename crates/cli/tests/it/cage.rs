@@ -98,8 +98,6 @@ impl End {
             (_, Some(name)) => End::Wrong(format!("{}, and {name} is left: {message}", output.status)),
             (Some(0), None) => End::Done,
             (Some(3), None) if !message.is_empty() => End::Refused(message),
-            // Too small for a program to be loaded at all, which the system says.
-            (Some(127), None) if message.contains("error while loading shared libraries") => End::Refused(message),
             (_, None) => End::Wrong(format!("{}: {message}", output.status)),
         }
     }

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use memfit::exec::process::is_in_memory;
+
 use crate::cage::{Cage, End};
 use crate::common::{Scratch, command, events, memfit, stdout};
 use crate::draw;
@@ -44,20 +46,31 @@ fn train(cage: &Cage, mib: u64, args: &[String], out: &str) -> End {
 
 /// The least limit in which it runs, in MiB, by bisection; on the way nothing ends in another way than it should.
 fn threshold(cage: &Cage, args: &[String], out: &str) -> u64 {
-    let (mut refused, mut runs) = (1, 96);
+    // In 20 MiB of address space the program is loaded, and has no room.
+    let (mut refused, mut runs) = (if matches!(cage, Cage::AddressSpace) { 20 } else { 1 }, 96);
     assert_eq!(train(cage, runs, args, out), End::Done, "{args:?} in {runs} MiB, {}", cage.name());
+    let mut proposed = Vec::new();
     while runs - refused > 1 {
         let middle = runs.midpoint(refused);
         match train(cage, middle, args, out) {
             End::Done => runs = middle,
             End::Refused(message) => {
-                assert!(middle < 32 || message.contains("MiB"), "{message}");
+                assert!(message.contains("MiB"), "{message}");
+                proposed.extend(limit_in(&message));
                 refused = middle;
             }
             End::Wrong(how) => panic!("{args:?} in {middle} MiB, {}: {how}", cage.name()),
         }
     }
+    let enough = |limit: &f64| limit.ceil() >= runs as f64;
+    assert!(proposed.iter().all(enough), "{proposed:?} were proposed, and {runs} are needed");
     runs
+}
+
+/// The limit for the process that a refusal proposes, in MiB.
+fn limit_in(message: &str) -> Option<f64> {
+    let (_, rest) = message.split_once("(a limit of ")?;
+    rest.split_once("MiB for the process)")?.0.parse().ok()
 }
 
 fn bisect(cage: &Cage) {
@@ -76,9 +89,27 @@ fn under_a_limit_of_address_space_a_run_fits_or_is_refused() {
 #[test]
 fn in_a_control_group_a_run_fits_or_is_refused() {
     match Cage::group() {
-        Ok(cage) => bisect(&cage),
+        Ok(cage) => {
+            bisect(&cage);
+            files_in_memory_count(&cage);
+        }
         Err(why) => eprintln!("skipped: no control group can be made here: {why}"),
     }
+}
+
+/// Checkpoints in a folder that lies in memory are memory.
+fn files_in_memory_count(cage: &Cage) {
+    if !is_in_memory(Path::new("/dev/shm")) {
+        return eprintln!("skipped: /dev/shm is not in memory here");
+    }
+    let scratch = Scratch::new("in-memory");
+    let [_, (model, args)] = trainings(&pictures(&scratch));
+    let out = format!("/dev/shm/memfit-{}-run", std::process::id());
+    match train(cage, 60, &args, &out) {
+        End::Refused(message) => assert!(message.contains("for the run's folder lies in memory"), "{message}"),
+        other => panic!("{model} in {out}: {other:?}"),
+    }
+    assert!(!Path::new(&out).exists(), "nothing is begun");
 }
 
 #[test]
@@ -96,8 +127,8 @@ fn a_total_holds_for_the_whole_process() {
         "{message}"
     );
     let fixes = last["certificate"]["fixes"].as_array().expect("fixes");
-    let proposed = fixes.iter().filter_map(|f| f["change"].as_str()?.strip_prefix("--total "));
-    let total = proposed.last().expect("a larger total").to_string();
+    let mut proposed = fixes.iter().filter_map(|f| f["change"].as_str()?.strip_prefix("--total "));
+    let total = proposed.next_back().expect("a larger total").to_string();
     assert!(!Path::new(&scratch.path("refused")).exists(), "nothing is begun");
     let out = scratch.path("out");
     let (code, run) = events(&[&words[..], &["--total", &total, "--out", &out]].concat());
