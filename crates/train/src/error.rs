@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use memfit_data::DataError;
 use memfit_exec::ExecError;
 use memfit_exec::weights::WeightsError;
+use memfit_files::Kind;
 use memfit_ir::TensorType;
 use memfit_nn::Loss;
 
@@ -237,10 +238,25 @@ pub enum TrainError {
         folder: PathBuf,
     },
     /// A file in the way that no run has written.
-    #[error("{} is not of a run, which would write over it; keep the run in another folder", path.display())]
+    #[error(
+        "{} ({kind}) is not of a run, which would write over it; move it away, or keep the run in another folder",
+        path.display()
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
+        /// What it is.
+        kind: Kind,
+    },
+    /// Somebody took the folder away while its run went on.
+    #[error(
+        "the run's folder {} is gone: it was removed or moved while the run went on, which cannot be saved there any more; \
+         put it back and resume, or start again",
+        folder.display()
+    )]
+    FolderGone {
+        /// Where it was.
+        folder: PathBuf,
     },
     /// A file where a folder should be.
     #[error("{} is a file or lies in one, but a run needs a folder; give another", path.display())]

@@ -9,6 +9,8 @@ mod draw;
 mod examples;
 mod library_words;
 mod old_run;
+#[cfg(unix)]
+mod own_files;
 mod pack;
 mod plan;
 mod refusal;
