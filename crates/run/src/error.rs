@@ -7,6 +7,7 @@ use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
 use memfit::nn::zoo::Task;
+use memfit::plan::Departure;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
@@ -121,6 +122,9 @@ pub enum RunError {
     OtherPlan { file: String, differences: Vec<Difference> },
     #[error("the plan {file} is of another version of the model (it was made by memfit {version}); plan anew")]
     OtherVersion { file: String, version: String },
+    /// Whatever it says that it is made for.
+    #[error("the plan {file} does not compute what this run's model does: {departure}; plan anew")]
+    PlanDeparts { file: String, departure: Departure },
     #[error(
         "{}the plan {file} takes {}, more than the budget of {}",
         room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words())),
