@@ -1,6 +1,5 @@
 //! Weights to start from: by name, what fits is taken, and what does not is said.
 
-use std::fs::File;
 use std::path::Path;
 
 use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
@@ -47,7 +46,7 @@ struct Fit {
 impl Fit {
     fn new(path: &Path, run: &RunResources) -> Result<Fit> {
         let io = |source| WeightsError::Io { path: path.into(), source };
-        let mut file = File::open(path).map_err(io)?;
+        let mut file = memfit_files::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         let (_, header) = read_header(&mut file, length, path)?;
         let tensors = header.tensors();

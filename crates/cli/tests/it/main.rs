@@ -15,5 +15,7 @@ mod pack;
 mod plan;
 mod refusal;
 mod resident;
+#[cfg(unix)]
+mod special_files;
 mod together;
 mod train;
