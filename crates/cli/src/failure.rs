@@ -241,6 +241,7 @@ fn of_run(error: &RunError) -> Kind {
         | RunError::CannotMake { .. }
         | RunError::Write { .. }
         | RunError::BadFile { .. }
+        | RunError::WeightsNotFinite { .. }
         | RunError::MissingWeights { .. } => DATA,
         // What was asked for cannot be.
         _ => USAGE,

@@ -168,6 +168,12 @@ pub enum RunError {
     )]
     NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String> },
     #[error(
+        "{}: element {element} of \"{tensor}\" is not a finite number, and nothing can be trained from that; give weights \
+         of a run that went well",
+        path.display()
+    )]
+    WeightsNotFinite { path: PathBuf, tensor: String, element: u64 },
+    #[error(
         "{wanted} {unit}s are less than the {} that the run has made; give more to go on, or leave it out",
         count(*done, unit)
     )]

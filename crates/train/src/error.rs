@@ -165,6 +165,21 @@ pub enum TrainError {
         /// The last good checkpoint, where one was kept.
         saved: Option<PathBuf>,
     },
+    /// A loss on the test set that is not finite, of data that are.
+    #[error(
+        "the loss on the test set is {loss} after step {step}, with a learning rate of {lr}; {} with a smaller learning rate",
+        last_good(saved.as_deref())
+    )]
+    TestDiverged {
+        /// Steps so far.
+        step: u32,
+        /// Of the test set.
+        loss: f64,
+        /// The learning rate of the last step.
+        lr: f32,
+        /// The last good checkpoint, where one was kept.
+        saved: Option<PathBuf>,
+    },
     /// Gradients that overflow in f16 however the loss is scaled.
     #[error(
         "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the loss; \

@@ -7,6 +7,7 @@ mod devices;
 #[path = "../../../../examples/pictures/draw.rs"]
 mod draw;
 mod examples;
+mod guards;
 mod library_words;
 mod old_run;
 #[cfg(unix)]

@@ -44,6 +44,14 @@ struct Test<'a> {
     loader: Option<Loader>,
 }
 
+impl Test<'_> {
+    /// Where the first number of an evaluation comes from that is not finite, and its field.
+    fn first_not_finite(&mut self, epoch: u64) -> Option<(String, String)> {
+        let loader = self.loader.as_mut()?;
+        (0..self.data.len()? as u64).find_map(|element| loader.find_non_finite(Position { epoch, element }))
+    }
+}
+
 /// The last checkpoint that was written.
 struct LastSave {
     /// None if it is not known to be of this run's present.
@@ -273,12 +281,26 @@ impl<'a, E: Executor> Fit<'a, E> {
         });
         loader.pause_unless(&mut || *stop || stops_waiting(observer, stop));
         match scores {
+            Ok(Some(scores)) if !scores.loss.is_finite() => Err(self.test_diverged(scores.loss)),
             Ok(Some(scores)) => self.evaluated(scores),
             Ok(None) if self.stop => Ok(()),
             Ok(None) => Err(TrainError::NoTestData),
             Err(e @ (TrainError::Data(_) | TrainError::Label { .. })) => Err(self.saved_from(e)),
             Err(e) => Err(e),
         }
+    }
+
+    /// A test loss that is not a number comes of such data, or of weights that are lost.
+    fn test_diverged(&mut self, loss: f64) -> TrainError {
+        let step = self.session.steps();
+        let epoch = self.progress.evaluations;
+        if let Some((place, field)) = self.test.as_mut().and_then(|test| test.first_not_finite(epoch)) {
+            let (place, saved) = (Some(BadValue { field, place }), self.last_good());
+            return self.saved_from(TrainError::NotFinite { step, loss: loss as f32, place, saved });
+        }
+        let lr = self.options.schedule.rate(step.saturating_sub(1), self.span);
+        let best = self.options.run.as_ref().map(|run| run.path(Which::Best)).filter(|path| path.exists());
+        TrainError::TestDiverged { step, loss, lr, saved: best.or_else(|| self.last_good()) }
     }
 
     /// What is wrong with the test set costs no training: it is saved, and evaluated when the run goes on.

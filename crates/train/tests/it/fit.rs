@@ -373,3 +373,15 @@ fn a_metric_that_a_task_has_not_is_refused() {
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains("there is no top5 of Classes") && events.is_empty(), "{error}");
 }
+
+#[test]
+fn a_test_set_with_numbers_that_are_none_is_told_by_their_place() {
+    let mut session = session(digits(), 8, None, 3);
+    let data = Datasets { test: Some(with_pixel(&[2], f32::NAN).train), ..datasets(8) };
+    let feed = Feed { test_pool: BytePool::new(1 << 20), ..common::feed(1) };
+    let (outcome, _) = events(&mut session, &data, &FitOptions { feed, ..options(None, Progress::default()) });
+    match outcome.unwrap_err() {
+        TrainError::NotFinite { place: Some(place), .. } => assert_eq!(place.to_string(), "\"x\" of row 16"),
+        other => panic!("{other}"),
+    }
+}
