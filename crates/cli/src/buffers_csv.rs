@@ -2,6 +2,7 @@
 //! order. Other columns are kept as they are. Whatever is wrong is told with its line, its column and the cure.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::Result;
@@ -23,7 +24,9 @@ const TOO_MANY_BYTES: u64 = 1 << 62;
 
 impl Table {
     pub fn read(path: &Path) -> Result<Table> {
-        let bytes = std::fs::read(path).map_err(|e| bad_data(format!("{} cannot be read: {e}", path.display())))?;
+        let mut bytes = Vec::new();
+        let read = memfit_files::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(|e| bad_data(format!("{} cannot be read: {e}", path.display())))?;
         let text = String::from_utf8(bytes).map_err(|e| {
             let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count();
             bad_data(format!("{}, line {line}: this is not text; save the table as UTF-8", path.display()))

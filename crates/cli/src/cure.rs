@@ -138,6 +138,10 @@ pub fn training(error: &TrainError) -> Option<String> {
             let saved = last_good(saved);
             format!("the loss is {loss} at step {step} with a learning rate of {lr}; {saved} with a smaller --lr")
         }
+        TrainError::TestDiverged { step, loss, lr, saved } => format!(
+            "the loss on the test set is {loss} after step {step}, with a learning rate of {lr}; {} with a smaller --lr",
+            last_good(saved)
+        ),
         TrainError::Overflow { step, skips, lr, saved } => format!(
             "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the \
              loss; {} with a smaller --lr than {lr}, or begin another run in bf16 (--precision mixed)",

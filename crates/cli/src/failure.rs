@@ -236,10 +236,12 @@ fn of_run(error: &RunError) -> Kind {
         RunError::PlanTooLarge { .. } | RunError::NoRoomForProgram { .. } | RunError::NoRoomForRun { .. } => REFUSED,
         RunError::SamplesChanged { .. }
         | RunError::DataChanged(_)
+        | RunError::PlanDeparts { .. }
         | RunError::CostModel { .. }
         | RunError::CannotMake { .. }
         | RunError::Write { .. }
         | RunError::BadFile { .. }
+        | RunError::WeightsNotFinite { .. }
         | RunError::MissingWeights { .. } => DATA,
         // What was asked for cannot be.
         _ => USAGE,

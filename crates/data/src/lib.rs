@@ -96,7 +96,7 @@ pub use context::{Context, Random};
 pub use dataset::{Cache, Dataset, Prefetch, Remainder};
 pub use error::{BadSample, CsvProblem, DataError, Result, SampleProblem};
 pub use in_memory::{TensorData, Tensors};
-pub use loader::{LoadOptions, Loader, Position, SkippedSamples};
+pub use loader::{LoadOptions, Loader, Next, Position, SkippedSamples};
 pub use memory::{Buffer, BytePool, Lease, NoRoom};
 pub use produce::OnBad;
 pub use source::Source;

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// The pool has not so many bytes left at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,6 +181,22 @@ impl BytePool {
     /// Waits until it is notified, or with `wants_bytes` until bytes come back, after `seen` was read. May return early:
     /// the caller looks again.
     pub(crate) fn wait(&self, seen: u64, wants_bytes: bool) {
+        self.wait_with(seen, wants_bytes, |sleepers| {
+            drop(self.shared.changed.wait(sleepers));
+        });
+    }
+
+    /// The same, but for so long at most; whether it was so long.
+    pub(crate) fn wait_at_most(&self, seen: u64, longest: Duration) -> bool {
+        let mut is_late = false;
+        self.wait_with(seen, false, |sleepers| {
+            let waited = self.shared.changed.wait_timeout(sleepers, longest);
+            is_late = waited.is_ok_and(|(_, timeout)| timeout.timed_out());
+        });
+        is_late
+    }
+
+    fn wait_with<'a>(&'a self, seen: u64, wants_bytes: bool, sleep: impl FnOnce(MutexGuard<'a, ()>)) {
         let shared = &*self.shared;
         let sleepers = self.sleepers();
         shared.waiting.fetch_add(1, Ordering::SeqCst);
@@ -187,7 +204,7 @@ impl BytePool {
         // Who returns bytes first counts and then looks for sleepers; who sleeps does it the other way round. So one of
         // the two sees the other.
         if shared.events.load(Ordering::SeqCst) == seen {
-            drop(shared.changed.wait(sleepers));
+            sleep(sleepers);
         }
         shared.waiting_for_bytes.fetch_sub(wants_bytes as usize, Ordering::SeqCst);
         shared.waiting.fetch_sub(1, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Files that become visible whole or not at all: written beside their place, made durable, renamed.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,15 +24,21 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// In the folder of `path`, which is not touched.
+    /// In the folder of `path`, which is not touched; nor is anything else that is there.
     pub fn create(path: &Path, faults: &Faults) -> io::Result<AtomicFile> {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".{}{UNFINISHED}", std::process::id()));
-        let temporary = PathBuf::from(temporary);
         faults.pass()?;
-        let file = File::create(&temporary)?;
-        let (sum, faults) = (Checksum::default(), faults.clone());
-        Ok(AtomicFile { file, temporary, sum, faults, done: false, to_sync: ToSync::new() })
+        for number in 0.. {
+            let temporary = temporary(path, number);
+            match memfit_files::create_new(&temporary) {
+                // A process of the same number left it, in another container or long ago.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                file => {
+                    let (file, sum, faults) = (file?, Checksum::default(), faults.clone());
+                    return Ok(AtomicFile { file, temporary, sum, faults, done: false, to_sync: ToSync::new() });
+                }
+            }
+        }
+        unreachable!("there are enough numbers")
     }
 
     /// Of what was written so far, with its length.
@@ -102,6 +108,17 @@ impl ToSync {
     }
 }
 
+/// The file's name, the process's number and, where that is taken, another.
+fn temporary(path: &Path, number: u64) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    if number > 0 {
+        name.push(format!("-{number}"));
+    }
+    name.push(UNFINISHED);
+    PathBuf::from(name)
+}
+
 /// Makes what happened to a name durable, where folders can be synced.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
@@ -133,5 +150,26 @@ impl Faults {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn what_has_the_name_of_a_file_on_its_way_is_left_alone() {
+        let folder = std::env::temp_dir().join(format!("memfit-atomic-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let (path, mine) = (folder.join("a.json"), folder.join("mine"));
+        std::fs::write(&mine, "mine").expect("a file");
+        std::os::unix::fs::symlink(&mine, temporary(&path, 0)).expect("a link");
+        std::fs::write(temporary(&path, 1), "mine too").expect("a file");
+        let mut file = AtomicFile::create(&path, &Faults::default()).expect("it has another name");
+        file.write_all(b"new").and_then(|()| file.commit(&path)).expect("it can be written");
+        let read = |path: &Path| std::fs::read_to_string(path).expect("it is there");
+        assert_eq!([read(&path), read(&mine), read(&temporary(&path, 1))], ["new", "mine", "mine too"]);
+        std::fs::remove_dir_all(&folder).expect("it was made here");
     }
 }

@@ -1,7 +1,6 @@
 //! Weights by name: safetensors in and out. Tensors go to and from the segment in small pieces, never mapped and never
 //! held twice.
 
-use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -103,7 +102,7 @@ impl<E: Executor> Engine<E> {
         chosen: impl Fn(&StateSlot) -> bool,
     ) -> Result<usize, WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
-        let mut file = BufReader::new(File::open(path).map_err(io)?);
+        let mut file = BufReader::new(memfit_files::open(path).map_err(io)?);
         self.read_states(&mut file, path, matching, chosen)
     }
 

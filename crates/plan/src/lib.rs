@@ -7,7 +7,7 @@
 //! The stages, one file each: `flow` (a program as memory sees it), `order`, `lifetime`, `draft` (these three, for
 //! one graph), `recompute` (many drafts: what to keep and what to recompute), [`pack`], `place`; and beside them
 //! [`passes`], the list of what is done to graphs on the way, [`validate`], which shares no code with them and checks what they made, `bound`, which proves what no plan can go
-//! below, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
+//! below, `equivalence`, which says whether a plan computes what its source says, [`report`], which reads a plan, and [`save`], which writes it to a file and reads it back.
 
 mod baseline;
 mod bound;
@@ -15,6 +15,7 @@ mod change;
 pub mod compare;
 mod cost_model;
 mod draft;
+mod equivalence;
 mod error;
 mod flow;
 mod frontier;
@@ -44,6 +45,7 @@ pub mod validate;
 
 pub use change::{Change, Effect, Fix};
 pub use cost_model::{CONSTANTS, Constant, CostModel};
+pub use equivalence::{Departure, check_source};
 pub use error::{LiveTensor, PlanError, Refusal, Unsupported};
 pub use flow::storage;
 pub use frontier::Point;

@@ -3,7 +3,7 @@
 //! nothing is lost but this.
 
 use std::fs::{DirBuilder, File, TryLockError};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -68,7 +68,7 @@ fn announce_in(folder: &Path, process: Process) -> Option<Announced> {
     let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     let path = folder.join(format!("{}-{moment}.json", process.pid));
     let beside = path.with_extension("new");
-    let mut file = File::create(&beside).ok()?;
+    let mut file = memfit_files::create_new(&beside).ok()?;
     let written = file.try_lock().ok().and_then(|()| {
         file.write_all(serde_json::to_string(&process).ok()?.as_bytes()).ok()?;
         std::fs::rename(&beside, &path).ok()
@@ -93,12 +93,14 @@ fn processes_in(folder: &Path) -> Vec<Process> {
     found
 }
 
-/// What a live process said.
+/// What a live process said. What a dead one said is removed; what no process said is not ours, and stays.
 fn read(path: &Path) -> Option<Process> {
-    let file = File::open(path).ok()?;
-    match file.try_lock_shared() {
+    let file = memfit_files::open_own(path).ok()?;
+    let lock = file.try_lock_shared();
+    let said = serde_json::from_reader((&file).take(LONGEST)).ok()?;
+    match lock {
         // Whoever wrote it still holds it.
-        Err(TryLockError::WouldBlock) => serde_json::from_reader(file).ok(),
+        Err(TryLockError::WouldBlock) => Some(said),
         Err(TryLockError::Error(_)) => None,
         Ok(()) => {
             let _ = std::fs::remove_file(path);
@@ -106,6 +108,9 @@ fn read(path: &Path) -> Option<Process> {
         }
     }
 }
+
+/// More bytes no process says of itself.
+const LONGEST: u64 = 1 << 20;
 
 /// Of this user; on a machine where others train, they are seen by what the system says is available.
 fn folder() -> Option<PathBuf> {
@@ -136,7 +141,7 @@ mod tests {
         let found = processes_in(&folder);
         assert_eq!(found, [process(7)]);
         assert_eq!(found[0].devices[0].used(), 300);
-        assert!(!folder.join("9.json").exists() && live.path.exists());
+        assert!(!folder.join("9.json").exists() && folder.join("10.json").exists() && live.path.exists());
         drop(live);
         assert_eq!(processes_in(&folder), []);
         std::fs::remove_dir_all(&folder).unwrap();

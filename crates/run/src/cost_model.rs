@@ -6,6 +6,7 @@ use memfit::AnyExecutor;
 use memfit::plan::CostModel;
 
 use crate::error::{Result, RunError};
+use crate::file::LARGEST_TEXT;
 
 /// The cost model of a device, and the file it is from; none for the device's own.
 pub fn in_use(named: Option<&Path>, device: &str) -> Result<(CostModel, Option<PathBuf>)> {
@@ -35,6 +36,6 @@ fn settings(file: &str) -> Option<PathBuf> {
 /// What the file does not say is as `usual`.
 fn read(path: &Path, usual: &CostModel, is_measured: bool) -> Result<CostModel> {
     let wrong = |problem: &str| RunError::CostModel { path: path.into(), problem: problem.into(), is_measured };
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))?;
+    let text = memfit_files::read_text(path, LARGEST_TEXT).map_err(|e| wrong(&e.to_string()))?;
     CostModel::from_toml(&text, usual).map_err(|e| wrong(e.trim_end()))
 }

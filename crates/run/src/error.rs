@@ -8,6 +8,7 @@ use memfit::exec::process::Limiter;
 use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
 use memfit::nn::zoo::Task;
+use memfit::plan::Departure;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
@@ -123,6 +124,9 @@ pub enum RunError {
     OtherPlan { file: String, differences: Vec<Difference> },
     #[error("the plan {file} is of another version of the model (it was made by memfit {version}); plan anew")]
     OtherVersion { file: String, version: String },
+    /// Whatever it says that it is made for.
+    #[error("the plan {file} does not compute what this run's model does: {departure}; plan anew")]
+    PlanDeparts { file: String, departure: Departure },
     #[error(
         "{}the plan {file} takes {}, more than the budget of {}",
         room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words())),
@@ -184,6 +188,12 @@ pub enum RunError {
         first_few(file)
     )]
     NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String> },
+    #[error(
+        "{}: element {element} of \"{tensor}\" is not a finite number, and nothing can be trained from that; give weights \
+         of a run that went well",
+        path.display()
+    )]
+    WeightsNotFinite { path: PathBuf, tensor: String, element: u64 },
     #[error(
         "{wanted} {unit}s are less than the {} that the run has made; give more to go on, or leave it out",
         count(*done, unit)

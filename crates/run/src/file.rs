@@ -1,5 +1,5 @@
-//! Writing files for the user: whole or not at all, through links to where they point, and never in the place of what is
-//! no file.
+//! Writing files: whole or not at all. Those of the user, through links to where they point, and never in the place of what
+//! is no file; those of a run, in its folder and nowhere else.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,8 +8,17 @@ use memfit::exec::atomic_file::{AtomicFile, Faults};
 
 use crate::error::{Result, RunError};
 
+/// No text that a run reads has more bytes: run files, names of classes, what is said of data.
+pub(crate) const LARGEST_TEXT: u64 = 64 << 20;
+
+/// A file that the user named.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     written(path, text).map_err(|source| RunError::Write { path: path.into(), source })
+}
+
+/// A file of a run, in its folder, which is known to be a run's: a link in its place is not followed.
+pub(crate) fn write_own(path: &Path, text: &str) -> Result<()> {
+    replaced(path, text).map_err(|source| RunError::Write { path: path.into(), source })
 }
 
 fn written(path: &Path, text: &str) -> std::io::Result<()> {
@@ -20,10 +29,13 @@ fn written(path: &Path, text: &str) -> std::io::Result<()> {
         }
         _ => {}
     }
-    let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut file = AtomicFile::create(&place, &Faults::default())?;
+    replaced(&std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()), text)
+}
+
+fn replaced(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = AtomicFile::create(path, &Faults::default())?;
     file.write_all(text.as_bytes())?;
-    file.commit(&place)
+    file.commit(path)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
-use memfit::plan::{Change, MicroBatch, Survey, Target};
-use memfit::transform::BatchDependence;
+use memfit::plan::{Change, MicroBatch, Survey, Target, check_source};
+use memfit::transform::{BatchDependence, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
 
 use crate::config::find;
@@ -160,7 +160,10 @@ pub const INSTRUCTIONS: &str = "instructions";
 
 /// What a plan with this micro-batch is made for.
 pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
-    let programs = run.subject(executor.target()).programs(micro_batch)?;
+    Ok(labels_of(run, executor, &run.subject(executor.target()).programs(micro_batch)?))
+}
+
+fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, StepGraph)]) -> Labels {
     let eval = programs.iter().find(|(phase, _)| *phase == Phase::Eval).map(|(_, step)| &step.graph);
     let shape = |v| eval.map(|g| g.shape(v).to_vec()).unwrap_or_default();
     let input = eval.and_then(|g| g.input("x")).map(shape).unwrap_or_default();
@@ -173,9 +176,9 @@ pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) ->
         ("batch", run.request.batch.to_string()),
         ("precision", run.training.precision.name().to_string()),
         ("optimizer", run.optimizer.clone()),
-        ("source", format!("{:016x}", memfit::source_hash(&programs))),
+        ("source", format!("{:016x}", memfit::source_hash(programs))),
     ];
-    Ok(own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect())
+    own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect()
 }
 
 /// Writes a plan of this run.
@@ -183,10 +186,13 @@ pub fn write(run: &RunResources, executor: &AnyExecutor, plan: &Plan, path: &Pat
     file::write(path, &save::save(plan, &labels(run, executor, plan.micro_batch)?))
 }
 
+/// No plan has more bytes: the largest of the zoo have some MiB.
+const LARGEST_PLAN: u64 = 1 << 30;
+
 /// A saved plan, sound but not yet known to be of any use here.
 pub fn read(path: &Path) -> Result<SavedPlan> {
     let bad = |problem: String| RunError::BadFile { path: path.into(), problem };
-    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    let text = memfit_files::read_text(path, LARGEST_PLAN).map_err(|e| bad(e.to_string()))?;
     save::load(&text).map_err(|e| bad(e.to_string()))
 }
 
@@ -200,7 +206,7 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
         let differences = vec![Difference { what: "batch", theirs, ours, key: find("train", "batch") }];
         return Err(RunError::OtherPlan { file, differences });
     }
-    check_labels(run, &saved, &labels(run, executor, saved.plan.micro_batch)?, &file)?;
+    check(run, executor, &saved, &file)?;
     let plan = saved
         .for_target(executor.target())
         .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
@@ -212,16 +218,19 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
     Ok(Planned { batch_dependence, ..Planned::from_file(plan, file) })
 }
 
-/// Whether a saved plan is one of this run.
-pub(crate) fn check_labels(run: &RunResources, saved: &SavedPlan, own: &Labels, file: &str) -> Result<()> {
-    let differences = differences(run, saved, own);
+/// Whether a saved plan is one of this run: made for it, and of the graphs that its model builds. Those in the file may have
+/// been changed by hand.
+pub(crate) fn check(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
+    let programs = run.subject(executor.target()).programs(saved.plan.micro_batch)?;
+    let own = labels_of(run, executor, &programs);
+    let differences = differences(run, saved, &own);
     if !differences.is_empty() {
         return Err(RunError::OtherPlan { file: file.into(), differences });
     }
     if saved.labels.get("source") != own.get("source") {
         return Err(RunError::OtherVersion { file: file.into(), version: saved.version.clone() });
     }
-    Ok(())
+    check_source(&saved.plan, &programs).map_err(|departure| RunError::PlanDeparts { file: file.into(), departure })
 }
 
 /// In what the plan is not that of the run.

@@ -13,12 +13,13 @@ use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, Which, read, read_best};
 use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
+use memfit_files::read_own_text;
 
 use crate::config::{Origin, RunConfig};
 use crate::data::{DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
-use crate::file::write;
+use crate::file::{LARGEST_TEXT, write_own};
 use crate::planning;
 use crate::resources::{RunResources, open_to_answer};
 
@@ -56,21 +57,25 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
 
 /// Writes down what the run is.
 pub fn describe(folder: &Path, run_file: &str, sources: &DataSources) -> Result<()> {
-    write(&folder.join(RUN_FILE), run_file)?;
+    write_own(&folder.join(RUN_FILE), run_file)?;
     let lines: String = sources.schema.classes.iter().map(|c| format!("{}\n", c.escape_default())).collect();
-    write(&folder.join(CLASSES), &lines)?;
+    write_own(&folder.join(CLASSES), &lines)?;
     same_data::write_down(folder, sources)
 }
 
 /// Writes down what was changed on resumption, so that it holds the next time too.
 pub fn describe_again(folder: &Path, config: &RunConfig) -> Result<()> {
-    write(&folder.join(RUN_FILE), &config.to_toml())
+    write_own(&folder.join(RUN_FILE), &config.to_toml())
 }
 
 /// What the classes of a run are called; nothing where they have no names.
-pub fn classes(folder: &Path) -> Vec<String> {
-    let names = std::fs::read_to_string(folder.join(CLASSES)).unwrap_or_default();
-    names.lines().map(unescape).collect()
+pub fn classes(folder: &Path) -> Result<Vec<String>> {
+    let path = folder.join(CLASSES);
+    match read_own_text(&path, LARGEST_TEXT) {
+        Ok(names) => Ok(names.lines().map(unescape).collect()),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(RunError::BadFile { path, problem: e.to_string() }),
+    }
 }
 
 /// A trained model that only answers, on a plan without training.
@@ -122,7 +127,7 @@ impl Trained {
         if found != needed {
             return Err(RunError::MissingWeights { path: saved.tensors().into(), found, needed });
         }
-        Ok(Trained { classes: classes(&folder), session, step: saved.checkpoint.step, run, folder })
+        Ok(Trained { classes: classes(&folder)?, session, step: saved.checkpoint.step, run, folder })
     }
 
     pub fn class(&self, index: usize) -> String {

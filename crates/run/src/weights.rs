@@ -1,6 +1,6 @@
 //! Weights to start from: by name, what fits is taken, and what does not is said.
 
-use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
@@ -14,7 +14,34 @@ use crate::resources::RunResources;
 /// Finds a file that is not there, or of another model, before anything is made of the run.
 pub fn check(path: &Path, run: &RunResources) -> Result<()> {
     let fit = Fit::new(path, run)?;
-    if fit.found == 0 { Err(fit.none_found(path)) } else { Ok(()) }
+    if fit.found.is_empty() { Err(fit.none_found(path)) } else { check_finite(path, &fit.found) }
+}
+
+/// What is read at once.
+const PIECE: u64 = 1 << 16;
+
+/// Weights that are no numbers train nothing, and the loss would be blamed on something else.
+fn check_finite(path: &Path, tensors: &[Found]) -> Result<()> {
+    let io = |source| WeightsError::Io { path: path.into(), source };
+    let mut file = memfit_files::open(path).map_err(io)?;
+    let mut buffer = vec![0; PIECE as usize];
+    for Found { name, start, bytes } in tensors {
+        file.seek(SeekFrom::Start(*start)).map_err(io)?;
+        for offset in (0..*bytes).step_by(PIECE as usize) {
+            let piece = &mut buffer[..(bytes - offset).min(PIECE) as usize];
+            match file.read_exact(piece) {
+                // Of a file that is cut off, who takes the weights says so.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => break,
+                read => read.map_err(io)?,
+            }
+            let mut numbers = piece.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            if let Some(at) = numbers.position(|number| !number.is_finite()) {
+                let (path, tensor) = (path.into(), name.clone());
+                return Err(RunError::WeightsNotFinite { path, tensor, element: offset / 4 + at as u64 });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What was taken of a file.
@@ -33,12 +60,19 @@ pub fn load_into(session: &mut Session<AnyExecutor>, path: &Path, run: &RunResou
     if taken == 0 {
         return Err(fit.none_found(path));
     }
-    Ok(LoadedWeights { taken, of: fit.found + fit.missing.len(), missing: fit.missing })
+    Ok(LoadedWeights { taken, of: fit.found.len() + fit.missing.len(), missing: fit.missing })
+}
+
+/// A weight of the model that the file has, and where: numbers of f32.
+struct Found {
+    name: String,
+    start: u64,
+    bytes: u64,
 }
 
 /// The names of a model held against those of a file.
 struct Fit {
-    found: usize,
+    found: Vec<Found>,
     /// Of the model, not in the file or of another type or shape there.
     missing: Vec<String>,
     of_file: Vec<String>,
@@ -47,19 +81,22 @@ struct Fit {
 impl Fit {
     fn new(path: &Path, run: &RunResources) -> Result<Fit> {
         let io = |source| WeightsError::Io { path: path.into(), source };
-        let mut file = File::open(path).map_err(io)?;
+        let mut file = memfit_files::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        let (_, header) = read_header(&mut file, length, path)?;
+        let (data, header) = read_header(&mut file, length, path)?;
         let tensors = header.tensors();
         let graph = run.model.build(1, Mode::Train)?.graph;
-        let (mut found, mut missing) = (0, Vec::new());
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
         for (state, value) in
             graph.states().filter(|(s, _)| matches!(s.class, StateClass::Param | StateClass::Statistic))
         {
-            if tensors.get(&state.name).and_then(|t| type_of(t)).as_ref() == Some(graph.ty(value)) {
-                found += 1;
-            } else {
-                missing.push(state.name.clone());
+            match tensors.get(&state.name).filter(|t| type_of(t).as_ref() == Some(graph.ty(value))) {
+                Some(tensor) => found.push(Found {
+                    name: state.name.clone(),
+                    start: data.saturating_add(tensor.data_offsets.0 as u64),
+                    bytes: graph.ty(value).bytes(),
+                }),
+                None => missing.push(state.name.clone()),
             }
         }
         let mut of_file: Vec<String> = tensors.into_keys().collect();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use memfit_data::DataError;
 use memfit_exec::ExecError;
 use memfit_exec::weights::WeightsError;
+use memfit_files::Kind;
 use memfit_ir::TensorType;
 use memfit_nn::Loss;
 
@@ -164,6 +165,21 @@ pub enum TrainError {
         /// The last good checkpoint, where one was kept.
         saved: Option<PathBuf>,
     },
+    /// A loss on the test set that is not finite, of data that are.
+    #[error(
+        "the loss on the test set is {loss} after step {step}, with a learning rate of {lr}; {} with a smaller learning rate",
+        last_good(saved.as_deref())
+    )]
+    TestDiverged {
+        /// Steps so far.
+        step: u32,
+        /// Of the test set.
+        loss: f64,
+        /// The learning rate of the last step.
+        lr: f32,
+        /// The last good checkpoint, where one was kept.
+        saved: Option<PathBuf>,
+    },
     /// Gradients that overflow in f16 however the loss is scaled.
     #[error(
         "{skips} steps in a row, up to step {step}, overflowed in f16 and changed nothing, at every scale of the loss; \
@@ -237,10 +253,25 @@ pub enum TrainError {
         folder: PathBuf,
     },
     /// A file in the way that no run has written.
-    #[error("{} is not of a run, which would write over it; keep the run in another folder", path.display())]
+    #[error(
+        "{} ({kind}) is not of a run, which would write over it; move it away, or keep the run in another folder",
+        path.display()
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
+        /// What it is.
+        kind: Kind,
+    },
+    /// Somebody took the folder away while its run went on.
+    #[error(
+        "the run's folder {} is gone: it was removed or moved while the run went on, which cannot be saved there any more; \
+         put it back and resume, or start again",
+        folder.display()
+    )]
+    FolderGone {
+        /// Where it was.
+        folder: PathBuf,
     },
     /// A file where a folder should be.
     #[error("{} is a file or lies in one, but a run needs a folder; give another", path.display())]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, SkippedSamples};
+use memfit_data::{Buffer, BytePool, DataError, Dataset, Example, LoadOptions, Loader, Next, SkippedSamples};
 use memfit_exec::Executor;
 use memfit_ir::{DType, TensorType};
 use memfit_nn::{HeadInfo, Loss};
@@ -161,13 +161,13 @@ impl Evaluator {
         [Metric::Loss.into()].into_iter().chain(self.heads.iter().flat_map(named)).collect()
     }
 
-    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `on_batch`, which is given the
-    /// number of batches so far, says to stop.
+    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `go_on` says to stop: it is given
+    /// the number of batches after each, and nothing while the next is not there.
     pub fn run<E: Executor>(
         &mut self,
         session: &mut Session<E>,
         loader: &mut Loader,
-        on_batch: &mut dyn FnMut(u64) -> Flow,
+        go_on: &mut dyn FnMut(Option<u64>) -> Flow,
     ) -> Result<Option<Scores>> {
         let mut sums = Sums {
             tallies: self.heads.iter().map(HeadReader::tally).collect(),
@@ -175,14 +175,17 @@ impl Evaluator {
             rows: 0,
         };
         let mut batches = 0;
-        while let Some(example) = loader.next()? {
-            self.add(session, &example, &mut sums)?;
+        loop {
+            match loader.next_unless(&mut || go_on(None) == Flow::Stop)? {
+                Next::Element(example) => self.add(session, &example, &mut sums)?,
+                Next::End => return Ok(self.scores(&sums)),
+                Next::Stopped => return Ok(None),
+            }
             batches += 1;
-            if on_batch(batches) == Flow::Stop {
+            if go_on(Some(batches)) == Flow::Stop {
                 return Ok(None);
             }
         }
-        Ok(self.scores(&sums))
     }
 
     fn add<E: Executor>(&mut self, session: &mut Session<E>, example: &Example, sums: &mut Sums) -> Result<()> {

@@ -9,7 +9,7 @@ use common::{Scratch, check_error, events, memfit};
 use crate::draw;
 
 /// A folder of two classes with a few pictures each.
-fn pictures(name: &str) -> Scratch {
+pub fn pictures(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
     for class in ["bar", "disc"] {
         for n in 0..8 {
@@ -36,7 +36,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 }
 
 /// Trains the digits convnet, which is small, on a folder of images: all of them, in pairs.
-fn args<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
+pub fn args<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
     vec![
         "train", "--model", "digits", "--input", "16x16x3", "--batch", "2", "--epochs", "1", "--data", data, "--out",
         out,

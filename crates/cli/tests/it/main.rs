@@ -8,12 +8,17 @@ mod devices;
 #[path = "../../../../examples/pictures/draw.rs"]
 mod draw;
 mod examples;
+mod guards;
 mod library_words;
 mod limits;
 mod old_run;
+#[cfg(unix)]
+mod own_files;
 mod pack;
 mod plan;
 mod refusal;
 mod resident;
+#[cfg(unix)]
+mod special_files;
 mod together;
 mod train;

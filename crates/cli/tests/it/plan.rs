@@ -188,6 +188,37 @@ fn a_file_that_is_no_plan_is_bad_data() {
     check_error(&["train", "--plan", "/nowhere/plan.json"], 4, &["/nowhere/plan.json"]);
 }
 
+/// A saved plan with something else in it, and a checksum that is right.
+fn edited(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from} is in the plan");
+    let text = text.replace(from, to);
+    let key = "\"checksum\":\"";
+    let at = text.find(key).expect("a checksum") + key.len();
+    let body = &text[at + 16 + "\",\n".len()..text.len() - "\n}\n".len()];
+    format!("{}{:016x}{}", &text[..at], memfit::ir::fingerprint(body), &text[at + 16..])
+}
+
+#[test]
+fn a_plan_that_was_edited_to_train_something_else_is_refused() {
+    let scratch = Scratch::new("edited");
+    let (file, run) = (scratch.path("plan.json"), scratch.path("run"));
+    assert!(memfit(&["plan", "--save", &file]).status.success());
+    let text = std::fs::read_to_string(&file).expect("a plan");
+    let train = ["train", "--plan", &file, "--steps", "1", "--out", &run];
+    for (from, to) in [("rate=0.25", "rate=0.75"), ("weight_decay=0.0", "weight_decay=0.9")] {
+        std::fs::write(&file, edited(&text, from, to)).expect("a plan");
+        check_error(&train, 4, &[&file, "does not compute", to, from, "plan anew"]);
+        assert!(!std::path::Path::new(&run).exists());
+    }
+    std::fs::write(&file, edited(&text, "rate=0.25", "rate=0.25")).expect("a plan");
+    assert!(memfit(&train).status.success());
+    // And so is that of a run which goes on: here its checksum in the checkpoint is found out first.
+    let plan = scratch.path("run/plan.json");
+    let text = std::fs::read_to_string(&plan).expect("a plan");
+    std::fs::write(&plan, edited(&text, "rate=0.25", "rate=0.75")).expect("a plan");
+    check_error(&["train", "--resume", &run, "--steps", "2"], 4, &["plan.json", "changed since it was written"]);
+}
+
 #[test]
 fn a_diff_says_what_moved() {
     let files = ["before.json", "after.json"].map(|name| temporary(name).display().to_string());

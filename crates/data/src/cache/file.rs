@@ -12,6 +12,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memfit_files::{Kind, NotAFile};
+
 use super::checksum;
 
 const MAGIC: [u8; 8] = *b"memfitc1";
@@ -68,7 +70,7 @@ impl CacheFile {
 
     /// A finished file and its table, if it is there and whole.
     pub(super) fn open(path: &Path) -> io::Result<Option<(CacheFile, Trailer, Vec<u64>)>> {
-        let file = match File::open(path) {
+        let file = match memfit_files::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
@@ -80,17 +82,21 @@ impl CacheFile {
 
     /// What is in the way of a cache at `path`, if it would be overwritten and is none: an empty file is not.
     pub(super) fn foreign_file(path: &Path) -> io::Result<Option<&'static str>> {
-        let file = match File::open(path) {
+        let file = match memfit_files::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e),
+            Err(e) => {
+                return match NotAFile::in_error(&e) {
+                    Some(Kind::Folder) => {
+                        Ok(Some("this is a folder, and a cache is one file; give the cache a name in it"))
+                    }
+                    Some(_) => Ok(Some("this is no regular file, and a cache is one; give the cache another name")),
+                    None => Err(e),
+                };
+            }
         };
-        let metadata = file.metadata()?;
-        if metadata.is_dir() {
-            return Ok(Some("this is a folder, and a cache is one file; give the cache a name in it"));
-        }
         let mut start = [0; MAGIC.len()];
-        let ours = metadata.len() == 0 || (read_at(&file, &mut start, 0).is_ok() && start == MAGIC);
+        let ours = file.metadata()?.len() == 0 || (read_at(&file, &mut start, 0).is_ok() && start == MAGIC);
         Ok((!ours).then_some("this file is no cache and would be overwritten; give the cache another name"))
     }
 
@@ -186,7 +192,8 @@ fn is_partial(name: &OsStr, stem: &str) -> bool {
 
 /// Whether a file was begun as a cache, and nobody writes it any more: whoever does has it locked.
 fn is_dead(path: &Path) -> bool {
-    matches!(CacheFile::foreign_file(path), Ok(None)) && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+    matches!(CacheFile::foreign_file(path), Ok(None))
+        && memfit_files::open_own(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 fn folder(path: &Path) -> &Path {

@@ -96,7 +96,23 @@ pub struct Loader {
     /// Which bad samples were counted.
     seen_bad: HashSet<u64>,
     shuffle_lease: Lease,
+    /// Nobody waits for its threads.
+    abandoned: bool,
 }
+
+/// What [`Loader::next_unless`] gives.
+#[derive(Debug)]
+pub enum Next {
+    /// The next element.
+    Element(Example),
+    /// The end of an epoch, after which the next one begins.
+    End,
+    /// Neither came before it was told to stop waiting.
+    Stopped,
+}
+
+/// So often who waits for an element is asked whether to go on.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// So many bad samples are listed by name.
 const MAX_LISTED: usize = 10;
@@ -132,6 +148,7 @@ impl Loader {
             skipped: SkippedSamples::default(),
             seen_bad: HashSet::new(),
             shuffle_lease,
+            abandoned: false,
         };
         let shared: Arc<dyn Evictable> = loader.shared.clone();
         options.pool.add_evictable(Arc::downgrade(&shared));
@@ -152,20 +169,34 @@ impl Loader {
     /// behind it, but for [`DataError::PoolTooSmall`]: the element is tried again, for bytes may have come back.
     #[expect(clippy::should_implement_trait, reason = "an iterator would end with the first epoch")]
     pub fn next(&mut self) -> Result<Option<Example>> {
+        match self.next_unless(&mut || false)? {
+            Next::Element(example) => Ok(Some(example)),
+            Next::End => Ok(None),
+            Next::Stopped => unreachable!("nobody stops it"),
+        }
+    }
+
+    /// The same for somebody who does not want to wait for ever, as for a file on a disk that is gone: `stop` is asked
+    /// from time to time while the element is not there.
+    ///
+    /// # Errors
+    /// As [`Loader::next`].
+    pub fn next_unless(&mut self, stop: &mut dyn FnMut() -> bool) -> Result<Next> {
         loop {
-            let (made, bad) = match self.wait()? {
+            let Some(slot) = self.wait(stop)? else { return Ok(Next::Stopped) };
+            let (made, bad) = match slot {
                 Slot::Element(work) => {
                     self.position = work.job.position.next();
                     work.made.unwrap_or_else(|| unreachable!("it is done"))
                 }
                 Slot::End(position) => {
                     self.position = position.next_epoch();
-                    return self.end_epoch(position).map(|()| None);
+                    return self.end_epoch(position).map(|()| Next::End);
                 }
                 Slot::Failed(position, error) => {
                     self.position = position.next_epoch();
                     self.epoch = Some((0, 0));
-                    return error.map_or(Ok(None), Err);
+                    return error.map_or(Ok(Next::End), Err);
                 }
             };
             bad.into_iter().for_each(|bad| self.record_skipped(bad));
@@ -173,7 +204,7 @@ impl Loader {
                 Err(DataError::Bad(bad)) if self.shared.on_bad == OnBad::Skip => self.skip_element(bad)?,
                 made => {
                     self.epoch = self.epoch.map(|(given, _)| (given + 1, 0));
-                    return made.map(Some);
+                    return made.map(Next::Element);
                 }
             }
         }
@@ -183,17 +214,31 @@ impl Loader {
     /// others need the pool, such as an evaluation. Nothing is lost but work. Its caches keep what they have until another
     /// loader of the pool finds no room, as at any time.
     pub fn pause(&mut self) {
+        self.pause_unless(&mut || false);
+    }
+
+    /// The same, unless `stop` says while a thread is still at work that it is not to be waited for; whether it is
+    /// paused.
+    pub fn pause_unless(&mut self, stop: &mut dyn FnMut() -> bool) -> bool {
         let pool = &self.shared.pipeline.pool;
         loop {
             let seen = pool.events();
             let mut state = self.shared.state();
             state.paused = true;
             if state.drop_finished() {
-                return;
+                return true;
             }
             drop(state);
-            pool.wait(seen, false);
+            if pool.wait_at_most(seen, PATIENCE) && stop() {
+                return false;
+            }
         }
+    }
+
+    /// Ends it without waiting for its threads, of which one may never come back: each ends when it is done with the
+    /// element it is at, and only then gives back what it holds of the pool.
+    pub fn abandon(mut self) {
+        self.abandoned = true;
     }
 
     /// The position of the element which the next call gives: what a checkpoint keeps.
@@ -235,8 +280,8 @@ impl Loader {
         &self.skipped
     }
 
-    /// The oldest element, when it is there.
-    fn wait(&mut self) -> Result<Slot> {
+    /// The oldest element, when it is there; none if nobody wants to wait for it.
+    fn wait(&mut self, stop: &mut dyn FnMut() -> bool) -> Result<Option<Slot>> {
         let (shared, pool) = (&*self.shared, &self.shared.pipeline.pool);
         let mut since = None;
         loop {
@@ -259,13 +304,15 @@ impl Loader {
             }
             if let Some(slot) = done {
                 self.waited += since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
-                return Ok(slot);
+                return Ok(Some(slot));
             }
             if let Some(no_room) = blocked {
                 return Err(self.pool_too_small(no_room));
             }
             since.get_or_insert_with(Instant::now);
-            pool.wait(seen, false);
+            if pool.wait_at_most(seen, PATIENCE) && stop() {
+                return Ok(None);
+            }
         }
     }
 
@@ -318,7 +365,7 @@ impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.pipeline.pool.notify();
-        for worker in self.workers.drain(..) {
+        for worker in self.workers.drain(..).filter(|_| !self.abandoned) {
             // What a worker runs of others' code is guarded, so that joining cannot fail.
             let _ = worker.join();
         }

@@ -175,7 +175,7 @@ impl ImageFiles {
         let (mut names, mut fingerprint) = (StringList::new(pool)?, 0u64);
         for path in paths {
             let path = path.as_ref();
-            if !path.is_file() {
+            if !path.exists() {
                 return Err(DataError::source(path.display(), "there is no such file; check the path"));
             }
             let name =

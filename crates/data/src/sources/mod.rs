@@ -42,6 +42,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use memfit_files::NotAFile;
 use memfit_ir::{DType, TensorType, fingerprint};
 
 use crate::error::{BadSample, DataError, Result, SampleProblem};
@@ -50,7 +51,11 @@ use crate::tensor::Tensor;
 
 /// A whole file as u8 `[bytes]`.
 fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
-    let mut file = File::open(path).map_err(|e| io(path, e))?;
+    let mut file = match memfit_files::open(path) {
+        // One of many files, of which the others may be good.
+        Err(e) if NotAFile::in_error(&e).is_some() => return Err(DataError::bad(path.display(), e)),
+        file => file.map_err(|e| io(path, e))?,
+    };
     let bytes = file.metadata().map_err(|e| io(path, e))?.len();
     if bytes > pool.limit() {
         let problem = SampleProblem::FileTooLarge { bytes, limit: pool.limit() };
@@ -59,6 +64,16 @@ fn read_file(path: &Path, pool: &BytePool) -> Result<Tensor> {
     let mut tensor = Tensor::zeros(TensorType::new(DType::U8, [bytes as usize]), pool)?;
     file.read_exact(tensor.bytes_mut()).map_err(|e| io(path, e))?;
     Ok(tensor)
+}
+
+/// A regular file: what is none would be waited for, or read for ever.
+fn open_file(path: &Path) -> Result<File> {
+    memfit_files::open(path).map_err(|e| io(path, e))
+}
+
+/// The bytes of a regular file.
+fn file_bytes(path: &Path) -> Result<u64> {
+    Ok(open_file(path)?.metadata().map_err(|e| io(path, e))?.len())
 }
 
 /// As many bytes as a file claims to have of something.
@@ -71,7 +86,7 @@ fn claimed_buffer(bytes: u64, pool: &BytePool) -> Result<Buffer> {
 
 /// Bytes of a file from an offset on.
 fn read_at(path: &Path, offset: u64, bytes: &mut [u8]) -> Result<()> {
-    let mut file = File::open(path).map_err(|e| io(path, e))?;
+    let mut file = open_file(path)?;
     file.seek(SeekFrom::Start(offset)).map_err(|e| io(path, e))?;
     file.read_exact(bytes).map_err(|e| io(path, e))
 }

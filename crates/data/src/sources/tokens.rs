@@ -1,13 +1,12 @@
 //! Tokens for language models: windows of a long row of tokens, with the same row one further as what is to be
 //! predicted.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
-use super::{check_row, claimed_buffer, file_fingerprint, io, no_room_is_final, read_at};
+use super::{check_row, claimed_buffer, file_bytes, file_fingerprint, io, no_room_is_final, open_file, read_at};
 use crate::error::{DataError, Result, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
@@ -85,7 +84,7 @@ impl Tokens {
     /// vocabulary is [`DataError::Bad`] when it is read.
     pub fn binary(path: impl AsRef<Path>, width: TokenWidth, vocabulary: usize, windows: Windows) -> Result<Tokens> {
         let path = path.as_ref();
-        let bytes = std::fs::metadata(path).map_err(|e| io(path, e))?.len() as usize;
+        let bytes = file_bytes(path)? as usize;
         if !bytes.is_multiple_of(width.bytes()) {
             let problem = format!(
                 "its {bytes} bytes are no whole number of {width:?} tokens; give the width it was written with"
@@ -294,7 +293,7 @@ fn alphabet(seen: &[u8], pool: &BytePool) -> Result<(Vec<char>, Lease)> {
 }
 
 fn each_character(path: &Path, pool: &BytePool, mut f: impl FnMut(char)) -> Result<()> {
-    let file = File::open(path).map_err(|e| io(path, e))?;
+    let file = open_file(path)?;
     let _buffer = pool.reserve(BUFFER as u64)?;
     let mut reader = BufReader::with_capacity(BUFFER, file);
     let (mut at, mut bytes) = (0u64, [0; 4]);

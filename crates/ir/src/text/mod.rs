@@ -66,22 +66,33 @@ pub fn print(graph: &Graph) -> String {
 /// One line for one node, without a line end.
 pub fn print_node(graph: &Graph, id: NodeId) -> String {
     let node = graph.node(id);
-    let mut line = format!("{} = {}", values(&node.outputs), node.op.name());
-    if let Some(name) = node.op.label() {
-        line.push_str(&format!(" {}", quote(name)));
-    }
-    if !node.inputs.is_empty() {
-        line.push_str(&format!("({})", values(&node.inputs)));
-    }
-    let attrs: Vec<String> = attrs::attrs(&node.op).iter().map(|(key, setting)| format!("{key}={setting}")).collect();
-    if !attrs.is_empty() {
-        line.push_str(&format!(" {{{}}}", attrs.join(", ")));
-    }
-    line.push_str(&format!(" : {}", types(node.outputs.iter().map(|&v| graph.ty(v)))));
+    let inputs = if node.inputs.is_empty() { String::new() } else { format!("({})", values(&node.inputs)) };
+    let mut line = format!("{} = {}", values(&node.outputs), node_text(graph, id, &inputs));
     if !node.scope.is_empty() {
         line.push_str(&format!(" @{}", quote(&node.scope)));
     }
     line
+}
+
+/// What a node does, wherever it stands: its line without the numbers of values and without its layer. Nodes with the same
+/// text and the same inputs give the same results.
+pub fn print_op(graph: &Graph, id: NodeId) -> String {
+    node_text(graph, id, "")
+}
+
+fn node_text(graph: &Graph, id: NodeId, inputs: &str) -> String {
+    let node = graph.node(id);
+    let mut text = node.op.name().to_string();
+    if let Some(name) = node.op.label() {
+        text.push_str(&format!(" {}", quote(name)));
+    }
+    text.push_str(inputs);
+    let attrs: Vec<String> = attrs::attrs(&node.op).iter().map(|(key, setting)| format!("{key}={setting}")).collect();
+    if !attrs.is_empty() {
+        text.push_str(&format!(" {{{}}}", attrs.join(", ")));
+    }
+    text.push_str(&format!(" : {}", types(node.outputs.iter().map(|&v| graph.ty(v)))));
+    text
 }
 
 fn values(ids: &[ValueId]) -> String {

@@ -2,10 +2,11 @@
 
 use memfit::exec::Executor;
 use memfit::ir::op::StateClass;
-use memfit::ir::{fingerprint, philox};
+use memfit::ir::{Graph, fingerprint, philox, text};
 use memfit::nn::optim::Optimizer;
 use memfit::plan::save::{Labels, SaveError, load, save};
-use memfit::plan::{MicroBatch, Place, Segment};
+use memfit::plan::{MicroBatch, Phase, Place, Segment, check_source};
+use memfit::transform::StepGraph;
 use memfit::{
     Clock, CpuExecutor, Engine, Options, Plan, Precision, Request, TensorView, Training, ZooModel, survey_model,
 };
@@ -42,9 +43,53 @@ fn every_model_of_the_zoo_comes_back_as_it_was_saved() {
                 let saved = load(&save(&plan, &labels())).unwrap_or_else(|e| panic!("{name}: {e}"));
                 assert_eq!(saved.labels, labels());
                 assert!(saved.plan == plan, "{name}");
+                let source = programs_of(&model, &training(precision), &plan);
+                assert_eq!(check_source(&saved.plan, &source), Ok(()), "{name}");
                 assert!(saved.for_target(cpu.target()).is_ok(), "{name}");
             }
         }
+    }
+}
+
+/// What a plan is made of.
+fn programs_of(model: &ZooModel, training: &Training, plan: &Plan) -> Vec<(Phase, StepGraph)> {
+    memfit::train::programs(model, training, plan.batch, plan.micro_batch).expect("a model of the zoo")
+}
+
+/// A graph in which one line is another, as somebody who edits a file makes it.
+fn edited(graph: &Graph, from: &str, to: &str) -> Graph {
+    let text = text::print(graph);
+    assert!(text.contains(from), "{from} is not in\n{text}");
+    text::parse(&text.replacen(from, to, 1)).expect("a graph")
+}
+
+#[test]
+fn a_plan_that_computes_something_else_is_told_by_what_is_different() {
+    let model = ZooModel::from_name("digits").expect("in the zoo");
+    let training = training(Precision::F32);
+    let request = Request { micro_batch: MicroBatch::Exactly(2), ..Request::new(4) };
+    for plan in digits(&request) {
+        let source = programs_of(&model, &training, &plan);
+        let check = |phase: Phase, from: &str, to: &str, expected: &[&str]| {
+            let mut plan = plan.clone();
+            let program = plan.programs.iter_mut().find(|p| p.phase == phase).expect("a program");
+            program.graph = edited(&program.graph, from, to);
+            let departure = check_source(&plan, &source).expect_err(to).to_string();
+            expected.iter().for_each(|part| assert!(departure.contains(part), "{part}: {departure}"));
+        };
+        let decay = "weight_decay=0.9";
+        check(Phase::Accumulate, "rate=0.25", "rate=0.75", &["accumulate", "rate=0.75", "rate=0.25", "dropout"]);
+        check(Phase::Apply, "weight_decay=0.0", decay, &["apply", decay, "weight_decay=0.0"]);
+        check(Phase::Eval, "output \"logits\"", "output \"other\"", &["eval", "the output \"other\"", "nothing"]);
+        check(
+            Phase::Accumulate,
+            "init=constant(0.0)",
+            "init=constant(3.0)",
+            &["init=constant(3.0)", "init=constant(0.0)"],
+        );
+        let mut less = plan.clone();
+        less.programs.retain(|p| p.phase != Phase::Eval);
+        assert!(check_source(&less, &source).expect_err("no evaluation").to_string().contains("nothing where"));
     }
 }
 

@@ -8,6 +8,7 @@ mod read;
 mod sections;
 mod template;
 
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ pub use sections::{DataConfig, MemoryConfig, ModelConfig, Sections, TrainConfig}
 pub use template::commented;
 
 use crate::error::{Result, RunError};
+use crate::file::LARGEST_TEXT;
 
 /// The configuration of a run. Its values are read as fields, `config.train.batch`, and changed by [`RunConfig::set`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,13 +53,12 @@ const WORDS: [&str; 2] = ["off", "memory"];
 impl RunConfig {
     /// Reads a run file.
     pub fn read(path: &Path) -> Result<RunConfig> {
-        RunConfig::read_with(path, |_| {})
+        RunConfig::read_with(path, memfit_files::read_text(path, LARGEST_TEXT), |_| {})
     }
 
-    /// Reads a run file, and changes what it says before it is checked.
-    fn read_with(path: &Path, change: fn(&mut Table)) -> Result<RunConfig> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| RunError::NoRunFile { path: path.into(), problem: source.to_string() })?;
+    /// The text of a run file, of which something is changed before it is checked.
+    fn read_with(path: &Path, text: std::io::Result<String>, change: fn(&mut Table)) -> Result<RunConfig> {
+        let text = text.map_err(|source| RunError::NoRunFile { path: path.into(), problem: source.to_string() })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let config = RunConfig::parse_with(&text, folder, change)
             .map_err(|source| RunError::InFile { path: path.into(), source: Box::new(source) })?;
@@ -91,12 +92,13 @@ impl RunConfig {
             _ => (path, None),
         };
         let file = folder.join(RUN_FILE);
-        if !file.is_file() {
+        let text = memfit_files::read_own_text(&file, LARGEST_TEXT);
+        if text.as_ref().is_err_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)) {
             return Err(RunError::NotARun { folder: folder.into() });
         }
         let origin = Origin::RunDir { folder: folder.into(), checkpoint };
         // What an older version wrote down is no wish of anybody.
-        Ok(RunConfig { origin, ..RunConfig::read_with(&file, rename_former_keys)? })
+        Ok(RunConfig { origin, ..RunConfig::read_with(&file, text, rename_former_keys)? })
     }
 
     pub fn origin(&self) -> &Origin {

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::data::{Columns, DataSources, Schema};
 use crate::error::{Result, RunError};
-use crate::file::write;
+use crate::file::{LARGEST_TEXT, write_own};
 use crate::run_dir;
 
 /// How many samples there are, and what they look like from outside.
 pub fn write_down(folder: &Path, sources: &DataSources) -> Result<()> {
-    write(&folder.join(DATA), &format!("{:#}\n", parts(sources)))
+    write_own(&folder.join(DATA), &format!("{:#}\n", parts(sources)))
 }
 
 /// A set of a run, as its folder and as a sentence call it.
@@ -49,12 +49,12 @@ pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
 /// The schema of the data of a run; without columns where its folder says nothing of them.
 pub fn schema(folder: &Path) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
-    Ok(Schema { classes: run_dir::classes(folder), columns })
+    Ok(Schema { classes: run_dir::classes(folder)?, columns })
 }
 
 /// What was written down.
 fn written(folder: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(folder.join(DATA)).map_err(|e| damaged(folder, e))?;
+    let text = memfit_files::read_own_text(&folder.join(DATA), LARGEST_TEXT).map_err(|e| damaged(folder, e))?;
     serde_json::from_str(&text).map_err(|e| damaged(folder, e))
 }
 

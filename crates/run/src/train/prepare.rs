@@ -159,8 +159,8 @@ fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: Which) -
     let (run_dir, saved) = RunDir::resume(folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
     check_threads(run, &saved.plan.labels)?;
-    let (labels, file) = (planning::labels(run, executor, saved.plan.plan.micro_batch)?, folder.display().to_string());
-    planning::check_labels(run, &saved.plan, &labels, &file)?;
+    let file = folder.display().to_string();
+    planning::check(run, executor, &saved.plan, &file)?;
     let planned = Planned::from_file(saved.plan_for(executor.target())?, file);
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }

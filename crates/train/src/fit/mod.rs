@@ -146,6 +146,8 @@ pub enum Event {
         /// Whether it changed nothing, because a gradient overflowed in f16.
         skipped: bool,
     },
+    /// The next batch is not there yet: said from time to time, so that a run whose data do not come can be stopped.
+    Waiting,
     /// In the course of an evaluation, so that it can be stopped.
     Evaluating {
         /// How many are done.

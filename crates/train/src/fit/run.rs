@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use memfit_data::{Dataset, Example, Loader, Position};
+use memfit_data::{Dataset, Example, Loader, Next, Position, SkippedSamples};
 use memfit_exec::{Executor, TensorView};
 
 use super::{Datasets, Event, FitOptions, Flow, Outcome, StopReason};
@@ -42,6 +42,14 @@ struct Test<'a> {
     data: &'a Dataset,
     evaluator: Evaluator,
     loader: Option<Loader>,
+}
+
+impl Test<'_> {
+    /// Where the first number of an evaluation comes from that is not finite, and its field.
+    fn first_not_finite(&mut self, epoch: u64) -> Option<(String, String)> {
+        let loader = self.loader.as_mut()?;
+        (0..self.data.len()? as u64).find_map(|element| loader.find_non_finite(Position { epoch, element }))
+    }
 }
 
 /// The last checkpoint that was written.
@@ -117,9 +125,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         self.report(Event::Stopped(reason));
         let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
-        let left_out = self.train.skipped().clone();
-        let test = self.test.as_ref().and_then(|test| test.loader.as_ref());
-        let test_left_out = test.map(|loader| loader.skipped().clone()).unwrap_or_default();
+        let left_out = ended(self.train, reason);
+        let test = self.test.and_then(|test| test.loader);
+        let test_left_out = test.map(|loader| ended(loader, reason)).unwrap_or_default();
         Ok(Outcome { reason, steps: step, evaluation, best, saved, left_out, test_left_out })
     }
 
@@ -143,10 +151,15 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     // ---- training ---------------------------------------------------------------------------------------------------
 
-    /// One step; false if the epoch is over.
+    /// One step, or none if it was stopped before its data came; false if the epoch is over.
     fn step(&mut self) -> Result<bool> {
         let start = Instant::now();
-        let Some(example) = self.train.next()? else { return Ok(false) };
+        let (observer, stop) = (&mut *self.observer, &mut self.stop);
+        let example = match self.train.next_unless(&mut || stops_waiting(observer, stop))? {
+            Next::Element(example) => example,
+            Next::End => return Ok(false),
+            Next::Stopped => return Ok(true),
+        };
         let waited = start.elapsed().as_secs_f64();
         let (step, epoch) = (self.session.steps(), self.progress.epoch);
         let lr = self.options.schedule.rate(step, self.span);
@@ -247,8 +260,11 @@ impl<'a, E: Executor> Fit<'a, E> {
     /// Nothing changes where there is no test set, or where it is stopped on the way.
     fn evaluate(&mut self) -> Result<()> {
         let Some(test) = &mut self.test else { return Ok(()) };
+        let (observer, stop) = (&mut *self.observer, &mut self.stop);
         // The pool may be the same: each gives back what it made ahead while the other works.
-        self.train.pause();
+        if !self.train.pause_unless(&mut || stops_waiting(observer, stop)) {
+            return Ok(());
+        }
         let loader = match &mut test.loader {
             Some(loader) => loader,
             None => {
@@ -258,20 +274,33 @@ impl<'a, E: Executor> Fit<'a, E> {
                 test.loader.insert(Loader::new(test.data, loading)?)
             }
         };
-        let (observer, stop) = (&mut self.observer, &mut self.stop);
         let scores = test.evaluator.run(self.session, loader, &mut |batches| {
-            let flow = observer(&Event::Evaluating { batches });
+            let flow = observer(&batches.map_or(Event::Waiting, |batches| Event::Evaluating { batches }));
             *stop |= flow == Flow::Stop;
             flow
         });
-        loader.pause();
+        loader.pause_unless(&mut || *stop || stops_waiting(observer, stop));
         match scores {
+            Ok(Some(scores)) if !scores.loss.is_finite() => Err(self.test_diverged(scores.loss)),
             Ok(Some(scores)) => self.evaluated(scores),
             Ok(None) if self.stop => Ok(()),
             Ok(None) => Err(TrainError::NoTestData),
             Err(e @ (TrainError::Data(_) | TrainError::Label { .. })) => Err(self.saved_from(e)),
             Err(e) => Err(e),
         }
+    }
+
+    /// A test loss that is not a number comes of such data, or of weights that are lost.
+    fn test_diverged(&mut self, loss: f64) -> TrainError {
+        let step = self.session.steps();
+        let epoch = self.progress.evaluations;
+        if let Some((place, field)) = self.test.as_mut().and_then(|test| test.first_not_finite(epoch)) {
+            let (place, saved) = (Some(BadValue { field, place }), self.last_good());
+            return self.saved_from(TrainError::NotFinite { step, loss: loss as f32, place, saved });
+        }
+        let lr = self.options.schedule.rate(step.saturating_sub(1), self.span);
+        let best = self.options.run.as_ref().map(|run| run.path(Which::Best)).filter(|path| path.exists());
+        TrainError::TestDiverged { step, loss, lr, saved: best.or_else(|| self.last_good()) }
     }
 
     /// What is wrong with the test set costs no training: it is saved, and evaluated when the run goes on.
@@ -347,6 +376,21 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         Ok(())
     }
+}
+
+/// Whether the observer wants no more of a run whose next batch is not there.
+fn stops_waiting(observer: &mut dyn FnMut(&Event) -> Flow, stop: &mut bool) -> bool {
+    *stop |= observer(&Event::Waiting) == Flow::Stop;
+    *stop
+}
+
+/// Ends a loader, and gives what it left out. Whoever interrupts a run may do so because its data do not come.
+fn ended(loader: Loader, reason: StopReason) -> SkippedSamples {
+    let left_out = loader.skipped().clone();
+    if reason == StopReason::Interrupted {
+        loader.abandon();
+    }
+    left_out
 }
 
 /// How long the run is, as far as its schedule needs to know.

@@ -4,13 +4,13 @@
 //! New tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what
 //! no JSON names any more. So whoever looks at any instant finds a JSON whose files are there.
 //!
-//! `names.rs` has the names, `read.rs` the reading; what is written and removed is here.
+//! `names.rs` has the names, `lock.rs` whose a folder is, `read.rs` the reading; what is written and removed is here.
 
+mod lock;
 mod names;
 mod read;
 
 use std::ffi::OsStr;
-use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,8 @@ pub use read::{SavedRun, read, read_best};
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
 use crate::session::Session;
-use names::{LOCK, PLAN, TENSORS, is_name, is_tensors, is_unfinished};
+use lock::Lock;
+use names::{PLAN, TENSORS, is_tensors, is_unfinished};
 use read::{Unread, is_there, read_json};
 
 /// The folder of a run that this process, and no other, writes to.
@@ -62,8 +63,7 @@ pub struct RunDir {
     folder: PathBuf,
     plan: FileSum,
     faults: Faults,
-    /// Held until the process ends, however it ends.
-    _lock: File,
+    lock: Lock,
 }
 
 impl RunDir {
@@ -75,32 +75,38 @@ impl RunDir {
 
     /// The same where the folder may hold a run that never made a step: that one is begun again.
     pub fn create_again(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
-        if folder.join(LOCK).exists() {
-            let _lock = lock(folder).map_err(at_start)?;
-            if !folder.join(Which::Best.file_name()).exists()
-                && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
-            {
-                let path = folder.join(Which::Last.file_name());
-                std::fs::remove_file(&path).map_err(|e| failed(&path, e))?;
-            }
+        let lock = RunDir::lock_to_begin(folder)?;
+        if !folder.join(Which::Best.file_name()).exists()
+            && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
+        {
+            let path = folder.join(Which::Last.file_name());
+            std::fs::remove_file(&path).map_err(|e| at_start(failed(&path, e)))?;
         }
-        RunDir::create(folder, plan, labels)
+        RunDir::begin(folder, lock, plan, labels, Faults::default())
     }
 
     fn create_with(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
-        RunDir::make(folder, plan, labels, faults).map_err(at_start)
+        let lock = RunDir::lock_to_begin(folder)?;
+        RunDir::begin(folder, lock, plan, labels, faults)
     }
 
-    fn make(folder: &Path, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
-        check_vacant(folder)?;
-        std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)).map_err(|e| failed(folder, e))?;
-        let lock = lock(folder)?;
+    fn lock_to_begin(folder: &Path) -> Result<Lock> {
+        match std::fs::create_dir_all(folder).and_then(|()| sync_folder(folder)) {
+            Ok(()) => Lock::to_begin(folder).map_err(at_start),
+            Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory) => {
+                Err(TrainError::NoFolder { path: folder.into() })
+            }
+            Err(e) => Err(at_start(failed(folder, e))),
+        }
+    }
+
+    fn begin(folder: &Path, lock: Lock, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
         if Which::ALL.iter().any(|w| folder.join(w.file_name()).exists()) {
             return Err(TrainError::RunExists { folder: folder.into() });
         }
-        let plan = write(folder, PLAN, save(plan, labels).as_bytes(), &faults)?;
-        let run = RunDir { folder: folder.into(), plan, faults, _lock: lock };
-        run.clean()?;
+        let plan = write(folder, PLAN, save(plan, labels).as_bytes(), &faults).map_err(at_start)?;
+        let run = RunDir { folder: folder.into(), plan, faults, lock };
+        run.clean().map_err(at_start)?;
         Ok(run)
     }
 
@@ -113,14 +119,14 @@ impl RunDir {
         if !folder.is_dir() {
             return Err(TrainError::NoRun { folder: folder.into() });
         }
-        let lock = lock(folder)?;
+        let lock = Lock::to_go_on(folder, || read(folder, which).map(drop))?;
         let mut saved = read(folder, which)?;
         // Found out now: at the end of the run it would be needed.
         if which == Which::Last && !is_there(folder, Which::Best)? {
             // Somebody took the best one away: the next one is the best.
             saved.checkpoint.progress.best = None;
         }
-        let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, _lock: lock };
+        let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, lock };
         run.clean()?;
         Ok((run, saved))
     }
@@ -138,8 +144,18 @@ impl RunDir {
     /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
     /// stays until this is durable.
     pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
+        // Removed, moved away, or another one in its place: that one is not ours.
+        let is_gone = || !self.lock.is_in(&self.folder);
+        let gone = || TrainError::FolderGone { folder: self.folder.clone() };
+        if is_gone() {
+            return Err(gone());
+        }
         let is_first = !self.path(Which::Last).exists();
-        self.save_over(session, progress, which).map_err(|e| if is_first { at_start(e) } else { e })
+        self.save_over(session, progress, which).map_err(|e| match e {
+            _ if is_gone() => gone(),
+            e if is_first => at_start(e),
+            e => e,
+        })
     }
 
     fn save_over<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
@@ -214,25 +230,6 @@ impl<E: Executor> Session<E> {
     }
 }
 
-/// Somebody else's file would be written over, or removed; in a folder that was a run's before, they are all ours.
-fn check_vacant(folder: &Path) -> Result<()> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(e) if e.kind() == ErrorKind::NotADirectory => return Err(TrainError::NoFolder { path: folder.into() }),
-        entries => entries.map_err(|e| failed(folder, e))?,
-    };
-    if folder.join(LOCK).exists() {
-        return Ok(());
-    }
-    for entry in entries {
-        let name = entry.map_err(|e| failed(folder, e))?.file_name();
-        if is_name(&name) || is_tensors(&name) || is_unfinished(&name) {
-            return Err(TrainError::Foreign { path: folder.join(name) });
-        }
-    }
-    Ok(())
-}
-
 /// Writes a small file, whole or not at all.
 fn write(folder: &Path, name: &str, bytes: &[u8], faults: &Faults) -> Result<FileSum> {
     let path = folder.join(name);
@@ -243,17 +240,6 @@ fn write(folder: &Path, name: &str, bytes: &[u8], faults: &Faults) -> Result<Fil
         Ok(sum)
     });
     written.map_err(|e| failed(&path, e))
-}
-
-fn lock(folder: &Path) -> Result<File> {
-    let path = folder.join(LOCK);
-    let file = File::create(&path).map_err(|e| failed(&path, e))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(TrainError::Busy { folder: folder.into() }),
-        Err(TryLockError::Error(e)) if e.kind() != ErrorKind::Unsupported => Err(failed(&path, e)),
-        // A file system without locks keeps nobody out, which is no reason not to train.
-        Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
-    }
 }
 
 /// There is nothing to go on with yet.
@@ -318,7 +304,7 @@ mod tests {
 
     /// Everything in the folder is the plan, the lock, a checkpoint, or tensors that a checkpoint names.
     fn assert_clean(folder: &Path, checkpoints: &[Which]) {
-        let mut expected = vec![PLAN.to_string(), LOCK.to_string()];
+        let mut expected = vec![PLAN.to_string(), names::LOCK.to_string()];
         for which in checkpoints {
             expected.push(which.file_name().into());
             expected.push(read(folder, *which).unwrap().checkpoint.tensors.name);

@@ -49,7 +49,12 @@ const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, Which::Last.fi
 /// What the names of files of tensors begin and end with.
 pub(super) const TENSORS: (&str, &str) = ("step-", ".safetensors");
 
-pub(super) fn is_name(name: &OsStr) -> bool {
+/// Whether a run has a file that is called so, its lock aside.
+pub(super) fn is_of_a_run(name: &OsStr) -> bool {
+    is_name(name) || is_tensors(name) || is_unfinished(name)
+}
+
+fn is_name(name: &OsStr) -> bool {
     NAMES.iter().any(|n| OsStr::new(n) == name)
 }
 
@@ -60,13 +65,14 @@ pub(super) fn is_tensors(name: &OsStr) -> bool {
     parts.is_some_and(|(step, sum)| is_step(step) && sum.len() == 16 && sum.bytes().all(is_hex))
 }
 
-/// Whether it is a file of ours that a process did not bring to its end: its name, the process's number, `.tmp`.
+/// Whether it is a file of ours that a process did not bring to its end: its name, the process's number and, where that
+/// was taken, another, `.tmp`.
 pub(super) fn is_unfinished(name: &OsStr) -> bool {
     let parts = name.to_str().and_then(|n| n.strip_suffix(UNFINISHED)).and_then(|n| n.rsplit_once('.'));
     parts.is_some_and(|(name, process)| {
         let name = OsStr::new(name);
-        let is_number = !process.is_empty() && process.bytes().all(|b| b.is_ascii_digit());
-        is_number && (is_name(name) || is_tensors(name) || stem(name).is_some_and(is_step))
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        process.split('-').all(is_number) && (is_name(name) || is_tensors(name) || stem(name).is_some_and(is_step))
     })
 }
 

@@ -2,11 +2,11 @@
 //! it was written. Writes nothing and takes no lock.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use memfit_exec::Checksum;
+use memfit_files::{open_own, read_own_text};
 use memfit_plan::save::{SaveError, SavedPlan, load};
 use memfit_plan::{Plan, Target};
 
@@ -109,15 +109,10 @@ fn damaged(path: PathBuf, problem: impl ToString) -> Unread {
 
 pub(super) fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unread> {
     let path = folder.join(which.file_name());
-    let file = match File::open(&path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Unread::Absent),
-        Err(e) => return Err(damaged(path, e)),
-        Ok(file) => file,
-    };
-    let mut text = String::new();
-    match file.take(LARGEST_JSON).read_to_string(&mut text) {
+    match read_own_text(&path, LARGEST_JSON) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(Unread::Absent),
         Err(e) => Err(damaged(path, e)),
-        Ok(_) => Checkpoint::from_text(&text).map_err(|problem| damaged(path, problem)),
+        Ok(text) => Checkpoint::from_text(&text).map_err(|problem| damaged(path, problem)),
     }
 }
 
@@ -142,14 +137,14 @@ fn read_in(folder: &Path, which: Which, tries: usize) -> Result<SavedRun, Unread
     }
     let path = folder.join(PLAN);
     check(&path, &checkpoint.plan).map_err(|problem| damaged(path.clone(), problem))?;
-    let text = std::fs::read_to_string(&path).map_err(|e| damaged(path.clone(), e))?;
+    let text = read_own_text(&path, checkpoint.plan.bytes).map_err(|e| damaged(path.clone(), e))?;
     let plan = load(&text).map_err(|e| damaged(path, e))?;
     Ok(SavedRun { checkpoint, plan, tensors })
 }
 
 /// Whether a file is as it was written.
 fn check(path: &Path, expected: &FileSum) -> Result<(), String> {
-    let mut file = File::open(path).map_err(|e| e.to_string())?;
+    let mut file = open_own(path).map_err(|e| e.to_string())?;
     let bytes = file.metadata().map_err(|e| e.to_string())?.len();
     if bytes != expected.bytes {
         return Err(format!("it has {bytes} bytes, but was written with {}", expected.bytes));

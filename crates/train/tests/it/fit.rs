@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{bits, cpu, datasets, digits, folder, images, options, plan, session, training};
-use memfit_data::{BytePool, DataError, Dataset, LoadOptions, Remainder, Tensors};
+use memfit_data::{BytePool, DataError, Dataset, Example, LoadOptions, Remainder, Tensor, Tensors};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::TensorType;
 use memfit_nn::Loss;
@@ -19,7 +19,10 @@ use memfit_transform::{Half, Precision, Training};
 fn events(session: &mut Session<CpuExecutor>, data: &Datasets, options: &FitOptions) -> (Result<Outcome>, Vec<Event>) {
     let mut events = Vec::new();
     let outcome = fit(session, data, options, &mut |event: &Event| {
-        events.push(event.clone());
+        // How long data take is nobody's promise.
+        if *event != Event::Waiting {
+            events.push(event.clone());
+        }
         Flow::Continue
     });
     (outcome, events)
@@ -29,6 +32,7 @@ fn events(session: &mut Session<CpuExecutor>, data: &Datasets, options: &FitOpti
 fn word(event: &Event) -> String {
     match event {
         Event::Step { step, epoch, .. } => format!("step {step} of epoch {epoch}"),
+        Event::Waiting => "waiting".into(),
         Event::Evaluating { batches } => format!("{batches} batches"),
         Event::Evaluated(e) => format!("evaluated at {}", e.step),
         Event::Epoch { epoch, scores, .. } => format!("epoch {epoch} scored {}", scores.is_some()),
@@ -235,6 +239,45 @@ fn what_is_wrong_with_a_test_set_costs_no_training() {
     [name, whole].into_iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
 }
 
+/// Data of which no row from `stuck` on ever comes, as from a disk that is gone.
+fn stuck_from(stuck: usize) -> Dataset {
+    let row = move |index: usize, pool: &BytePool| {
+        if index >= stuck {
+            loop {
+                std::thread::park();
+            }
+        }
+        let x = Tensor::zeros(TensorType::f32([8, 8, 1]), pool)?;
+        Ok(Example::default().with("x", x).with("y", Tensor::zeros(TensorType::i32([]), pool)?))
+    };
+    Dataset::from_fn(44, row).batch(8, Remainder::Drop)
+}
+
+#[test]
+fn a_run_whose_data_do_not_come_is_stopped_and_saved() {
+    let data = datasets(8);
+    let (in_training, in_test) = (stuck_from(17), stuck_from(3));
+    for (train, test, steps) in [(in_training, data.test, 2), (data.train, Some(in_test), 5)] {
+        let (name, mut session) = (folder("stuck"), session(digits(), 8, None, 3));
+        let run = RunDir::create(&name, session.plan(), &Default::default()).unwrap();
+        let pools = [(); 2].map(|()| BytePool::new(1 << 20));
+        let [pool, test_pool] = pools;
+        let feed = Feed { pool, test_pool, ..common::feed(2) };
+        let save = SaveEvery { epoch: true, steps: None, time: None };
+        let options = FitOptions { feed, save, ..options(Some(run), Progress::default()) };
+        let outcome = fit(&mut session, &Datasets { train, test }, &options, &mut |event| {
+            if *event == Event::Waiting { Flow::Stop } else { Flow::Continue }
+        });
+        let outcome = outcome.unwrap();
+        // A slow machine may ask before; it is never stuck.
+        let (reason, made) = (outcome.reason, outcome.steps);
+        assert!(reason == StopReason::Interrupted && made <= steps && outcome.saved == Some(made), "{outcome:?}");
+        drop(options);
+        assert_eq!(RunDir::resume(&name, Which::Last).unwrap().1.checkpoint.step, made);
+        std::fs::remove_dir_all(name).unwrap();
+    }
+}
+
 #[test]
 fn an_overflow_in_f16_is_a_skipped_step_and_never_a_checkpoint() {
     let (name, mut session) = (folder("f16"), Session::new(cpu(), f16_plan(), 3).unwrap());
@@ -252,7 +295,7 @@ fn an_overflow_in_f16_is_a_skipped_step_and_never_a_checkpoint() {
             }
             Event::Checkpoint { .. } => assert!(!bad, "{event:?}"),
             Event::Epoch { loss, .. } => assert!(loss.is_finite(), "{event:?}"),
-            Event::Evaluating { .. } | Event::Evaluated(_) | Event::Stopped(_) => {}
+            Event::Waiting | Event::Evaluating { .. } | Event::Evaluated(_) | Event::Stopped(_) => {}
         }
     }
     let saved = |step| events.iter().any(|e| matches!(e, Event::Checkpoint { step: s, .. } if *s == step));
@@ -332,4 +375,16 @@ fn a_metric_that_a_task_has_not_is_refused() {
         error.contains("there is no top5 to monitor; this model has loss, accuracy") && events.is_empty(),
         "{error}"
     );
+}
+
+#[test]
+fn a_test_set_with_numbers_that_are_none_is_told_by_their_place() {
+    let mut session = session(digits(), 8, None, 3);
+    let data = Datasets { test: Some(with_pixel(&[2], f32::NAN).train), ..datasets(8) };
+    let feed = Feed { test_pool: BytePool::new(1 << 20), ..common::feed(1) };
+    let (outcome, _) = events(&mut session, &data, &FitOptions { feed, ..options(None, Progress::default()) });
+    match outcome.unwrap_err() {
+        TrainError::NotFinite { place: Some(place), .. } => assert_eq!(place.to_string(), "\"x\" of row 16"),
+        other => panic!("{other}"),
+    }
 }

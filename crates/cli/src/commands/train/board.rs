@@ -105,7 +105,7 @@ impl Shown {
                 let label = if row.is_one_of_several { format!("{}  ", row.label) } else { String::new() };
                 outln!("{label}epoch {:>3}  loss {loss:.4}{evaluated}", epoch + 1);
             }
-            Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
+            Event::Waiting | Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
         }
         let rows = &self.rows;
         self.line.draw(|| match &rows[..] {
@@ -133,7 +133,7 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
             json!({ "event": "step", "step": step, "epoch": epoch + 1, "loss": loss, "lr": lr, "ms": seconds * 1e3,
                     "waited_ms": waited * 1e3, "turn_ms": turn * 1e3, "skipped": skipped, "live_peak_bytes": peak })
         }
-        Event::Evaluating { .. } | Event::Stopped(_) => return None,
+        Event::Waiting | Event::Evaluating { .. } | Event::Stopped(_) => return None,
         Event::Evaluated(evaluation) => {
             json!({ "event": "eval", "step": evaluation.step, "scores": scores(&evaluation.scores) })
         }

@@ -87,6 +87,13 @@ pub fn stopped(args: &[&str], steps: usize, signal: rustix::process::Signal) -> 
     rest
 }
 
+/// A named pipe that nobody writes to.
+#[cfg(unix)]
+pub fn fifo(path: &std::path::Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+}
+
 /// The one event of a command that succeeds.
 pub fn event(args: &[&str]) -> Value {
     let (code, mut events) = events(args);

@@ -12,7 +12,7 @@ use memfit_ir::{DType, TensorType};
 use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
-use super::{check_row, claimed_buffer, file_fingerprint, no_room_is_final, read_at};
+use super::{check_row, claimed_buffer, file_bytes, file_fingerprint, no_room_is_final, read_at};
 use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::source::Source;
@@ -56,7 +56,7 @@ impl Arrays {
     pub fn npy<P: AsRef<Path>>(fields: &[(&str, P)], pool: &BytePool) -> Result<Arrays> {
         let open = |(name, path): &(&str, P)| {
             let path = path.as_ref();
-            let bytes = std::fs::metadata(path).map_err(|e| super::io(path, e))?.len();
+            let bytes = file_bytes(path)?;
             let location = path.display().to_string();
             let array = Array::open(Bytes::File { path: path.to_path_buf(), start: 0, length: bytes }, location, pool)?;
             Ok((name.to_string(), array))

@@ -1,14 +1,13 @@
 //! As much of ZIP as numpy writes: stored and deflated members, with the 64-bit fields of large files. The central
 //! directory is what counts; a stored member is read where it lies.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
-use super::super::{claimed_buffer, io, read_at};
+use super::super::{claimed_buffer, file_bytes, io, open_file, read_at};
 use super::Bytes;
 use crate::error::{DataError, Result};
 use crate::memory::{Buffer, BytePool, Lease};
@@ -31,7 +30,7 @@ const ENTRY: usize = 46;
 /// Those that are NPY files, and the lease on what is remembered of them.
 pub(super) fn members(path: &Path, pool: &BytePool) -> Result<(Vec<Member>, Lease)> {
     let broken = |problem: &str| DataError::source(path.display(), problem);
-    let length = std::fs::metadata(path).map_err(|e| io(path, e))?.len();
+    let length = file_bytes(path)?;
     // The end record is followed by a comment of at most 64 KiB.
     let tail_bytes = length.min(END as u64 + 65_535 + 20);
     let mut tail = claimed_buffer(tail_bytes, pool)?;
@@ -77,7 +76,7 @@ impl Member {
                 self.inflate(path, start, pool)?.map_err(|e| DataError::source(location(), e))?,
             ));
         }
-        let length = std::fs::metadata(path).map_err(|e| io(path, e))?.len();
+        let length = file_bytes(path)?;
         if self.packed != self.bytes || start + self.bytes > length {
             return Err(DataError::source(location(), "it goes beyond the end of the file; the file is damaged"));
         }
@@ -90,7 +89,7 @@ impl Member {
         let _state = pool.reserve(size_of::<DecompressorOxide>() as u64)?;
         let mut state = Box::<DecompressorOxide>::default();
         let mut chunk = pool.buffer(self.packed.min(CHUNK as u64) as usize)?;
-        let mut file = File::open(path).map_err(|e| io(path, e))?;
+        let mut file = open_file(path)?;
         file.seek(SeekFrom::Start(start)).map_err(|e| io(path, e))?;
         let (mut left, mut written) = (self.packed, 0);
         loop {

@@ -2,14 +2,13 @@
 //! column finds out which. The words are drawn from the pool, and a column with too many of them is not taken for classes.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufReader, Read};
 
 use super::{BUFFER, Csv, EMPTY, excerpt, number, trimmed, unquoted};
 use crate::error::{CsvProblem, DataError, Result, SampleProblem};
 use crate::memory::{BytePool, Lease, NoRoom};
 use crate::produce::OnBad;
-use crate::sources::{claimed_buffer, io, no_room_is_final};
+use crate::sources::{claimed_buffer, io, no_room_is_final, open_file};
 
 /// So many different words may be classes of any table; more of them must stand in two rows each, on average.
 const FEW: usize = 1000;
@@ -142,7 +141,7 @@ impl Csv {
     /// Rows without a cell for the label are passed over.
     fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         let (Some(label), first) = (self.label, self.layout.header as usize) else { return Ok(()) };
-        let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
+        let file = open_file(&self.path)?;
         let _buffer = pool.reserve(BUFFER as u64)?;
         let mut reader = BufReader::with_capacity(BUFFER, file);
         reader.seek_relative(self.starts[first] as i64).map_err(|e| io(&self.path, e))?;

@@ -4,14 +4,13 @@
 mod classes;
 mod columns;
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
 use super::pool_vec::PoolVec;
-use super::{check_row, claimed_buffer, file_fingerprint, io, no_room_is_final, read_at, scalar};
+use super::{check_row, claimed_buffer, file_fingerprint, io, no_room_is_final, open_file, read_at, scalar};
 use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{BytePool, Lease};
 use crate::source::Source;
@@ -154,7 +153,7 @@ impl Csv {
 
     /// Counted only where something is wrong, so that the index need not hold it.
     fn line_number(&self, row: usize) -> Result<usize> {
-        let file = File::open(&self.path).map_err(|e| io(&self.path, e))?;
+        let file = open_file(&self.path)?;
         let mut reader = BufReader::new(file.take(self.starts[row]));
         let mut lines = 1;
         loop {
@@ -241,7 +240,7 @@ impl Source for Csv {
 
 /// Where rows start that are not empty; line ends between quotes end no row. The last entry is the end of the file.
 fn index_rows(path: &Path, starts: &mut PoolVec<u64>, pool: &BytePool) -> Result<()> {
-    let file = File::open(path).map_err(|e| io(path, e))?;
+    let file = open_file(path)?;
     let _buffer = pool.reserve(BUFFER as u64)?;
     let mut reader = BufReader::with_capacity(BUFFER, file);
     let (mut at, mut line, mut quoted, mut empty) = (0u64, 1, None, true);

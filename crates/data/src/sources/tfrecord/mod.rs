@@ -5,14 +5,13 @@
 mod feature;
 mod proto;
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 pub use feature::{Feature, FeatureKind};
 
 use super::pool_vec::PoolVec;
-use super::{check_row, claimed_buffer, crc, file_fingerprint, glob, io, no_room_is_final, read_at};
+use super::{check_row, claimed_buffer, crc, file_fingerprint, glob, io, no_room_is_final, open_file, read_at};
 use crate::error::{DataError, Result};
 use crate::memory::BytePool;
 use crate::source::Source;
@@ -122,7 +121,7 @@ impl Source for TfRecord {
 
 /// Adds where the records of a file start.
 fn index_records(path: &Path, starts: &mut PoolVec<u64>) -> Result<()> {
-    let file = File::open(path).map_err(|e| io(path, e))?;
+    let file = open_file(path)?;
     let bytes = file.metadata().map_err(|e| io(path, e))?.len();
     let mut reader = BufReader::with_capacity(256, file);
     let (mut at, mut number) = (0, 0);
