@@ -236,6 +236,7 @@ fn of_run(error: &RunError) -> Kind {
         RunError::PlanTooLarge { .. } => REFUSED,
         RunError::SamplesChanged { .. }
         | RunError::DataChanged(_)
+        | RunError::Masks { .. }
         | RunError::CostModel { .. }
         | RunError::CannotMake { .. }
         | RunError::Write { .. }

@@ -13,7 +13,7 @@ use memfit::{Clip, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
-use crate::data::{self, DataSources};
+use crate::data::{self, DataSources, Kind};
 use crate::device::{Devices, Room};
 use crate::error::{Result, RunError, named};
 use crate::model;
@@ -189,7 +189,11 @@ impl RunResources {
         // A run's folder says what the data said when it began.
         let facts = data.as_ref().filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
         let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
-        let model = model::from_config(&name, &config.model, &facts.unwrap_or_default())?;
+        let are_masks = match &data {
+            Some(data) => data.kind == Kind::Masks,
+            None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
+        };
+        let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
         let (cost_model, cost_model_file) = cost_model::in_use(config.memory.cost_model.as_deref(), device.name())?;
         let mut request = request(&config)?;

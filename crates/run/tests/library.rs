@@ -55,6 +55,7 @@ fn train(config: RunConfig) -> (u32, Vec<&'static str>) {
     let runs = open(vec![config], Purpose::Train, false).expect("it is right");
     let trainings = prepare(runs, &Planning::default(), &mut |event| {
         events.push(match event {
+            RunEvent::Data { .. } => "data",
             RunEvent::DataChanged { .. } => "data changed",
             RunEvent::Planning(_) => "planning",
             RunEvent::Planned { .. } => "planned",

@@ -3,10 +3,12 @@
 mod bad_data;
 mod cli;
 mod common;
+mod data;
 mod devices;
 #[path = "../../../../examples/pictures/draw.rs"]
 mod draw;
 mod examples;
+mod files;
 mod library_words;
 mod old_run;
 mod pack;
