@@ -135,6 +135,9 @@ fn csv(problem: &CsvProblem) -> String {
 fn run(error: &RunError) -> String {
     match error {
         RunError::OfRun { label, source } => format!("{label}: {}", run(source)),
+        RunError::HostBudget { source, enough } => {
+            format!("{} ({}MiB is enough: it was tried)", run(source), enough.div_ceil(1 << 20))
+        }
         RunError::NoRunFile { .. } => format!("{error}; `memfit init` writes a run file"),
         RunError::Key { key, problem } => format!("{} {problem}", option_or_key(key)),
         RunError::NoData { model } => format!(

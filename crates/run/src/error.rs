@@ -96,6 +96,9 @@ pub enum RunError {
     /// Data that are not those of the run, in words.
     #[error("{0}")]
     DataChanged(String),
+    /// The host's memory is too small for the data; with a budget that was tried.
+    #[error("{source}; memory.host_budget = {enough} is enough")]
+    HostBudget { source: Box<RunError>, enough: u64 },
     #[error(transparent)]
     Data(#[from] DataError),
 

@@ -16,6 +16,7 @@ use crate::cost_model;
 use crate::data::{self, DataSources, Kind};
 use crate::device::{Devices, Room};
 use crate::error::{Result, RunError, named};
+use crate::host_budget;
 use crate::model;
 
 /// The model where none is named.
@@ -79,7 +80,9 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
     let several = configs.len() > 1;
     let mut runs = Vec::new();
     for (((config, device), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
+        let (asked, on) = (config.clone(), device.clone());
         let run = RunResources::new(config, purpose, device, pool, label.clone(), several);
+        let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on));
         runs.push(named(&label, several, run)?);
     }
     // What is left of a device is known when all pipelines have theirs.
@@ -146,7 +149,7 @@ fn check_folders(runs: &[RunResources]) -> Result<()> {
 }
 
 /// What a data pipeline may hold, taken of its device.
-struct Pool {
+pub(crate) struct Pool {
     pool: BytePool,
     memory: Reservation,
 }
@@ -162,13 +165,18 @@ impl Pool {
         };
         let budget = config.memory.host_budget.filter(|&budget| !is_elsewhere || budget <= device.free() / 2);
         let pool = data::pool(budget, device, co_runs);
-        let memory = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
-        Ok(Pool { pool, memory })
+        Pool::of(pool.limit(), device, label)
+    }
+
+    /// Of so many bytes.
+    pub(crate) fn of(bytes: u64, device: &Device, label: &str) -> Result<Pool> {
+        let memory = device.take(&format!("the data pipeline of {label}"), bytes)?;
+        Ok(Pool { pool: BytePool::new(bytes), memory })
     }
 }
 
 impl RunResources {
-    fn new(
+    pub(crate) fn new(
         mut config: RunConfig,
         purpose: Purpose,
         device: Device,

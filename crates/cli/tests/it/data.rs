@@ -327,3 +327,37 @@ fn what_does_not_go_together_is_told() {
     train("masks = \"colours\"", &["data.colours = [\"#000000\", \"#010101\"]"]);
     train("masks = \"palette\"", &["is grey", "\"classes\""]);
 }
+
+/// The host budget that a refusal proposes.
+fn proposed(args: &[&str]) -> String {
+    let output = memfit(&[args, &["--host-budget", "64KiB"]].concat());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    let budget = message.split_once(" is enough: it was tried").and_then(|(before, _)| before.rsplit_once('('));
+    budget.unwrap_or_else(|| panic!("nothing is proposed: {message}")).1.to_string()
+}
+
+#[test]
+fn the_host_budget_that_is_proposed_is_enough() {
+    let scratch = Scratch::new("proposed");
+    let header: String = (0..20_000).map(|n| format!("measurement-{n},")).collect();
+    let row = |label: usize| format!("{}{label}\n", "0.25,".repeat(20_000));
+    scratch.write("wide.csv", format!("{header}label\n{}", (0..20).map(|n| row(n % 2)).collect::<String>()));
+    let first = scratch.write("many/a/0.png", "");
+    write_png(&first, [8, 8], &Pixels::Rgb(&[7; 8 * 8 * 3]));
+    for class in ["a", "b"] {
+        for n in 1..1500 {
+            let link = scratch.path(&format!("many/{class}/picture-with-a-name-{n}.png"));
+            fs::create_dir_all(scratch.path(&format!("many/{class}"))).expect("a folder");
+            fs::hard_link(&first, link).expect("a link");
+        }
+    }
+    let (wide, many) = (scratch.path("wide.csv"), scratch.path("many"));
+    for (model, more) in [("mlp", &["--data", &wide][..]), ("digits", &["--data", &many, "--input", "8x8x3"])] {
+        let out = scratch.path(model);
+        let args = [&["train", "--model", model, "--batch", "4", "--steps", "1", "--out", &out], more].concat();
+        let budget = proposed(&args);
+        let output = memfit(&[&args[..], &["--host-budget", &budget]].concat());
+        assert!(output.status.success(), "{budget}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
