@@ -38,6 +38,8 @@ pub struct ImageFolder {
     /// For each folder, the number of the file after its last, and its class.
     ends: PoolVec<u64>,
     labels: Vec<usize>,
+    /// Files beside the folders, which are of no class.
+    loose: Vec<LeftOut>,
 }
 
 impl ImageFolder {
@@ -79,8 +81,7 @@ impl ImageFolder {
         let what = || format!("the list of files in {}", root.display());
         let mut names = no_room_is_final(what(), pool, StringList::new(pool).map_err(DataError::from))?;
         let mut ends = no_room_is_final(what(), pool, PoolVec::new(pool).map_err(DataError::from))?;
-        // A picture beside the folders is of no class.
-        let (mut left_out, mut fingerprint) = (walk::loose_files(root)?, 0u64);
+        let (mut left_out, mut fingerprint) = (Vec::new(), 0u64);
         for folder in folders {
             let images = some_images(&root.join(folder), pool)?;
             left_out::add_all(&mut left_out, images.left_out);
@@ -89,7 +90,8 @@ impl ImageFolder {
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
             no_room_is_final(what(), pool, pushed.map_err(DataError::from))?;
         }
-        Ok(ImageFolder { files: ImageFiles::from_names(root, names, left_out, fingerprint), classes, ends, labels })
+        let files = ImageFiles::from_names(root, names, left_out, fingerprint);
+        Ok(ImageFolder { files, classes, ends, labels, loose: walk::loose_files(root)? })
     }
 
     /// The channels of `x`; RGB by default.
@@ -116,8 +118,10 @@ impl ImageFolder {
     }
 
     /// The files that were passed over: those of other formats, and those that lie in no class's folder.
-    pub fn left_out(&self) -> &[LeftOut] {
-        self.files.left_out()
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let mut all = self.files.left_out.clone();
+        left_out::add_all(&mut all, self.loose.clone());
+        all
     }
 
     /// How many images each class has.

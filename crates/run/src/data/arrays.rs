@@ -1,13 +1,15 @@
-//! Which arrays of an NPZ file are features and labels, of training and of evaluation: as it is said, else by the names
+//! Which arrays of an NPZ file, or of a folder of NPY files, are features and labels, of training and of evaluation: as it is said, else by the names
 //! that people give them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memfit::data::BytePool;
 use memfit::data::sources::Arrays;
 
 use crate::config::DataConfig;
 use crate::error::Result;
+
+use super::bad_path;
 
 /// Names of features and labels. `train` in them has its counterpart `test`.
 const USUAL: [[&str; 2]; 7] = [
@@ -38,7 +40,7 @@ impl ArrayNames {
         if let (Some(features), Some(label)) = (features, label) {
             return Ok(ArrayNames { features: features.into(), label: label.into(), is_guessed: false });
         }
-        let known = Arrays::names(path, pool)?;
+        let known = names(path, pool)?;
         let usual = USUAL.iter().find_map(|[x, y]| {
             let (x, y) = (find(&known, x)?, find(&known, y)?);
             let fits = features.is_none_or(|said| said == x) && label.is_none_or(|said| said == y);
@@ -58,7 +60,7 @@ impl ArrayNames {
 
     /// Of a test set in this file: as it is said, else the counterparts of those of the training set, else the same names.
     pub fn of_test(&self, path: &Path, config: &DataConfig, pool: &BytePool) -> Result<ArrayNames> {
-        let known = Arrays::names(path, pool)?;
+        let known = names(path, pool)?;
         let name = |said: &Option<String>, own: &str, usual: usize| {
             let found = || counterpart(&known, own).or_else(|| find_exactly(&known, own));
             let usual = || USUAL.iter().find_map(|names| find_test(&known, names[usual]));
@@ -77,9 +79,51 @@ impl ArrayNames {
         Ok(Some(names).filter(|names| names.features != self.features && names.label != self.label))
     }
 
+    /// Opens them as the fields `x` and `y`.
+    pub fn open(&self, path: &Path, pool: &BytePool) -> Result<Arrays> {
+        if !path.is_dir() {
+            return Ok(Arrays::npz(path, &[("x", &self.features), ("y", &self.label)], pool)?);
+        }
+        let file = |name: &str| -> Result<PathBuf> {
+            let known = names(path, pool)?;
+            match known.iter().any(|known| known == name) {
+                true => Ok(path.join(name).with_added_extension(NPY)),
+                false => {
+                    let known = known.join(", ");
+                    Err(bad_path(path, &format!("there is no array \"{name}\" in it; there are {known}")))
+                }
+            }
+        };
+        Ok(Arrays::npy(&[("x", file(&self.features)?), ("y", file(&self.label)?)], pool)?)
+    }
+
     pub fn words(&self) -> String {
         format!("{} and {}", self.features, self.label)
     }
+}
+
+const NPY: &str = "npy";
+
+/// Whether a folder is one of arrays.
+pub fn is_folder(path: &Path) -> bool {
+    npy_files(path).is_ok_and(|names| !names.is_empty())
+}
+
+/// Of the arrays in a file, or in a folder of files.
+fn names(path: &Path, pool: &BytePool) -> Result<Vec<String>> {
+    if path.is_dir() {
+        return npy_files(path).map_err(|e| bad_path(path, &e.to_string()));
+    }
+    Ok(Arrays::names(path, pool)?)
+}
+
+/// The names of the arrays in a folder, sorted.
+fn npy_files(folder: &Path) -> std::io::Result<Vec<String>> {
+    let files = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let arrays = files.filter(|path| path.extension().is_some_and(|e| e == NPY));
+    let mut names: Vec<String> = arrays.filter_map(|path| Some(path.file_stem()?.to_str()?.to_string())).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn find<'a>(known: &'a [String], name: &str) -> Option<&'a str> {
@@ -106,21 +150,21 @@ fn find_test(known: &[String], name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn names(names: &[&str]) -> Vec<String> {
+    fn owned(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| name.to_string()).collect()
     }
 
     #[test]
     fn an_array_of_the_training_set_has_its_counterpart() {
-        let keras = names(&["x_train", "y_train", "x_test", "y_test"]);
+        let keras = owned(&["x_train", "y_train", "x_test", "y_test"]);
         assert_eq!(counterpart(&keras, "x_train").as_deref(), Some("x_test"));
-        assert_eq!(counterpart(&names(&["X_train", "X_val"]), "X_train").as_deref(), Some("X_val"));
+        assert_eq!(counterpart(&owned(&["X_train", "X_val"]), "X_train").as_deref(), Some("X_val"));
         assert_eq!(
-            counterpart(&names(&["train_images", "val_images", "test_images"]), "train_images").as_deref(),
+            counterpart(&owned(&["train_images", "val_images", "test_images"]), "train_images").as_deref(),
             Some("test_images")
         );
-        assert_eq!((counterpart(&keras, "x"), counterpart(&names(&["x_train"]), "x_train")), (None, None));
-        assert_eq!(find_test(&names(&["x", "y"]), "x").as_deref(), Some("x"));
-        assert_eq!(find_test(&names(&["x_train"]), "x_train"), None);
+        assert_eq!((counterpart(&keras, "x"), counterpart(&owned(&["x_train"]), "x_train")), (None, None));
+        assert_eq!(find_test(&owned(&["x", "y"]), "x").as_deref(), Some("x"));
+        assert_eq!(find_test(&owned(&["x_train"]), "x_train"), None);
     }
 }

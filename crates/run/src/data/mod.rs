@@ -17,8 +17,8 @@ use std::sync::Arc;
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, TfRecord, TokenWidth, Tokens,
-    Windows, hold_out,
+    Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, TfRecord, TokenWidth, Tokens, Windows,
+    hold_out,
 };
 use memfit::data::{BytePool, DataError, OnBad, Source};
 use memfit::exec::Device;
@@ -147,6 +147,7 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
         }
         None => beside(kind, &places.train, config, &known, pool)?,
     };
+    let left_out = test.as_ref().map_or(Vec::new(), |test| test.survey.left_out.clone());
     let test_arrays = test.as_ref().and_then(|test| test.schema.arrays.clone());
     let DataParts { train, test, from } = match test {
         Some(test) => {
@@ -156,7 +157,8 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
         }
         None => held_out(known.source, &places.train, config.data.hold_out)?,
     };
-    let KnownSource { facts, schema, survey, .. } = known;
+    let KnownSource { facts, schema, mut survey, .. } = known;
+    survey.also_left_out(left_out);
     Ok(DataSources { kind, train, test, test_from: from, test_arrays, facts, schema, survey })
 }
 
@@ -354,7 +356,7 @@ fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<Know
     let count = classes.len();
     let survey = DataSurvey {
         classes: Some(SeenClasses::of_samples(&folder.class_counts(pool))),
-        left_out: folder.left_out().to_vec(),
+        left_out: folder.left_out(),
         ..DataSurvey::default()
     };
     Ok(KnownSource { survey, ..KnownSource::with_classes(folder.encoded(), classes, count) })
@@ -362,7 +364,7 @@ fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<Know
 
 /// Arrays, of which the labels are counted where they are classes.
 fn npz(path: &Path, names: ArrayNames, config: &RunConfig, pool: &BytePool) -> Result<KnownSource> {
-    let arrays = Arrays::npz(path, &[("x", &names.features), ("y", &names.label)], pool)?;
+    let arrays = names.open(path, pool)?;
     let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
     let classifies = ZooModel::from_name(config.model.name.as_deref().unwrap_or(DIGITS))?.task() == Task::Classes;
     let counts = if classifies { arrays.class_counts("y", pool)? } else { None };

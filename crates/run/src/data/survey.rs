@@ -15,6 +15,18 @@ pub struct DataSurvey {
     pub arrays: Option<ArrayNames>,
 }
 
+impl DataSurvey {
+    /// Adds what was left out of another set.
+    pub fn also_left_out(&mut self, others: Vec<LeftOut>) {
+        for other in others {
+            match self.left_out.iter_mut().find(|one| one.ending == other.ending) {
+                Some(one) => one.count += other.count,
+                None => self.left_out.push(other),
+            }
+        }
+    }
+}
+
 /// Classes that are in the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenClasses {
