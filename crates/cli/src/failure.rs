@@ -227,7 +227,7 @@ fn kind(error: &anyhow::Error) -> Kind {
 
 fn of_run(error: &RunError) -> Kind {
     match error {
-        RunError::OfRun { source, .. } => of_run(source),
+        RunError::OfRun { source, .. } | RunError::HostBudget { source, .. } => of_run(source),
         RunError::Plan { source, .. } => of_plan(source),
         RunError::Data(e) => of_data(e),
         RunError::Exec(e) => of_device(e),
@@ -237,6 +237,7 @@ fn of_run(error: &RunError) -> Kind {
         RunError::SamplesChanged { .. }
         | RunError::DataChanged(_)
         | RunError::PlanDeparts { .. }
+        | RunError::Masks { .. }
         | RunError::CostModel { .. }
         | RunError::CannotMake { .. }
         | RunError::Write { .. }

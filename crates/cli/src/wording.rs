@@ -4,6 +4,7 @@
 use std::error::Error;
 
 use memfit::PlanError;
+use memfit::data::sources::colour_name;
 use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
@@ -99,6 +100,20 @@ pub fn sample_problem(problem: &SampleProblem) -> String {
             let given = advised("model", "classes");
             format!("{field} is {label}, outside of 0..{classes}; give {given}, or mend the data")
         }
+        SampleProblem::MaskLevel { value, background, foreground } => format!(
+            "it has the value {value}, and the masks looked at have {background} and {foreground} alone; mend it, or say \
+             what they are: data.masks = \"classes\" (each value is the number of a class) or \"binary\""
+        ),
+        SampleProblem::MaskClass { class, classes } => format!(
+            "class {class} is not one of 0 to {}; give model.classes, or mend the mask",
+            classes.saturating_sub(1)
+        ),
+        SampleProblem::MaskColour { colour } => {
+            format!("the colour {} is of no class; give it one in data.colours, or mend the mask", colour_name(*colour))
+        }
+        SampleProblem::NoPalette | SampleProblem::OtherPalette { .. } => {
+            format!("{problem}, or say data.masks = \"colours\" with data.colours")
+        }
         SampleProblem::Other(problem) => problem.clone(),
     }
 }
@@ -126,6 +141,9 @@ fn csv(problem: &CsvProblem) -> String {
 fn run(error: &RunError) -> String {
     match error {
         RunError::OfRun { label, source } => format!("{label}: {}", run(source)),
+        RunError::HostBudget { source, enough } => {
+            format!("{} ({}MiB is enough: it was tried)", run(source), enough.div_ceil(1 << 20))
+        }
         RunError::NoRunFile { .. } => format!("{error}; `memfit init` writes a run file"),
         RunError::Key { key, problem } => format!("{} {problem}", option_or_key(key)),
         RunError::NoData { model } => format!(
@@ -139,7 +157,10 @@ fn run(error: &RunError) -> String {
             kind.usual_model()
         ),
         RunError::MaskClasses { classes } => {
-            format!("grey masks are of 1 class, but the model is to have {classes}; leave out --classes")
+            format!(
+                "the masks are background and foreground, which is 1 class, but the model is to have {classes}; leave \
+                 out --classes"
+            )
         }
         RunError::TooManyClasses { data, model } => {
             let classes = count(*data, "class");

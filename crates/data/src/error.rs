@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::memory::NoRoom;
-use crate::sources::Column;
+use crate::sources::{Colour, Column, colour_name};
 
 /// The result of this crate's functions.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
@@ -118,6 +118,47 @@ pub enum SampleProblem {
         label: i64,
         /// How many classes there are.
         classes: usize,
+    },
+    /// A mask has a value besides the two that background and foreground have.
+    #[error("it has the value {value}, and background and foreground are {background} and {foreground}; mend the mask")]
+    MaskLevel {
+        /// The value.
+        value: u8,
+        /// The value of the background.
+        background: u8,
+        /// The value of the foreground.
+        foreground: u8,
+    },
+    /// A mask has a class number that is none of the classes.
+    #[error("class {class} is not one of 0 to {}; give more classes", *classes as i64 - 1)]
+    MaskClass {
+        /// The number.
+        class: u8,
+        /// How many classes there are.
+        classes: usize,
+    },
+    /// A mask has a colour that is none of the classes.
+    #[error("the colour {} is of no class; give it one, or mend the mask", colour_name(*colour))]
+    MaskColour {
+        /// The colour.
+        colour: Colour,
+    },
+    /// A mask has no palette, and its set has one.
+    #[error("it has no palette, and the other masks have one; mend the mask")]
+    NoPalette,
+    /// A mask has another palette than its set.
+    #[error(
+        "index {index} of its palette is {}, and {} in the other masks; save them with one palette",
+        colour_name(*colour),
+        colour_name(*known)
+    )]
+    OtherPalette {
+        /// The index that differs.
+        index: u8,
+        /// Its colour in this mask.
+        colour: Colour,
+        /// Its colour in the others.
+        known: Colour,
     },
     /// Something else: a damaged file, a cell that is no number.
     #[error("{0}")]

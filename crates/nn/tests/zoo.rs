@@ -226,5 +226,8 @@ fn options_change_what_they_say() {
     assert_eq!(logits(of("vgg16").with_input(&[32, 32, 3]).unwrap()), "f32[2,1000]");
     assert_eq!(logits(of("vit_b16").with_input(&[32, 64, 3]).unwrap()), "f32[2,1000]");
     assert_eq!(logits(ZooModel::from(Mlp { sizes: vec![4, 3] })), "f32[2,3]");
-    assert_eq!(logits(ZooModel::from(Unet { channels: vec![4], input: [5, 7, 1], outputs: 2 })), "f32[2,5,7,2]");
+    assert_eq!(
+        logits(ZooModel::from(Unet { channels: vec![4], input: [5, 7, 1], outputs: 2, ..Unet::default() })),
+        "f32[2,5,7,2]"
+    );
 }

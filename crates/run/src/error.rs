@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use memfit::data::DataError;
+use memfit::data::sources::{Colour, MaskFormat, MaskProblem, colour_name};
 use memfit::exec::process::Limiter;
 use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
@@ -66,8 +67,14 @@ pub enum RunError {
         kind.usual_model()
     )]
     WrongModel { model: String, does: Task, kind: Kind, wanted: Task },
-    #[error("grey masks are of 1 class, but the model is to have {classes}; leave out model.classes")]
+    #[error(
+        "the masks are background and foreground, which is 1 class, but the model is to have {classes}; leave out \
+         model.classes"
+    )]
     MaskClasses { classes: usize },
+    /// Masks that can be read in several ways, or not as it is said.
+    #[error("{}: {}", folder.display(), mask_problem(problem))]
+    Masks { folder: PathBuf, problem: MaskProblem },
     #[error(
         "the data have {}, but the model is to have {model}; leave out model.classes",
         count(*data, "class")
@@ -92,6 +99,9 @@ pub enum RunError {
     /// Data that are not those of the run, in words.
     #[error("{0}")]
     DataChanged(String),
+    /// The host's memory is too small for the data; with a budget that was tried.
+    #[error("{source}; memory.host_budget = {enough} is enough")]
+    HostBudget { source: Box<RunError>, enough: u64 },
     #[error(transparent)]
     Data(#[from] DataError),
 
@@ -277,7 +287,93 @@ fn did_you_mean(meant: &Option<String>) -> String {
 pub fn task_words(task: Task) -> &'static str {
     match task {
         Task::Classes => "classifies",
-        Task::Masks => "segments images",
+        Task::Masks | Task::PixelClasses => "segments images",
         Task::Tokens => "generates text",
+    }
+}
+
+/// Why masks cannot be read, with the choices that a run file has.
+fn mask_problem(problem: &MaskProblem) -> String {
+    let list = |values: &[u8]| {
+        let some: Vec<String> = values.iter().take(8).map(u8::to_string).collect();
+        if values.len() > 8 {
+            format!("{}, … {}", some.join(", "), values[values.len() - 1])
+        } else {
+            some.join(", ")
+        }
+    };
+    let file = |(format, path): &(MaskFormat, PathBuf)| format!("{} {}", path.display(), format_words(*format));
+    match problem {
+        MaskProblem::Values { values } => format!(
+            "cannot tell what the values of these masks mean: {}; say data.masks = \"classes\" (each is the number of a \
+             class), \"binary\" (background and foreground) or \"grey\" (0 to 255 is a share of foreground)",
+            list(values)
+        ),
+        MaskProblem::Void { values, colours } => {
+            // As it can be typed: what is to be ignored joins the first class.
+            let first = values.first().copied().unwrap_or(0);
+            let entry = |(value, colour): (&u8, &Colour)| {
+                let class = if *value == 255 { first } else { *value };
+                format!("\"{class} {}\"", colour_name(*colour))
+            };
+            let table: Vec<String> = values.iter().zip(colours).map(entry).collect();
+            format!(
+                "the masks have the values {}: 255 beside such small numbers mostly means \"ignore\", which training \
+                 cannot; give its pixels a class by data.masks = \"colours\" and data.colours = [{}], which makes them \
+                 {first}; or say data.masks = \"binary\" or \"grey\"",
+                list(values),
+                table.join(", ")
+            )
+        }
+        MaskProblem::Mixed { masks: [first, other] } => format!(
+            "the masks are of several kinds: {}, but {}; save them alike, or say data.masks = \"classes\", \"binary\", \
+             \"grey\" or \"colours\"",
+            file(first),
+            file(other)
+        ),
+        MaskProblem::Coloured { colours, count } if *count > colours.len() => format!(
+            "the masks have {count} colours, such as {}, too many to be classes: are they masks? If so, say data.masks = \
+             \"colours\" with all of them in data.colours, or \"binary\" or \"grey\", for which only brightness counts",
+            colours.first().copied().map_or_else(String::new, colour_name)
+        ),
+        MaskProblem::Coloured { colours, .. } => {
+            let names: Vec<String> = colours.iter().map(|c| format!("\"{}\"", colour_name(*c))).collect();
+            format!(
+                "the masks are coloured; say which colour is which class: data.masks = \"colours\" with data.colours = \
+                 [{}]; a name may stand before each colour",
+                names.join(", ")
+            )
+        }
+        MaskProblem::Palettes { mask, index, colours: [before, there] } => format!(
+            "the palettes differ: index {index} is {} in the first masks and {} in {}; save them with one palette, or say \
+             data.masks = \"colours\" with data.colours",
+            colour_name(*before),
+            colour_name(*there),
+            mask.display()
+        ),
+        MaskProblem::Format { mask } => {
+            let cure = match mask.0 {
+                MaskFormat::Jpeg => "save it as PNG, or say data.masks = \"binary\" or \"grey\"",
+                MaskFormat::Colour => "say data.masks = \"colours\" with data.colours",
+                MaskFormat::Grey | MaskFormat::Palette => "say data.masks = \"classes\", \"binary\" or \"grey\"",
+            };
+            format!("{}, which has no such class numbers; {cure}", file(mask))
+        }
+        MaskProblem::UnknownColour { colour } => {
+            format!("the colour {} is not in data.colours; give it a class there", colour_name(*colour))
+        }
+        MaskProblem::TooManyClasses { found, said } => format!(
+            "the masks have {}, but the model is to have {said}; leave out model.classes, or mend the masks",
+            count(*found, "class")
+        ),
+    }
+}
+
+fn format_words(format: MaskFormat) -> &'static str {
+    match format {
+        MaskFormat::Grey => "is grey",
+        MaskFormat::Palette => "has a palette",
+        MaskFormat::Colour => "is coloured",
+        MaskFormat::Jpeg => "is a JPEG",
     }
 }

@@ -12,7 +12,9 @@ use crate::data::DataFacts;
 use crate::error::{Result, RunError};
 
 /// The model with its options: what was said, else what the data says.
-pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Result<ZooModel> {
+///
+/// Classes of masks are those of pixels, which have one each, where there are several.
+pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts, are_masks: bool) -> Result<ZooModel> {
     let mut model = ZooModel::from_name(name)?;
     if let Some(stem) = &config.stem {
         model = model.with_stem(if stem == "cifar" { Stem::Cifar } else { Stem::Imagenet })?;
@@ -49,6 +51,7 @@ pub fn from_config(name: &str, config: &ModelConfig, facts: &DataFacts) -> Resul
         }
     }
     match config.classes.or(facts.classes.filter(|_| model.task() != Task::Tokens)) {
+        Some(classes) if are_masks && classes > 1 => Ok(model.with(Setting::PixelClasses(classes))?),
         Some(classes) => Ok(model.with_classes(classes)?),
         None => Ok(model),
     }

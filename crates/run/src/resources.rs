@@ -14,9 +14,10 @@ use memfit::{Clip, PlanError, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
-use crate::data::{self, DataSources};
+use crate::data::{self, DataSources, Kind};
 use crate::device::{Devices, Room};
 use crate::error::{Result, RunError, named};
+use crate::host_budget;
 use crate::model;
 use crate::process::ProcessMemory;
 
@@ -86,7 +87,9 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
     let several = configs.len() > 1;
     let mut runs = Vec::new();
     for (((config, device), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
+        let (asked, on) = (config.clone(), device.clone());
         let run = RunResources::new(config, purpose, device, pool, process.clone(), label.clone(), several);
+        let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on));
         runs.push(named(&label, several, run)?);
     }
     // What is left of a device is known when all pipelines and plans have theirs.
@@ -159,7 +162,7 @@ fn check_folders(runs: &[RunResources]) -> Result<()> {
 }
 
 /// What a data pipeline may hold, taken of its device.
-struct Pool {
+pub(crate) struct Pool {
     pool: BytePool,
     memory: Reservation,
 }
@@ -183,13 +186,18 @@ impl Pool {
         let budget = config.memory.host_budget.filter(|&budget| !is_elsewhere || budget <= device.free() / 2);
         let outside = process.filter(|_| config.memory.logical.is_empty()).map_or(0, |p| p.outside);
         let pool = data::pool(budget, device, outside, co_runs);
-        let memory = device.take(&format!("the data pipeline of {label}"), pool.limit())?;
-        Ok(Pool { pool, memory })
+        Pool::of(pool.limit(), device, label)
+    }
+
+    /// Of so many bytes.
+    pub(crate) fn of(bytes: u64, device: &Device, label: &str) -> Result<Pool> {
+        let memory = device.take(&format!("the data pipeline of {label}"), bytes)?;
+        Ok(Pool { pool: BytePool::new(bytes), memory })
     }
 }
 
 impl RunResources {
-    fn new(
+    pub(crate) fn new(
         mut config: RunConfig,
         purpose: Purpose,
         device: Device,
@@ -211,7 +219,11 @@ impl RunResources {
         // A run's folder says what the data said when it began.
         let facts = data.as_ref().filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
         let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
-        let model = model::from_config(&name, &config.model, &facts.unwrap_or_default())?;
+        let are_masks = match &data {
+            Some(data) => data.kind == Kind::Masks,
+            None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
+        };
+        let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
         // Where nothing is planned anew, the file that a run was planned with may be gone.
         let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();

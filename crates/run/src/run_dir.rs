@@ -16,7 +16,7 @@ use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
 use memfit_files::read_own_text;
 
 use crate::config::{Origin, RunConfig};
-use crate::data::{DataSources, same_data};
+use crate::data::{DataSources, masks, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
 use crate::file::{LARGEST_TEXT, write_own};
@@ -44,6 +44,9 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     let mut config = run.config.clone();
     let size = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     config.set("data", "kind", sources.kind.name())?;
+    if let Some(masks) = &sources.schema.masks {
+        config.set("data", "masks", masks::name(masks))?;
+    }
     config.set("model", "name", run.name.as_str())?;
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
     let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };

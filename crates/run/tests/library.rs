@@ -55,6 +55,7 @@ fn train(config: RunConfig) -> (u32, Vec<&'static str>) {
     let runs = open(vec![config], Purpose::Train, false).expect("it is right");
     let trainings = prepare(runs, &Planning::default(), &mut |event| {
         events.push(match event {
+            RunEvent::Data { .. } => "data",
             RunEvent::DataChanged { .. } => "data changed",
             RunEvent::Planning(_) => "planning",
             RunEvent::Planned { .. } => "planned",
@@ -81,11 +82,11 @@ fn digits(steps: i64, out: &Path) -> RunConfig {
 #[test]
 fn a_run_is_trained_resumed_and_evaluated_by_calls() {
     let folder = Folder::new("digits");
-    assert_eq!(train(digits(3, &folder.0)), (3, vec!["planned"]));
+    assert_eq!(train(digits(3, &folder.0)), (3, vec!["data", "planned"]));
     assert!(folder.0.join(WEIGHTS).is_file());
     let mut resumed = RunConfig::resume(&folder.0).expect("a run");
     resumed.set("train", "steps", 5).expect("a number");
-    assert_eq!(train(resumed), (2, vec!["planned", "resumed"]));
+    assert_eq!(train(resumed), (2, vec!["data", "planned", "resumed"]));
     let trained = Trained::open(RunConfig::resume(&folder.0).expect("a run"), Rows::AtMost(8)).expect("a model");
     assert_eq!((trained.class(7), trained.session.plan().micro_batch), ("7".to_string(), 8));
 }

@@ -5,7 +5,7 @@ use memfit::data::LoadOptions;
 use memfit::nn::Model;
 use memfit::train::evaluate;
 use memfit_run::RunConfig;
-use memfit_run::data::{self, DataSources, Kind, same_data};
+use memfit_run::data::{self, DataSources, Kind, TestFrom, same_data};
 use memfit_run::run_dir::{Rows, Trained};
 use memfit_run::text::{count, first_few};
 use memfit_run::train::skip_bad;
@@ -26,6 +26,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         return Err(usage("this run has no test set; give one with --data PATH"));
     };
     let samples = test.len();
+    let is_training_data = matches!(sources.test_from, TestFrom::TrainingSet(_));
     let (batch, arena) = (trained.session.plan().micro_batch, trained.session.plan().arena_bytes());
     let run = &trained.run;
     let test = data::test_set(sources.kind, test, run, batch)?;
@@ -39,13 +40,17 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
             "{}",
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": evaluated,
                     "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch,
-                    "arena_bytes": arena, "scores": scores(&evaluation.scores) })
+                    "arena_bytes": arena, "test_is_training_data": is_training_data,
+                    "scores": scores(&evaluation.scores) })
         );
         return Ok(());
     }
     print_skipped(left_out, "test");
     let scores = words(&evaluation.scores, trained.run.model.task());
     outln!("{}, weights of step {}: {scores}", count(evaluated, "sample"), trained.step);
+    if is_training_data {
+        outln!("warning: these are the samples that the model was trained on");
+    }
     if matches!(sources.kind, Kind::Csv | Kind::Images) && !trained.classes.is_empty() {
         outln!("classes: {}", first_few(&trained.classes));
     }

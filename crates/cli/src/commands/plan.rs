@@ -36,6 +36,11 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
     }
     let Configs { configs, budget } = split_args(&args.files, &[], &args.settings)?;
     let mut runs = open(configs, Purpose::Plan, budget.is_some())?;
+    for run in runs.iter().filter(|_| !json) {
+        if let Some(summary) = memfit_run::data::summary(run)? {
+            show::data::print(run, &summary);
+        }
+    }
     let [run] = &mut runs[..] else {
         if args.frontier || args.max_batch || args.save.is_some() {
             return Err(usage("--frontier, --max-batch and --save are of one run; give one run file"));
@@ -55,9 +60,20 @@ fn one(run: &RunResources, save: Option<&Path>, json: bool) -> Result<()> {
     let executor = together::executor(std::slice::from_ref(run))?;
     let planned = saved(run, &executor, search(run, &executor)?, save)?;
     if json {
-        outln!("{}", event::plan(run, &planned))
+        outln!("{}", event::plan(run, &planned));
+        print_data(std::slice::from_ref(run))?;
     } else {
         page(run, &planned)
+    }
+    Ok(())
+}
+
+/// What runs train on, as events.
+fn print_data(runs: &[RunResources]) -> Result<()> {
+    for run in runs {
+        if let Some(summary) = memfit_run::data::summary(run)? {
+            outln!("{}", show::data::event(run, &summary));
+        }
     }
     Ok(())
 }
@@ -82,7 +98,7 @@ fn several(runs: &[RunResources], budget: Option<u64>, json: bool) -> Result<()>
     for members in together::groups(runs).into_iter().filter(|g| g.len() > 1) {
         show::together::print(&SharedMemory::new(runs, members, &plans, budget), json);
     }
-    Ok(())
+    if json { print_data(runs) } else { Ok(()) }
 }
 
 /// Writes the plan to a file where that was asked for.

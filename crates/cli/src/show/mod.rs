@@ -2,6 +2,7 @@
 
 pub mod brief;
 pub mod chart;
+pub mod data;
 pub mod diff;
 pub mod event;
 pub mod frontier;

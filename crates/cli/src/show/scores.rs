@@ -21,7 +21,7 @@ pub fn main_score(scores: &Scores, task: Task) -> String {
     match task {
         Task::Classes => format!("accuracy {:.2} %", scores.accuracy.unwrap_or(f64::NAN) * 100.0),
         Task::Tokens => format!("perplexity {:.2}", scores.perplexity().unwrap_or(f64::NAN)),
-        Task::Masks => format!("mean IoU {:.4}", scores.mean_iou.unwrap_or(f64::NAN)),
+        Task::Masks | Task::PixelClasses => format!("mean IoU {:.4}", scores.mean_iou.unwrap_or(f64::NAN)),
     }
 }
 

@@ -4,10 +4,12 @@ mod bad_data;
 mod cage;
 mod cli;
 mod common;
+mod data;
 mod devices;
 #[path = "../../../../examples/pictures/draw.rs"]
 mod draw;
 mod examples;
+mod files;
 mod guards;
 mod library_words;
 mod limits;

@@ -4,6 +4,7 @@
 use crate::common;
 
 use crate::draw;
+use crate::files::{Pixels, write_png};
 
 #[cfg(unix)]
 use common::stopped;
@@ -552,7 +553,9 @@ fn init_proposes_a_model_that_reads_the_data_and_a_path_that_is_found() {
         let here = |args: &[&str]| common::command(args).current_dir(&scratch.0).output().expect("the binary starts");
         assert!(here(&["init", &file, "--data", data]).status.success());
         let output = here(&[&["plan", &file, "--json"], more].concat());
-        let plan: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+        let text = stdout(&output);
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+        let plan = &events[0];
         assert_eq!((&plan["event"], &plan["model"]), (&"plan".into(), &model.into()), "{plan}");
     }
 }
@@ -561,7 +564,12 @@ fn init_proposes_a_model_that_reads_the_data_and_a_path_that_is_found() {
 fn a_model_that_does_something_else_is_refused_before_anything_is_made() {
     let scratch = Scratch::new("other");
     pictures(&scratch, "classes", &["cat", "dog"], 4);
-    pictures(&scratch, "pairs", &["images", "masks"], 4);
+    pictures(&scratch, "pairs", &["images"], 4);
+    for image in std::fs::read_dir(scratch.path("pairs/images")).expect("a folder") {
+        let name = image.expect("a file").file_name().to_string_lossy().into_owned();
+        let mask = scratch.write(&format!("pairs/masks/{name}"), "");
+        write_png(&mask, [2, 2], &Pixels::Grey(&[0, 255, 255, 0]));
+    }
     scratch.write("words.txt", "so many words ".repeat(30));
     let out = scratch.path("run");
     for (model, data, more, expected) in [

@@ -6,6 +6,7 @@
 
 mod exif;
 mod jpeg;
+mod mask;
 mod orient;
 mod png;
 mod resize;
@@ -18,6 +19,7 @@ use crate::error::{BadSample, DataError, Result, SampleProblem};
 use crate::memory::{BytePool, NoRoom};
 use crate::tensor::Tensor;
 
+pub(crate) use mask::RawMask;
 pub use resize::Region;
 pub(crate) use resize::{ImageView, Interpolation, PixelValue, resize};
 
@@ -154,6 +156,25 @@ pub fn decode_classes(bytes: &[u8], location: &dyn Display, pool: &BytePool) -> 
     image.map_err(|error| attempt.error_at(error, location))
 }
 
+/// Decodes a mask with its pixels as they are stored: grey values, indices of a palette, or colours. See [`RawMask`].
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn decode_mask(bytes: &[u8], location: &dyn Display, pool: &BytePool) -> Result<RawMask> {
+    let attempt = DecodeAttempt::new(bytes, pool);
+    let mask = match Format::detect(bytes) {
+        Some(Format::Png) => png::decode_mask(bytes, pool),
+        Some(Format::Jpeg) => jpeg::decode(bytes, Channels::Grey, pool).map(|pixels| RawMask {
+            pixels,
+            palette: None,
+            bits: 8,
+            is_jpeg: true,
+        }),
+        None => Err(unknown_format(bytes)),
+    };
+    mask.map_err(|error| attempt.error_at(error, location))
+}
+
 /// An image that is to be decoded, and what was held before: to tell want of room that passes from an image that has no
 /// room with nothing beside it, which is bad.
 struct DecodeAttempt<'a> {
@@ -258,6 +279,11 @@ pub(crate) fn interpolation_for(dtype: DType) -> Interpolation {
 /// An image of zeroes.
 fn zeroed_image(height: usize, width: usize, channels: usize, pool: &BytePool) -> Result<Tensor, DecodeError> {
     Ok(Tensor::zeros(TensorType::new(DType::U8, [height, width, channels]), pool)?)
+}
+
+/// RGB → one grey value.
+pub(crate) fn grey([r, g, b]: [u8; 3]) -> u8 {
+    luma(r, g, b)
 }
 
 /// RGB → one grey value: the weights of ITU-R 601 in 16 bits, as PIL has them.

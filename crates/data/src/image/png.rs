@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Limits, Reader, Transformations};
 
-use super::{Channels, DecodeError, check_claimed_size, luma, zeroed_image};
+use super::{Channels, DecodeError, RawMask, check_claimed_size, luma, zeroed_image};
 use crate::memory::{BytePool, Lease};
 use crate::tensor::Tensor;
 
@@ -49,22 +49,38 @@ pub(super) fn decode(bytes: &[u8], channels: Channels, pool: &BytePool) -> Resul
 
 pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, DecodeError> {
     let (mut reader, _working) = open(bytes, Transformations::IDENTITY, pool)?;
-    let [height, width] = size(bytes)?;
     let (colour, depth) = reader.output_color_type();
-    if !matches!(colour, ColorType::Grayscale | ColorType::Indexed) || depth == BitDepth::Sixteen {
+    if !is_number(colour) || depth == BitDepth::Sixteen {
         return Err(format!(
             "class numbers need one channel of at most 8 bits, and this PNG is {colour:?} with {depth:?}; save it as \
              grey or with a palette"
         )
         .into());
     }
+    numbers(&mut reader, size(bytes)?, pool)
+}
+
+/// Whether a pixel is one number.
+fn is_number(colour: ColorType) -> bool {
+    matches!(colour, ColorType::Grayscale | ColorType::Indexed)
+}
+
+/// One number for each pixel, as it is stored. Of 16 bits the lower 8, where no number has more, else the upper 8.
+fn numbers(reader: &mut File, [height, width]: [usize; 2], pool: &BytePool) -> Result<Tensor, DecodeError> {
+    let (_, depth) = reader.output_color_type();
     let mut image = zeroed_image(height, width, 1, pool)?;
     if depth == BitDepth::Eight {
-        read_pixels(&mut reader, image.bytes_mut())?;
+        read_pixels(reader, image.bytes_mut())?;
         return Ok(image);
     }
     let mut stored = pool.buffer(reader.output_buffer_size().ok_or("its size overflows")?)?;
-    read_pixels(&mut reader, stored.bytes_mut())?;
+    read_pixels(reader, stored.bytes_mut())?;
+    if depth == BitDepth::Sixteen {
+        let wide = stored.bytes().as_chunks::<2>().0;
+        let part = usize::from(wide.iter().all(|[upper, _]| *upper == 0));
+        image.bytes_mut().iter_mut().zip(wide).for_each(|(out, number)| *out = number[part]);
+        return Ok(image);
+    }
     let bits = depth as usize;
     let row_bytes = (width * bits).div_ceil(8);
     for (out, row) in image.bytes_mut().chunks_exact_mut(width).zip(stored.bytes().chunks_exact(row_bytes)) {
@@ -74,6 +90,30 @@ pub(super) fn decode_classes(bytes: &[u8], pool: &BytePool) -> Result<Tensor, De
         }
     }
     Ok(image)
+}
+
+/// Numbers as they are stored, or colours; colours that are all grey are numbers.
+pub(super) fn decode_mask(bytes: &[u8], pool: &BytePool) -> Result<RawMask, DecodeError> {
+    let (mut reader, working) = open(bytes, Transformations::IDENTITY, pool)?;
+    let (colour, depth) = reader.output_color_type();
+    if is_number(colour) {
+        let palette = reader.info().palette.as_ref().filter(|_| colour == ColorType::Indexed);
+        let palette = palette.map(|colours| colours.as_chunks::<3>().0.to_vec());
+        let pixels = numbers(&mut reader, size(bytes)?, pool)?;
+        return Ok(RawMask { pixels, palette, bits: (depth as u8).min(8), is_jpeg: false });
+    }
+    drop((reader, working));
+    let coloured = decode(bytes, Channels::Rgb, pool)?;
+    let is_grey = coloured.bytes().as_chunks::<3>().0.iter().all(|[r, g, b]| r == g && g == b);
+    let pixels = if is_grey {
+        let [height, width] = size(bytes)?;
+        let mut grey = zeroed_image(height, width, 1, pool)?;
+        grey.bytes_mut().iter_mut().zip(coloured.bytes().as_chunks::<3>().0).for_each(|(to, from)| *to = from[0]);
+        grey
+    } else {
+        coloured
+    };
+    Ok(RawMask { pixels, palette: None, bits: 8, is_jpeg: false })
 }
 
 type File<'a> = Reader<Cursor<&'a [u8]>>;

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::class_counts::ClassCounts;
+use super::left_out::{self, LeftOut};
 use super::pool_vec::{PoolVec, StringList};
 use super::walk::{self, Images};
 use super::{check_row, file_fingerprint, fingerprint_in, no_room_is_final, read_file, scalar};
@@ -36,6 +38,8 @@ pub struct ImageFolder {
     /// For each folder, the number of the file after its last, and its class.
     ends: PoolVec<u64>,
     labels: Vec<usize>,
+    /// Files beside the folders, which are of no class.
+    loose: Vec<LeftOut>,
 }
 
 impl ImageFolder {
@@ -77,16 +81,17 @@ impl ImageFolder {
         let what = || format!("the list of files in {}", root.display());
         let mut names = no_room_is_final(what(), pool, StringList::new(pool).map_err(DataError::from))?;
         let mut ends = no_room_is_final(what(), pool, PoolVec::new(pool).map_err(DataError::from))?;
-        let (mut other_files, mut fingerprint) = (0, 0u64);
+        let (mut left_out, mut fingerprint) = (Vec::new(), 0u64);
         for folder in folders {
             let images = some_images(&root.join(folder), pool)?;
-            other_files += images.other_files;
+            left_out::add_all(&mut left_out, images.left_out);
             fingerprint = fingerprint.wrapping_add(fingerprint_in(folder, images.fingerprint));
             let pushed = images.names.iter().try_for_each(|name| names.push(&format!("{folder}/{name}")));
             let pushed = pushed.and_then(|()| ends.push(names.len() as u64));
             no_room_is_final(what(), pool, pushed.map_err(DataError::from))?;
         }
-        Ok(ImageFolder { files: ImageFiles::from_names(root, names, other_files, fingerprint), classes, ends, labels })
+        let files = ImageFiles::from_names(root, names, left_out, fingerprint);
+        Ok(ImageFolder { files, classes, ends, labels, loose: walk::loose_files(root)? })
     }
 
     /// The channels of `x`; RGB by default.
@@ -109,7 +114,25 @@ impl ImageFolder {
 
     /// How many files were passed over, since their names are not those of JPEGs or PNGs.
     pub fn other_files(&self) -> usize {
-        self.files.other_files
+        self.files.other_files()
+    }
+
+    /// The files that were passed over: those of other formats, and those that lie in no class's folder.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let mut all = self.files.left_out.clone();
+        left_out::add_all(&mut all, self.loose.clone());
+        all
+    }
+
+    /// How many images each class has.
+    pub fn class_counts(&self, pool: &BytePool) -> ClassCounts {
+        let mut counts = ClassCounts::of((0..self.classes.len()).map(|_| 0), pool);
+        let mut start = 0;
+        for (&end, &label) in self.ends.iter().zip(&self.labels) {
+            counts.add(label, end - start);
+            start = end;
+        }
+        counts
     }
 
     /// The class number of a row.
@@ -153,7 +176,7 @@ pub struct ImageFiles {
     names: StringList,
     channels: Channels,
     encoded: bool,
-    other_files: usize,
+    left_out: Vec<LeftOut>,
     fingerprint: u64,
 }
 
@@ -164,7 +187,7 @@ impl ImageFiles {
     /// [`DataError::Source`] where there is none.
     pub fn open(root: impl AsRef<Path>, pool: &BytePool) -> Result<ImageFiles> {
         let images = some_images(root.as_ref(), pool)?;
-        Ok(ImageFiles::from_names(root.as_ref(), images.names, images.other_files, images.fingerprint))
+        Ok(ImageFiles::from_names(root.as_ref(), images.names, images.left_out, images.fingerprint))
     }
 
     /// These files, in this order, whatever their names.
@@ -187,7 +210,7 @@ impl ImageFiles {
         if names.len() == 0 {
             return Err(DataError::source("the list of image files", "it is empty; name at least one file"));
         }
-        Ok(ImageFiles::from_names(Path::new(""), names, 0, fingerprint))
+        Ok(ImageFiles::from_names(Path::new(""), names, Vec::new(), fingerprint))
     }
 
     /// The channels of `x`; RGB by default.
@@ -209,12 +232,17 @@ impl ImageFiles {
 
     /// How many files were passed over, since their names are not those of JPEGs or PNGs.
     pub fn other_files(&self) -> usize {
-        self.other_files
+        self.left_out.iter().map(|one| one.count).sum()
     }
 
-    fn from_names(root: &Path, names: StringList, other_files: usize, fingerprint: u64) -> ImageFiles {
+    /// The files that were passed over, by the endings of their names.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    fn from_names(root: &Path, names: StringList, left_out: Vec<LeftOut>, fingerprint: u64) -> ImageFiles {
         let channels = Channels::default();
-        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, other_files, fingerprint }
+        ImageFiles { root: root.to_path_buf(), names, channels, encoded: false, left_out, fingerprint }
     }
 }
 
@@ -257,8 +285,9 @@ fn some_images(folder: &Path, pool: &BytePool) -> Result<Images> {
     if images.names.len() > 0 {
         return Ok(images);
     }
-    let found = match &images.other_file {
-        Some(other) => format!("there are {} other files, such as {}", images.other_files, other.display()),
+    let count: usize = images.left_out.iter().map(|one| one.count).sum();
+    let found = match images.left_out.first() {
+        Some(other) => format!("there are {count} other files, such as {}", other.example.display()),
         None => "it is empty".to_string(),
     };
     let problem =

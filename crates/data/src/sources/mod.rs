@@ -18,10 +18,13 @@
 //! it is read: [`DataError::Bad`].
 
 mod arrays;
+mod class_counts;
 mod crc;
 mod csv;
 mod folder;
 mod glob;
+mod left_out;
+mod masks;
 mod pairs;
 mod pool_vec;
 mod subset;
@@ -30,9 +33,12 @@ mod tokens;
 mod walk;
 
 pub use arrays::Arrays;
+pub use class_counts::ClassCounts;
 pub use csv::{Column, Csv, CsvLayout, Label};
 pub use folder::{ImageFiles, ImageFolder};
-pub use pairs::{Masks, SegmentationPairs};
+pub use left_out::LeftOut;
+pub use masks::{Colour, MaskClasses, MaskFormat, MaskProblem, MaskSurvey, Masks, colour_name};
+pub use pairs::SegmentationPairs;
 pub use subset::{Subset, hold_out};
 pub use tfrecord::{Feature, FeatureKind, TfRecord};
 pub use tokens::{TokenWidth, Tokens, Windows};

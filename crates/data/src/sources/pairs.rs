@@ -2,27 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use memfit_ir::TensorType;
-
+use super::left_out::{self, LeftOut};
+use super::masks::{MaskSurvey, Masks};
 use super::pool_vec::StringList;
 use super::{check_row, fingerprint_in, read_file, walk};
 use crate::error::{DataError, Result};
 use crate::image::{self, Channels};
 use crate::memory::BytePool;
+use crate::produce::OnBad;
 use crate::source::Source;
-use crate::tensor::{Example, Tensor};
-
-/// What the pixels of a mask are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Masks {
-    /// Grey from 0 to 255 → f32 `[height, width, 1]` from 0 to 1.
-    Grey,
-    /// Class numbers below `count`, in PNGs → i32 `[height, width]`.
-    Classes {
-        /// How many classes there are.
-        count: usize,
-    },
-}
+use crate::tensor::Example;
 
 /// The images in `images/` and their masks in `masks/`, which have the same names but for the extension. Field `x` is
 /// u8 `[height, width, channels]`, `y` is the mask.
@@ -46,6 +35,7 @@ pub struct SegmentationPairs {
     masks: StringList,
     kind: Masks,
     channels: Channels,
+    left_out: Vec<LeftOut>,
     fingerprint: u64,
 }
 
@@ -56,10 +46,12 @@ impl SegmentationPairs {
     /// [`DataError::Source`] where an image has no mask or a mask no image, or two have the same name.
     pub fn open(root: impl AsRef<Path>, kind: Masks, pool: &BytePool) -> Result<SegmentationPairs> {
         let root = root.as_ref();
-        let (images, image_print) = in_folder(root, "images", pool)?;
-        let (masks, mask_print) = in_folder(root, "masks", pool)?;
-        let (channels, fingerprint) = (Channels::default(), image_print.wrapping_add(mask_print));
-        let pairs = SegmentationPairs { root: root.to_path_buf(), images, masks, kind, channels, fingerprint };
+        let mut left_out = Vec::new();
+        let (images, image_print) = in_folder(root, "images", &mut left_out, pool)?;
+        let (masks, mask_print) = in_folder(root, "masks", &mut left_out, pool)?;
+        let (root, fingerprint) = (root.to_path_buf(), image_print.wrapping_add(mask_print));
+        let pairs =
+            SegmentationPairs { root, images, masks, kind, channels: Channels::default(), left_out, fingerprint };
         pairs.check_names()?;
         Ok(pairs)
     }
@@ -68,6 +60,26 @@ impl SegmentationPairs {
     pub fn channels(mut self, channels: Channels) -> SegmentationPairs {
         self.channels = channels;
         self
+    }
+
+    /// The files that were passed over, by the endings of their names.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// What its masks are read as.
+    pub fn with_masks(mut self, masks: Masks) -> SegmentationPairs {
+        self.kind = masks;
+        self
+    }
+
+    /// Looks at some of the masks, to tell what they are.
+    ///
+    /// # Errors
+    /// [`DataError::Bad`] and [`DataError::Io`] for a mask that cannot be read, unless such are to be skipped.
+    pub fn survey_masks(&self, bad: OnBad, pool: &BytePool) -> Result<MaskSurvey> {
+        let path = |index| self.root.join("masks").join(self.masks.get(index).unwrap_or_default());
+        MaskSurvey::new(self.masks.len(), path, bad, pool)
     }
 
     /// Both are sorted by name without extension, so the first difference names who is alone.
@@ -99,35 +111,6 @@ impl SegmentationPairs {
             return Err(DataError::source(self.root.join(has).join(alone).display(), problem));
         }
     }
-
-    fn mask(&self, path: &Path, pool: &BytePool) -> Result<Tensor> {
-        let file = read_file(path, pool)?;
-        match self.kind {
-            Masks::Grey => {
-                let grey = image::decode(file.bytes(), Channels::Grey, &path.display(), pool)?;
-                let mut y = Tensor::zeros(TensorType::f32(grey.ty().shape.to_vec()), pool)?;
-                y.f32s_mut().iter_mut().zip(grey.bytes()).for_each(|(y, grey)| *y = *grey as f32 / 255.0);
-                Ok(y)
-            }
-            Masks::Classes { count } => {
-                let classes = image::decode_classes(file.bytes(), &path.display(), pool)?;
-                let width = classes.ty().shape[1];
-                if let Some(at) = classes.bytes().iter().position(|class| *class as usize >= count) {
-                    let location = format!("{}, row {}, column {}", path.display(), at / width, at % width);
-                    let problem = format!(
-                        "class {} is not one of 0 to {}; give more classes",
-                        classes.bytes()[at],
-                        count as i64 - 1
-                    );
-                    return Err(DataError::bad(location, problem));
-                }
-                let mut y = Tensor::zeros(TensorType::i32([classes.ty().shape[0], width]), pool)?;
-                let wide = bytemuck::cast_slice_mut::<u8, i32>(y.bytes_mut());
-                wide.iter_mut().zip(classes.bytes()).for_each(|(y, class)| *y = *class as i32);
-                Ok(y)
-            }
-        }
-    }
 }
 
 impl Source for SegmentationPairs {
@@ -142,7 +125,7 @@ impl Source for SegmentationPairs {
         let file = read_file(&image, pool)?;
         let x = image::decode(file.bytes(), self.channels, &image.display(), pool)?;
         drop(file);
-        let y = self.mask(&mask, pool)?;
+        let y = self.kind.read(&mask, pool)?;
         let (of_x, of_y) = (&x.ty().shape, &y.ty().shape);
         if of_x[..2] != of_y[..2] {
             let problem = format!(
@@ -167,7 +150,7 @@ impl Source for SegmentationPairs {
     }
 }
 
-fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(StringList, u64)> {
+fn in_folder(root: &Path, folder: &str, left_out: &mut Vec<LeftOut>, pool: &BytePool) -> Result<(StringList, u64)> {
     let images = walk::images(&root.join(folder), pool)?;
     if images.names.len() == 0 {
         let problem = format!(
@@ -175,6 +158,7 @@ fn in_folder(root: &Path, folder: &str, pool: &BytePool) -> Result<(StringList, 
         );
         return Err(DataError::source(root.display(), problem));
     }
+    left_out::add_all(left_out, images.left_out);
     let mut names = images.names;
     names.sort_by(stem);
     Ok((names, fingerprint_in(folder, images.fingerprint)))

@@ -7,6 +7,7 @@ use std::thread::Builder;
 
 use memfit_ir::fingerprint;
 
+use super::left_out::{self, LeftOut};
 use super::pool_vec::StringList;
 use super::{fingerprint_of, io, no_room_is_final};
 use crate::error::{DataError, Result};
@@ -17,9 +18,7 @@ use crate::memory::BytePool;
 pub(super) struct Images {
     pub names: StringList,
     /// Files that are no JPEG or PNG by their names.
-    pub other_files: usize,
-    /// One of them, for a message.
-    pub other_file: Option<PathBuf>,
+    pub left_out: Vec<LeftOut>,
     /// Of names, sizes and times, in whatever order the folder gives them.
     pub fingerprint: u64,
 }
@@ -28,7 +27,7 @@ pub(super) struct Images {
 const DEPTH: usize = 32;
 
 pub(super) fn images(root: &Path, pool: &BytePool) -> Result<Images> {
-    let mut found = Images { names: StringList::new(pool)?, other_files: 0, other_file: None, fingerprint: 0 };
+    let mut found = Images { names: StringList::new(pool)?, left_out: Vec::new(), fingerprint: 0 };
     let listed = visit(root, "", 0, &mut found);
     no_room_is_final(format!("the list of files in {}", root.display()), pool, listed)?;
     found.names.sort_by(|name| name);
@@ -47,6 +46,18 @@ pub(super) fn folders(root: &Path) -> Result<Vec<String>> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// The files right inside of a folder, which lie in none of its folders.
+pub(super) fn loose_files(root: &Path) -> Result<Vec<LeftOut>> {
+    let mut loose = Vec::new();
+    for entry in entries(root)? {
+        let entry = entry?;
+        if !entry.is_folder() {
+            left_out::add(&mut loose, &entry.path, 1);
+        }
+    }
+    Ok(loose)
 }
 
 pub(super) fn is_image(path: &Path) -> bool {
@@ -70,8 +81,7 @@ fn visit(root: &Path, below: &str, depth: usize, found: &mut Images) -> Result<(
             // A link that leads nowhere is listed all the same: reading it says so, at its place.
             found.names.push(&relative)?;
         } else {
-            found.other_files += 1;
-            found.other_file.get_or_insert(path);
+            left_out::add(&mut found.left_out, &path, 1);
         }
     }
     Ok(())

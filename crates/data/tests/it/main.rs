@@ -7,6 +7,7 @@ mod folders;
 mod fuzz;
 mod images;
 mod loader;
+mod masks;
 mod oracle;
 mod tables;
 mod tfrecords;

@@ -40,7 +40,7 @@ fn loss(task: Task, labels: Labels) -> Loss {
     match task {
         Task::Masks => Loss::BinaryCrossEntropy,
         Task::Classes if labels.soft => Loss::CrossEntropy { smoothing },
-        Task::Classes | Task::Tokens => Loss::SparseCrossEntropy { smoothing },
+        Task::Classes | Task::Tokens | Task::PixelClasses => Loss::SparseCrossEntropy { smoothing },
     }
 }
 
@@ -49,6 +49,7 @@ fn label_type(network: &dyn Network, x: &TensorType, labels: Labels) -> TensorTy
         Task::Classes if labels.soft => TensorType::f32([x.shape[0], network.classes()]),
         Task::Classes => TensorType::i32([x.shape[0]]),
         Task::Tokens => TensorType::i32(x.shape.to_vec()),
+        Task::PixelClasses => TensorType::i32(x.shape[..x.shape.rank() - 1].to_vec()),
         Task::Masks => {
             let mut shape = x.shape.to_vec();
             if let Some(channels) = shape.last_mut() {

@@ -45,6 +45,8 @@ pub enum Task {
     Tokens,
     /// Yes or no for each pixel and mask: labels in 0…1, sigmoid.
     Masks,
+    /// One of several classes for each pixel: i32 labels, softmax.
+    PixelClasses,
 }
 
 /// A network of the zoo with its options, which are plain fields of each family's struct: from a batch of samples to
@@ -79,6 +81,8 @@ pub trait Network: Model + Debug + Send + Sync {
 pub enum Setting {
     /// The number of classes: the width of the last layer, or the masks of a U-Net.
     Classes(usize),
+    /// Classes of which a pixel has one, instead of masks that know nothing of each other.
+    PixelClasses(usize),
     /// The shape of one sample; the features of an MLP may be an image, which is flattened.
     Input(Vec<usize>),
     /// The share of activations that is dropped before the last layers, in training.
@@ -100,6 +104,7 @@ impl Setting {
     fn refuse(&self, model: &'static str) -> Error {
         let (model, problem) = match self {
             Setting::Classes(_) => (model, "it has no classes"),
+            Setting::PixelClasses(_) => ("classes of pixels", "only a unet has them"),
             Setting::Input(_) => (model, "its input cannot be changed"),
             Setting::Dropout(_) => ("dropout", "only digits, vgg16, mobilenets and efficientnets have one"),
             Setting::Stem(_) => ("stem", "only resnets have a choice of stem"),

@@ -1,5 +1,5 @@
 //! U-Net with batch norm: convolutions and poolings down to a small image with many channels and up again, with the
-//! image of each level handed across. Gives one logit per pixel and mask.
+//! image of each level handed across. Gives one logit per pixel and mask, or per pixel and class.
 
 use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
@@ -20,13 +20,16 @@ pub struct Unet {
     pub channels: Vec<usize>,
     /// Height, width, channels.
     pub input: [usize; 3],
-    /// Masks out.
+    /// Masks out, or classes.
     pub outputs: usize,
+    /// Whether a pixel is of one class alone: softmax against class numbers. Otherwise each output is a mask of its own:
+    /// yes or no, whatever the others say.
+    pub exclusive: bool,
 }
 
 impl Default for Unet {
     fn default() -> Self {
-        Unet { channels: vec![32, 64, 128, 256, 512], input: [256, 256, 3], outputs: 1 }
+        Unet { channels: vec![32, 64, 128, 256, 512], input: [256, 256, 3], outputs: 1, exclusive: false }
     }
 }
 
@@ -62,7 +65,7 @@ impl Model for Unet {
 
 impl Network for Unet {
     fn task(&self) -> Task {
-        Task::Masks
+        if self.exclusive { Task::PixelClasses } else { Task::Masks }
     }
 
     fn input(&self) -> Result<Vec<usize>> {
@@ -94,6 +97,7 @@ impl Network for Unet {
         match setting {
             Setting::Input(sample) => self.input = image(&sample)?,
             Setting::Classes(outputs) => self.outputs = outputs,
+            Setting::PixelClasses(classes) => (self.outputs, self.exclusive) = (classes, true),
             other => return Err(other.refuse("unet")),
         }
         Ok(())

@@ -97,6 +97,28 @@ pub static KEYS: &[Key] = &[
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
         v.text().set(&mut s.data.features)
     }),
+    key(
+        "data",
+        "test_features",
+        "\"x_test\"",
+        "of an npz: the same of the test set, if it is called otherwise",
+        |s, v| v.text().set(&mut s.data.test_features),
+    ),
+    key("data", "test_label", "\"y_test\"", "and its label", |s, v| v.text().set(&mut s.data.test_label)),
+    key(
+        "data",
+        "masks",
+        "\"auto\"",
+        "what the values of masks are: classes (0, 1, 2, …), binary, palette, colours (by data.colours), grey, or auto",
+        |s, v| v.one_of(&["auto", "classes", "binary", "palette", "colours", "grey"]).set(&mut s.data.masks),
+    ),
+    key(
+        "data",
+        "colours",
+        "[\"road #804080\", \"sky #4682b4\"]",
+        "of coloured masks: a class with its colour; colours of one name are one class",
+        |s, v| v.texts().put(&mut s.data.colours),
+    ),
     key("data", "header", "true", "whether the first line of a csv names the columns", |s, v| {
         v.flag().set(&mut s.data.header)
     }),

@@ -7,7 +7,7 @@ use memfit::data::sources::hold_out;
 use memfit::data::{BytePool, DataError, Example, Result, Source, Tensor};
 use memfit::ir::TensorType;
 
-use crate::data::{DataFacts, DataSources, Kind, Schema};
+use crate::data::{DataFacts, DataSources, DataSurvey, Kind, Schema, SeenClasses, TestFrom, Unit};
 
 const FILE: &[u8] = include_bytes!("../../data/digits.bin");
 const PIXELS: usize = 64;
@@ -23,9 +23,19 @@ pub fn open() -> Result<DataSources> {
         kind: Kind::Digits,
         train: Arc::new(train),
         test: Some(Arc::new(test)),
+        test_from: TestFrom::HeldOut { share: HELD_OUT as f32, is_said: false },
+        test_arrays: None,
         facts: DataFacts { sample: Some(vec![8, 8, 1]), classes: Some(10) },
-        schema: Schema { classes: (0..10).map(|n| n.to_string()).collect(), columns: None },
+        schema: Schema { classes: (0..10).map(|n| n.to_string()).collect(), ..Schema::default() },
+        survey: DataSurvey { classes: Some(classes()), ..DataSurvey::default() },
     })
+}
+
+/// How many there are of each.
+fn classes() -> SeenClasses {
+    let mut rows = vec![0; 10];
+    FILE.chunks_exact(PIXELS + 1).for_each(|row| rows[usize::from(row[PIXELS])] += 1);
+    SeenClasses { count: 10, rows: Some(rows), unit: Unit::Samples }
 }
 
 /// Field `x` is f32 `[8, 8, 1]` from 0 to 1, `y` is the digit.

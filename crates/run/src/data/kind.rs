@@ -61,10 +61,12 @@ impl Kind {
 
 /// As the path looks.
 pub fn kind_of(path: &Path) -> Result<Kind> {
+    let path = &super::place::training_path(path);
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     let ends = |with: &[&str]| with.iter().any(|e| name.ends_with(e));
     Ok(match () {
         () if path.join("images").is_dir() && path.join("masks").is_dir() => Kind::Masks,
+        () if super::arrays::is_folder(path) => Kind::Npz,
         () if path.is_dir() => Kind::Images,
         () if ends(&[".csv", ".tsv"]) => Kind::Csv,
         () if ends(&[".npz"]) => Kind::Npz,

@@ -1,19 +1,24 @@
 //! From what a run says about its data to open sources, and what they say about the model. `pipeline.rs` brings each sample
 //! into the shape that the model reads.
 
+mod arrays;
 mod digits;
 mod kind;
+pub mod masks;
 mod pipeline;
+mod place;
 pub mod same_data;
+mod summary;
+mod survey;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Arrays, Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, SegmentationPairs, TfRecord,
-    TokenWidth, Tokens, Windows, hold_out,
+    Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, TfRecord, TokenWidth, Tokens, Windows,
+    hold_out,
 };
 use memfit::data::{BytePool, DataError, OnBad, Source};
 use memfit::exec::Device;
@@ -25,8 +30,13 @@ use crate::error::{Result, RunError};
 use crate::resources::DIGITS;
 use crate::text::count;
 
+pub use arrays::ArrayNames;
 pub use kind::{Kind, kind_of};
 pub use pipeline::{ROW, datasets, images_alone, test_set};
+pub use summary::{ClassSummary, DataSummary, Decided, InputSummary, Warning, summary};
+pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
+
+use place::Places;
 
 /// For everything that the pipeline holds, where nothing was said.
 const HOST_BUDGET: u64 = 512 << 20;
@@ -39,10 +49,6 @@ fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
     let does = ZooModel::from_name(model)?.task();
     match kind.task() {
         Some(wanted) if wanted != does => Err(RunError::WrongModel { model: model.into(), does, kind, wanted }),
-        Some(Task::Masks) => match config.model.classes {
-            Some(classes) if classes != 1 => Err(RunError::MaskClasses { classes }),
-            _ => Ok(()),
-        },
         Some(_) | None => Ok(()),
     }
 }
@@ -60,8 +66,29 @@ pub struct DataSources {
     pub kind: Kind,
     pub train: Arc<dyn Source>,
     pub test: Option<Arc<dyn Source>>,
+    pub test_from: TestFrom,
+    /// Of an NPZ file.
+    pub test_arrays: Option<ArrayNames>,
     pub facts: DataFacts,
     pub schema: Schema,
+    pub survey: DataSurvey,
+}
+
+/// Where a test set is from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TestFrom {
+    /// There is none.
+    None,
+    /// Of the training data, a share.
+    HeldOut { share: f32, is_said: bool },
+    /// The run names it.
+    Path(PathBuf),
+    /// It lies beside the training set, in the folder that the run names.
+    Folder(PathBuf),
+    /// Other arrays of the file of the training set.
+    Arrays,
+    /// From there, and the same as the training set.
+    TrainingSet(Box<TestFrom>),
 }
 
 /// What the training set fixes for all other data of a run.
@@ -71,6 +98,10 @@ pub struct Schema {
     pub classes: Vec<String>,
     /// Of a table that names them.
     pub columns: Option<Columns>,
+    /// What masks are.
+    pub masks: Option<Masks>,
+    /// Of an NPZ file; not written down.
+    pub arrays: Option<ArrayNames>,
 }
 
 /// The columns of a table, by name.
@@ -98,41 +129,104 @@ pub fn pool(said: Option<u64>, device: &Device, outside: u64, neighbours: usize)
 pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     let kind = kind(config)?;
     check_model(kind, config)?;
-    if kind == Kind::Digits {
-        let DataConfig { train, test, hold_out, .. } = &config.data;
-        let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
-        return match said.iter().find(|(_, said)| *said) {
-            Some((key, _)) => {
-                Err(RunError::conflict(format!("the digits are built in; leave out data.{key}, or data.kind")))
-            }
-            None => {
-                reject_unused_keys(kind, &config.data)?;
-                Ok(digits::open()?)
-            }
-        };
-    }
     reject_unused_keys(kind, &config.data)?;
+    if kind == Kind::Digits {
+        return open_digits(&config.data);
+    }
     let Some(path) = &config.data.train else {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
     };
-    let KnownSource { source, facts, schema } = source(kind, path, config, None, pool)?;
-    let (train, test): (Arc<dyn Source>, Option<Arc<dyn Source>>) = match &config.data.test {
+    let places = Places::of(path, &config.data)?;
+    let known = source(kind, &places.train, config, None, pool)?;
+    let (test, from) = match &places.test {
         Some(path) => {
-            let test = self::source(kind, path, config, Some(&schema), pool)?;
-            same_facts(&facts, &test.facts, path)?;
-            (source, Some(test.source))
+            let test = source(kind, path, config, Some(&known.schema), pool)?;
+            same_facts(&known.facts, &test.facts, path)?;
+            let from = if places.is_split { TestFrom::Folder(path.clone()) } else { TestFrom::Path(path.clone()) };
+            (Some(test), from)
         }
-        None => match config.data.hold_out.unwrap_or(HELD_OUT) {
-            0.0 => (source, None),
-            share => {
-                let rows = source.len();
-                let (kept, held) = hold_out(source, share.into()).map_err(|_| too_few(path, share, rows))?;
-                (Arc::new(kept), Some(Arc::new(held)))
-            }
-        },
+        None => beside(kind, &places.train, config, &known, pool)?,
     };
-    Ok(DataSources { kind, train, test, facts, schema })
+    let left_out = test.as_ref().map_or(Vec::new(), |test| test.survey.left_out.clone());
+    let test_arrays = test.as_ref().and_then(|test| test.schema.arrays.clone());
+    let DataParts { train, test, from } = match test {
+        Some(test) => {
+            let is_training_set = is_same(&known, &test);
+            let from = if is_training_set { TestFrom::TrainingSet(Box::new(from)) } else { from };
+            DataParts { train: known.source, test: Some(test.source), from }
+        }
+        None => held_out(known.source, &places.train, config.data.hold_out)?,
+    };
+    let KnownSource { facts, schema, mut survey, .. } = known;
+    survey.also_left_out(left_out);
+    Ok(DataSources { kind, train, test, test_from: from, test_arrays, facts, schema, survey })
+}
+
+fn open_digits(config: &DataConfig) -> Result<DataSources> {
+    let DataConfig { train, test, hold_out, .. } = config;
+    let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
+    match said.iter().find(|(_, said)| *said) {
+        Some((key, _)) => {
+            Err(RunError::conflict(format!("the digits are built in; leave out data.{key}, or data.kind")))
+        }
+        None => Ok(digits::open()?),
+    }
+}
+
+/// A training set, a test set, and where that is from.
+struct DataParts {
+    train: Arc<dyn Source>,
+    test: Option<Arc<dyn Source>>,
+    from: TestFrom,
+}
+
+/// A share of the training set, or nothing, as the test set.
+fn held_out(source: Arc<dyn Source>, path: &Path, said: Option<f32>) -> Result<DataParts> {
+    let share = said.unwrap_or(HELD_OUT);
+    if share == 0.0 {
+        return Ok(DataParts { train: source, test: None, from: TestFrom::None });
+    }
+    let rows = source.len();
+    let (kept, held) = hold_out(source, share.into()).map_err(|_| too_few(path, share, rows))?;
+    let from = TestFrom::HeldOut { share, is_said: said.is_some() };
+    Ok(DataParts { train: Arc::new(kept), test: Some(Arc::new(held)), from })
+}
+
+/// The test set that lies in the file of the training set, unless the run says how much of that is to be held out.
+fn beside(
+    kind: Kind,
+    path: &Path,
+    config: &RunConfig,
+    train: &KnownSource,
+    pool: &BytePool,
+) -> Result<(Option<KnownSource>, TestFrom)> {
+    let Some(arrays) = train.schema.arrays.as_ref().filter(|_| kind == Kind::Npz) else {
+        return Ok((None, TestFrom::None));
+    };
+    let is_named = config.data.test_features.is_some() || config.data.test_label.is_some();
+    if config.data.hold_out.is_some() && !is_named {
+        return Ok((None, TestFrom::None));
+    }
+    if config.data.hold_out.is_some_and(|share| share > 0.0) {
+        return Err(RunError::conflict("data.hold_out is for runs without test arrays; leave out one of them"));
+    }
+    let Some(names) = arrays.test_beside(path, &config.data, pool)? else {
+        return match is_named {
+            true => Err(RunError::conflict("name both data.test_features and data.test_label, or data.test")),
+            false => Ok((None, TestFrom::None)),
+        };
+    };
+    let test = npz(path, names, config, pool)?;
+    same_facts(&train.facts, &test.facts, path)?;
+    Ok((Some(test), TestFrom::Arrays))
+}
+
+/// Whether both are the same rows, as far as names, sizes and times of files tell.
+fn is_same(train: &KnownSource, test: &KnownSource) -> bool {
+    let alike = (train.source.len(), train.source.fingerprint()) == (test.source.len(), test.source.fingerprint());
+    let names = |known: &KnownSource| known.schema.arrays.as_ref().map(ArrayNames::words);
+    alike && names(train) == names(test)
 }
 
 /// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
@@ -141,8 +235,10 @@ pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePo
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let mut config = config.clone();
     config.set("data", "skip_bad", true)?;
-    let KnownSource { source, facts, .. } = source(kind, path, &config, Some(&schema), pool)?;
-    Ok(DataSources { kind, train: Arc::clone(&source), test: Some(source), facts, schema })
+    let known = source(kind, path, &config, Some(&schema), pool)?;
+    let KnownSource { source, facts, survey, schema: Schema { arrays: test_arrays, .. } } = known;
+    let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path.into()));
+    Ok(DataSources { kind, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.
@@ -158,6 +254,10 @@ fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
         ("features", config.features.is_some(), &arrays, "npz and tfrecord"),
         ("header", config.header.is_some(), &[Kind::Csv], "csv"),
         ("token", config.token.is_some(), &[Kind::Tokens], "tokens"),
+        ("masks", config.masks.is_some(), &[Kind::Masks], "images with masks"),
+        ("colours", !config.colours.is_empty(), &[Kind::Masks], "images with masks"),
+        ("test_features", config.test_features.is_some(), &[Kind::Npz], "npz"),
+        ("test_label", config.test_label.is_some(), &[Kind::Npz], "npz"),
     ];
     if let Some((key, _, _, of)) = keys.iter().find(|(_, said, kinds, _)| *said && !kinds.contains(&kind)) {
         let kind = kind.name();
@@ -198,18 +298,20 @@ struct KnownSource {
     source: Arc<dyn Source>,
     facts: DataFacts,
     schema: Schema,
+    survey: DataSurvey,
 }
 
 impl KnownSource {
     /// Of which neither classes nor columns have names.
     fn unnamed(source: impl Source + 'static, facts: DataFacts) -> KnownSource {
-        KnownSource { source: Arc::new(source), facts, schema: Schema::default() }
+        KnownSource { source: Arc::new(source), facts, schema: Schema::default(), survey: DataSurvey::default() }
     }
 
     /// Of which the classes have names.
     fn with_classes(source: impl Source + 'static, classes: Vec<String>, count: usize) -> KnownSource {
         let facts = DataFacts { sample: None, classes: Some(count) };
-        KnownSource { source: Arc::new(source), facts, schema: Schema { classes, columns: None } }
+        let schema = Schema { classes, ..Schema::default() };
+        KnownSource { schema, ..KnownSource::unnamed(source, facts) }
     }
 }
 
@@ -226,16 +328,16 @@ fn source(
     match kind {
         Kind::Digits => Err(RunError::conflict("the digits are built in; leave out data.train")),
         Kind::Images => image_folder(path, classes, pool),
-        Kind::Masks => {
-            let pairs = SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(config));
-            Ok(KnownSource::unnamed(pairs, DataFacts { sample: None, classes: Some(1) }))
-        }
+        Kind::Masks => masks::pairs(path, config, schema, pool),
         Kind::Csv => table(path, config, schema, pool),
         Kind::Npz => {
-            let (x, y) = (config.data.features.as_deref().unwrap_or("x"), config.data.label.as_deref().unwrap_or("y"));
-            let arrays = Arrays::npz(path, &[("x", x), ("y", y)], pool)?;
-            let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
-            Ok(KnownSource::unnamed(arrays, DataFacts { sample, classes: None }))
+            let names = match schema {
+                None => ArrayNames::of_training(path, &config.data, pool)?,
+                Some(Schema { arrays: Some(train), .. }) => train.of_test(path, &config.data, pool)?,
+                // What the arrays of the training set are called is not known without its file, or said.
+                Some(_) => ArrayNames::usual(&config.data).of_test(path, &config.data, pool)?,
+            };
+            npz(path, names, config, pool)
         }
         Kind::TfRecord => {
             let records = TfRecord::glob(&path.to_string_lossy(), features(config), pool)?;
@@ -253,7 +355,26 @@ fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<Know
     };
     let classes = folder.classes().to_vec();
     let count = classes.len();
-    Ok(KnownSource::with_classes(folder.encoded(), classes, count))
+    let survey = DataSurvey {
+        classes: Some(SeenClasses::of_samples(&folder.class_counts(pool))),
+        left_out: folder.left_out(),
+        ..DataSurvey::default()
+    };
+    Ok(KnownSource { survey, ..KnownSource::with_classes(folder.encoded(), classes, count) })
+}
+
+/// Arrays, of which the labels are counted where they are classes.
+fn npz(path: &Path, names: ArrayNames, config: &RunConfig, pool: &BytePool) -> Result<KnownSource> {
+    let arrays = names.open(path, pool)?;
+    let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
+    let classifies = ZooModel::from_name(config.model.name.as_deref().unwrap_or(DIGITS))?.task() == Task::Classes;
+    let counts = if classifies { arrays.class_counts("y", pool)? } else { None };
+    let seen = counts.as_ref().map(SeenClasses::of_samples);
+    // There may well be fewer than the classes that were said.
+    let classes = seen.as_ref().map(|seen| seen.count).filter(|_| config.model.classes.is_none());
+    let survey = DataSurvey { classes: seen, arrays: Some(names.clone()), ..DataSurvey::default() };
+    let schema = Schema { arrays: Some(names), ..Schema::default() };
+    Ok(KnownSource { schema, survey, ..KnownSource::unnamed(arrays, DataFacts { sample, classes }) })
 }
 
 fn tokens(path: &Path, config: &RunConfig) -> Result<KnownSource> {
@@ -305,8 +426,10 @@ fn table(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePo
         label: csv.label_column().unwrap_or_default().to_string(),
         features: csv.feature_columns().map(str::to_string).collect(),
     });
-    let schema = Schema { classes: csv.classes().to_vec(), columns };
-    Ok(KnownSource { source: Arc::new(csv), facts, schema })
+    let schema = Schema { classes: csv.classes().to_vec(), columns, ..Schema::default() };
+    let classes = csv.class_counts().map(SeenClasses::of_samples);
+    let survey = DataSurvey { classes, ..DataSurvey::default() };
+    Ok(KnownSource { source: Arc::new(csv), facts, schema, survey })
 }
 
 /// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memfit::data::augment::{self, Crop, Normalise, Prepare};
 use memfit::data::image::Channels;
+use memfit::data::sources::Masks;
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
 use memfit::ir::fingerprint;
 use memfit::ir::{DType, TensorType};
@@ -19,8 +20,8 @@ use crate::text::count;
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -> Result<Datasets> {
     let steps = Steps::new(sources.kind, run)?;
-    let train =
-        Dataset::from_source(Shared { source: Arc::clone(&sources.train), key: source_key(sources.kind, &run.config) });
+    let key = source_key(sources.kind, sources.schema.masks.as_ref(), &run.config);
+    let train = Dataset::from_source(Shared { source: Arc::clone(&sources.train), key });
     let train = match run.config.data.cache.as_deref() {
         None | Some("off") => steps.fixed(train),
         Some("memory") => steps.fixed(train).cache(Cache::memory()),
@@ -59,11 +60,12 @@ pub fn images_alone(source: impl Source + 'static, run: &RunResources, batch: us
 }
 
 /// What a run says about how files are read: a cache that was made of them otherwise is made anew.
-fn source_key(kind: Kind, config: &RunConfig) -> u64 {
+fn source_key(kind: Kind, masks: Option<&Masks>, config: &RunConfig) -> u64 {
+    let masks = masks.map_or(String::new(), |masks| super::masks::to_json(masks).to_string());
     let DataConfig { label, features, header, token, .. } = &config.data;
     let of_model = match kind {
         Kind::Tokens | Kind::Text => format!("{}", sequence(config)),
-        Kind::Masks => format!("{:?}", channels(config)),
+        Kind::Masks => format!("{:?} {masks}", channels(config)),
         // What a record is read as depends on what reads it.
         Kind::TfRecord => format!("{:?}", super::features(config)),
         Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
@@ -336,7 +338,7 @@ mod tests {
                 let sizes: Vec<i64> = sizes.into_iter().map(|n| n as i64).collect();
                 config.set("model", "input", sizes).expect("sizes");
             }
-            source_key(Kind::TfRecord, &config)
+            source_key(Kind::TfRecord, None, &config)
         };
         assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
         assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));

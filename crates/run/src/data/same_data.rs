@@ -9,7 +9,7 @@ use memfit::train::run_dir::{DATA, WEIGHTS, read_best};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::data::{Columns, DataSources, Schema};
+use crate::data::{Columns, DataSources, Schema, masks};
 use crate::error::{Result, RunError};
 use crate::file::{LARGEST_TEXT, write_own};
 use crate::run_dir;
@@ -49,7 +49,8 @@ pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
 /// The schema of the data of a run; without columns where its folder says nothing of them.
 pub fn schema(folder: &Path) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
-    Ok(Schema { classes: run_dir::classes(folder)?, columns })
+    let masks = masks::from_json(&written(folder)?[MASKS]);
+    Ok(Schema { classes: run_dir::classes(folder)?, columns, masks, arrays: None })
 }
 
 /// What was written down.
@@ -103,9 +104,11 @@ fn check_classes(folder: &Path, before: &[String], now: &[String]) -> Result<()>
 
 /// In the file.
 const COLUMNS: &str = "columns";
+const MASKS: &str = "masks";
 const SETS: [Set; 2] = [Set { key: "train", name: "training" }, Set { key: "test", name: "test" }];
 
 fn parts(sources: &DataSources) -> Value {
     let part = |s: &dyn Source| json!({ "samples": s.len(), "fingerprint": format!("{:016x}", s.fingerprint()) });
-    json!({ "train": part(&*sources.train), "test": sources.test.as_deref().map(part), COLUMNS: sources.schema.columns })
+    json!({ "train": part(&*sources.train), "test": sources.test.as_deref().map(part), COLUMNS: sources.schema.columns,
+            MASKS: sources.schema.masks.as_ref().map(masks::to_json) })
 }

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use memfit::train::{Datasets, FitOptions};
 use memfit::{AnyExecutor, Session};
 
+use crate::data::DataSummary;
 use crate::data::same_data::Set;
 use crate::planning::{Planned, Progress};
 use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
 
-pub use options::skip_bad;
+pub use options::{EPOCHS, skip_bad};
 pub use prepare::prepare;
 pub use run_all::{End, Finished, Observer, run_all};
 
@@ -31,6 +32,8 @@ pub struct Planning {
 
 /// What happens before the first step.
 pub enum RunEvent<'a> {
+    /// What a run trains on.
+    Data { run: &'a RunResources, summary: &'a DataSummary },
     /// The files of a set are not those that the run began with.
     DataChanged { run: &'a RunResources, set: Set },
     /// What planning is at.

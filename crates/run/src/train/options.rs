@@ -13,7 +13,7 @@ use crate::resources::RunResources;
 use crate::weights;
 
 /// Epochs where nothing is said.
-const EPOCHS: usize = 20;
+pub const EPOCHS: usize = 20;
 
 pub fn fit_options(run: &RunResources, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
     let t = &run.config.train;
@@ -60,6 +60,10 @@ pub fn check(run: &RunResources, sources: &DataSources) -> Result<()> {
         weights::check(path, run)?;
     }
     if run.config.data.skip_bad != Some(true) && is_classifier {
+        // A number that is beyond the classes that were said shows now, with its place.
+        if sources.survey.classes.as_ref().is_some_and(|seen| seen.count > run.model.classes()) {
+            sources.train.check_classes(run.model.classes(), &run.pool)?;
+        }
         check_test_labels(run, sources)?;
     }
     // It describes, and does nothing yet.
@@ -102,7 +106,7 @@ fn metric(run: &RunResources) -> Result<Metric> {
     let usual = match run.model.task() {
         Task::Classes => Metric::Accuracy,
         Task::Tokens => Metric::Loss,
-        Task::Masks => Metric::MeanIou,
+        Task::Masks | Task::PixelClasses => Metric::MeanIou,
     };
     let Some(name) = &run.config.train.monitor else { return Ok(usual) };
     Metric::ALL.into_iter().find(|m| m.name() == name).ok_or_else(|| {

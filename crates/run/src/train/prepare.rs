@@ -96,7 +96,11 @@ fn check_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
             on_event(RunEvent::DataChanged { run, set });
         }
     }
-    check(run, sources)
+    check(run, sources)?;
+    if let Some(summary) = data::summary(run)? {
+        on_event(RunEvent::Data { run, summary: &summary });
+    }
+    Ok(())
 }
 
 fn sources(run: &RunResources) -> Result<&DataSources> {

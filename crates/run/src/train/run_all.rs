@@ -14,7 +14,8 @@ use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, Tra
 use super::Training;
 use crate::announce::announce;
 use crate::error::{Result, RunError};
-use crate::resources::RunResources;
+use crate::host_budget;
+use crate::resources::{Purpose, RunResources};
 use crate::run_dir;
 
 /// Hears of trainings, each by its number, from several threads.
@@ -104,6 +105,8 @@ fn conclude(mut training: Training, outcome: Result<Outcome, TrainError>, observ
     match outcome.map_err(RunError::from).and_then(|outcome| finish(&mut training, &outcome, observer)) {
         Ok(end) => end,
         Err(error) => {
+            let RunResources { config, device, .. } = &training.run;
+            let error = host_budget::advise(error, config, Purpose::Train, device);
             observer.on_failure(&training.run, &error);
             End::Failed { label: training.run.label.clone(), error }
         }

@@ -27,7 +27,7 @@ pub fn train(args: TrainArgs, json: bool) -> Result<()> {
     let started = Instant::now();
     let mut report = Report::new(runs.len(), json);
     let trainings = prepare(runs, &Planning { budget, plan_file: args.plan }, &mut |event| report.on_event(&event))?;
-    drop(report);
+    report.finish();
     let board = Board::new(&trainings, signals, started, json);
     let ends = run_all(trainings, &board);
     drop(board);

@@ -10,25 +10,27 @@ use memfit_run::process::limiter_words;
 use memfit_run::text::first_few;
 use memfit_run::train::RunEvent;
 use memfit_run::weights::LoadedWeights;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cure;
 use crate::output::outln;
 use crate::progress::Progress;
 use crate::show::event::{self, prefix};
-use crate::show::{brief, together};
+use crate::show::{brief, data, together};
 
 pub struct Report {
     json: bool,
     /// What is being tried.
     progress: Option<Progress>,
     what: &'static str,
+    /// What runs train on, as events: they are told behind the plans, which machines read first.
+    data: Vec<Value>,
 }
 
 impl Report {
     pub fn new(runs: usize, json: bool) -> Report {
         let what = if runs > 1 { "planning" } else { "looking for what would fit" };
-        Report { json, progress: None, what }
+        Report { json, progress: None, what, data: Vec::new() }
     }
 
     pub fn on_event(&mut self, event: &RunEvent) {
@@ -40,6 +42,8 @@ impl Report {
         self.progress = None;
         match *event {
             RunEvent::Planning(_) => {}
+            RunEvent::Data { run, summary } if self.json => self.data.push(data::event(run, summary)),
+            RunEvent::Data { run, summary } => data::print(run, summary),
             RunEvent::DataChanged { run, set } => self.data_changed(run, set),
             RunEvent::Planned { run, planned, is_shared } => self.plan(run, planned, is_shared),
             RunEvent::Shared(shared) => together::print(shared, self.json),
@@ -47,6 +51,11 @@ impl Report {
             RunEvent::Resumed { run, step, epoch, is_over } if !self.json => resumed(run, step, epoch, is_over),
             RunEvent::Resumed { .. } => {}
         }
+    }
+
+    /// When all is ready.
+    pub fn finish(self) {
+        self.data.iter().for_each(|event| outln!("{event}"));
     }
 
     fn data_changed(&self, run: &RunResources, set: Set) {

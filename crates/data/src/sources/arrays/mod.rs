@@ -12,6 +12,7 @@ use memfit_ir::{DType, TensorType};
 use self::element::Element;
 use self::header::Header;
 use self::zip::Member;
+use super::class_counts::ClassCounts;
 use super::{check_row, claimed_buffer, file_bytes, file_fingerprint, no_room_is_final, read_at};
 use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{Buffer, BytePool, Lease};
@@ -79,15 +80,47 @@ impl Arrays {
             let wanted = if fields.is_empty() { &all } else { fields };
             let open = |(field, name): &(&str, &str)| {
                 let member = find_member(path, &members, name)?;
-                let bytes = member.bytes(path, pool)?;
+                let what = format!(
+                    "{}: compressed arrays are held as a whole (np.savez leaves them on disk), which",
+                    path.display()
+                );
+                let bytes = no_room_is_final(what, pool, member.bytes(path, pool))?;
                 let location = format!("{}, array \"{name}\"", path.display());
                 Ok((field.to_string(), Array::open(bytes, location, pool)?))
             };
             Arrays::from_fields(wanted.iter().map(open).collect::<Result<_>>()?, lease, file_fingerprint(path)?)
         });
-        let what =
-            format!("{}: compressed arrays are held as a whole (np.savez leaves them on disk), which", path.display());
-        no_room_is_final(what, pool, opened)
+        no_room_is_final(format!("the list of arrays in {}", path.display()), pool, opened)
+    }
+
+    /// The names of the arrays in an `.npz` file, in its order.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where it is none, or has none.
+    pub fn names(path: impl AsRef<Path>, pool: &BytePool) -> Result<Vec<String>> {
+        let path = path.as_ref();
+        let listed = zip::members(path, pool).map(|(members, _)| members.iter().map(|m| m.array().into()).collect());
+        no_room_is_final(format!("the list of arrays in {}", path.display()), pool, listed)
+    }
+
+    /// How many rows are of each class, by a pass over a field of one integer a row; none where the field is something
+    /// else. What is no class is told when it is read.
+    ///
+    /// # Errors
+    /// [`DataError::Io`] where the file cannot be read.
+    pub fn class_counts(&self, field: &str, pool: &BytePool) -> Result<Option<ClassCounts>> {
+        let labels = self.fields.iter().find(|(name, _)| name == field).map(|(_, array)| array);
+        let Some(labels) = labels.filter(|a| a.row.elements() == 1 && a.row.dtype != DType::F32) else {
+            return Ok(None);
+        };
+        let mut counts = ClassCounts::new(pool);
+        labels.each_label(pool, |_, label| {
+            if let Some(class) = label.ok().and_then(|label| usize::try_from(label).ok()) {
+                counts.add(class, 1);
+            }
+            Ok(())
+        })?;
+        Ok(Some(counts))
     }
 
     /// The type of a field of one row.
@@ -248,8 +281,9 @@ impl Array {
         Ok(out)
     }
 
-    /// One number a row lies in the same order everywhere.
-    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+    /// Calls `f` with the row and the number of each label, or what is wrong with it. One number a row lies in the same
+    /// order everywhere.
+    fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, Result<i32, String>) -> Result<()>) -> Result<()> {
         let (size, dtype) = (self.element.bytes(), self.element.dtype());
         let mut piece = no_room_is_final(
             format!("{}, some rows", self.location),
@@ -260,24 +294,28 @@ impl Array {
             let stored = &mut piece.bytes_mut()[..PIECE.min(self.rows - first) * size];
             self.bytes.read_at(self.start + (first * size) as u64, stored)?;
             for (row, stored) in (first..).zip(stored.chunks_exact(size)) {
-                let location = || format!("{}, row {row}", self.location);
                 let mut number = [0; 4];
                 let converted = self.element.convert(stored, &mut number[..dtype.bits() / 8]);
-                converted.map_err(|problem| DataError::bad(location(), problem))?;
-                let label = i32::from_le_bytes(number);
-                if dtype != DType::F32 && usize::try_from(label).is_ok_and(|label| label < classes) {
-                    continue;
-                }
-                if dtype == DType::F32 {
-                    let problem = "the label is no whole number; write the labels as integers";
-                    return Err(DataError::bad(location(), problem));
-                }
-                let problem =
-                    SampleProblem::UnknownClass { field: "the label".to_string(), label: label.into(), classes };
-                return Err(DataError::Bad(BadSample { location: location(), problem }));
+                f(row, converted.map(|()| i32::from_le_bytes(number)))?;
             }
         }
         Ok(())
+    }
+
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        let is_whole = self.element.dtype() != DType::F32;
+        self.each_label(pool, |row, label| {
+            let location = || format!("{}, row {row}", self.location);
+            let label = label.map_err(|problem| DataError::bad(location(), problem))?;
+            if !is_whole {
+                return Err(DataError::bad(location(), "the label is no whole number; write the labels as integers"));
+            }
+            if usize::try_from(label).is_ok_and(|label| label < classes) {
+                return Ok(());
+            }
+            let problem = SampleProblem::UnknownClass { field: "the label".to_string(), label: label.into(), classes };
+            Err(DataError::Bad(BadSample { location: location(), problem }))
+        })
     }
 
     /// Element [i, j, k] of [n, a, b] lies at i + n (j + a k) in Fortran order, and at (i a + j) b + k otherwise.

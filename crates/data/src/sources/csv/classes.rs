@@ -1,13 +1,14 @@
 //! What the labels of a table are: numbers of classes, or words that are given numbers. One pass over the label's
 //! column finds out which. The words are drawn from the pool, and a column with too many of them is not taken for classes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 
 use super::{BUFFER, Csv, EMPTY, excerpt, number, trimmed, unquoted};
 use crate::error::{CsvProblem, DataError, Result, SampleProblem};
 use crate::memory::{BytePool, Lease, NoRoom};
 use crate::produce::OnBad;
+use crate::sources::class_counts::ClassCounts;
 use crate::sources::{claimed_buffer, io, no_room_is_final, open_file};
 
 /// So many different words may be classes of any table; more of them must stand in two rows each, on average.
@@ -50,10 +51,12 @@ impl Csv {
             (_, _) => survey.words > survey.numbers,
         };
         if !are_words {
-            self.words = None;
-            return Ok(survey.most);
+            let most = survey.by_number.classes();
+            (self.words, self.counts) = (None, Some(survey.by_number));
+            return Ok(most);
         }
-        let names = survey.distinct.into_iter().collect();
+        self.counts = Some(ClassCounts::of(survey.distinct.values().copied(), pool));
+        let names = survey.distinct.into_keys().collect();
         let words = no_room_is_final(what, pool, ClassNames::new(names, pool).map_err(DataError::from))?;
         Ok(self.words.insert(words).names.len())
     }
@@ -95,6 +98,11 @@ impl Csv {
         self.words.as_ref().map_or(&[], |words| &words.names)
     }
 
+    /// How many rows are of each class, as [`Csv::find_classes`] found.
+    pub fn class_counts(&self) -> Option<&ClassCounts> {
+        self.counts.as_ref()
+    }
+
     /// The number of a class, or what its cell is instead.
     pub(super) fn class(&self, cell: &[u8]) -> Result<f32, String> {
         let Some(words) = &self.words else { return number(cell, true) };
@@ -120,7 +128,9 @@ impl Csv {
         self.each_label(pool, |row, cell| {
             if number(cell, false).is_ok() {
                 survey.numbers += 1;
-                survey.most = survey.most.max(number(cell, true).map_or(0, |class| class as usize + 1));
+                if let Ok(class) = number(cell, true) {
+                    survey.by_number.add(class as usize, 1);
+                }
                 survey.number.get_or_insert_with(|| (row, excerpt(cell)));
                 return Ok(());
             }
@@ -180,10 +190,10 @@ impl Csv {
 /// What one pass saw.
 struct LabelSurvey {
     numbers: usize,
-    /// One more than the largest class.
-    most: usize,
+    by_number: ClassCounts,
     words: usize,
-    distinct: BTreeSet<String>,
+    /// With their rows.
+    distinct: BTreeMap<String, u64>,
     /// The first of each, with its row.
     number: Option<(usize, String)>,
     word: Option<(usize, String)>,
@@ -192,18 +202,20 @@ struct LabelSurvey {
 
 impl LabelSurvey {
     fn new(pool: &BytePool) -> Result<LabelSurvey, NoRoom> {
-        let (lease, distinct) = (pool.reserve(0)?, BTreeSet::new());
-        Ok(LabelSurvey { numbers: 0, most: 0, words: 0, distinct, number: None, word: None, lease })
+        let (lease, distinct, by_number) = (pool.reserve(0)?, BTreeMap::new(), ClassCounts::new(pool));
+        Ok(LabelSurvey { numbers: 0, by_number, words: 0, distinct, number: None, word: None, lease })
     }
 
     fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {
         self.words += 1;
         self.word.get_or_insert_with(|| (row, word.clone()));
-        if !self.distinct.contains(&word) {
-            // Nodes of the tree may be half empty.
-            self.lease.grow((word.len() + 4 * size_of::<String>()) as u64)?;
-            self.distinct.insert(word);
+        if let Some(rows) = self.distinct.get_mut(&word) {
+            *rows += 1;
+            return Ok(());
         }
+        // Nodes of the tree may be half empty.
+        self.lease.grow((word.len() + 4 * size_of::<String>() + 2 * size_of::<u64>()) as u64)?;
+        self.distinct.insert(word, 1);
         Ok(())
     }
 }

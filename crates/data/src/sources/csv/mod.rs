@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use memfit_ir::TensorType;
 
+use super::class_counts::ClassCounts;
 use super::pool_vec::PoolVec;
 use super::{check_row, claimed_buffer, file_fingerprint, io, no_room_is_final, open_file, read_at, scalar};
 use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
@@ -86,6 +87,8 @@ pub struct Csv {
     label: Option<usize>,
     /// Labels are these, and not numbers.
     words: Option<ClassNames>,
+    /// Rows by class, where they were looked at.
+    counts: Option<ClassCounts>,
     layout: CsvLayout,
     /// For each column the feature that it is, where that is not the order of the file.
     order: Option<(Vec<u32>, Lease)>,
@@ -113,6 +116,7 @@ impl Csv {
             columns: Vec::new(),
             label: None,
             words: None,
+            counts: None,
             layout,
             order: None,
             names: pool.reserve(0)?,

@@ -1,0 +1,272 @@
+//! What a run trains on, before anything else is said: a few lines, or one event.
+
+use memfit::data::sources::{LeftOut, Masks};
+use memfit_run::RunResources;
+use memfit_run::data::{
+    ArrayNames, ClassSummary, DataSummary, Decided, InputSummary, Kind, SeenMasks, SizeRange, TestFrom, Unit, Warning,
+    masks,
+};
+use memfit_run::text::{count, first_few};
+use serde_json::{Value, json};
+
+use crate::output::outln;
+use crate::show::event;
+
+/// Classes that are listed with how many there are of each.
+const LISTED: usize = 6;
+
+pub fn print(run: &RunResources, summary: &DataSummary) {
+    let label = if run.is_one_of_several { format!("{}: ", run.label) } else { String::new() };
+    let path = summary.path.as_ref().map_or("built in".into(), |path| path.display().to_string());
+    outln!("{label}data: {}, {path}", summary.kind.name());
+    let row = |what: &str, value: &dyn ToString, note: &str| {
+        outln!("{}", format!("  {what:<11}{:>10}  {note}", value.to_string()).trim_end());
+    };
+    let of = summary.arrays.as_ref().map_or(String::new(), |arrays| format!(" in the arrays {}", guessed(arrays)));
+    row("train", &summary.train, &format!("samples{of}"));
+    match summary.test {
+        Some(samples) => row("test", &samples, &format!("samples {}", test_words(&summary.test_from, summary))),
+        None => row("test", &"none", ""),
+    }
+    if let Some((masks, seen)) = &summary.masks {
+        row("masks", &masks::name(masks), &mask_words(masks, *seen));
+    }
+    if let Some(classes) = &summary.classes {
+        row("classes", &classes.count, &class_words(classes, summary));
+    }
+    row("input", &shape(&summary.input.shape), &input_words(&summary.input, run));
+    if !summary.left_out.is_empty() {
+        let files: usize = summary.left_out.iter().map(|one| one.count).sum();
+        row("left out", &files, &left_out_words(&summary.left_out, summary.kind));
+    }
+    if !summary.assumed.is_empty() {
+        let assumed: Vec<String> = summary.assumed.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        row("assumed", &"", &assumed.join(", "));
+    }
+    for warning in &summary.warnings {
+        row("warning", &"", &warning_words(warning, summary.classes.as_ref()));
+    }
+}
+
+/// As one event.
+pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
+    let classes = summary.classes.as_ref().map(|c| {
+        json!({ "count": c.count, "from": c.decided.name(), "found": c.found, "names": c.names, "counts": c.rows,
+                "of": c.unit.name() })
+    });
+    let InputSummary { shape, decided, pictures } = &summary.input;
+    let pictures =
+        pictures.map(|p| json!({ "smallest": p.smallest, "largest": p.largest, "looked_at": p.looked_at, "of": p.of }));
+    let masks = summary.masks.as_ref().map(|(masks, seen)| {
+        json!({ "kind": masks::name(masks), "said": seen.map(|s| s.is_said), "looked_at": seen.map(|s| s.looked_at),
+                "of": seen.map(|s| s.of) })
+    });
+    let names = |arrays: &ArrayNames| json!({ "features": arrays.features, "label": arrays.label });
+    let left_out: Vec<Value> = summary
+        .left_out
+        .iter()
+        .map(|one| json!({ "ending": one.ending, "count": one.count, "example": one.example.display().to_string() }))
+        .collect();
+    let assumed: serde_json::Map<String, Value> =
+        summary.assumed.iter().map(|(key, value)| (key.to_string(), value.as_str().into())).collect();
+    let warnings: Vec<Value> = summary.warnings.iter().map(|warning| {
+        json!({ "kind": warning_kind(warning), "message": warning_words(warning, summary.classes.as_ref()) })
+    }).collect();
+    let (from, is_training) = match &summary.test_from {
+        TestFrom::TrainingSet(from) => (&**from, true),
+        from => (from, false),
+    };
+    let share = if let TestFrom::HeldOut { share, .. } = from { Some(*share) } else { None };
+    event::of_run(
+        run,
+        json!({
+            "event": "data", "kind": summary.kind.name(), "path": summary.path.as_ref().map(|p| p.display().to_string()),
+            "train_samples": summary.train, "test_samples": summary.test, "test_from": test_name(from),
+            "hold_out": share, "test_is_training_data": is_training, "classes": classes,
+            "input": { "shape": shape, "from": decided.name(), "pictures": pictures }, "masks": masks,
+            "arrays": summary.arrays.as_ref().map(names),
+            "test_arrays": summary.test_arrays.as_ref().map(names),
+            "left_out": left_out, "assumed": assumed, "warnings": warnings,
+        }),
+    )
+}
+
+fn test_name(from: &TestFrom) -> &'static str {
+    match from {
+        TestFrom::None => "none",
+        TestFrom::HeldOut { .. } => "held_out",
+        TestFrom::Path(_) => "path",
+        TestFrom::Folder(_) => "folder",
+        TestFrom::Arrays => "arrays",
+        TestFrom::TrainingSet(from) => test_name(from),
+    }
+}
+
+fn test_words(from: &TestFrom, summary: &DataSummary) -> String {
+    let arrays = summary.test_arrays.as_ref().map_or(String::new(), |arrays| format!("the arrays {}", guessed(arrays)));
+    match from {
+        TestFrom::None => String::new(),
+        TestFrom::HeldOut { share, is_said } => {
+            let why = if *is_said || summary.kind == Kind::Digits { "" } else { ", since no test set is named" };
+            format!("held out, a share of {share}{why}")
+        }
+        TestFrom::Path(path) if arrays.is_empty() => format!("in {}", path.display()),
+        TestFrom::Path(path) => format!("in {}, {arrays}", path.display()),
+        TestFrom::Folder(path) => format!("in {}, found beside the training set", path.display()),
+        TestFrom::Arrays => format!("in {arrays}"),
+        TestFrom::TrainingSet(from) => format!("{}: the training set itself", test_words(from, summary)),
+    }
+}
+
+fn guessed(arrays: &ArrayNames) -> String {
+    let how = if arrays.is_guessed { ", by their names" } else { "" };
+    format!("{}{how}", arrays.words())
+}
+
+fn mask_words(masks: &Masks, seen: Option<SeenMasks>) -> String {
+    let what = match masks {
+        Masks::Grey => "0 to 255 is a share of foreground".into(),
+        Masks::Binary { levels: Some([background, foreground]), .. } => {
+            format!("{background} is background, {foreground} foreground")
+        }
+        Masks::Binary { above, levels: None } => format!("above {above} is foreground"),
+        Masks::Classes { .. } => "each value is the number of a class".into(),
+        Masks::Palette { .. } => "each index of the palette is a class".into(),
+        Masks::Colours { .. } => "each colour of data.colours is of a class".into(),
+    };
+    match seen {
+        Some(seen) => {
+            let how = if seen.is_said { "as said" } else { "found" };
+            format!("{what}; {how}, {} looked at", some_of(seen.looked_at, seen.of))
+        }
+        None => what,
+    }
+}
+
+fn some_of(looked_at: usize, of: usize) -> String {
+    if looked_at == of { format!("all {of}") } else { format!("{looked_at} of {of}") }
+}
+
+fn class_words(classes: &ClassSummary, summary: &DataSummary) -> String {
+    let decided = match classes.decided {
+        Decided::Said | Decided::Data => "",
+        Decided::Model => "the model's own; ",
+    };
+    if matches!(summary.kind, Kind::Text | Kind::Tokens) {
+        return format!("{decided}tokens of the vocabulary");
+    }
+    let Some(rows) = &classes.rows else {
+        return format!("{decided}{}", first_few(&classes.names)).trim_end_matches("; ").into();
+    };
+    let sum = rows.iter().sum::<u64>().max(1) as f64;
+    let share = |n: u64| match classes.unit {
+        Unit::Samples => n.to_string(),
+        Unit::Pixels => format!("{:.1} %", n as f64 / sum * 100.0),
+    };
+    let unit = classes.unit.name();
+    if rows.len() <= LISTED {
+        let each: Vec<String> =
+            rows.iter().enumerate().map(|(class, n)| format!("{} {}", name(classes, class), share(*n))).collect();
+        return format!("{decided}{} of the {unit}", each.join(", "));
+    }
+    let (least, most) = (rows.iter().min().copied().unwrap_or(0), rows.iter().max().copied().unwrap_or(0));
+    let names = if classes.names.is_empty() || summary.kind == Kind::Digits {
+        String::new()
+    } else {
+        format!(": {}", first_few(&classes.names))
+    };
+    format!("{decided}{} to {} of the {unit} each{names}", share(least), share(most))
+}
+
+/// Of a class; of a binary mask, which has one, of either.
+fn name(classes: &ClassSummary, class: usize) -> String {
+    match classes.names.get(class) {
+        Some(name) => name.clone(),
+        None if classes.count == 1 => ["background", "foreground"].get(class).unwrap_or(&"").to_string(),
+        None if classes.unit == Unit::Pixels || classes.names.is_empty() => format!("{class}:"),
+        None => class.to_string(),
+    }
+}
+
+fn shape(sizes: &[usize]) -> String {
+    sizes.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
+fn input_words(input: &InputSummary, run: &RunResources) -> String {
+    let how = match input.decided {
+        Decided::Said => "as said".into(),
+        Decided::Data => "as the data have it".into(),
+        Decided::Model => format!("{}'s own", run.name),
+    };
+    let Some(SizeRange { smallest, largest, looked_at, of }) = input.pictures else { return how };
+    let sizes =
+        if smallest == largest { shape(&smallest) } else { format!("{} to {}", shape(&smallest), shape(&largest)) };
+    format!("{how}; the pictures have {sizes} ({} looked at)", some_of(looked_at, of))
+}
+
+fn left_out_words(left_out: &[LeftOut], kind: Kind) -> String {
+    let each: Vec<String> = left_out
+        .iter()
+        .map(|one| match one.ending.as_deref() {
+            Some("") => format!("{} without an ending", one.count),
+            Some(ending) => format!("{} .{ending}", one.count),
+            None => format!("{} others", one.count),
+        })
+        .collect();
+    let example = left_out.first().map_or(String::new(), |one| one.example.display().to_string());
+    let place = if kind == Kind::Images { " in the folder of a class" } else { "" };
+    format!("{} (such as {example}): only .jpg, .jpeg and .png{place} are read", each.join(", "))
+}
+
+fn warning_kind(warning: &Warning) -> &'static str {
+    match warning {
+        Warning::TestIsTraining => "test_is_training_data",
+        Warning::NoTest => "no_test_set",
+        Warning::OneClass { .. } => "one_class",
+        Warning::Unequal { .. } => "unequal_classes",
+        Warning::NoneOf { .. } => "empty_classes",
+        Warning::FewerThanSaid { .. } => "fewer_classes_than_said",
+        Warning::NotCounted { .. } => "classes_not_counted",
+        Warning::Enlarged { .. } => "enlarged_pictures",
+        Warning::UnusedArrays(_) => "unused_arrays",
+    }
+}
+
+fn warning_words(warning: &Warning, classes: Option<&ClassSummary>) -> String {
+    let class = |n: usize| classes.map_or(n.to_string(), |classes| name(classes, n).trim_end_matches(':').to_string());
+    match warning {
+        Warning::TestIsTraining => {
+            "the test set is the training set: its scores say nothing of other data; name another data.test".into()
+        }
+        Warning::NoTest => "nothing is evaluated on: best means the last; data.test or data.hold_out would".into(),
+        Warning::OneClass { class: n, share } => {
+            let unit = classes.map_or("samples", |classes| classes.unit.name());
+            let share = if *share >= 1.0 { "all".into() } else { format!("{:.1} % of the", share * 100.0) };
+            format!("{share} {unit} are {}: who always says that is nearly always right", class_of(&class(*n), classes))
+        }
+        Warning::Unequal { times } => format!("the largest class has {times} times as many samples as the smallest"),
+        Warning::NoneOf { classes: empty } => {
+            let names: Vec<String> = empty.iter().map(|n| class(*n)).collect();
+            let from_one = if empty[..] == [0] { ": are they numbered from 1?" } else { "" };
+            format!("nothing is of class {}{from_one}", first_few(&names))
+        }
+        Warning::FewerThanSaid { found, said } => {
+            format!("the model is to have {}, and the data have {found}; leave out --classes", count(*said, "class"))
+        }
+        Warning::NotCounted { model } => {
+            format!("the classes of these data are not counted, and the model has {model}; give --classes")
+        }
+        Warning::Enlarged { largest: [height, width], input } => format!(
+            "no picture is larger than {height}x{width}, and all are enlarged to {}x{}, which only costs; give --input",
+            input[0], input[1]
+        ),
+        Warning::UnusedArrays(arrays) => {
+            format!("the arrays {} are not used, since data.hold_out is said", arrays.words())
+        }
+    }
+}
+
+/// A class as a sentence has it.
+fn class_of(name: &str, classes: Option<&ClassSummary>) -> String {
+    if classes.is_some_and(|classes| classes.count == 1) { name.into() } else { format!("of class {name}") }
+}

@@ -1,0 +1,170 @@
+//! Which arrays of an NPZ file, or of a folder of NPY files, are features and labels, of training and of evaluation: as it is said, else by the names
+//! that people give them.
+
+use std::path::{Path, PathBuf};
+
+use memfit::data::BytePool;
+use memfit::data::sources::Arrays;
+
+use crate::config::DataConfig;
+use crate::error::Result;
+
+use super::bad_path;
+
+/// Names of features and labels. `train` in them has its counterpart `test`.
+const USUAL: [[&str; 2]; 7] = [
+    ["x", "y"],
+    ["x_train", "y_train"],
+    ["train_x", "train_y"],
+    ["train_images", "train_labels"],
+    ["images", "labels"],
+    ["features", "labels"],
+    ["data", "target"],
+];
+/// What stands in place of `train` in the names of other sets, the best first.
+const OTHER_SETS: [&str; 4] = ["test", "val", "valid", "validation"];
+
+/// Arrays of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayNames {
+    pub features: String,
+    pub label: String,
+    /// Whether one of them was found by its name, and not said.
+    pub is_guessed: bool,
+}
+
+impl ArrayNames {
+    /// Of a training set.
+    pub fn of_training(path: &Path, config: &DataConfig, pool: &BytePool) -> Result<ArrayNames> {
+        let (features, label) = (config.features.as_deref(), config.label.as_deref());
+        if let (Some(features), Some(label)) = (features, label) {
+            return Ok(ArrayNames { features: features.into(), label: label.into(), is_guessed: false });
+        }
+        let known = names(path, pool)?;
+        let usual = USUAL.iter().find_map(|[x, y]| {
+            let (x, y) = (find(&known, x)?, find(&known, y)?);
+            let fits = features.is_none_or(|said| said == x) && label.is_none_or(|said| said == y);
+            fits.then(|| (x.to_string(), y.to_string()))
+        });
+        let said = |said: Option<&str>, usual: &str| said.unwrap_or(usual).to_string();
+        let (features, label) = usual.unwrap_or_else(|| (said(features, "x"), said(label, "y")));
+        Ok(ArrayNames { features, label, is_guessed: true })
+    }
+
+    /// As they are said, else as they are mostly called.
+    pub fn usual(config: &DataConfig) -> ArrayNames {
+        let [features, label] = [(&config.features, USUAL[0][0]), (&config.label, USUAL[0][1])]
+            .map(|(said, usual)| said.clone().unwrap_or_else(|| usual.into()));
+        ArrayNames { features, label, is_guessed: false }
+    }
+
+    /// Of a test set in this file: as it is said, else the counterparts of those of the training set, else the same names.
+    pub fn of_test(&self, path: &Path, config: &DataConfig, pool: &BytePool) -> Result<ArrayNames> {
+        let known = names(path, pool)?;
+        let name = |said: &Option<String>, own: &str, usual: usize| {
+            let found = || counterpart(&known, own).or_else(|| find_exactly(&known, own));
+            let usual = || USUAL.iter().find_map(|names| find_test(&known, names[usual]));
+            said.clone().or_else(found).or_else(usual).unwrap_or_else(|| own.to_string())
+        };
+        Ok(ArrayNames {
+            features: name(&config.test_features, &self.features, 0),
+            label: name(&config.test_label, &self.label, 1),
+            is_guessed: config.test_features.is_none() || config.test_label.is_none(),
+        })
+    }
+
+    /// Of a test set in the file of the training set, where there is one.
+    pub fn test_beside(&self, path: &Path, config: &DataConfig, pool: &BytePool) -> Result<Option<ArrayNames>> {
+        let names = self.of_test(path, config, pool)?;
+        Ok(Some(names).filter(|names| names.features != self.features && names.label != self.label))
+    }
+
+    /// Opens them as the fields `x` and `y`.
+    pub fn open(&self, path: &Path, pool: &BytePool) -> Result<Arrays> {
+        if !path.is_dir() {
+            return Ok(Arrays::npz(path, &[("x", &self.features), ("y", &self.label)], pool)?);
+        }
+        let file = |name: &str| -> Result<PathBuf> {
+            let known = names(path, pool)?;
+            match known.iter().any(|known| known == name) {
+                true => Ok(path.join(name).with_added_extension(NPY)),
+                false => {
+                    let known = known.join(", ");
+                    Err(bad_path(path, &format!("there is no array \"{name}\" in it; there are {known}")))
+                }
+            }
+        };
+        Ok(Arrays::npy(&[("x", file(&self.features)?), ("y", file(&self.label)?)], pool)?)
+    }
+
+    pub fn words(&self) -> String {
+        format!("{} and {}", self.features, self.label)
+    }
+}
+
+const NPY: &str = "npy";
+
+/// Whether a folder is one of arrays.
+pub fn is_folder(path: &Path) -> bool {
+    npy_files(path).is_ok_and(|names| !names.is_empty())
+}
+
+/// Of the arrays in a file, or in a folder of files.
+fn names(path: &Path, pool: &BytePool) -> Result<Vec<String>> {
+    if path.is_dir() {
+        return npy_files(path).map_err(|e| bad_path(path, &e.to_string()));
+    }
+    Ok(Arrays::names(path, pool)?)
+}
+
+/// The names of the arrays in a folder, sorted.
+fn npy_files(folder: &Path) -> std::io::Result<Vec<String>> {
+    let files = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let arrays = files.filter(|path| path.extension().is_some_and(|e| e == NPY));
+    let mut names: Vec<String> = arrays.filter_map(|path| Some(path.file_stem()?.to_str()?.to_string())).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn find<'a>(known: &'a [String], name: &str) -> Option<&'a str> {
+    known.iter().map(String::as_str).find(|known| known.eq_ignore_ascii_case(name))
+}
+
+fn find_exactly(known: &[String], name: &str) -> Option<String> {
+    known.iter().find(|known| *known == name).cloned()
+}
+
+/// The array of another set that is called like this one of the training set.
+fn counterpart(known: &[String], name: &str) -> Option<String> {
+    let at = name.to_lowercase().find("train")?;
+    let (before, after) = (name.get(..at)?, name.get(at + "train".len()..)?);
+    OTHER_SETS.iter().find_map(|set| find(known, &format!("{before}{set}{after}")).map(str::to_string))
+}
+
+/// An array with a usual name: of a test set, else one that names no set.
+fn find_test(known: &[String], name: &str) -> Option<String> {
+    counterpart(known, name).or_else(|| find(known, name).filter(|_| !name.contains("train")).map(str::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn an_array_of_the_training_set_has_its_counterpart() {
+        let keras = owned(&["x_train", "y_train", "x_test", "y_test"]);
+        assert_eq!(counterpart(&keras, "x_train").as_deref(), Some("x_test"));
+        assert_eq!(counterpart(&owned(&["X_train", "X_val"]), "X_train").as_deref(), Some("X_val"));
+        assert_eq!(
+            counterpart(&owned(&["train_images", "val_images", "test_images"]), "train_images").as_deref(),
+            Some("test_images")
+        );
+        assert_eq!((counterpart(&keras, "x"), counterpart(&owned(&["x_train"]), "x_train")), (None, None));
+        assert_eq!(find_test(&owned(&["x", "y"]), "x").as_deref(), Some("x"));
+        assert_eq!(find_test(&owned(&["x_train"]), "x_train"), None);
+    }
+}
