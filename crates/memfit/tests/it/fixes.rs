@@ -21,7 +21,9 @@ fn changed(request: &Request, training: &Training, changes: &[Change]) -> (Reque
             Change::MicroBatch(micro_batch) => request.micro_batch = *micro_batch,
             Change::Budget(bytes) => request.budget = Some(*bytes),
             Change::Precision(precision) => training.precision = *precision,
-            Change::Model(_) | Change::Split(_) => panic!("a change that is not offered here: {change}"),
+            Change::Model(_) | Change::Split(_) | Change::Total(_) | Change::ProcessLimit(_) => {
+                panic!("a change that is not offered here: {change}")
+            }
         }
     }
     (request, training)
