@@ -46,8 +46,12 @@ impl ArrayNames {
             let fits = features.is_none_or(|said| said == x) && label.is_none_or(|said| said == y);
             fits.then(|| (x.to_string(), y.to_string()))
         });
-        let said = |said: Option<&str>, usual: &str| said.unwrap_or(usual).to_string();
-        let (features, label) = usual.unwrap_or_else(|| (said(features, "x"), said(label, "y")));
+        // Of two names that do not go together, the one that is said stays.
+        let alone = |said: Option<&str>, column: usize| {
+            let usual = || USUAL.iter().find_map(|names| find(&known, names[column])).unwrap_or(USUAL[0][column]);
+            said.unwrap_or_else(usual).to_string()
+        };
+        let (features, label) = usual.unwrap_or_else(|| (alone(features, 0), alone(label, 1)));
         Ok(ArrayNames { features, label, is_guessed: true })
     }
 
