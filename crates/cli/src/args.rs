@@ -114,9 +114,12 @@ pub struct PackArgs {
     /// Capacity that all buffers must fit into, such as 512MiB, 2GB, 1.5G [default: the least that is found]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
-    /// Search for at most this long
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
-    pub timeout: f64,
+    /// Search on for at most this long, in place of a count of nodes that takes tens of milliseconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<f64>,
+    /// Search on through at most so many nodes; the answer is the same every time
+    #[arg(long, value_name = "N", conflicts_with = "timeout")]
+    pub nodes: Option<u64>,
     /// Write the table with the column offset to this file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -55,7 +55,9 @@ fn a_training_step_is_packed_into_its_most_live_bytes() {
     assert!(packing.optimal);
     assert_eq!(Some(packing.capacity), max_live(&items));
     assert_eq!(packing, pack(&items, 1), "the same items give the same packing");
-    let greedy = pack_within(&items, 1, nodes(0));
+    let mut told = None;
+    let greedy = pack_within(&items, 1, nodes(0), &mut |greedy| told = Some(greedy.clone()));
+    assert_eq!(told.as_ref(), Some(&greedy), "what the rules found is told");
     assert!(!greedy.optimal && greedy.capacity > packing.capacity, "here rules leave something");
     assert!(matches!(greedy.method, Method::Greedy(_)));
     assert!(pack_quick(&items, 1).capacity >= greedy.capacity);
@@ -92,7 +94,7 @@ fn limits_end_the_search_without_a_verdict() {
     let past = Limits { nodes: None, deadline: Some(Instant::now()) };
     assert_eq!(solve(&items, 1, 1 << 20, past), Outcome::GaveUp);
     assert_eq!(solve(&items, 1, 1 << 20, nodes(10)), Outcome::GaveUp);
-    let packing = pack_within(&items, 1, past);
+    let packing = pack_within(&items, 1, past, &mut |_| {});
     assert!(!packing.optimal, "without time there is still a packing");
     validate(&items, &packing.offsets, 1, packing.capacity).expect("a packing holds");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use memfit::plan::bytes::Bytes;
-use memfit::plan::pack::{Item, Limits, Outcome, Packing, pack_within, solve};
+use memfit::plan::pack::{Item, Limits, Outcome, Packing, default_nodes, pack_within, solve};
 use serde_json::json;
 
 use crate::args::PackArgs;
@@ -17,25 +17,61 @@ use memfit_run::config::parse_size;
 use memfit_run::file;
 use memfit_run::text::count;
 
+/// How far to search.
+#[derive(Clone, Copy)]
+enum Search {
+    /// As far as takes no time worth naming.
+    Short,
+    Nodes(u64),
+    Seconds(Duration),
+}
+
+impl Search {
+    /// A deadline beyond all time is none.
+    fn limits(self, items: usize, start: Instant) -> Limits {
+        match self {
+            Search::Short => Limits { nodes: Some(default_nodes(items as u64)), deadline: None },
+            Search::Nodes(nodes) => Limits { nodes: Some(nodes), deadline: None },
+            Search::Seconds(timeout) => Limits { nodes: None, deadline: start.checked_add(timeout) },
+        }
+    }
+
+    /// "600 s", "8000 nodes".
+    fn words(self, items: usize) -> String {
+        match self {
+            Search::Short => count(default_nodes(items as u64), "node"),
+            Search::Nodes(nodes) => count(nodes, "node"),
+            Search::Seconds(timeout) => format!("{} s", timeout.as_secs_f64()),
+        }
+    }
+}
+
 /// A packing whose numbers are in range.
 struct Packer {
     file: PathBuf,
     /// Bytes.
     capacity: Option<u64>,
-    timeout: Duration,
+    search: Search,
     out: Option<PathBuf>,
     json: bool,
 }
 
 impl Packer {
     fn new(args: PackArgs, json: bool) -> Result<Packer> {
-        let timeout = Duration::try_from_secs_f64(args.timeout)
-            .map_err(|_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {}", args.timeout)))?;
+        let seconds = |given: f64| {
+            let out_of_range = |_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {given}"));
+            Duration::try_from_secs_f64(given).map(Search::Seconds).map_err(out_of_range)
+        };
+        let search = match (args.timeout, args.nodes) {
+            (Some(timeout), _) => seconds(timeout)?,
+            (None, Some(nodes)) => Search::Nodes(nodes),
+            (None, None) => Search::Short,
+        };
         if let Some(path) = &args.out {
             check_writable("--out", path)?;
         }
         let capacity = args.capacity.as_deref().map(parse_size).transpose().map_err(usage).context("--capacity")?;
-        Ok(Packer { file: args.file, capacity, timeout, out: args.out, json })
+        Ok(Packer { file: args.file, capacity, search, out: args.out, json })
     }
 }
 
@@ -44,10 +80,13 @@ pub fn pack(args: PackArgs, json: bool) -> Result<()> {
     let table = Table::read(&run.file)?;
     let live = fullest(&table.items);
     let start = Instant::now();
-    // A deadline beyond all time is none.
-    let limits = Limits { nodes: None, deadline: start.checked_add(run.timeout) };
+    let limits = run.search.limits(table.items.len(), start);
+    let mut greedy_bytes = None;
     let packing = match run.capacity {
-        None => pack_within(&table.items, 1, limits),
+        None => pack_within(&table.items, 1, limits, &mut |greedy| {
+            greedy_bytes = Some(greedy.capacity);
+            print_greedy(run, greedy, live, start);
+        }),
         Some(capacity) => match solve(&table.items, 1, capacity, limits) {
             Outcome::Packed(packing) => packing,
             Outcome::Infeasible => return Err(no_room(run, &table.items, capacity, live, true)),
@@ -58,7 +97,7 @@ pub fn pack(args: PackArgs, json: bool) -> Result<()> {
     if let Some(path) = &run.out {
         file::write(path, &table.with_offsets(&packing.offsets))?;
     }
-    print(run, &table, live, &packing, seconds);
+    print(run, &table, live, &packing, greedy_bytes, seconds);
     Ok(())
 }
 
@@ -88,14 +127,11 @@ fn fullest(items: &[Item]) -> Live {
     most
 }
 
-/// Nodes of a search that takes no time worth naming.
-const SHORT: u64 = 1 << 16;
-
 /// Why there is no packing, as a person and as a machine reads it.
 fn no_room(run: &Packer, items: &[Item], capacity: u64, live: Live, proved: bool) -> anyhow::Error {
     let Live { bytes, step } = live;
-    // A short search: what it finds is enough, whether or not less would be.
-    let enough = pack_within(items, 1, Limits { nodes: Some(SHORT), deadline: None }).capacity;
+    // What a short search finds is enough, whether or not less would be.
+    let enough = pack_within(items, 1, Search::Short.limits(items.len(), Instant::now()), &mut |_| {}).capacity;
     let (file, asked) = (run.file.display(), exact(capacity));
     let message = if bytes > capacity {
         format!(
@@ -113,9 +149,9 @@ fn no_room(run: &Packer, items: &[Item], capacity: u64, live: Live, proved: bool
         )
     } else {
         format!(
-            "no packing of {file} into {asked} was found in {} s; there may be one, as no more than {} live at once; \
+            "no packing of {file} into {asked} was found in {}; there may be one, as no more than {} live at once; \
              search longer with --timeout, or ask for {}, which are enough",
-            run.timeout.as_secs_f64(),
+            run.search.words(items.len()),
             exact(bytes),
             exact(enough)
         )
@@ -127,12 +163,28 @@ fn no_room(run: &Packer, items: &[Item], capacity: u64, live: Live, proved: bool
     NoRoom { message, certificate }.into()
 }
 
-fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, seconds: f64) {
+/// What is known before a search that somebody asked for, and may not want to wait for.
+fn print_greedy(run: &Packer, greedy: &Packing, live: Live, start: Instant) {
+    if run.json || matches!(run.search, Search::Short) || greedy.capacity == live.bytes {
+        return;
+    }
+    outln!(
+        "{}: {} so far, in {:.1} ms by {}; searching on for {}",
+        run.file.display(),
+        exact(greedy.capacity),
+        start.elapsed().as_secs_f64() * 1e3,
+        greedy.method,
+        run.search.words(0)
+    );
+}
+
+fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, greedy_bytes: Option<u64>, seconds: f64) {
     let items = table.items.len();
     if run.json {
         let event = json!({
             "event": "pack", "file": run.file.display().to_string(), "items": items, "max_live_bytes": live.bytes,
-            "capacity_bytes": packing.capacity, "asked_bytes": run.capacity, "optimal": packing.optimal,
+            "capacity_bytes": packing.capacity, "asked_bytes": run.capacity,
+            "greedy_bytes": greedy_bytes, "optimal": packing.optimal,
             "method": packing.method.to_string(), "ms": seconds * 1e3,
             "out": run.out.as_ref().map(|p| p.display().to_string()),
         });

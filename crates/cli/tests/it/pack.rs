@@ -90,6 +90,31 @@ fn without_a_capacity_the_best_is_found() {
     }
 }
 
+/// Many buffers whose lives and sizes look like chance.
+fn many(count: u64) -> String {
+    let row = |i: u64| {
+        let mix = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let (lower, length, size) = (mix % count, 1 + (mix >> 16) % 600, 1 + (mix >> 8) % 100_000);
+        format!("{i},{lower},{},{size}\n", lower + length)
+    };
+    (0..count).map(row).fold("id,lower,upper,size\n".into(), |text, row| text + &row)
+}
+
+#[test]
+fn a_search_goes_on_only_while_asked_and_what_is_known_is_said_before() {
+    let file = Temporary::new("many.csv", &many(8000));
+    let [first, second] = [(); 2].map(|()| check_event(&["pack", file.path()]));
+    assert_eq!(first["capacity_bytes"], second["capacity_bytes"], "no clock decides");
+    let rules = check_event(&["pack", file.path(), "--nodes", "0"]);
+    assert_eq!(rules["capacity_bytes"], first["greedy_bytes"]);
+    assert!(rules["method"].as_str().is_some_and(|method| method.starts_with("greedy")), "{rules}");
+    let text = |args: &[&str]| String::from_utf8_lossy(&memfit(args).stdout).into_owned();
+    let searched = text(&["pack", file.path(), "--nodes", "50"]);
+    let so_far = format!("{} bytes", first["greedy_bytes"]);
+    assert!(searched.contains(&so_far) && searched.contains("searching on for 50 nodes"), "{searched}");
+    assert!(!text(&["pack", file.path()]).contains("so far"));
+}
+
 #[test]
 fn what_does_not_fit_is_told_and_whether_that_is_proved() {
     let a = instance("A.1048576");
@@ -123,5 +148,6 @@ fn wrong_use_is_told_with_the_cure() {
     check_error(&["pack", &file, "--capacity", "much"], 2, &["--capacity", "much", "512MiB"]);
     check_error(&["pack", &file, "--timeout", "-1"], 2, &["--timeout", "-1"]);
     check_error(&["pack", &file, "--timeout", "nan"], 2, &["--timeout"]);
+    check_error(&["pack", &file, "--timeout", "1", "--nodes", "1"], 2, &["--timeout", "--nodes"]);
     check_error(&["pack", &file, "--out", "/nowhere/out.csv"], 2, &["/nowhere/out.csv", "folder"]);
 }

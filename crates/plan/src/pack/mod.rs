@@ -97,7 +97,7 @@ pub(crate) fn pack_briefly(items: &[Item], alignment: u64, enough: u64) -> Packi
 /// Nodes that [`pack`] searches at most. A run without a mistake takes one for each item, so there are some such passes,
 /// and more for few items. A node takes the longer the more items there are: on a 2.3 GHz core 1 µs with a hundred, 5 µs
 /// with a thousand, 27 µs with two thousand; so all of it takes tens of milliseconds, and not much more for any number.
-fn default_nodes(items: u64) -> u64 {
+pub fn default_nodes(items: u64) -> u64 {
     let items = items.max(1);
     (6 * items).min(16_000_000 / items) + 2_000_000 / items
 }
@@ -116,11 +116,14 @@ pub fn pack_quick(items: &[Item], alignment: u64) -> Packing {
     task.finish(greedy.offsets, bound, Method::Greedy(greedy.rule))
 }
 
-/// The best packing that is found within the limits. At least one rule is followed to its end, whatever they are.
-pub fn pack_within(items: &[Item], alignment: u64, limits: Limits) -> Packing {
+/// The best packing that is found within the limits. At least one rule is followed to its end, whatever they are; what the
+/// rules found is told before the search begins.
+pub fn pack_within(items: &[Item], alignment: u64, limits: Limits, on_rules: &mut dyn FnMut(&Packing)) -> Packing {
     let Some(task) = Task::new(items, alignment, 0) else { return uncountable(items) };
     let mut meter = Meter::new(limits);
-    task.refine(task.rules(&mut meter), &mut meter, 0)
+    let greedy = task.rules(&mut meter);
+    on_rules(&task.finish(greedy.offsets.clone(), task.max_live(), Method::Greedy(greedy.rule)));
+    task.refine(greedy, &mut meter, 0)
 }
 
 /// Fits the items into a capacity, of which only whole multiples of the alignment count; or proves that they do not fit;
