@@ -9,7 +9,9 @@ use memfit::ir::{Builder, TensorType, philox};
 use memfit::nn::layers::{Activation, Conv2d, Dense, Padding, Pool, activation, conv2d, dense, flatten, max_pool};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::{Forward, Head, Loss, Mode, Model, Result as BuildResult};
-use memfit::train::{Datasets, Event, FitOptions, Flow, Metric, Outcome, Period, RunDir, Scores, Session, Which, fit};
+use memfit::train::{
+    CheckpointKind, Datasets, Event, FitOptions, Flow, Metric, Outcome, Period, RunDir, Scores, Session, fit,
+};
 use memfit::{CpuExecutor, Plan, Request, Training, plan_model};
 
 type Error = Box<dyn std::error::Error>;
@@ -112,7 +114,7 @@ fn stop_half_way(folder: &Path, plan: Plan) -> Result<(), Error> {
 
 /// Goes on with the very next sample, in the plan that the run was begun with.
 fn resume(folder: &Path) -> Result<Session<CpuExecutor>, Error> {
-    let (run, saved) = RunDir::resume(folder, Which::Last)?;
+    let (run, saved) = RunDir::resume(folder, CheckpointKind::Last)?;
     let mut session = Session::resume(CpuExecutor::new(THREADS)?, &saved)?;
     train(&mut session, Some((run, saved.checkpoint.progress)), &mut |_| Flow::Continue)?;
     Ok(session)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
 use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
-use memfit::train::{Recovery, TrainError, Which};
+use memfit::train::{CheckpointKind, Recovery, TrainError};
 use memfit_run::config::scope;
 use memfit_run::planning::Progress;
 
@@ -156,7 +156,7 @@ pub fn training(error: &TrainError) -> Option<String> {
         TrainError::NoFolder { .. } => format!("{error} with --out"),
         TrainError::Damaged { path: damaged, problem, recovery: Recovery::Resume { which, step, path } } => {
             // The folder is resumed from its last checkpoint.
-            let from = if *which == Which::Last { path.parent().unwrap_or(path) } else { path };
+            let from = if *which == CheckpointKind::Last { path.parent().unwrap_or(path) } else { path };
             format!(
                 "{}: {problem}; {} (step {step}) is intact: `memfit train --resume {}` goes on from it",
                 damaged.display(),

@@ -12,7 +12,7 @@
 //! use memfit::exec::Executor;
 //! use memfit::ir::TensorType;
 //! use memfit::nn::Optimizer;
-//! use memfit::train::{Datasets, Event, FitOptions, Flow, Metric, Period, RunDir, Which, evaluate, fit};
+//! use memfit::train::{Datasets, Event, FitOptions, Flow, Metric, Period, RunDir, CheckpointKind, evaluate, fit};
 //! use memfit::{CpuExecutor, Model, Request, Session, Training, ZooModel, plan_model};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +51,7 @@
 //! assert_eq!(session.steps(), 6);
 //!
 //! // Resume: the same plan, the next sample, and in the end the same bits as if nothing had been.
-//! let (run, saved) = RunDir::resume(&folder, Which::Last)?;
+//! let (run, saved) = RunDir::resume(&folder, CheckpointKind::Last)?;
 //! let mut session = Session::resume(CpuExecutor::new(2)?, &saved)?;
 //! let outcome = fit(&mut session, &data, &options(run, saved.checkpoint.progress)?, &mut |_| Flow::Continue)?;
 //! assert_eq!(outcome.steps, 12);

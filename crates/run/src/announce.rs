@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: u32,
-    pub devices: Vec<Held>,
+    pub devices: Vec<DeviceUsage>,
 }
 
 /// A device of a process, which may be a logical one, and what is taken of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct DeviceUsage {
     pub device: String,
     pub limit_bytes: u64,
     pub holders: Vec<Name>,
@@ -31,11 +31,11 @@ pub struct Name {
     pub bytes: u64,
 }
 
-impl Held {
-    fn of(device: &Device) -> Held {
+impl DeviceUsage {
+    fn of(device: &Device) -> DeviceUsage {
         let name = |h: Holder| Name { name: h.name, bytes: h.bytes };
         let holders = device.holders().into_iter().map(name).collect();
-        Held { device: device.name().to_string(), limit_bytes: device.limit(), holders }
+        DeviceUsage { device: device.name().to_string(), limit_bytes: device.limit(), holders }
     }
 
     pub fn used(&self) -> u64 {
@@ -44,12 +44,12 @@ impl Held {
 }
 
 /// The file of this process; gone when it is dropped.
-pub struct Announced {
+pub struct Announcement {
     path: PathBuf,
     _lock: File,
 }
 
-impl Drop for Announced {
+impl Drop for Announcement {
     fn drop(&mut self) {
         // What stays is of a process that is gone, and the next one who looks removes it.
         let _ = std::fs::remove_file(&self.path);
@@ -57,12 +57,12 @@ impl Drop for Announced {
 }
 
 /// Says what this process holds of these devices.
-pub fn announce<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<Announced> {
-    announce_in(&folder()?, Process { pid: std::process::id(), devices: devices.map(Held::of).collect() })
+pub fn announce<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<Announcement> {
+    announce_in(&folder()?, Process { pid: std::process::id(), devices: devices.map(DeviceUsage::of).collect() })
 }
 
 /// Locked before it has the name under which others look for it.
-fn announce_in(folder: &Path, process: Process) -> Option<Announced> {
+fn announce_in(folder: &Path, process: Process) -> Option<Announcement> {
     DirBuilder::new().recursive(true).create(folder).ok()?;
     // A number of its own, because processes of different containers may have the same.
     let moment = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
@@ -76,7 +76,7 @@ fn announce_in(folder: &Path, process: Process) -> Option<Announced> {
     if written.is_none() {
         let _ = std::fs::remove_file(&beside);
     }
-    written.map(|()| Announced { path, _lock: file })
+    written.map(|()| Announcement { path, _lock: file })
 }
 
 /// All processes that hold something, by their number.
@@ -132,7 +132,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("memfit-announce-{}", std::process::id()));
         let device = Device::new("cpu:0", 1000);
         let _held = device.take("weights of a", 300).unwrap();
-        let process = |pid| Process { pid, devices: vec![Held::of(&device)] };
+        let process = |pid| Process { pid, devices: vec![DeviceUsage::of(&device)] };
         let live = announce_in(&folder, process(7)).unwrap();
         drop(announce_in(&folder, process(8)).unwrap());
         // As a process leaves it that was killed.

@@ -11,7 +11,7 @@ use memfit::nn::zoo::Task;
 use memfit::nn::{Mode, Model};
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
-use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, Which, read, read_best};
+use memfit::train::run_dir::{CLASSES, CheckpointKind, RUN_FILE, SavedRun, read, read_best};
 use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
 use memfit_files::read_own_text;
 
@@ -146,7 +146,7 @@ impl Trained {
     }
 }
 
-fn read_checkpoint(folder: &Path, checkpoint: Option<Which>) -> Result<SavedRun> {
+fn read_checkpoint(folder: &Path, checkpoint: Option<CheckpointKind>) -> Result<SavedRun> {
     Ok(checkpoint.map_or_else(|| read_best(folder), |which| read(folder, which))?)
 }
 
@@ -157,7 +157,7 @@ const TRIES: usize = 20;
 fn load(
     session: &mut Session<AnyExecutor>,
     folder: &Path,
-    checkpoint: Option<Which>,
+    checkpoint: Option<CheckpointKind>,
     mut saved: SavedRun,
 ) -> Result<(SavedRun, usize)> {
     for _ in 0..TRIES {

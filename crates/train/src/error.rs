@@ -12,7 +12,7 @@ use memfit_ir::TensorType;
 use memfit_nn::Loss;
 
 use crate::metrics::Monitor;
-use crate::run_dir::Which;
+use crate::run_dir::CheckpointKind;
 
 /// What training gives, or why not.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -325,7 +325,7 @@ pub enum Recovery {
     /// The other checkpoint of the run is intact: resume that.
     Resume {
         /// Which one.
-        which: Which,
+        which: CheckpointKind,
         /// Of which step it is.
         step: u32,
         /// Its file.
@@ -337,7 +337,7 @@ pub enum Recovery {
         step: u32,
     },
     /// The run can do without it.
-    MoveAway(Which),
+    MoveAway(CheckpointKind),
     /// Nothing is left of the run.
     StartAnew,
 }
@@ -349,7 +349,7 @@ impl fmt::Display for Recovery {
                 write!(f, "{} (step {step}) is intact: resume {}", which.file_name(), path.display())
             }
             Recovery::RemoveBest { step } => {
-                let [last, best] = [Which::Last, Which::Best].map(Which::file_name);
+                let [last, best] = [CheckpointKind::Last, CheckpointKind::Best].map(CheckpointKind::file_name);
                 write!(f, "{last} (step {step}) is intact: remove {best} to use that")
             }
             Recovery::MoveAway(which) => {

@@ -15,7 +15,8 @@ use memfit_data::{BytePool, Dataset, Remainder};
 use memfit_ir::philox;
 use memfit_nn::zoo::Mlp;
 use memfit_train::{
-    Datasets, Event, Feed, Flow, Period, Progress, Result, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir,
+    CheckpointKind, Datasets, Event, Feed, Flow, Period, Progress, Result, RunDir, SaveEvery, Session, TrainError, fit,
+    run_dir,
 };
 
 /// Of a process, as often as this.
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
 
 /// Starts the run of a folder, or goes on with it, and saves every step; stops before a number of steps.
 fn child(folder: &Path, stop_at: Option<u32>) -> Result<()> {
-    let (run, mut session, progress) = match RunDir::resume(folder, Which::Last) {
+    let (run, mut session, progress) = match RunDir::resume(folder, CheckpointKind::Last) {
         Ok((run, saved)) => (run, Session::resume(cpu(), &saved)?, saved.checkpoint.progress),
         Err(TrainError::NoRun { .. }) => {
             let model = Mlp { sizes: vec![64, 96, 10] };
@@ -130,7 +131,7 @@ fn killed_at_any_moment(untouched: &Untouched) {
         }
         assert_eq!(output.status.code(), None, "{}", String::from_utf8_lossy(&output.stderr));
         kills += 1;
-        match run_dir::read(&folder, Which::Last) {
+        match run_dir::read(&folder, CheckpointKind::Last) {
             Ok(saved) => steps.push(saved.checkpoint.step),
             Err(TrainError::NoRun { .. }) => assert!(!folder.join("best.json").exists()),
             Err(e) => panic!("after {kills} kills: {e}"),
@@ -159,14 +160,14 @@ fn full_disk(untouched: &Untouched) {
         Command::new("sh").args(["-c", &script]).arg(&this).arg(&folder).output().unwrap()
     };
     assert!(limited("", "7").status.success());
-    let before = run_dir::read(&folder, Which::Last).unwrap();
+    let before = run_dir::read(&folder, CheckpointKind::Last).unwrap();
     let output = limited("ulimit -f 60;", "");
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
     for part in ["cannot save", "step-00000008.safetensors: File too large", "what was saved before is untouched"] {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
-    assert!(run_dir::read(&folder, Which::Last).unwrap() == before);
+    assert!(run_dir::read(&folder, CheckpointKind::Last).unwrap() == before);
     finish(&folder);
     assert_same(&folder, untouched);
     std::fs::remove_dir_all(folder).unwrap();

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use memfit::train::Which;
+use memfit::train::CheckpointKind;
 use memfit::train::run_dir::RUN_FILE;
 use toml::{Table, Value};
 
@@ -43,7 +43,7 @@ pub enum Origin {
     /// A run that is there, and one of its checkpoints where one was named.
     RunDir {
         folder: PathBuf,
-        checkpoint: Option<Which>,
+        checkpoint: Option<CheckpointKind>,
     },
 }
 
@@ -83,7 +83,7 @@ impl RunConfig {
 
     /// Of a run that is there: its folder, or one of the two checkpoints in it.
     pub fn resume(path: &Path) -> Result<RunConfig> {
-        let named = Which::ALL.into_iter().find(|w| path.file_name() == Some(w.file_name().as_ref()));
+        let named = CheckpointKind::ALL.into_iter().find(|w| path.file_name() == Some(w.file_name().as_ref()));
         let (folder, checkpoint) = match named {
             Some(which) if !path.is_dir() => {
                 (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), Some(which))

@@ -6,7 +6,7 @@ use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Options, Transient};
 use memfit::plan::Plan;
 use memfit::plan::save::Labels;
-use memfit::train::run_dir::{RunDir, SavedRun, Which};
+use memfit::train::run_dir::{CheckpointKind, RunDir, SavedRun};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
 
@@ -149,7 +149,7 @@ fn plan_alone(
 
 fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_event: OnEvent) -> Result<Prepared> {
     if let Origin::RunDir { checkpoint, .. } = run.config.origin() {
-        return plan_resumed(run, executor, checkpoint.unwrap_or(Which::Last));
+        return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last));
     }
     let planned = match &planning.plan_file {
         Some(path) => planning::load(run, executor, path)?,
@@ -158,7 +158,7 @@ fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_
     Ok(Prepared { planned, from: None })
 }
 
-fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: Which) -> Result<Prepared> {
+fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
     let folder = run.config.resumed_folder().unwrap_or(Path::new("."));
     let (run_dir, saved) = RunDir::resume(folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;

@@ -13,7 +13,7 @@ use memfit_nn::HeadInfo;
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::Result;
 use crate::metrics::{Metric, Monitor, Scores};
-use crate::run_dir::{RunDir, Which};
+use crate::run_dir::{CheckpointKind, RunDir};
 use crate::schedule::{Period, Schedule};
 use crate::session::Session;
 
@@ -167,7 +167,7 @@ pub enum Event {
     /// A checkpoint was written.
     Checkpoint {
         /// The last or the best.
-        which: Which,
+        which: CheckpointKind,
         /// Its file.
         path: PathBuf,
         /// The number of its next step.

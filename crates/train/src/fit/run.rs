@@ -12,7 +12,7 @@ use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{BadValue, Result, TrainError};
 use crate::evaluate::Evaluator;
 use crate::metrics::Scores;
-use crate::run_dir::Which;
+use crate::run_dir::CheckpointKind;
 use crate::schedule::{Decay, Period, Span};
 use crate::session::{Session, views};
 
@@ -121,7 +121,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         let reason = if self.stop { StopReason::Interrupted } else { reason };
         if self.saved.step != Some(step) || self.saved.due {
-            self.save(&[Which::Last])?;
+            self.save(&[CheckpointKind::Last])?;
         }
         self.report(Event::Stopped(reason));
         let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
@@ -211,7 +211,7 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     /// The last checkpoint: none is written after a loss that is not a number.
     fn last_good(&self) -> Option<PathBuf> {
-        self.options.run.as_ref().map(|run| run.path(Which::Last)).filter(|path| path.exists())
+        self.options.run.as_ref().map(|run| run.path(CheckpointKind::Last)).filter(|path| path.exists())
     }
 
     fn end_epoch(&mut self) -> Result<()> {
@@ -299,7 +299,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             return self.saved_from(TrainError::NotFinite { step, loss: loss as f32, place, saved });
         }
         let lr = self.options.schedule.rate(step.saturating_sub(1), self.span);
-        let best = self.options.run.as_ref().map(|run| run.path(Which::Best)).filter(|path| path.exists());
+        let best = self.options.run.as_ref().map(|run| run.path(CheckpointKind::Best)).filter(|path| path.exists());
         TrainError::TestDiverged { step, loss, lr, saved: best.or_else(|| self.last_good()) }
     }
 
@@ -307,7 +307,7 @@ impl<'a, E: Executor> Fit<'a, E> {
     fn saved_from(&mut self, error: TrainError) -> TrainError {
         let step = self.session.steps();
         if self.saved.step != Some(step)
-            && let Err(e) = self.save(&[Which::Last])
+            && let Err(e) = self.save(&[CheckpointKind::Last])
         {
             return e;
         }
@@ -340,15 +340,15 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.progress.best = Some(value);
         }
         self.report(Event::Evaluated(evaluation));
-        if best { self.save(&[Which::Best]) } else { Ok(()) }
+        if best { self.save(&[CheckpointKind::Best]) } else { Ok(()) }
     }
 
     // ---- checkpoints ------------------------------------------------------------------------------------------------
 
     /// A run can be resumed from its first moment; and a folder that cannot be written to is found now, not in an hour.
     fn save_at_start(&mut self) -> Result<()> {
-        let is_new = self.options.run.as_ref().is_some_and(|run| !run.path(Which::Last).exists());
-        if is_new { self.save(&[Which::Last]) } else { Ok(()) }
+        let is_new = self.options.run.as_ref().is_some_and(|run| !run.path(CheckpointKind::Last).exists());
+        if is_new { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
     }
 
     fn save_if_due(&mut self) -> Result<()> {
@@ -356,19 +356,19 @@ impl<'a, E: Executor> Fit<'a, E> {
         let by_steps = || save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n));
         let by_time = || save.time.is_some_and(|time| self.saved.at.elapsed() >= time);
         let moved = self.saved.step != Some(step);
-        if self.saved.due || (moved && (by_steps() || by_time())) { self.save(&[Which::Last]) } else { Ok(()) }
+        if self.saved.due || (moved && (by_steps() || by_time())) { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
     }
 
     /// Never after a loss that is not a number: then what was saved before remains.
-    fn save(&mut self, which: &[Which]) -> Result<()> {
+    fn save(&mut self, which: &[CheckpointKind]) -> Result<()> {
         let Some(run) = &self.options.run else { return Ok(()) };
         if !self.last_loss.is_finite() {
             return Ok(());
         }
         run.save(self.session, &self.progress, which)?;
-        let written: Vec<(Which, PathBuf)> = which.iter().map(|w| (*w, run.path(*w))).collect();
+        let written: Vec<(CheckpointKind, PathBuf)> = which.iter().map(|w| (*w, run.path(*w))).collect();
         let step = self.session.steps();
-        if which.contains(&Which::Last) {
+        if which.contains(&CheckpointKind::Last) {
             self.saved = LastSave { step: Some(step), at: Instant::now(), due: false };
         }
         for (which, path) in written {

@@ -9,7 +9,7 @@ use std::path::Path;
 use memfit_files::{Kind, NotAFile, create_new, open_own_to_write};
 
 use super::failed;
-use super::names::{LOCK, Which, is_of_a_run};
+use super::names::{CheckpointKind, LOCK, is_of_a_run};
 use super::read::read_json;
 use crate::error::{Result, TrainError};
 
@@ -120,7 +120,7 @@ enum Mark {
 }
 
 fn has_checkpoint(folder: &Path) -> bool {
-    Which::ALL.into_iter().any(|which| read_json(folder, which).is_ok())
+    CheckpointKind::ALL.into_iter().any(|which| read_json(folder, which).is_ok())
 }
 
 /// Somebody else's file would be written over, or removed.

@@ -20,7 +20,7 @@ use memfit_exec::{Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
 use memfit_plan::save::{Labels, save};
 
-pub use names::{CLASSES, DATA, RUN_FILE, WEIGHTS, Which};
+pub use names::{CLASSES, CheckpointKind, DATA, RUN_FILE, WEIGHTS};
 pub use read::{SavedRun, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
@@ -28,7 +28,7 @@ use crate::error::{Result, TrainError};
 use crate::session::Session;
 use lock::Lock;
 use names::{PLAN, TENSORS, is_tensors, is_unfinished};
-use read::{Unread, is_there, read_json};
+use read::{CheckpointProblem, is_there, read_json};
 
 /// The folder of a run that this process, and no other, writes to.
 ///
@@ -45,14 +45,14 @@ use read::{Unread, is_there, read_json};
 /// # let training = Training::new(Optimizer::adam().update);
 /// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
 /// # let mut session = Session::new(cpu, plan, 1)?;
-/// use memfit_train::{Progress, RunDir, Which};
+/// use memfit_train::{Progress, RunDir, CheckpointKind};
 ///
 /// let folder = std::env::temp_dir().join(format!("memfit-run-dir-{}", std::process::id()));
 /// let run = RunDir::create(&folder, session.plan(), &Default::default())?;
-/// run.save(&session, &Progress::default(), &[Which::Last])?;
+/// run.save(&session, &Progress::default(), &[CheckpointKind::Last])?;
 /// drop(run);
 ///
-/// let (run, saved) = RunDir::resume(&folder, Which::Last)?;
+/// let (run, saved) = RunDir::resume(&folder, CheckpointKind::Last)?;
 /// let resumed = Session::resume(CpuExecutor::new(1)?, &saved)?;
 /// assert_eq!(resumed.weight("fc1/weight")?, session.weight("fc1/weight")?);
 /// # std::fs::remove_dir_all(folder)?;
@@ -76,10 +76,10 @@ impl RunDir {
     /// The same where the folder may hold a run that never made a step: that one is begun again.
     pub fn create_again(folder: &Path, plan: &Plan, labels: &Labels) -> Result<RunDir> {
         let lock = RunDir::lock_to_begin(folder)?;
-        if !folder.join(Which::Best.file_name()).exists()
-            && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, Which::Last)
+        if !folder.join(CheckpointKind::Best.file_name()).exists()
+            && let Ok(Checkpoint { step: 0, .. }) = read_json(folder, CheckpointKind::Last)
         {
-            let path = folder.join(Which::Last.file_name());
+            let path = folder.join(CheckpointKind::Last.file_name());
             std::fs::remove_file(&path).map_err(|e| at_start(failed(&path, e)))?;
         }
         RunDir::begin(folder, lock, plan, labels, Faults::default())
@@ -101,7 +101,7 @@ impl RunDir {
     }
 
     fn begin(folder: &Path, lock: Lock, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
-        if Which::ALL.iter().any(|w| folder.join(w.file_name()).exists()) {
+        if CheckpointKind::ALL.iter().any(|w| folder.join(w.file_name()).exists()) {
             return Err(TrainError::RunExists { folder: folder.into() });
         }
         let plan = write(folder, PLAN, save(plan, labels).as_bytes(), &faults).map_err(at_start)?;
@@ -111,18 +111,18 @@ impl RunDir {
     }
 
     /// The folder of a run, to go on from one of its checkpoints, which is checked.
-    pub fn resume(folder: &Path, which: Which) -> Result<(RunDir, SavedRun)> {
+    pub fn resume(folder: &Path, which: CheckpointKind) -> Result<(RunDir, SavedRun)> {
         RunDir::resume_with(folder, which, Faults::default())
     }
 
-    fn resume_with(folder: &Path, which: Which, faults: Faults) -> Result<(RunDir, SavedRun)> {
+    fn resume_with(folder: &Path, which: CheckpointKind, faults: Faults) -> Result<(RunDir, SavedRun)> {
         if !folder.is_dir() {
             return Err(TrainError::NoRun { folder: folder.into() });
         }
         let lock = Lock::to_go_on(folder, || read(folder, which).map(drop))?;
         let mut saved = read(folder, which)?;
         // Found out now: at the end of the run it would be needed.
-        if which == Which::Last && !is_there(folder, Which::Best)? {
+        if which == CheckpointKind::Last && !is_there(folder, CheckpointKind::Best)? {
             // Somebody took the best one away: the next one is the best.
             saved.checkpoint.progress.best = None;
         }
@@ -137,20 +137,20 @@ impl RunDir {
     }
 
     /// The file of a checkpoint, whether it is there or not.
-    pub fn path(&self, which: Which) -> PathBuf {
+    pub fn path(&self, which: CheckpointKind) -> PathBuf {
         self.folder.join(which.file_name())
     }
 
     /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
     /// stays until this is durable.
-    pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
+    pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[CheckpointKind]) -> Result<()> {
         // Removed, moved away, or another one in its place: that one is not ours.
         let is_gone = || !self.lock.is_in(&self.folder);
         let gone = || TrainError::FolderGone { folder: self.folder.clone() };
         if is_gone() {
             return Err(gone());
         }
-        let is_first = !self.path(Which::Last).exists();
+        let is_first = !self.path(CheckpointKind::Last).exists();
         self.save_over(session, progress, which).map_err(|e| match e {
             _ if is_gone() => gone(),
             e if is_first => at_start(e),
@@ -158,7 +158,12 @@ impl RunDir {
         })
     }
 
-    fn save_over<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[Which]) -> Result<()> {
+    fn save_over<E: Executor>(
+        &self,
+        session: &Session<E>,
+        progress: &Progress,
+        which: &[CheckpointKind],
+    ) -> Result<()> {
         let (step, seed) = (session.steps(), session.seed());
         let tensors = self.save_tensors(session)?;
         let checkpoint = Checkpoint { step, seed, progress: progress.clone(), tensors, plan: self.plan.clone() };
@@ -188,12 +193,12 @@ impl RunDir {
     /// Removes what killed processes left, and tensors that no checkpoint names.
     fn clean(&self) -> Result<()> {
         let mut named = Vec::new();
-        for which in Which::ALL {
+        for which in CheckpointKind::ALL {
             match read_json(&self.folder, which) {
                 Ok(checkpoint) => named.push(checkpoint.tensors.name),
-                Err(Unread::Absent) => {}
+                Err(CheckpointProblem::Absent) => {}
                 // It may name any of them.
-                Err(Unread::Damaged(_)) => return Ok(()),
+                Err(CheckpointProblem::Damaged(_)) => return Ok(()),
             }
         }
         let here = |e| failed(&self.folder, e);
@@ -303,7 +308,7 @@ mod tests {
     }
 
     /// Everything in the folder is the plan, the lock, a checkpoint, or tensors that a checkpoint names.
-    fn assert_clean(folder: &Path, checkpoints: &[Which]) {
+    fn assert_clean(folder: &Path, checkpoints: &[CheckpointKind]) {
         let mut expected = vec![PLAN.to_string(), names::LOCK.to_string()];
         for which in checkpoints {
             expected.push(which.file_name().into());
@@ -328,21 +333,21 @@ mod tests {
             let _ = std::fs::remove_dir_all(&folder.0);
             let run = RunDir::create(&folder.0, session.plan(), &labels).unwrap();
             let mut first = self::session();
-            run.save(&first, &Progress::default(), &[Which::Last, Which::Best]).unwrap();
+            run.save(&first, &Progress::default(), &[CheckpointKind::Last, CheckpointKind::Best]).unwrap();
             drop(run);
             step(&mut first);
             session = first;
-            let (run, _) = RunDir::resume_with(&folder.0, Which::Last, Faults::after(operations)).unwrap();
+            let (run, _) = RunDir::resume_with(&folder.0, CheckpointKind::Last, Faults::after(operations)).unwrap();
             let progress = Progress { element: 1, ..Progress::default() };
-            let done = run.save(&session, &progress, &[Which::Last]);
+            let done = run.save(&session, &progress, &[CheckpointKind::Last]);
             drop(run);
-            let (_run, saved) = RunDir::resume(&folder.0, Which::Last).unwrap();
+            let (_run, saved) = RunDir::resume(&folder.0, CheckpointKind::Last).unwrap();
             let resumed = Session::resume(CpuExecutor::new(1).unwrap(), &saved).unwrap();
             let is_new = saved.checkpoint.step == 1;
             assert_eq!(saved.checkpoint.progress.element, u64::from(is_new), "after {operations} operations");
             let expected = if is_new { bits(&session) } else { before.clone() };
             assert_eq!(bits(&resumed), expected, "after {operations} operations");
-            assert_clean(&folder.0, &Which::ALL);
+            assert_clean(&folder.0, &CheckpointKind::ALL);
             if is_new {
                 new += 1
             } else {
@@ -361,30 +366,30 @@ mod tests {
         let session = session();
         for operations in 0..100 {
             let run = RunDir::create_with(&folder.0, session.plan(), &Labels::new(), Faults::after(operations));
-            match run.and_then(|run| run.save(&session, &Progress::default(), &[Which::Last])) {
+            match run.and_then(|run| run.save(&session, &Progress::default(), &[CheckpointKind::Last])) {
                 Err(TrainError::Begin { .. }) => {}
                 // The one before got as far as its checkpoint.
                 Err(TrainError::RunExists { .. }) if operations > 10 => break,
                 other => panic!("{other:?} after {operations} operations"),
             }
         }
-        drop(RunDir::resume(&folder.0, Which::Last).unwrap());
-        assert_clean(&folder.0, &[Which::Last]);
+        drop(RunDir::resume(&folder.0, CheckpointKind::Last).unwrap());
+        assert_clean(&folder.0, &[CheckpointKind::Last]);
     }
 
     #[test]
     fn a_folder_has_one_run_and_one_writer() {
         let folder = Folder::new("one");
         let session = session();
-        assert!(matches!(RunDir::resume(&folder.0, Which::Last), Err(TrainError::NoRun { .. })));
+        assert!(matches!(RunDir::resume(&folder.0, CheckpointKind::Last), Err(TrainError::NoRun { .. })));
         let run = RunDir::create(&folder.0, session.plan(), &Labels::new()).unwrap();
         assert!(matches!(RunDir::create(&folder.0, session.plan(), &Labels::new()), Err(TrainError::Busy { .. })));
-        run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
-        assert!(matches!(RunDir::resume(&folder.0, Which::Last), Err(TrainError::Busy { .. })));
-        assert_eq!(read(&folder.0, Which::Last).unwrap().checkpoint.step, 0, "to look is always possible");
+        run.save(&session, &Progress::default(), &[CheckpointKind::Last]).unwrap();
+        assert!(matches!(RunDir::resume(&folder.0, CheckpointKind::Last), Err(TrainError::Busy { .. })));
+        assert_eq!(read(&folder.0, CheckpointKind::Last).unwrap().checkpoint.step, 0, "to look is always possible");
         drop(run);
         assert!(matches!(RunDir::create(&folder.0, session.plan(), &Labels::new()), Err(TrainError::RunExists { .. })));
-        assert!(RunDir::resume(&folder.0, Which::Last).is_ok());
+        assert!(RunDir::resume(&folder.0, CheckpointKind::Last).is_ok());
     }
 
     #[test]
@@ -393,14 +398,14 @@ mod tests {
         let mut session = session();
         for _ in 0..2 {
             let run = RunDir::create_again(&folder.0, session.plan(), &Labels::new()).unwrap();
-            run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+            run.save(&session, &Progress::default(), &[CheckpointKind::Last]).unwrap();
         }
         step(&mut session);
-        let (run, _) = RunDir::resume(&folder.0, Which::Last).unwrap();
-        run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
+        let (run, _) = RunDir::resume(&folder.0, CheckpointKind::Last).unwrap();
+        run.save(&session, &Progress::default(), &[CheckpointKind::Last]).unwrap();
         drop(run);
         let again = RunDir::create_again(&folder.0, session.plan(), &Labels::new());
         assert!(matches!(again, Err(TrainError::RunExists { .. })));
-        assert_eq!(read(&folder.0, Which::Last).unwrap().checkpoint.step, 1);
+        assert_eq!(read(&folder.0, CheckpointKind::Last).unwrap().checkpoint.step, 1);
     }
 }

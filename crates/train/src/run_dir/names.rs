@@ -7,29 +7,29 @@ use memfit_exec::atomic_file::UNFINISHED;
 
 /// Which of the two checkpoints of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum CheckpointKind {
     /// The latest: what a run goes on from.
     Last,
     /// The one with the best score so far.
     Best,
 }
 
-impl Which {
+impl CheckpointKind {
     /// Both.
-    pub const ALL: [Which; 2] = [Which::Last, Which::Best];
+    pub const ALL: [CheckpointKind; 2] = [CheckpointKind::Last, CheckpointKind::Best];
 
     /// The name of its file.
     pub const fn file_name(self) -> &'static str {
         match self {
-            Which::Last => "last.json",
-            Which::Best => "best.json",
+            CheckpointKind::Last => "last.json",
+            CheckpointKind::Best => "best.json",
         }
     }
 
-    pub(super) const fn other(self) -> Which {
+    pub(super) const fn other(self) -> CheckpointKind {
         match self {
-            Which::Last => Which::Best,
-            Which::Best => Which::Last,
+            CheckpointKind::Last => CheckpointKind::Best,
+            CheckpointKind::Best => CheckpointKind::Last,
         }
     }
 }
@@ -45,7 +45,8 @@ pub const DATA: &str = "data.json";
 /// Its weights alone: what a front end writes besides.
 pub const WEIGHTS: &str = "weights.safetensors";
 /// Every name in the folder that is always the same.
-const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, Which::Last.file_name(), Which::Best.file_name()];
+const NAMES: [&str; 7] =
+    [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, CheckpointKind::Last.file_name(), CheckpointKind::Best.file_name()];
 /// What the names of files of tensors begin and end with.
 pub(super) const TENSORS: (&str, &str) = ("step-", ".safetensors");
 

@@ -10,7 +10,7 @@ use memfit_files::{open_own, read_own_text};
 use memfit_plan::save::{SaveError, SavedPlan, load};
 use memfit_plan::{Plan, Target};
 
-use super::names::{PLAN, Which, is_tensors};
+use super::names::{CheckpointKind, PLAN, is_tensors};
 use crate::checkpoint::{Checkpoint, FileSum};
 use crate::error::{Recovery, Result, TrainError};
 
@@ -42,31 +42,38 @@ impl SavedRun {
 
 /// Reads a checkpoint and checks every file that it names; the error of one that is damaged says how to go on from the
 /// other. Takes no lock: whoever only looks may do so while a run goes on.
-pub fn read(folder: &Path, which: Which) -> Result<SavedRun> {
-    let resume = |other: Which, step| Recovery::Resume { which: other, step, path: folder.join(other.file_name()) };
+pub fn read(folder: &Path, which: CheckpointKind) -> Result<SavedRun> {
+    let resume =
+        |other: CheckpointKind, step| Recovery::Resume { which: other, step, path: folder.join(other.file_name()) };
     read_or(folder, which, resume)
 }
 
 /// The best checkpoint, or the last where no best was found yet. A best one that is damaged is an error: the last is
 /// another model.
 pub fn read_best(folder: &Path) -> Result<SavedRun> {
-    match read_json(folder, Which::Best) {
-        Err(Unread::Absent) => read(folder, Which::Last),
-        Ok(_) | Err(Unread::Damaged(_)) => read_or(folder, Which::Best, |_, step| Recovery::RemoveBest { step }),
+    match read_json(folder, CheckpointKind::Best) {
+        Err(CheckpointProblem::Absent) => read(folder, CheckpointKind::Last),
+        Ok(_) | Err(CheckpointProblem::Damaged(_)) => {
+            read_or(folder, CheckpointKind::Best, |_, step| Recovery::RemoveBest { step })
+        }
     }
 }
 
 /// Whether a checkpoint is there; one that is damaged is an error, with how to do without it.
-pub(super) fn is_there(folder: &Path, which: Which) -> Result<bool> {
+pub(super) fn is_there(folder: &Path, which: CheckpointKind) -> Result<bool> {
     match read_whole(folder, which) {
         Ok(_) => Ok(true),
-        Err(Unread::Absent) => Ok(false),
-        Err(Unread::Damaged(damage)) => Err(damage.error(Recovery::MoveAway(which))),
+        Err(CheckpointProblem::Absent) => Ok(false),
+        Err(CheckpointProblem::Damaged(damage)) => Err(damage.error(Recovery::MoveAway(which))),
     }
 }
 
 /// `recovery` says how to use the other checkpoint, of which step it is, if that is intact.
-fn read_or(folder: &Path, which: Which, recovery: impl FnOnce(Which, u32) -> Recovery) -> Result<SavedRun> {
+fn read_or(
+    folder: &Path,
+    which: CheckpointKind,
+    recovery: impl FnOnce(CheckpointKind, u32) -> Recovery,
+) -> Result<SavedRun> {
     let unread = match read_whole(folder, which) {
         Ok(saved) => return Ok(saved),
         Err(unread) => unread,
@@ -74,20 +81,20 @@ fn read_or(folder: &Path, which: Which, recovery: impl FnOnce(Which, u32) -> Rec
     let other = read_whole(folder, which.other());
     let intact = other.as_ref().ok().map(|saved| recovery(which.other(), saved.checkpoint.step));
     match (unread, intact) {
-        (Unread::Absent, None) => match other {
-            Err(Unread::Damaged(damage)) => Err(damage.error(Recovery::StartAnew)),
+        (CheckpointProblem::Absent, None) => match other {
+            Err(CheckpointProblem::Damaged(damage)) => Err(damage.error(Recovery::StartAnew)),
             _ => Err(TrainError::NoRun { folder: folder.into() }),
         },
-        (Unread::Absent, Some(recovery)) => {
+        (CheckpointProblem::Absent, Some(recovery)) => {
             let path = folder.join(which.file_name());
             Err(TrainError::Damaged { path, problem: "it is not there".into(), recovery })
         }
-        (Unread::Damaged(damage), intact) => Err(damage.error(intact.unwrap_or(Recovery::StartAnew))),
+        (CheckpointProblem::Damaged(damage), intact) => Err(damage.error(intact.unwrap_or(Recovery::StartAnew))),
     }
 }
 
 /// Why there is no checkpoint to be had.
-pub(super) enum Unread {
+pub(super) enum CheckpointProblem {
     Absent,
     Damaged(Damage),
 }
@@ -103,14 +110,14 @@ impl Damage {
     }
 }
 
-fn damaged(path: PathBuf, problem: impl ToString) -> Unread {
-    Unread::Damaged(Damage { path, problem: problem.to_string() })
+fn damaged(path: PathBuf, problem: impl ToString) -> CheckpointProblem {
+    CheckpointProblem::Damaged(Damage { path, problem: problem.to_string() })
 }
 
-pub(super) fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unread> {
+pub(super) fn read_json(folder: &Path, which: CheckpointKind) -> Result<Checkpoint, CheckpointProblem> {
     let path = folder.join(which.file_name());
     match read_own_text(&path, LARGEST_JSON) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Err(Unread::Absent),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(CheckpointProblem::Absent),
         Err(e) => Err(damaged(path, e)),
         Ok(text) => Checkpoint::from_text(&text).map_err(|problem| damaged(path, problem)),
     }
@@ -119,11 +126,11 @@ pub(super) fn read_json(folder: &Path, which: Which) -> Result<Checkpoint, Unrea
 /// So often a checkpoint is read anew while its run replaces it.
 const TRIES: usize = 20;
 
-fn read_whole(folder: &Path, which: Which) -> Result<SavedRun, Unread> {
+fn read_whole(folder: &Path, which: CheckpointKind) -> Result<SavedRun, CheckpointProblem> {
     read_in(folder, which, TRIES)
 }
 
-fn read_in(folder: &Path, which: Which, tries: usize) -> Result<SavedRun, Unread> {
+fn read_in(folder: &Path, which: CheckpointKind, tries: usize) -> Result<SavedRun, CheckpointProblem> {
     let checkpoint = read_json(folder, which)?;
     let json = || folder.join(which.file_name());
     if !is_tensors(OsStr::new(&checkpoint.tensors.name)) || checkpoint.plan.name != PLAN {

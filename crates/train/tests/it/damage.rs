@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{cpu, datasets, digits, folder, options, plan, training};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_train::{Datasets, Flow, Period, Progress, RunDir, SaveEvery, Session, TrainError, Which, fit, run_dir};
+use memfit_train::{
+    CheckpointKind, Datasets, Flow, Period, Progress, RunDir, SaveEvery, Session, TrainError, fit, run_dir,
+};
 
 /// A run of two epochs whose best checkpoint is not its last.
 fn finished(name: &str) -> PathBuf {
@@ -26,11 +28,11 @@ fn finished(name: &str) -> PathBuf {
     .unwrap();
     drop(options);
     let step = |which| run_dir::read(&folder, which).unwrap().checkpoint.step;
-    assert_eq!((step(Which::Last), step(Which::Best)), (6, 5));
+    assert_eq!((step(CheckpointKind::Last), step(CheckpointKind::Best)), (6, 5));
     folder
 }
 
-fn tensors(folder: &Path, which: Which) -> PathBuf {
+fn tensors(folder: &Path, which: CheckpointKind) -> PathBuf {
     folder.join(run_dir::read(folder, which).unwrap().checkpoint.tensors.name)
 }
 
@@ -48,7 +50,8 @@ fn check(path: &Path, change: impl FnOnce(&mut Vec<u8>), expected: &[&str]) {
     let folder = path.parent().unwrap();
     let files = || std::fs::read_dir(folder).unwrap().count();
     let before = files();
-    for error in [run_dir::read(folder, Which::Last).err(), RunDir::resume(folder, Which::Last).err()] {
+    for error in [run_dir::read(folder, CheckpointKind::Last).err(), RunDir::resume(folder, CheckpointKind::Last).err()]
+    {
         let message = error.expect("it is damaged").to_string();
         for part in expected {
             assert!(message.contains(part), "{message:?} does not say {part:?}");
@@ -74,7 +77,7 @@ fn every_damage_is_named_with_its_cure() {
     };
     check(&json, replace("\"step\": 6", "\"step\": 7"), &["it was changed since it was written", best]);
     check(&json, replace("\"format\": 1", "\"format\": 9"), &["it has format 9, but this memfit reads format 1", best]);
-    let last = tensors(&folder, Which::Last);
+    let last = tensors(&folder, CheckpointKind::Last);
     let flip = |b: &mut Vec<u8>| {
         let at = b.len() / 2;
         b[at] ^= 1;
@@ -89,10 +92,10 @@ fn every_damage_is_named_with_its_cure() {
     std::fs::write(folder.join("best.json"), "{}").unwrap();
     check(&json, |b| b.truncate(3), &["it is no checkpoint", "start anew in another folder"]);
     // The last is put back, but without the best a run would end without its weights.
-    let error = RunDir::resume(&folder, Which::Last).unwrap_err().to_string();
+    let error = RunDir::resume(&folder, CheckpointKind::Last).unwrap_err().to_string();
     assert!(error.contains("best.json: it is no checkpoint") && error.contains("move best.json away"), "{error}");
     std::fs::remove_file(folder.join("best.json")).unwrap();
-    let (_, saved) = RunDir::resume(&folder, Which::Last).unwrap();
+    let (_, saved) = RunDir::resume(&folder, CheckpointKind::Last).unwrap();
     assert_eq!(saved.checkpoint.progress.best, None, "the next one is the best");
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -101,12 +104,12 @@ fn every_damage_is_named_with_its_cure() {
 fn a_run_goes_on_from_its_best_while_its_last_is_damaged() {
     let folder = finished("damage-best");
     std::fs::write(folder.join("last.json"), "{}").unwrap();
-    let (run, saved) = RunDir::resume(&folder, Which::Best).unwrap();
+    let (run, saved) = RunDir::resume(&folder, CheckpointKind::Best).unwrap();
     let mut session = Session::resume(cpu(), &saved).unwrap();
     let mut options = options(Some(run), saved.checkpoint.progress);
     options.length = Period::Steps(9);
     fit(&mut session, &datasets(8), &options, &mut |_| Flow::Continue).unwrap();
-    assert_eq!(run_dir::read(&folder, Which::Last).unwrap().checkpoint.step, 9);
+    assert_eq!(run_dir::read(&folder, CheckpointKind::Last).unwrap().checkpoint.step, 9);
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -114,7 +117,7 @@ fn a_run_goes_on_from_its_best_while_its_last_is_damaged() {
 fn an_empty_folder_is_no_run() {
     let folder = folder("damage-empty");
     std::fs::create_dir_all(&folder).unwrap();
-    for which in Which::ALL {
+    for which in CheckpointKind::ALL {
         assert!(matches!(RunDir::resume(&folder, which), Err(TrainError::NoRun { .. })));
     }
     std::fs::remove_dir_all(folder).unwrap();
@@ -123,7 +126,7 @@ fn an_empty_folder_is_no_run() {
 #[test]
 fn a_run_goes_on_with_as_many_threads_as_it_had() {
     let folder = finished("damage-threads");
-    let saved = run_dir::read(&folder, Which::Last).unwrap();
+    let saved = run_dir::read(&folder, CheckpointKind::Last).unwrap();
     let more = CpuExecutor::new(2).unwrap();
     let error = Session::resume(more, &saved).err().expect("its scratch is for one thread").to_string();
     assert!(
@@ -136,13 +139,13 @@ fn a_run_goes_on_with_as_many_threads_as_it_had() {
 #[test]
 fn who_looks_while_a_run_saves_always_finds_a_checkpoint() {
     let folder = finished("damage-looks");
-    let (run, saved) = RunDir::resume(&folder, Which::Last).unwrap();
+    let (run, saved) = RunDir::resume(&folder, CheckpointKind::Last).unwrap();
     let mut session = Session::resume(cpu(), &saved).unwrap();
     let done = AtomicBool::new(false);
     let look = || {
         while !done.load(Ordering::Relaxed) {
             // Not an assertion on the way: the others would wait for ever.
-            run_dir::read(&folder, Which::Last)?;
+            run_dir::read(&folder, CheckpointKind::Last)?;
         }
         Ok::<(), TrainError>(())
     };

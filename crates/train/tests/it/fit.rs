@@ -10,8 +10,8 @@ use memfit_nn::Loss;
 use memfit_nn::zoo::Digits;
 use memfit_plan::Plan;
 use memfit_train::{
-    Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, Result, RunDir, SaveEvery,
-    Schedule, Session, StopReason, TrainError, Which, evaluate, fit, run_dir,
+    CheckpointKind, Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Metric, Outcome, Period, Progress, Result,
+    RunDir, SaveEvery, Schedule, Session, StopReason, TrainError, evaluate, fit, run_dir,
 };
 use memfit_transform::{Half, Precision, Training};
 
@@ -129,7 +129,7 @@ fn the_best_checkpoint_is_the_best_and_patience_ends() {
     assert_eq!(outcome.best, Some(best.scores.loss));
     assert_eq!(scores.len() - 1 - scores.iter().position(|e| e == best).unwrap(), 3, "evaluations after the best");
     drop(options);
-    let saved = run_dir::read(&name, Which::Best).unwrap();
+    let saved = run_dir::read(&name, CheckpointKind::Best).unwrap();
     assert_eq!(saved.checkpoint.step, best.step);
     let mut best_session = Session::resume(cpu(), &saved).unwrap();
     let load = LoadOptions { threads: 1, ..LoadOptions::new(BytePool::new(1 << 20)) };
@@ -181,7 +181,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_the_last_good_checkpoint_is_named(
     }
     assert_eq!(events.iter().filter(|e| matches!(e, Event::Step { .. })).count(), 5, "{events:?}");
     drop(options);
-    let (run, saved) = RunDir::resume(&name, Which::Last).unwrap();
+    let (run, saved) = RunDir::resume(&name, CheckpointKind::Last).unwrap();
     assert_eq!(saved.checkpoint.step, 4, "the last before it");
     let mut session = Session::resume(cpu(), &saved).unwrap();
     let options = common::options(Some(run), saved.checkpoint.progress);
@@ -221,7 +221,7 @@ fn what_is_wrong_with_a_test_set_costs_no_training() {
         let (run, progress) = match resumed {
             false => (RunDir::create(folder, session.plan(), &Default::default()).unwrap(), Progress::default()),
             true => {
-                let (run, saved) = RunDir::resume(folder, Which::Last).unwrap();
+                let (run, saved) = RunDir::resume(folder, CheckpointKind::Last).unwrap();
                 session = Session::resume(cpu(), &saved).unwrap();
                 (run, saved.checkpoint.progress)
             }
@@ -234,7 +234,7 @@ fn what_is_wrong_with_a_test_set_costs_no_training() {
     for part in ["a.png: it is torn", "that is in the test set", &cure] {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
-    assert_eq!(run_dir::read(&name, Which::Last).unwrap().checkpoint.step, 5);
+    assert_eq!(run_dir::read(&name, CheckpointKind::Last).unwrap().checkpoint.step, 5);
     assert_eq!(run(&name, &datasets(8), true).unwrap(), run(&whole, &datasets(8), false).unwrap());
     [name, whole].into_iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
 }
@@ -273,7 +273,7 @@ fn a_run_whose_data_do_not_come_is_stopped_and_saved() {
         let (reason, made) = (outcome.reason, outcome.steps);
         assert!(reason == StopReason::Interrupted && made <= steps && outcome.saved == Some(made), "{outcome:?}");
         drop(options);
-        assert_eq!(RunDir::resume(&name, Which::Last).unwrap().1.checkpoint.step, made);
+        assert_eq!(RunDir::resume(&name, CheckpointKind::Last).unwrap().1.checkpoint.step, made);
         std::fs::remove_dir_all(name).unwrap();
     }
 }

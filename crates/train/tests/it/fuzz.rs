@@ -14,7 +14,7 @@ use memfit_ir::fingerprint;
 use memfit_nn::zoo::Mlp;
 use memfit_plan::save;
 use memfit_test_effort::cases;
-use memfit_train::{Checkpoint, Progress, RunDir, Session, Which, run_dir};
+use memfit_train::{Checkpoint, CheckpointKind, Progress, RunDir, Session, run_dir};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -108,8 +108,8 @@ fn files(name: &str) -> [Vec<u8>; 3] {
     let plan = plan(&model, &training(), 2, None);
     let run = RunDir::create(&folder, &plan, &Default::default()).unwrap();
     let session = Session::new(cpu(), plan, 1).unwrap();
-    run.save(&session, &Progress::default(), &[Which::Last]).unwrap();
-    let tensors = run_dir::read(&folder, Which::Last).unwrap().checkpoint.tensors.name;
+    run.save(&session, &Progress::default(), &[CheckpointKind::Last]).unwrap();
+    let tensors = run_dir::read(&folder, CheckpointKind::Last).unwrap().checkpoint.tensors.name;
     let files = ["last.json", &tensors, "plan.json"].map(|file| std::fs::read(folder.join(file)).unwrap());
     std::fs::remove_dir_all(folder).unwrap();
     files

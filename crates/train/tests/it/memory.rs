@@ -6,7 +6,7 @@ use crate::counting::{allocations_of, peak_of};
 use common::{cpu, digits, folder, plan, training};
 use memfit_exec::TensorView;
 use memfit_nn::zoo::Mlp;
-use memfit_train::{Progress, RunDir, Session, Which, run_dir};
+use memfit_train::{CheckpointKind, Progress, RunDir, Session, run_dir};
 use memfit_transform::{Half, Precision, Training};
 
 #[test]
@@ -37,11 +37,11 @@ fn a_checkpoint_is_written_and_read_in_small_pieces() {
     let state_bytes = plan.state_bytes as i64;
     let run = RunDir::create(&folder, &plan, &Default::default()).unwrap();
     let session = Session::new(cpu(), plan, 1).unwrap();
-    let saving = peak_of(|| run.save(&session, &Progress::default(), &[Which::Last]).unwrap());
+    let saving = peak_of(|| run.save(&session, &Progress::default(), &[CheckpointKind::Last]).unwrap());
     drop(session);
     let mut resumed = None;
     let reading = peak_of(|| {
-        let saved = run_dir::read(&folder, Which::Last).unwrap();
+        let saved = run_dir::read(&folder, CheckpointKind::Last).unwrap();
         resumed = Some(Session::resume(cpu(), &saved).unwrap());
     });
     println!("{state_bytes} bytes of states: {saving} to save, {reading} to read with the plan");

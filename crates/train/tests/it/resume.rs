@@ -10,7 +10,8 @@ use common::{contents, cpu, datasets, digits, folder, options, plan, training};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_plan::Plan;
 use memfit_train::{
-    EarlyStop, Event, FitOptions, Flow, Outcome, Period, Progress, RunDir, SaveEvery, Session, StopReason, Which, fit,
+    CheckpointKind, EarlyStop, Event, FitOptions, Flow, Outcome, Period, Progress, RunDir, SaveEvery, Session,
+    StopReason, fit,
 };
 use memfit_transform::{Half, Precision, Training};
 
@@ -18,7 +19,7 @@ type Change<'a> = &'a dyn Fn(&mut FitOptions);
 
 /// Starts a run, or goes on with it; stops at the event of this number.
 fn part(folder: &Path, plan: &Plan, change: Change, stop_at: usize, threads: usize) -> (Outcome, usize) {
-    let (run, mut session, progress) = match RunDir::resume(folder, Which::Last) {
+    let (run, mut session, progress) = match RunDir::resume(folder, CheckpointKind::Last) {
         Ok((run, saved)) => (run, Session::resume(cpu(), &saved).unwrap(), saved.checkpoint.progress),
         Err(_) => {
             let run = RunDir::create(folder, plan, &Default::default()).unwrap();

@@ -264,7 +264,7 @@ fn inputs_may_be_the_same_for_all_samples_or_be_read_by_metrics_alone() {
 fn sizes(model: &dyn memfit_nn::Model, training: &memfit_transform::Training) -> HashSet<usize> {
     let source = |rows: usize| memfit_train::programs(model, training, 8, rows);
     let cpu = common::cpu();
-    let survey = memfit_plan::survey(&source, cpu.target(), &memfit_plan::Request::new(8)).unwrap();
+    let survey = memfit_plan::survey(source, cpu.target(), &memfit_plan::Request::new(8)).unwrap();
     survey.frontier().iter().map(|point| point.micro_batch).chain([8]).collect()
 }
 
