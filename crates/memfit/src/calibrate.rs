@@ -118,7 +118,7 @@ mod tests {
             assert!(value.is_finite() && value > 0.0, "{} = {value}", constant.key);
         }
         assert_eq!(model.clone().rounded(), model);
-        let defaults = CpuExecutor::default_cost_model();
+        let defaults = CpuExecutor::new(1).expect("one thread").target().cost_model();
         assert_eq!(CostModel::from_toml(&model.to_toml(), &defaults), Ok(model));
     }
 }

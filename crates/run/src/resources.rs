@@ -191,12 +191,14 @@ impl RunResources {
         let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default())?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
-        let (cost_model, cost_model_file) = cost_model::in_use(config.memory.cost_model.as_deref(), device.name())?;
+        let threads = threads(config.memory.threads)?;
+        let (cost_model, cost_model_file) =
+            cost_model::in_use(config.memory.cost_model.as_deref(), device.name(), threads)?;
         let mut request = request(&config)?;
         request.cost_model = Some(cost_model.clone());
         let labels =
             Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
-        let (threads, seed) = (threads(config.memory.threads)?, config.train.seed.unwrap_or(1));
+        let seed = config.train.seed.unwrap_or(1);
         let _pool_memory = memory;
         Ok(RunResources {
             config,
