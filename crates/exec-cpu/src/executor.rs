@@ -92,8 +92,8 @@ impl CpuExecutor {
     }
 
     /// Of a kind of machine, whatever this one is like: plans for the same instructions and threads are the same everywhere.
-    /// The constants are those that predict training steps best on one and two cores of an AMD EPYC with AVX-512, which ran
-    /// them with each of the instruction sets but NEON's, which are taken for a little faster than none.
+    /// Chosen so that they predict the training steps of seven models on two cores of an AMD EPYC, with AVX-512 and with AVX2.
+    /// One thread and portable code are from fits to five of them; NEON and more threads are estimates.
     pub fn default_cost_model(isa: Isa, threads: usize) -> CostModel {
         let gflops_a_thread = match isa {
             Isa::Avx512 => 250.0,
