@@ -20,9 +20,10 @@ pub struct Workload {
     pub optimizer: &'static str,
 }
 
-pub const WORKLOADS: [Workload; 8] = [
+pub const WORKLOADS: [Workload; 9] = [
     Workload { name: "mlp", batch: 256, optimizer: "adam" },
     Workload { name: "resnet18_cifar", batch: 128, optimizer: "momentum" },
+    Workload { name: "resnet18_64", batch: 32, optimizer: "momentum" },
     Workload { name: "resnet50", batch: 16, optimizer: "momentum" },
     Workload { name: "mobilenet_v3_large", batch: 16, optimizer: "adam" },
     Workload { name: "unet", batch: 4, optimizer: "adam" },
@@ -42,6 +43,7 @@ impl Workload {
             "resnet18_cifar" => {
                 ZooModel::from_name("resnet18")?.with_stem(Stem::Cifar)?.with_input(&[32, 32, 3])?.with_classes(10)?
             }
+            "resnet18_64" => ZooModel::from_name("resnet18")?.with_input(&[64, 64, 3])?,
             other => ZooModel::from_name(other)?,
         })
     }

@@ -3,11 +3,14 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use memfit::Plan;
 use memfit::plan::bytes::Bytes;
 
 /// Fast enough for an eye, slow enough to cost nothing.
 const PAUSE: Duration = Duration::from_millis(100);
 const WIDTH: usize = 20;
+/// After so many steps, what is left is told from them alone, and no more from what was predicted.
+const TOLD: u64 = 10;
 
 /// The line itself, and when it was drawn.
 pub struct Line {
@@ -51,6 +54,8 @@ pub struct Bar {
     done: u64,
     batch: usize,
     planned: u64,
+    /// Seconds of a step.
+    predicted: f64,
     budget: Option<u64>,
     /// Since when, and how many steps there were then.
     since: (Instant, u64),
@@ -60,8 +65,18 @@ pub struct Bar {
 }
 
 impl Bar {
-    pub fn new(steps: u64, first: u64, batch: usize, planned: u64, budget: Option<u64>) -> Bar {
-        Bar { steps, done: first, batch, planned, budget, since: (Instant::now(), first), loss: f64::NAN, score: None }
+    pub fn new(steps: u64, first: u64, plan: &Plan, budget: Option<u64>) -> Bar {
+        Bar {
+            steps,
+            done: first,
+            batch: plan.batch,
+            planned: plan.arena_bytes(),
+            predicted: plan.predicted_step_seconds,
+            budget,
+            since: (Instant::now(), first),
+            loss: f64::NAN,
+            score: None,
+        }
     }
 
     /// After a step; `done` counts it.
@@ -86,16 +101,30 @@ impl Bar {
         format!("{label} {}/{}  loss {:.4}{score}", self.done, self.steps, self.loss)
     }
 
+    /// Steps since it began to look.
+    fn here(&self) -> u64 {
+        self.done - self.since.1.min(self.done)
+    }
+
+    /// Until the last step, as it looks after so many seconds: as predicted at first, and more and more as the first steps were.
+    fn seconds_left(&self, seconds: f64) -> f64 {
+        let here = self.here();
+        let measured = seconds / here.max(1) as f64;
+        let trust = here.min(TOLD) as f64 / TOLD as f64;
+        (self.steps - self.done.min(self.steps)) as f64 * (trust * measured + (1.0 - trust) * self.predicted)
+    }
+
     fn line_after(&self, seconds: f64, resident: Option<u64>) -> String {
         let done = self.done;
         let filled = (done.min(self.steps) as usize * WIDTH) / self.steps.max(1) as usize;
         let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
-        let rate = (done - self.since.1.min(done)) as f64 * self.batch as f64 / seconds.max(1e-9);
+        let rate = self.here() as f64 * self.batch as f64 / seconds.max(1e-9);
+        let left = duration(self.seconds_left(seconds));
         let score = self.score.as_ref().map_or(String::new(), |s| format!("  {s}"));
         let now = resident.map_or(String::new(), |bytes| format!("{} resident, ", Bytes(bytes)));
         let budget = self.budget.map_or(String::new(), |b| format!(" of {}", Bytes(b)));
         format!(
-            "{bar} {done}/{}  loss {:.4}{score}  {rate:.0} samples/s  memory {now}{} planned{budget}",
+            "{bar} {done}/{}  loss {:.4}{score}  {rate:.0} samples/s, {left} left  memory {now}{} planned{budget}",
             self.steps,
             self.loss,
             Bytes(self.planned)
@@ -103,18 +132,48 @@ impl Bar {
     }
 }
 
+/// In the two largest units.
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn bar(steps: u64) -> Bar {
+        let (since, loss) = ((Instant::now(), 0), f64::NAN);
+        let (planned, budget) = (2 << 20, Some(3 << 20));
+        Bar { steps, done: 0, batch: 32, planned, predicted: 1.0, budget, since, loss, score: None }
+    }
+
+    #[test]
+    fn the_first_ten_steps_correct_the_time_that_is_left() {
+        let mut bar = bar(110);
+        // Each takes three seconds instead of one.
+        for (done, left) in [(0, 110.0), (1, 109.0 * 1.2), (5, 105.0 * 2.0), (10, 300.0), (60, 150.0), (110, 0.0)] {
+            bar.step(done, 0.5);
+            let told = bar.seconds_left(3.0 * done as f64);
+            assert!((told - left).abs() < 1e-6, "{told} and not {left} after {done}");
+        }
+        for (seconds, text) in [(0.4, "0 s"), (59.6, "1 min 00 s"), (200.0, "3 min 20 s"), (7500.0, "2 h 05 min")] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+
     #[test]
     fn the_line_tells_progress_loss_speed_and_memory() {
-        let mut bar = Bar::new(40, 0, 32, 2 << 20, Some(3 << 20));
+        let mut bar = bar(40);
         bar.step(10, 0.5);
         bar.evaluated("accuracy 97.50 %".into());
         assert_eq!(
             bar.line_after(2.0, Some(20 << 20)),
-            "█████░░░░░░░░░░░░░░░ 10/40  loss 0.5000  accuracy 97.50 %  160 samples/s  memory 20.0 MiB resident, \
+            "█████░░░░░░░░░░░░░░░ 10/40  loss 0.5000  accuracy 97.50 %  160 samples/s, 6 s left  memory 20.0 MiB resident, \
              2.00 MiB planned of 3.00 MiB"
         );
         assert_eq!(bar.short("a"), "a 10/40  loss 0.5000  accuracy 97.50 %");

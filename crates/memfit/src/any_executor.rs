@@ -3,6 +3,7 @@
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_exec_cpu::CpuExecutor;
+use memfit_exec_cpu::isa::Isa;
 #[cfg(feature = "gpu")]
 use memfit_exec_gpu::GpuExecutor;
 use memfit_plan::{CostModel, Launch, Place, Program, Target};
@@ -53,10 +54,10 @@ impl AnyExecutor {
         Ok(AnyExecutor::open(whole, threads)?.on(device.clone()))
     }
 
-    /// What times are predicted from on the device of this name, where nothing was measured.
-    pub fn default_cost_model(device: &str) -> Result<CostModel, ExecError> {
+    /// What times are predicted from on the device of this name, where nothing was measured. Threads are the CPU's.
+    pub fn default_cost_model(device: &str, threads: usize) -> Result<CostModel, ExecError> {
         if device.starts_with("cpu") {
-            return Ok(CpuExecutor::default_cost_model());
+            return Ok(CpuExecutor::default_cost_model(Isa::chosen()?, threads));
         }
         Ok(AnyExecutor::open(device, 1)?.target().cost_model())
     }

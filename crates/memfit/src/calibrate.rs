@@ -1,14 +1,18 @@
-//! Measures a device for a cost model: small programs, planned and run as any other.
+//! Measures a device for a cost model: small programs and whole training steps, planned and run as any other. The programs say
+//! about how fast products and memory are, and the constants are those near them that predict the steps best: these have the
+//! kernels that matter, in the proportions in which they do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memfit_exec::{Clock, Engine, ExecError, Executor, Options};
-use memfit_ir::op::Init;
-use memfit_ir::{Builder, Graph, Result as GraphResult};
-use memfit_plan::{CostModel, Phase, PlanError, Request, plan};
-use memfit_transform::Grouping;
+use memfit_exec::{Clock, Engine, ExecError, Executor, Options, TensorView};
+use memfit_ir::op::{CLOCK, Init, LEARNING_RATE};
+use memfit_ir::{Builder, DType, Graph, Result as GraphResult, TensorType, philox};
+use memfit_nn::ZooModel;
+use memfit_nn::optim::Optimizer;
+use memfit_plan::{CostModel, MicroBatch, Phase, Plan, PlanError, Request, Target, plan};
+use memfit_transform::{Grouping, Training};
 
-use crate::SourceError;
+use crate::{SourceError, plan_model};
 
 /// Why a device could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +26,9 @@ pub enum CalibrateError {
     /// A program cannot be built.
     #[error(transparent)]
     Graph(#[from] memfit_ir::Error),
+    /// A model cannot be built.
+    #[error(transparent)]
+    Model(#[from] memfit_nn::Error),
 }
 
 /// Sides of the square matrices whose products are measured.
@@ -31,6 +38,17 @@ const STREAM: usize = 16 << 20;
 /// Kernels of a program whose work is next to nothing, and the numbers that each works on: enough to wake every thread.
 const LAUNCHES: usize = 256;
 const HANDFUL: usize = 8192;
+/// Models and batches whose steps are measured: memory counts most in the first, products in the last, and both in those
+/// between; the last number is the side of an image that is not the model's own.
+const STEPS: [(&str, usize, Option<usize>); 4] =
+    [("mobilenet_v3_large", 16, None), ("resnet18", 32, Some(64)), ("mlp", 256, None), ("gpt", 2, None)];
+/// Runs of each step, of which the fastest counts.
+const STEP_RUNS: usize = 2;
+const BETTER: f64 = 1.001;
+/// The constants are at most so many times larger or smaller than what the small programs say.
+const MOST: f64 = 4.0;
+/// In so many steps of the same ratio.
+const TRIED: i32 = 64;
 /// Runs of each program; the fastest counts, for what slows a run down is not the device.
 const RUNS: usize = 7;
 
@@ -55,8 +73,86 @@ pub fn calibrate<E: Executor>(
         let arithmetic = (whole - launch - traffic).max(0.5 * whole);
         seconds_per_flop += arithmetic / (2.0 * (side as f64).powi(3)) / SIDES.len() as f64;
     }
-    let gflops = 1e-9 / seconds_per_flop;
-    Ok(CostModel::new(name, gflops, bytes * 1e-9, launch * 1e6).rounded())
+    let about = CostModel::new(name, 1e-9 / seconds_per_flop, bytes * 1e-9, launch * 1e6);
+    let mut steps = Vec::new();
+    for (model, batch, side) in STEPS {
+        progress(&format!("steps of {model}"));
+        steps.push(measure_step(make()?, model, batch, side, &about)?);
+    }
+    Ok(fitted(about, &steps).rounded())
+}
+
+/// Where the time of a step goes, as shares of what was measured.
+struct StepTime {
+    /// Predicted of arithmetic.
+    flops: f64,
+    /// Predicted of memory.
+    bytes: f64,
+    /// Predicted of starting kernels.
+    launches: f64,
+}
+
+/// The constants whose worst prediction of these steps is the best, a few percent apart.
+fn fitted(about: CostModel, steps: &[StepTime]) -> CostModel {
+    let factors = || (-TRIED..=TRIED).map(|n| MOST.powf(f64::from(n) / f64::from(TRIED)));
+    let mut best = (f64::INFINITY, 1.0, 1.0);
+    for (flops, bytes) in factors().flat_map(|flops| factors().map(move |bytes| (flops, bytes))) {
+        let wrong = |s: &StepTime| (flops * s.flops + bytes * s.bytes + s.launches).max(1e-9).ln().abs();
+        let worst = steps.iter().map(wrong).fold(0.0, f64::max);
+        if worst < best.0 {
+            best = (worst, flops, bytes);
+        }
+    }
+    CostModel { gflops: about.gflops / best.1, gbytes: about.gbytes / best.2, ..about }
+}
+
+fn measure_step<E: Executor>(
+    executor: E,
+    name: &str,
+    batch: usize,
+    side: Option<usize>,
+    about: &CostModel,
+) -> Result<StepTime, CalibrateError> {
+    let model = ZooModel::from_name(name)?;
+    let model = side.map_or(Ok(model.clone()), |side| model.with_input(&[side, side, 3]))?;
+    let training = Training::new(Optimizer::adam().update);
+    let planned = |cost_model: CostModel, target: &dyn Target| {
+        let micro_batch = MicroBatch::Off;
+        let request = Request { micro_batch, cost_model: Some(cost_model), ..Request::new(batch) };
+        plan_model(&model, &training, target, &request)
+    };
+    let plan = planned(about.clone(), executor.target())?;
+    // What one constant makes of it is seen when that is a little better: not so much that another plan would be the fastest.
+    let whole = plan.predicted_step_seconds;
+    let due_to = |cost_model: CostModel| {
+        let seconds = planned(cost_model, executor.target())?.predicted_step_seconds;
+        Ok::<f64, PlanError>((whole - seconds) / (1.0 - 1.0 / BETTER))
+    };
+    let flops = due_to(CostModel { gflops: BETTER * about.gflops, ..about.clone() })?;
+    let bytes = due_to(CostModel { gbytes: BETTER * about.gbytes, ..about.clone() })?;
+    let seconds = fastest_step(executor, plan)?.as_secs_f64().max(1e-9);
+    Ok(StepTime { flops: flops / seconds, bytes: bytes / seconds, launches: (whole - flops - bytes) / seconds })
+}
+
+/// The shortest time of a step, on a batch that means nothing.
+fn fastest_step<E: Executor>(executor: E, plan: Plan) -> Result<Duration, CalibrateError> {
+    let graph = &plan.programs[0].graph;
+    let data = graph.inputs().filter(|(name, _)| *name != CLOCK && *name != LEARNING_RATE);
+    let batch: Vec<_> = data.map(|(name, v)| (name.to_string(), graph.ty(v).clone(), numbers(graph.ty(v)))).collect();
+    let views: Vec<_> = batch
+        .iter()
+        .map(|(name, ty, bytes)| (name.as_str(), TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
+        .collect();
+    let mut engine = Engine::new(executor, plan, Options::default())?;
+    engine.init(1)?;
+    let mut best = Duration::MAX;
+    // The first run warms up.
+    for _ in 0..=STEP_RUNS {
+        let start = Instant::now();
+        engine.run(Phase::Step, &views, 1e-3, Clock::default())?;
+        best = best.min(start.elapsed());
+    }
+    Ok(best)
 }
 
 /// The shortest time of all kernels of a program.
@@ -74,6 +170,14 @@ fn fastest<E: Executor>(executor: E, graph: Graph) -> Result<Duration, Calibrate
         best = best.min(time);
     }
     Ok(best)
+}
+
+/// Of any size: a core that multiplies zeros all the time may be faster. Labels and tokens are the first.
+fn numbers(ty: &TensorType) -> Vec<u8> {
+    match ty.dtype {
+        DType::F32 => philox::uniform(1, "x", ty.elements()).flat_map(f32::to_ne_bytes).collect(),
+        _ => vec![0; ty.bytes() as usize],
+    }
 }
 
 /// A chain of kernels over a handful of numbers.
@@ -111,6 +215,18 @@ mod tests {
     use memfit_plan::CONSTANTS;
 
     #[test]
+    fn constants_are_those_that_predict_the_steps() {
+        // Products are half as fast as was thought, and memory is four thirds.
+        let step = |flops: f64, bytes: f64| {
+            let seconds = 2.0 * flops + 0.75 * bytes + 0.1;
+            StepTime { flops: flops / seconds, bytes: bytes / seconds, launches: 0.1 / seconds }
+        };
+        let about = CostModel::new("x", 100.0, 30.0, 1.0);
+        let model = fitted(about, &[step(1.0, 8.0), step(5.0, 1.0), step(2.0, 2.0)]);
+        assert!((model.gflops / 50.0 - 1.0).abs() < 0.03 && (model.gbytes / 40.0 - 1.0).abs() < 0.03, "{model:?}");
+    }
+
+    #[test]
     fn a_machine_is_measured_in_positive_numbers_of_two_digits() {
         let model = calibrate("this".into(), || CpuExecutor::new(1), &mut |_| {}).expect("it runs");
         for constant in &CONSTANTS {
@@ -118,7 +234,7 @@ mod tests {
             assert!(value.is_finite() && value > 0.0, "{} = {value}", constant.key);
         }
         assert_eq!(model.clone().rounded(), model);
-        let defaults = CpuExecutor::default_cost_model();
+        let defaults = CpuExecutor::new(1).expect("one thread").target().cost_model();
         assert_eq!(CostModel::from_toml(&model.to_toml(), &defaults), Ok(model));
     }
 }

@@ -8,9 +8,9 @@ use memfit::plan::CostModel;
 use crate::error::{Result, RunError};
 use crate::file::LARGEST_TEXT;
 
-/// The cost model of a device, and the file it is from; none for the device's own.
-pub fn in_use(named: Option<&Path>, device: &str) -> Result<(CostModel, Option<PathBuf>)> {
-    let usual = AnyExecutor::default_cost_model(device)?;
+/// The cost model of a device with so many threads, and the file it is from; none for the device's own.
+pub fn in_use(named: Option<&Path>, device: &str, threads: usize) -> Result<(CostModel, Option<PathBuf>)> {
+    let usual = AnyExecutor::default_cost_model(device, threads)?;
     if let Some(path) = named {
         return Ok((read(path, &usual, false)?, Some(path.to_path_buf())));
     }

@@ -225,16 +225,17 @@ impl RunResources {
         };
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
+        let threads = threads(config.memory.threads)?;
         // Where nothing is planned anew, the file that a run was planned with may be gone.
         let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
         let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
-        let (cost_model, cost_model_file) = cost_model::in_use(named, device.name())?;
+        let (cost_model, cost_model_file) = cost_model::in_use(named, device.name(), threads)?;
         let mut request = request(&config)?;
         request.cost_model = Some(cost_model.clone());
         request.planning_room = process.as_ref().filter(|p| p.is_limited()).map(|p| p.planning_room());
         let labels =
             Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
-        let (threads, seed) = (threads(config.memory.threads)?, config.train.seed.unwrap_or(1));
+        let seed = config.train.seed.unwrap_or(1);
         let _pool_memory = memory;
         Ok(RunResources {
             config,

@@ -47,6 +47,7 @@ fn train(workload: &Workload, threads: usize, steps: usize) -> Result<(), Failur
     println!("result workload b{} {}", workload.batch, workload.optimizer);
     println!("result flops {flops}");
     println!("result bytes {}", compulsory_bytes(&plan)?);
+    println!("result predicted {}", plan.predicted_step_seconds);
     let parameters = plan.states.iter().filter(|s| s.class == StateClass::Param).map(|s| s.ty.elements());
     println!("result parameters {}", parameters.sum::<usize>());
     let mut runner = Runner::new(executor, plan, model.classes())?;

@@ -60,10 +60,11 @@ struct Host {
 
 impl Host {
     fn new() -> Result<Host> {
-        let (cost_model, cost_model_file) = in_use(None, CPU)?;
+        let cores = threads(None)?;
+        let (cost_model, cost_model_file) = in_use(None, CPU, cores)?;
         Ok(Host {
             cpu: processor().unwrap_or_else(|| std::env::consts::ARCH.into()),
-            cores: threads(None)?,
+            cores,
             instruction_set: Isa::chosen()?.name(),
             instruction_sets: Isa::available().into_iter().map(Isa::name).collect(),
             total: machine::capacity(),

@@ -8,14 +8,18 @@ use serde_json::Value;
 #[test]
 fn a_device_is_shown_with_its_cost_model() {
     let text = stdout(&memfit(&["devices"]));
-    for part in ["cpu", "instructions", "\"default\"", "gflops", "gbytes", "launch_us"] {
+    for part in ["cpu", "instructions", "\"default, ", "gflops", "gbytes", "launch_us"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let (code, devices) = events(&["devices"]);
     assert_eq!(code, 0);
     let device = &devices[0];
-    assert_eq!((&device["device"], &device["profile"]["name"]), (&"cpu:0".into(), &"default".into()));
-    assert!(device["threads"].as_u64().is_some_and(|n| n > 0));
+    // Each kind of machine has its own: its instructions and as many threads.
+    let threads = device["threads"].as_u64().expect("a number");
+    let plural = if threads == 1 { "" } else { "s" };
+    let isa = device["instruction_set"].as_str().expect("a name");
+    let name = format!("default, {isa}, {threads} thread{plural}");
+    assert_eq!((&device["device"], &device["profile"]["name"]), (&"cpu:0".into(), &name.into()));
 }
 
 /// More threads than it may use at once would only wait for each other.
@@ -91,7 +95,9 @@ fn a_measured_cost_model_is_used_from_then_on() {
         serde_json::from_str(stdout(&output).lines().next().expect("a line")).expect("an object")
     };
     let before = run(&["plan", "--json"]);
-    assert_eq!((&before["profile"]["name"], &before["profile"]["file"]), (&"default".into(), &Value::Null));
+    let name = before["profile"]["name"].as_str().expect("a name");
+    assert!(name.starts_with("default, ") && name.ends_with(", 2 threads"), "{name}");
+    assert_eq!(before["profile"]["file"], Value::Null);
     let measured = run(&["devices", "--calibrate", "--json"]);
     let file = settings.join("memfit/cost_model.toml");
     assert_eq!(measured["profile"]["file"], file.display().to_string());

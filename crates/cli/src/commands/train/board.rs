@@ -52,7 +52,7 @@ impl Board {
                 label: t.run.label.clone(),
                 is_one_of_several: t.run.is_one_of_several,
                 task: t.run.model.task(),
-                bar: Bar::new(t.steps(), t.first_step.into(), plan.batch, plan.arena_bytes(), budget),
+                bar: Bar::new(t.steps(), t.first_step.into(), plan, budget),
                 peak: plan.peak_bytes,
             }
         };
