@@ -72,10 +72,16 @@ pub fn note(fix: &Fix) -> String {
 pub fn refusal(refusal: &Refusal) -> String {
     let mut text = refusal.facts();
     if refusal.fixes.is_empty() {
-        text += &format!("\n  a budget of {} ({} bytes) fits", Bytes(refusal.needed), refusal.needed);
-        let fewer =
-            if is_command(scope::EVAL) { "; or evaluate fewer samples at a time with a smaller --batch" } else { "" };
-        return text + fewer;
+        let (needed, bytes) = (Bytes(refusal.needed), refusal.needed);
+        return if is_command(scope::EVAL) {
+            text + &format!(
+                "\n  evaluate fewer samples at a time, with a smaller --batch, or where {needed} ({bytes} bytes) are free"
+            )
+        } else if is_command(scope::PREDICT) {
+            text + &format!("\n  it runs where {needed} ({bytes} bytes) are free")
+        } else {
+            text + &format!("\n  a budget of {needed} ({bytes} bytes) fits")
+        };
     }
     let place = if is_command(scope::SEVERAL) { " in its run file" } else { "" };
     text += &format!("\n  what would fit{place}, each planned, fastest for a sample first:");

@@ -60,7 +60,12 @@ pub fn advised(section: &str, name: &str) -> String {
 
 /// What to give for a key to have this value: "--batch 32", or "train.batch = 32 in the run file".
 pub fn advised_value(key: &Key, value: &str) -> String {
-    option_name(key).map_or_else(|| in_file(&format!("{} = {value}", key.path())), |option| format!("{option} {value}"))
+    let in_toml = || match value.parse::<i64>() {
+        Ok(number) => Value::from(number),
+        Err(_) => Value::from(value),
+    };
+    option_name(key)
+        .map_or_else(|| in_file(&format!("{} = {}", key.path(), in_toml())), |option| format!("{option} {value}"))
 }
 
 fn in_file(what: &str) -> String {

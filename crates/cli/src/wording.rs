@@ -97,8 +97,14 @@ pub fn sample_problem(problem: &SampleProblem) -> String {
             advised("memory", "host_budget")
         ),
         SampleProblem::UnknownClass { field, label, classes } => {
-            let given = advised("model", "classes");
-            format!("{field} is {label}, outside of 0..{classes}; give {given}, or mend the data")
+            let wrong = format!("{field} is {label}, outside of 0..{classes}");
+            // A model that is trained has its classes.
+            let is_trained = [scope::EVAL, scope::PREDICT, scope::RESUME].into_iter().any(is_command);
+            if is_trained {
+                format!("{wrong}; mend the data")
+            } else {
+                format!("{wrong}; give {}, or mend the data", advised("model", "classes"))
+            }
         }
         SampleProblem::MaskLevel { value, background, foreground } => format!(
             "it has the value {value}, and the masks looked at have {background} and {foreground} alone; mend it, or say \

@@ -51,11 +51,14 @@ impl Pool {
         let threads = threads.max(1);
         let shared = Arc::new(Shared::new(threads));
         let mut pool = Pool { shared: shared.clone(), workers: Vec::new(), turn: Mutex::new(()) };
+        shared.join.expect(threads - 1);
         for index in 1..threads {
             let shared = shared.clone();
             let name = format!("memfit-cpu-{index}");
             pool.workers.push(std::thread::Builder::new().name(name).spawn(move || work(&shared, index))?);
         }
+        // A thread allocates as it starts, and no fork would wait for one that comes late.
+        pool.shared.join.wait(true);
         Ok(pool)
     }
 
@@ -132,10 +135,9 @@ pub(crate) fn part(n: usize, grain: usize, parts: usize, t: usize) -> Range<usiz
 fn work(shared: &Shared, index: usize) {
     let _flushed = FlushSubnormals::new();
     let mut waiter = Waiter::new();
+    shared.join.done();
     while let Some(fork) = waiter.next(&shared.forks) {
-        if shared.run_parts(fork, index).is_some() {
-            shared.failed.store(true, Ordering::Relaxed);
-        }
+        drop(shared.run_parts(fork, index));
     }
 }
 
@@ -163,6 +165,10 @@ impl Shared {
             let body = unsafe { (*self.job.get()).map(|job| &*job) };
             if let Some(body) = body {
                 panic = catch_unwind(AssertUnwindSafe(|| body(part))).err().or(panic);
+            }
+            if panic.is_some() {
+                // Before the part is done: when all are, the forking thread looks.
+                self.failed.store(true, Ordering::Relaxed);
             }
             self.join.done();
         }

@@ -183,9 +183,10 @@ impl Room {
 impl Room {
     /// What a process needs for an arena; what a pipeline has by itself is a share of what the program leaves.
     fn larger_process(&self, limiter: Limiter, outside: u64, arena: u64) -> Option<Change> {
-        let kept = self.limit - self.bytes;
+        let kept = self.limit.saturating_sub(self.bytes);
         let needed = if self.grows {
-            let left = u128::from(self.limit - outside) * u128::from(arena) / u128::from(self.bytes.max(1)) + 1;
+            let left =
+                u128::from(self.limit.saturating_sub(outside)) * u128::from(arena) / u128::from(self.bytes.max(1)) + 1;
             // A larger process has larger tables of its pages.
             outside + u64::try_from(left).ok()?
         } else {

@@ -45,8 +45,8 @@ impl ProcessMemory {
         }
         let outside = bytes - room;
         let device = if limiter == Limiter::Machine { host } else { host.limited(bytes) };
-        // Of a machine whose memory others hold there may be less.
-        let held = device.take("the program itself", outside.min(device.free()))?;
+        // Of a machine, or of a group around this one, whose memory others hold there may be less.
+        let held = device.take("the program itself", device.free().saturating_sub(room))?;
         Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, total, _held: held }))))
     }
 
@@ -59,9 +59,9 @@ impl ProcessMemory {
         self.limiter == Limiter::Said
     }
 
-    /// What is there for planning, while neither arena nor pipeline is.
-    pub fn planning_room(&self) -> u64 {
-        self.bytes - self.outside
+    /// What is there for planning beside so many bytes that pipelines have, while there is no arena.
+    pub fn planning_room(&self, in_pipelines: u64) -> u64 {
+        (self.bytes - self.outside).saturating_sub(in_pipelines)
     }
 
     /// Whether there is room, as the system counts it now, for so many bytes of arenas and pipelines and for all that comes

@@ -232,7 +232,7 @@ impl RunResources {
         let (cost_model, cost_model_file) = cost_model::in_use(named, device.name(), threads)?;
         let mut request = request(&config)?;
         request.cost_model = Some(cost_model.clone());
-        request.planning_room = process.as_ref().filter(|p| p.is_limited()).map(|p| p.planning_room());
+        request.planning_room = process.as_ref().filter(|p| p.is_limited()).map(|p| p.planning_room(pool.used()));
         let labels =
             Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
         let seed = config.train.seed.unwrap_or(1);

@@ -65,7 +65,7 @@ fn is_number(colour: ColorType) -> bool {
     matches!(colour, ColorType::Grayscale | ColorType::Indexed)
 }
 
-/// One number for each pixel, as it is stored. Of 16 bits the lower 8, where no number has more, else the upper 8.
+/// One number for each pixel, as it is stored. 16 bits hold a number below 256, or all bits are alike: black and white.
 fn numbers(reader: &mut File, [height, width]: [usize; 2], pool: &BytePool) -> Result<Tensor, DecodeError> {
     let (_, depth) = reader.output_color_type();
     let mut image = zeroed_image(height, width, 1, pool)?;
@@ -77,8 +77,15 @@ fn numbers(reader: &mut File, [height, width]: [usize; 2], pool: &BytePool) -> R
     read_pixels(reader, stored.bytes_mut())?;
     if depth == BitDepth::Sixteen {
         let wide = stored.bytes().as_chunks::<2>().0;
-        let part = usize::from(wide.iter().all(|[upper, _]| *upper == 0));
-        image.bytes_mut().iter_mut().zip(wide).for_each(|(out, number)| *out = number[part]);
+        let is_black_or_white = wide.iter().all(|number| [[0; 2], [u8::MAX; 2]].contains(number));
+        if let Some(large) = wide.iter().find(|[upper, _]| *upper > 0).filter(|_| !is_black_or_white) {
+            return Err(format!(
+                "its 16 bits hold numbers above 255, such as {}; save it with 8 bits, or have it read as grey",
+                u16::from_be_bytes(*large)
+            )
+            .into());
+        }
+        image.bytes_mut().iter_mut().zip(wide).for_each(|(out, [_, lower])| *out = *lower);
         return Ok(image);
     }
     let bits = depth as usize;

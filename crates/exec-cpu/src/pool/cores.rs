@@ -27,7 +27,8 @@ impl Share {
             return None;
         }
         self.pause();
-        let lost = 1.0 - self.had.as_secs_f64() / self.wanted.as_secs_f64();
+        // The two clocks do not tick alike.
+        let lost = (1.0 - self.had.as_secs_f64() / self.wanted.as_secs_f64()).max(0.0);
         (self.wanted, self.had) = (Duration::ZERO, Duration::ZERO);
         Some(lost)
     }

@@ -140,7 +140,10 @@ fn find_exactly(known: &[String], name: &str) -> Option<String> {
 
 /// The array of another set that is called like this one of the training set.
 fn counterpart(known: &[String], name: &str) -> Option<String> {
-    let at = name.to_lowercase().find("train")?;
+    let Some(at) = name.to_lowercase().find("train") else {
+        let named = |set: &&str| [format!("{name}_{set}"), format!("{set}_{name}")];
+        return OTHER_SETS.iter().flat_map(named).find_map(|name| find(known, &name).map(str::to_string));
+    };
     let (before, after) = (name.get(..at)?, name.get(at + "train".len()..)?);
     OTHER_SETS.iter().find_map(|set| find(known, &format!("{before}{set}{after}")).map(str::to_string))
 }
@@ -162,12 +165,15 @@ mod tests {
     fn an_array_of_the_training_set_has_its_counterpart() {
         let keras = owned(&["x_train", "y_train", "x_test", "y_test"]);
         assert_eq!(counterpart(&keras, "x_train").as_deref(), Some("x_test"));
+        let beside = owned(&["x", "y", "x_test", "test_y"]);
+        assert_eq!(counterpart(&beside, "x").as_deref(), Some("x_test"));
+        assert_eq!(counterpart(&beside, "y").as_deref(), Some("test_y"));
         assert_eq!(counterpart(&owned(&["X_train", "X_val"]), "X_train").as_deref(), Some("X_val"));
         assert_eq!(
             counterpart(&owned(&["train_images", "val_images", "test_images"]), "train_images").as_deref(),
             Some("test_images")
         );
-        assert_eq!((counterpart(&keras, "x"), counterpart(&owned(&["x_train"]), "x_train")), (None, None));
+        assert_eq!((counterpart(&keras, "z"), counterpart(&owned(&["x_train"]), "x_train")), (None, None));
         assert_eq!(find_test(&owned(&["x", "y"]), "x").as_deref(), Some("x"));
         assert_eq!(find_test(&owned(&["x_train"]), "x_train"), None);
     }
