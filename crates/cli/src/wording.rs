@@ -25,7 +25,7 @@ pub fn message(error: &(dyn Error + 'static)) -> String {
         let (words, causes_follow) = match error.downcast_ref::<RunError>() {
             // All of it, with its causes.
             Some(error) => (run(error), false),
-            None => (library(error), true),
+            None => (library(error), !matches!(error.downcast_ref(), Some(TrainError::Test { .. }))),
         };
         if !text.contains(&words) {
             text = if text.is_empty() { words } else { format!("{text}: {words}") };

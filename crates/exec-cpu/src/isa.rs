@@ -42,7 +42,7 @@ impl Isa {
     }
 
     fn from_name(name: &OsStr) -> Result<Isa, ExecError> {
-        let named = Isa::available().into_iter().find(|isa| name == isa.name());
+        let named = Isa::available().into_iter().find(|isa| name.eq_ignore_ascii_case(isa.name()));
         named.ok_or_else(|| lacking(&format!("{ISA_VARIABLE} asks for the instruction set {name:?}")))
     }
 
@@ -236,13 +236,14 @@ mod tests {
     fn what_the_machine_has_can_be_asked_for_by_name() {
         for isa in Isa::available() {
             assert_eq!(Isa::from_name(isa.name().as_ref()).unwrap(), isa);
+            assert_eq!(Isa::from_name(isa.name().to_uppercase().as_ref()).unwrap(), isa);
         }
     }
 
     #[test]
     fn what_it_lacks_is_an_error_that_says_what_there_is() {
         let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
-        for asked in [foreign, "AVX2", "sse9"] {
+        for asked in [foreign, "avx 2", "sse9"] {
             let message = Isa::from_name(asked.as_ref()).unwrap_err().to_string();
             for part in ["MEMFIT_ISA", asked, Isa::best().name(), "portable"] {
                 assert!(message.contains(part), "{part}: {message}");

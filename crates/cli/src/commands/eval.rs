@@ -4,11 +4,11 @@ use anyhow::Result;
 use memfit::data::LoadOptions;
 use memfit::nn::Model;
 use memfit::train::evaluate;
-use memfit_run::RunConfig;
 use memfit_run::data::{self, DataSources, Kind, TestFrom, same_data};
 use memfit_run::run_dir::{Rows, Trained};
 use memfit_run::text::{count, first_few};
 use memfit_run::train::skip_bad;
+use memfit_run::{RunConfig, RunError};
 use serde_json::json;
 
 use crate::args::EvalArgs;
@@ -26,6 +26,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         return Err(usage("this run has no test set; give one with --data PATH"));
     };
     let samples = test.len();
+    let has_changed = args.data.is_none() && has_changed(&trained, &sources);
     let is_training_data = matches!(sources.test_from, TestFrom::TrainingSet(_));
     let (batch, arena) = (trained.session.plan().micro_batch, trained.session.plan().arena_bytes());
     let run = &trained.run;
@@ -41,6 +42,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": evaluated,
                     "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch,
                     "arena_bytes": arena, "test_is_training_data": is_training_data,
+                    "data_changed": has_changed,
                     "scores": scores(&evaluation.scores) })
         );
         return Ok(());
@@ -51,10 +53,21 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     if is_training_data {
         outln!("warning: these are the samples that the model was trained on");
     }
+    if has_changed {
+        outln!("warning: the data are not as they were when the run began; what is tested on may have been trained on");
+    }
     if matches!(sources.kind, Kind::Csv | Kind::Images) && !trained.classes.is_empty() {
         outln!("classes: {}", first_few(&trained.classes));
     }
     Ok(())
+}
+
+/// Whether the files are others than those that the run began with, as far as its folder says.
+fn has_changed(trained: &Trained, sources: &DataSources) -> bool {
+    match same_data::check(&trained.folder, sources) {
+        Ok(sets) => !sets.is_empty(),
+        Err(problem) => matches!(problem, RunError::SamplesChanged { .. }),
+    }
 }
 
 /// The data that are named, all of them; else those of the run, if they are what it began with.

@@ -217,6 +217,7 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
     let changed = |events: &[Value]| events.iter().any(|e| e["event"] == "data_changed");
     let (code, events) = resume("3");
     assert!(code == 0 && !changed(&events), "{events:?}");
+    assert_eq!(event(&["eval", &run])["data_changed"], false);
     // The same names, other files.
     let mut bytes = std::fs::read(scratch.path("data/cat/0.png")).expect("a picture");
     bytes.extend([0; 4]);
@@ -224,6 +225,7 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
     let (code, events) = resume("4");
     assert!(code == 0 && changed(&events), "{events:?}");
     pictures(&scratch, "data", &["dog"], 20);
+    assert_eq!(event(&["eval", &run])["data_changed"], true);
     let weights = format!("--weights {}", scratch.path("run/weights.safetensors"));
     check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["samples", "began with", "bring back", &weights]);
     // A run that was stopped before its end has no weights alone.
@@ -234,6 +236,17 @@ fn a_run_goes_on_with_the_data_that_it_began_with() {
     pictures(&scratch, "data", &["emu"], 1);
     check_error(&["train", "--resume", &run, "--steps", "5"], 4, &["classes", "\"emu\" is new", "another run"]);
     check_error(&["eval", &run], 4, &["classes", "\"emu\" is new"]);
+}
+
+#[test]
+fn a_run_goes_on_within_what_its_file_says_now() {
+    let scratch = Scratch::new("edited");
+    let run = scratch.path("run");
+    assert_eq!(events(&["train", "--steps", "1", "--out", &run]).0, 0);
+    let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("its file");
+    let line = text.lines().find(|line| line.starts_with("budget")).expect("a budget").to_string();
+    scratch.write("run/run.toml", text.replace(&line, "budget = \"1MiB\""));
+    check_error(&["train", "--resume", &run, "--steps", "2"], 3, &["more than the budget of 1.00 MiB"]);
 }
 
 #[test]

@@ -165,7 +165,12 @@ fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: Checkpoi
     check_threads(run, &saved.plan.labels)?;
     let file = folder.display().to_string();
     planning::check(run, executor, &saved.plan, &file)?;
-    let planned = Planned::from_file(saved.plan_for(executor.target())?, file);
+    let plan = saved.plan_for(executor.target())?;
+    // Its file may have been changed since.
+    if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
+        return Err(RunError::PlanTooLarge { file, needed: plan.arena_bytes(), budget, room: None });
+    }
+    let planned = Planned::from_file(plan, file);
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }
 

@@ -187,7 +187,9 @@ fn print_end(finished: &Finished, seconds: f64) {
     }
     print_memory(training);
     let run_dir = training.folder.display();
-    outln!("run: {run_dir}  (memfit eval | predict {run_dir})");
+    let can_predict = run.model.task() == Task::Classes && matches!(run.model.input().as_deref(), Ok([_, _, 1 | 3]));
+    let commands = if can_predict { "eval | predict" } else { "eval" };
+    outln!("run: {run_dir}  (memfit {commands} {run_dir})");
 }
 
 fn print_memory(training: &Training) {
