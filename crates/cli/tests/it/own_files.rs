@@ -113,10 +113,10 @@ fn a_lock_that_says_something_else_is_no_lock() {
     let lock = scratch.write("run/run.lock", MINE);
     check_error(&["train", "--resume", &run, "--steps", "2"], 2, &[&lock, "not of a run"]);
     assert_eq!(std::fs::read_to_string(&lock).expect("a file"), MINE);
-    // Of an older version, or lost.
+    // Of an older version, of a run that was killed when it had just begun, or lost: it ends as any other.
     std::fs::write(&lock, "").expect("a file");
     assert!(memfit(&["train", "--resume", &run, "--steps", "2"]).status.success());
-    assert_eq!(std::fs::read_to_string(&lock).expect("a file"), "");
+    assert_eq!(std::fs::read_to_string(&lock).expect("a file"), "memfit run\n");
     std::fs::remove_file(&lock).expect("a file");
     assert!(memfit(&["train", "--resume", &run, "--steps", "3"]).status.success());
     check_error(&["train", "--steps", "1", "--out", &run], 2, &["holds a run already"]);
@@ -125,4 +125,8 @@ fn a_lock_that_says_something_else_is_no_lock() {
     scratch.write("other/run.lock", "");
     check_error(&["train", "--steps", "1", "--out", &scratch.path("other")], 2, &[&plan]);
     assert_eq!(std::fs::read_to_string(&plan).expect("a file"), MINE);
+    assert_eq!(std::fs::read_to_string(scratch.path("other/run.lock")).expect("a file"), "");
+    let begun = scratch.write("begun/run.lock", "");
+    assert!(memfit(&["train", "--steps", "1", "--out", &scratch.path("begun")]).status.success());
+    assert_eq!(std::fs::read_to_string(&begun).expect("a file"), "memfit run\n");
 }

@@ -29,8 +29,11 @@ impl Lock {
     pub(super) fn to_begin(folder: &Path) -> Result<Lock> {
         match Lock::of(folder)? {
             Some((lock, Mark::Whole)) => lock.with_files_checked(folder),
-            Some((lock, Mark::Empty)) if has_checkpoint(folder) => lock.with_files_checked(folder),
-            Some((lock, Mark::Empty)) => check_vacant(folder).map(|()| lock),
+            Some((lock, Mark::Empty)) if has_checkpoint(folder) => lock.with_files_checked(folder)?.marked(folder),
+            Some((lock, Mark::Empty)) => {
+                check_vacant(folder)?;
+                lock.marked(folder)
+            }
             None if has_checkpoint(folder) => Err(TrainError::RunExists { folder: folder.into() }),
             None => {
                 check_vacant(folder)?;
@@ -39,16 +42,17 @@ impl Lock {
         }
     }
 
-    /// Of a folder whose run goes on. A lock that was lost is made anew, once `is_run` has found the run.
+    /// Of a folder whose run goes on. A lock that was lost or is empty is made anew, once `is_run` has found the run.
     pub(super) fn to_go_on(folder: &Path, is_run: impl FnOnce() -> Result<()>) -> Result<Lock> {
-        let lock = match Lock::of(folder)? {
-            Some((lock, _)) => lock,
-            None => {
-                is_run()?;
-                Lock::make(folder)?
-            }
-        };
-        lock.with_files_checked(folder)
+        let found = Lock::of(folder)?;
+        if let Some((lock, Mark::Whole)) = found {
+            return lock.with_files_checked(folder);
+        }
+        is_run()?;
+        match found {
+            Some((lock, _)) => lock.with_files_checked(folder)?.marked(folder),
+            None => Lock::make(folder)?.with_files_checked(folder),
+        }
     }
 
     /// Whether the folder under this path is still the one that was locked.
@@ -88,9 +92,14 @@ impl Lock {
             }
             Err(e) => return Err(failed(&path, e)),
         };
-        let mut lock = Lock::take(file, folder)?;
-        lock.file.write_all(MARK).and_then(|()| lock.file.sync_all()).map_err(|e| failed(&path, e))?;
-        Ok(lock)
+        Lock::take(file, folder)?.marked(folder)
+    }
+
+    /// One that is empty says from now on whose it is: every folder of a run ends with the same bytes.
+    fn marked(mut self, folder: &Path) -> Result<Lock> {
+        let written = self.file.write_all(MARK).and_then(|()| self.file.sync_all());
+        written.map_err(|e| failed(&folder.join(LOCK), e))?;
+        Ok(self)
     }
 
     fn take(file: File, folder: &Path) -> Result<Lock> {
