@@ -142,7 +142,8 @@ fn killed_at_any_moment(untouched: &Untouched) {
     std::fs::remove_dir_all(folder).unwrap();
     steps.sort_unstable();
     steps.dedup();
-    assert!(steps.len() > wanted as usize / 10, "the kills hit only the steps {steps:?}");
+    // Of the 20 that there are.
+    assert!(steps.len() > (wanted as usize / 10).min(10), "the kills hit only the steps {steps:?}");
     println!(
         "killed {kills} times in {runs} runs, at {} different steps, in {:.1} s",
         steps.len(),
