@@ -25,8 +25,10 @@ pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
             program.launches.len(),
             program.phase.name()
         );
-        largest =
-            live_at(program, launch).into_iter().map(|l| resident(program, l.value, l.class.name(), l.bytes)).collect();
+        largest = live_at(program, launch)
+            .into_iter()
+            .map(|b| resident(program, b.value, b.class.name(), b.place.size))
+            .collect();
         if let Some(scratch) = program.launches[launch].scratch {
             let ty = TensorType::new(memfit_ir::DType::U8, [scratch.size as usize]);
             let layer = root.scope.clone();

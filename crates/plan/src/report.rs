@@ -2,6 +2,8 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use std::collections::HashMap;
+
 use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
 
@@ -64,16 +66,31 @@ impl Class {
     }
 }
 
-/// A value of the transient segment that is live at an instant.
+/// A value of the transient segment, where it lies and how long. Where a result takes over the place of an operand, the operand
+/// ends with the launch before: so the buffers of a launch add up, with its scratch and the accumulators, to its live bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LiveValue {
+pub struct Buffer {
     pub value: ValueId,
     pub class: Class,
-    pub bytes: u64,
+    pub place: Place,
+    /// The launch that makes it, or the first for what is staged.
+    pub first: usize,
+    /// The first launch during which it is no longer there; the number of launches for what is there when the program ends.
+    pub end: usize,
+    /// The last launch that reads it, if any does.
+    pub last_read: Option<usize>,
+    /// Whether it lies where one of the operands of its launch lay.
+    pub in_place: bool,
+}
+
+impl Buffer {
+    pub fn is_live(&self, launch: usize) -> bool {
+        (self.first..self.end).contains(&launch)
+    }
 }
 
 /// The program and the launch at which the most bytes are live; none for a plan without launches.
-pub(crate) fn peak_launch(plan: &Plan) -> Option<(&Program, usize)> {
+pub fn peak_launch(plan: &Plan) -> Option<(&Program, usize)> {
     let launches =
         plan.programs.iter().flat_map(|p| p.launches.iter().enumerate().map(move |(i, s)| (s.live_bytes, p, i)));
     // The first of equals.
@@ -98,7 +115,7 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
     }
     if let Some((program, launch)) = peak_launch(plan) {
         for live in live_at(program, launch) {
-            add(live.class, live.bytes);
+            add(live.class, live.place.size);
         }
         for (s, v) in program.graph.states().filter(|(s, _)| s.class == StateClass::Accumulator) {
             add(Class::of_state(s.class), program.graph.ty(v).bytes());
@@ -108,45 +125,46 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
     Class::ALL.into_iter().zip(sums).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// The values that are live during a launch: made or staged before its end, and read in it or later. Where a result takes
-/// over the place of an operand, only the result is named.
-pub(crate) fn live_at(program: &Program, launch: usize) -> Vec<LiveValue> {
+/// All buffers of a program, by the number of their value; accumulators, which are states, are not among them.
+pub fn buffers(program: &Program) -> Vec<Buffer> {
     let graph = &program.graph;
-    let storage = storage(graph);
-    let mut made = vec![usize::MAX; storage.len()];
-    let mut read = vec![None; storage.len()];
-    for (_, v) in graph.inputs() {
-        made[v.index()] = 0;
-        // Staged before the first launch.
-        read[v.index()] = Some(0);
+    let (storage, classes, count) = (storage(graph), ValueClasses::new(program), program.launches.len());
+    let mut at: Vec<Option<usize>> = vec![None; storage.len()];
+    let mut found: Vec<Buffer> = Vec::new();
+    // Who lies in a place at the moment.
+    let mut tenants: HashMap<Place, usize> = HashMap::new();
+    let mut reads: Vec<Option<usize>> = vec![None; storage.len()];
+    for (i, launch) in program.launches.iter().enumerate() {
+        launch.group.reads.iter().for_each(|v| reads[storage[v.index()].index()] = Some(i));
     }
-    for (i, s) in program.launches.iter().enumerate() {
-        for v in &s.group.writes {
-            made[v.index()] = i;
-            read[v.index()] = Some(i);
+    let staged = graph.inputs().map(|(_, v)| (v, 0));
+    let made =
+        program.launches.iter().enumerate().flat_map(|(i, launch)| launch.group.writes.iter().map(move |v| (*v, i)));
+    for (v, first) in staged.chain(made) {
+        let is_buffer = |p: &Place| p.segment == Segment::Transient && p.size > 0 && !classes.is_state(v);
+        let Some(place) = program.place(v).filter(is_buffer) else { continue };
+        let last_read = reads[v.index()];
+        let end = last_read.unwrap_or(first).max(first) + 1;
+        let before = tenants.insert(place, found.len()).filter(|&b| found[b].end > first);
+        if let Some(before) = before {
+            found[before].end = first;
         }
-        for v in &s.group.reads {
-            read[storage[v.index()].index()] = Some(i);
-        }
+        at[v.index()] = Some(found.len());
+        let class = classes.class_of(v);
+        found.push(Buffer { value: v, class, place, first, end, last_read, in_place: before.is_some() });
     }
     for (_, v) in &graph.outputs {
-        read[storage[v.index()].index()] = Some(usize::MAX);
-    }
-    let classes = ValueClasses::new(program);
-    let mut live: Vec<(Place, LiveValue)> = Vec::new();
-    for (i, value) in graph.values().iter().enumerate() {
-        let v = ValueId(i as u32);
-        let Some(place) = program.place(v).filter(|p| p.segment == Segment::Transient) else { continue };
-        if made[i] > launch || read[i].is_none_or(|r| r < launch) || classes.is_state(v) {
-            continue;
-        }
-        // A later value in the same place has taken it over.
-        live.retain(|(p, l)| !(p.offset == place.offset && made[l.value.index()] < made[i]));
-        if !live.iter().any(|(p, _)| p.offset == place.offset && p.size > 0) {
-            live.push((place, LiveValue { value: v, class: classes.class_of(v), bytes: value.ty.bytes() }));
+        if let Some(i) = at[storage[v.index()].index()] {
+            found[i].end = count;
         }
     }
-    live.into_iter().map(|(_, l)| l).collect()
+    found.sort_by_key(|b| b.value);
+    found
+}
+
+/// The buffers that are there during a launch.
+pub(crate) fn live_at(program: &Program, launch: usize) -> Vec<Buffer> {
+    buffers(program).into_iter().filter(|b| b.is_live(launch)).collect()
 }
 
 /// The class of every value of a program.

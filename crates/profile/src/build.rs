@@ -1,0 +1,213 @@
+//! A profile of a plan: what will happen, before anything does. Read off the plan alone.
+
+use memfit_ir::op::StateClass;
+use memfit_ir::{Donation, Graph, Op, ValueId, cost};
+use memfit_plan::report::{self, buffers};
+use memfit_plan::{Phase, Plan, Point, Tool};
+
+use crate::model::*;
+use crate::peak;
+
+/// What a plan does not say of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    /// The name of the model.
+    pub model: String,
+    /// Of one sample.
+    pub input: String,
+    /// By name.
+    pub precision: String,
+    /// By name.
+    pub optimizer: String,
+    /// What the plan had to fit into.
+    pub budget: Option<u64>,
+    /// The frontier that it was chosen from.
+    pub frontier: Vec<Point>,
+}
+
+/// The profile of a plan of which nothing ran yet.
+pub fn from_plan(plan: &Plan, labels: &Labels) -> Profile {
+    let run = Run {
+        model: labels.model.clone(),
+        input: labels.input.clone(),
+        batch: plan.batch,
+        micro_batch: plan.micro_batch,
+        accumulate: plan.accumulate(),
+        precision: labels.precision.clone(),
+        optimizer: labels.optimizer.clone(),
+        device: plan.made_for.as_ref().map(ToString::to_string).unwrap_or_default(),
+        cost_model: format!("{:016x}", plan.cost_model_hash),
+        memfit: env!("CARGO_PKG_VERSION").into(),
+        path: None,
+    };
+    let programs: Vec<Program> = plan.programs.iter().map(|p| program(plan, p)).collect();
+    let kernels = programs.iter().map(|p| p.repeats * p.launches.len()).sum();
+    let mut profile = Profile {
+        format: FORMAT.into(),
+        version: VERSION,
+        run,
+        memory: memory(plan, labels.budget, kernels),
+        states: states(plan),
+        programs,
+        peak: Peak::default(),
+        tools: tools(plan),
+        frontier: labels.frontier.iter().map(point).collect(),
+        limits: None,
+        measured: None,
+        pipeline: None,
+        curves: Vec::new(),
+    };
+    profile.peak = peak::at_peak(plan, &profile);
+    profile
+}
+
+fn memory(plan: &Plan, budget: Option<u64>, kernels: usize) -> Memory {
+    Memory {
+        budget_bytes: budget,
+        arena_bytes: plan.arena_bytes(),
+        peak_bytes: plan.peak_bytes,
+        state_bytes: plan.state_bytes,
+        transient_bytes: plan.transient_bytes,
+        input_bytes: plan.input_bytes(),
+        keep_all_bytes: plan.keep_all_bytes,
+        lower_bound_bytes: plan.lower_bound_bytes,
+        predicted_step_ms: plan.predicted_step_seconds * 1e3,
+        fastest_step_ms: plan.fastest_step_seconds * 1e3,
+        recomputed_ops: plan.recomputed_ops,
+        kernels,
+    }
+}
+
+fn states(plan: &Plan) -> Vec<State> {
+    let mut slots: Vec<_> = plan.states.iter().collect();
+    slots.sort_by_key(|s| (s.place.segment, s.place.offset));
+    let state = |s: &memfit_plan::StateSlot| State {
+        name: s.name.clone(),
+        class: class(report::Class::of_state(s.class)),
+        ty: s.ty.to_string(),
+        offset: s.place.offset,
+        bytes: s.place.size,
+    };
+    slots.into_iter().map(state).collect()
+}
+
+fn program(plan: &Plan, program: &memfit_plan::Program) -> Program {
+    let graph = &program.graph;
+    let accumulators = graph.states().filter(|(s, _)| s.class == StateClass::Accumulator);
+    Program {
+        phase: program.phase.name().into(),
+        repeats: repeats(plan, program.phase),
+        accumulator_bytes: accumulators.map(|(_, v)| graph.ty(v).bytes()).sum(),
+        launches: program.launches.iter().map(|l| launch(program, l)).collect(),
+        buffers: buffers(program).iter().filter(|b| b.first < b.end).map(|b| buffer(program, b)).collect(),
+    }
+}
+
+/// How often a program runs in a step.
+fn repeats(plan: &Plan, phase: Phase) -> usize {
+    match phase {
+        Phase::Step | Phase::Apply => 1,
+        Phase::Accumulate => plan.accumulate(),
+        Phase::Eval | Phase::Export => 0,
+    }
+}
+
+fn launch(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Launch {
+    let (graph, group) = (&program.graph, &launch.group);
+    let root = graph.node(group.root());
+    let flops = group.nodes.iter().fold(0u64, |sum, id| sum.saturating_add(cost(graph, *id).flops));
+    let traffic = group.reads.iter().chain(&group.writes).map(|v| graph.ty(*v).bytes()).sum();
+    let ops: Vec<&str> = group.nodes.iter().map(|id| graph.node(*id).op.name()).collect();
+    Launch {
+        op: root.op.name().into(),
+        ops: ops.join("+"),
+        layer: root.scope.clone(),
+        part: part(program, launch),
+        live_bytes: launch.live_bytes,
+        scratch_bytes: launch.scratch.map_or(0, |p| p.size),
+        scratch_offset: launch.scratch.map_or(0, |p| p.offset),
+        flops,
+        traffic_bytes: traffic,
+        predicted_us: launch.seconds * 1e6,
+    }
+}
+
+fn part(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Part {
+    let (graph, group) = (&program.graph, &launch.group);
+    let is_trained = |op: &Op| matches!(op, Op::State(s) if matches!(s.class, StateClass::Param | StateClass::Slot));
+    let changes_state = |d: &Donation| group.contains(graph.producer(d.new)) && is_trained(graph.producer_op(d.old));
+    if program.phase == Phase::Apply || graph.donations.iter().any(changes_state) {
+        Part::Update
+    } else if program.clones.contains(&group.root()) {
+        Part::Recompute
+    } else if program.forward_end.is_none_or(|end| group.root() <= end) {
+        Part::Forward
+    } else {
+        Part::Backward
+    }
+}
+
+fn buffer(program: &memfit_plan::Program, b: &report::Buffer) -> Buffer {
+    let graph = &program.graph;
+    let node = graph.node(graph.producer(b.value));
+    let (op, layer) = origin(graph, b.value);
+    Buffer {
+        value: b.value.0,
+        op,
+        layer,
+        ty: graph.ty(b.value).to_string(),
+        class: class(b.class),
+        offset: b.place.offset,
+        bytes: b.place.size,
+        first: b.first,
+        end: b.end,
+        last_read: b.last_read,
+        recomputed: program.clones.iter().any(|id| std::ptr::eq(graph.node(*id), node)),
+        in_place: b.in_place,
+    }
+}
+
+/// What makes a value, and where.
+fn origin(graph: &Graph, v: ValueId) -> (String, String) {
+    let node = graph.node(graph.producer(v));
+    let input = graph.inputs().find(|(_, input)| *input == v);
+    match input {
+        Some((name, _)) => ("input".into(), name.into()),
+        None => (node.op.name().into(), node.scope.clone()),
+    }
+}
+
+pub(crate) fn class(class: report::Class) -> Class {
+    Class::ALL[class as usize]
+}
+
+/// What was paid is predicted: for ops that run a second time what these take, and for micro-batches what is left of the
+/// difference to the fastest plan.
+fn tools(plan: &Plan) -> Vec<ToolUse> {
+    let is_clone = |p: &memfit_plan::Program, l: &memfit_plan::Launch| part(p, l) == Part::Recompute;
+    let recompute_of = |p: &memfit_plan::Program| {
+        repeats(plan, p.phase) as f64 * p.launches.iter().filter(|l| is_clone(p, l)).map(|l| l.seconds).sum::<f64>()
+    };
+    let recompute: f64 = plan.programs.iter().map(recompute_of).sum();
+    let rest = (plan.predicted_step_seconds - plan.fastest_step_seconds - recompute).max(0.0);
+    let paid = |tool| match tool {
+        Tool::Recompute => recompute,
+        Tool::MicroBatches if plan.accumulate() > 1 => rest,
+        Tool::MicroBatches | Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order => 0.0,
+    };
+    let tool = |s: &memfit_plan::Saving| ToolUse {
+        tool: s.tool.name().into(),
+        saved_bytes: s.bytes,
+        paid_ms: paid(s.tool) * 1e3,
+    };
+    plan.savings.iter().map(tool).collect()
+}
+
+fn point(p: &Point) -> FrontierPoint {
+    FrontierPoint {
+        arena_bytes: p.arena_bytes,
+        step_ms: p.seconds * 1e3,
+        micro_batch: p.micro_batch,
+        recomputed_ops: p.recomputed_ops,
+    }
+}
