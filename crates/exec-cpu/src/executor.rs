@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use memfit_exec::recorder::{LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Family, Graph, NodeId, Op, ValueId, cost};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
@@ -257,6 +258,24 @@ impl Executor for CpuExecutor {
         // The pool's threads are always in this mode.
         let _flushed = FlushSubnormals::new();
         kernel.launch(&self.cpu, arena)
+    }
+
+    /// With a part for each thread that was at work on it.
+    fn launch_recorded(
+        &self,
+        kernel: &CpuKernel,
+        arena: &mut Arena<HostMemory>,
+        id: LaunchId,
+        recorder: &Recorder,
+    ) -> Result<(), KernelError> {
+        let begin = now();
+        let (launched, others) = self.cpu.pool.timed(|| self.launch(kernel, arena));
+        recorder.kernel(id, std::iter::once((0, begin, now())).chain(others));
+        launched
+    }
+
+    fn resident_bytes(&self, memory: &HostMemory) -> Option<u64> {
+        memory.resident_bytes()
     }
 
     fn write(&self, memory: &mut HostMemory, place: Place, offset: u64, bytes: &[u8]) {

@@ -13,9 +13,11 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use memfit_exec::recorder::now;
 
 use crate::subnormal::FlushSubnormals;
 use wait::{Forks, Join, Waiter};
@@ -37,6 +39,18 @@ struct Shared {
     begun: Box<[AtomicUsize]>,
     job: UnsafeCell<Option<Job>>,
     failed: AtomicBool,
+    /// Whether somebody wants to know when threads are at work.
+    is_timed: AtomicBool,
+    /// For each thread, since timing began.
+    times: Box<[WorkTime]>,
+}
+
+/// When a thread began its first part and ended its last, by [`now`]; it did none where both are 0.
+#[derive(Default)]
+#[repr(align(64))]
+struct WorkTime {
+    begin: AtomicU64,
+    end: AtomicU64,
 }
 
 // SAFETY: `job` is written only by the forking thread while every part of the last fork is done, and read only by who has
@@ -86,7 +100,7 @@ impl Pool {
         let fork = shared.forks.fork();
         let mut panic = catch_unwind(AssertUnwindSafe(|| body(0))).err();
         if !shared.join.is_over() {
-            panic = shared.run_parts(fork, 1).or(panic);
+            panic = shared.run_parts(fork, 1, 0).or(panic);
             shared.join.wait(shared.forks.are_crowded());
         }
         let failed = shared.failed.swap(false, Ordering::Relaxed);
@@ -94,6 +108,20 @@ impl Pool {
             std::panic::resume_unwind(panic);
         }
         assert!(!failed, "a kernel panicked on another thread");
+    }
+
+    /// Runs something, and gives when each thread but the caller's was at work on it: its number, begin and end. Threads that had
+    /// nothing to do are left out.
+    pub(crate) fn timed<T>(&self, run: impl FnOnce() -> T) -> (T, impl Iterator<Item = (u16, u64, u64)>) {
+        let shared = &*self.shared;
+        shared.times.iter().for_each(|t| t.begin.store(0, Ordering::Relaxed));
+        // The fork that follows makes both visible to its threads.
+        shared.is_timed.store(true, Ordering::Relaxed);
+        let done = run();
+        shared.is_timed.store(false, Ordering::Relaxed);
+        let times = shared.times.iter().enumerate().skip(1);
+        let times = times.map(|(i, t)| (i as u16, t.begin.load(Ordering::Relaxed), t.end.load(Ordering::Relaxed)));
+        (done, times.filter(|(_, begin, _)| *begin > 0))
     }
 
     /// Splits `0..n` into one contiguous part a thread, each a multiple of `grain` but for the last, and runs them at once.
@@ -137,7 +165,7 @@ fn work(shared: &Shared, index: usize) {
     let mut waiter = Waiter::new();
     shared.join.done();
     while let Some(fork) = waiter.next(&shared.forks) {
-        drop(shared.run_parts(fork, index));
+        drop(shared.run_parts(fork, index, index));
     }
 }
 
@@ -149,12 +177,14 @@ impl Shared {
             begun: (0..parts).map(|_| AtomicUsize::new(0)).collect(),
             job: UnsafeCell::new(None),
             failed: AtomicBool::new(false),
+            is_timed: AtomicBool::new(false),
+            times: (0..parts).map(|_| WorkTime::default()).collect(),
         }
     }
 
     /// Runs a part of a fork and those after it, as far as nobody has begun them; the first part is the forking thread's. Gives
-    /// the panic of one of them, if any did.
-    fn run_parts(&self, fork: usize, first: usize) -> Option<Box<dyn std::any::Any + Send>> {
+    /// the panic of one of them, if any did. `thread` is who runs them.
+    fn run_parts(&self, fork: usize, first: usize, thread: usize) -> Option<Box<dyn std::any::Any + Send>> {
         let mut panic = None;
         for part in (first..self.begun.len()).chain(1..first) {
             if !self.begin(fork, part) {
@@ -163,12 +193,16 @@ impl Shared {
             // SAFETY: this part of the fork is not done, so that the job is this fork's, and its closure is kept alive by the
             // forking thread.
             let body = unsafe { (*self.job.get()).map(|job| &*job) };
+            let begin = self.is_timed.load(Ordering::Relaxed).then(now);
             if let Some(body) = body {
                 panic = catch_unwind(AssertUnwindSafe(|| body(part))).err().or(panic);
             }
             if panic.is_some() {
                 // Before the part is done: when all are, the forking thread looks.
                 self.failed.store(true, Ordering::Relaxed);
+            }
+            if let Some(begin) = begin {
+                self.times[thread].record(begin);
             }
             self.join.done();
         }
@@ -181,6 +215,16 @@ impl Shared {
         let (begun, before) = (&self.begun[part], fork.wrapping_sub(1));
         begun.load(Ordering::Relaxed) == before
             && begun.compare_exchange(before, fork, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl WorkTime {
+    /// A part that began then ends now. Only its own thread records, and others look when it is done.
+    fn record(&self, begin: u64) {
+        if self.begin.load(Ordering::Relaxed) == 0 {
+            self.begin.store(begin.max(1), Ordering::Relaxed);
+        }
+        self.end.store(now(), Ordering::Relaxed);
     }
 }
 
@@ -288,11 +332,25 @@ mod tests {
         unsafe { *shared.job.get() = Some(std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(body)) };
         shared.join.expect(parts - 1);
         let fork = shared.forks.fork();
-        assert!(shared.run_parts(fork, 1).is_none());
+        assert!(shared.run_parts(fork, 1, 0).is_none());
         assert!(shared.join.is_over());
         // Who comes too late finds nothing, in this fork or one before it.
-        assert!(shared.run_parts(fork, 3).is_none() && shared.run_parts(fork - 1, 2).is_none());
+        assert!(shared.run_parts(fork, 3, 3).is_none() && shared.run_parts(fork - 1, 2, 2).is_none());
         assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn threads_that_were_at_work_say_when() {
+        let pool = Pool::new(3).unwrap();
+        let before = now();
+        let barrier = std::sync::Barrier::new(3);
+        // Nobody can run the part of another.
+        let ((), times) = pool.timed(|| (0..2).for_each(|_| pool.run(&|_| _ = barrier.wait())));
+        let times: Vec<_> = times.collect();
+        assert_eq!(times.iter().map(|t| t.0).collect::<Vec<_>>(), [1, 2]);
+        assert!(times.iter().all(|&(_, begin, end)| before <= begin && begin < end && end <= now()), "{times:?}");
+        let ((), nobody) = pool.timed(|| ());
+        assert_eq!(nobody.count(), 0);
     }
 
     #[test]

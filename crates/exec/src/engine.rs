@@ -1,7 +1,7 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass};
@@ -13,6 +13,7 @@ use crate::arena::{Arena, Tenant, Transient};
 use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::host_memory::Growth;
+use crate::recorder::{LaunchId, Recorder, StepEvent, now};
 use crate::states::States;
 
 /// A tensor of the host: its type and its bytes.
@@ -71,10 +72,18 @@ pub struct Engine<E: Executor> {
     /// Kernels of each program, in order.
     kernels: Vec<Vec<E::Kernel>>,
     pub(crate) options: Options,
+    /// Who is told of every step.
+    recorder: Option<Arc<Recorder>>,
 }
 
-/// Is given the time of each launch.
-type Observer<'a> = &'a mut dyn FnMut(&Program, &Launch, Duration);
+/// Who is told of launches.
+enum Watch<'a> {
+    Nobody,
+    /// When each began and ended.
+    Recorder(&'a Recorder),
+    /// The time of each, which ends before the next one starts.
+    Observer(&'a mut dyn FnMut(&Program, &Launch, Duration)),
+}
 
 /// What one run of a program is given.
 #[derive(Clone, Copy)]
@@ -121,7 +130,7 @@ impl<E: Executor> Engine<E> {
         let states = Mutex::new(States::new(memory, plan.states.len()));
         let compile = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
         let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
-        Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, options })
+        Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, options, recorder: None })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -137,23 +146,44 @@ impl<E: Executor> Engine<E> {
         &self.transient
     }
 
+    /// From now on tells of every training step and its kernels; or of none any more.
+    pub fn record(&mut self, recorder: Option<Arc<Recorder>>) {
+        self.recorder = recorder;
+    }
+
+    /// Bytes of both segments in pages that the system holds; none where the device does not say.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let states = self.executor.resident_bytes(&self.set_states().memory)?;
+        Some(states + self.transient.look(|memory| self.executor.resident_bytes(memory))?)
+    }
+
     // ---- running -----------------------------------------------------------------------------------------------------
 
     /// One training step on a whole batch; in micro-batches if the plan says so. The loss is the output "loss" of the
     /// phase that [`Engine::loss_phase`] names.
     pub fn step(&mut self, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
         let whole = RunInputs { tensors: inputs, lr, clock, part: 0 };
+        let Some(recorder) = self.recorder.clone() else { return self.run_step(&whole, None) };
+        let (first_kernel, begin) = (recorder.kernel_count(), now());
+        self.run_step(&whole, Some(&recorder))?;
+        let (end, resident_bytes) = (now(), self.resident_bytes());
+        recorder.step(StepEvent { step: clock.step, begin, end, first_kernel, resident_bytes });
+        Ok(())
+    }
+
+    fn run_step(&self, whole: &RunInputs, recorder: Option<&Recorder>) -> Result<(), ExecError> {
+        let watch = || recorder.map_or(Watch::Nobody, Watch::Recorder);
         self.in_turn(|engine, arena| {
             if engine.plan.program(Phase::Step).is_some() {
-                return engine.run_program(arena, Phase::Step, &whole, None);
+                return engine.run_program(arena, Phase::Step, whole, watch());
             }
             for slot in engine.plan.states.iter().filter(|s| s.class == StateClass::Accumulator) {
                 engine.executor.fill(arena.segment_mut(slot.place), slot.place, 0);
             }
             for part in 0..engine.plan.accumulate() {
-                engine.run_program(arena, Phase::Accumulate, &RunInputs { part, ..whole }, None)?;
+                engine.run_program(arena, Phase::Accumulate, &RunInputs { part, ..*whole }, watch())?;
             }
-            engine.run_program(arena, Phase::Apply, &RunInputs { tensors: &[], ..whole }, None)
+            engine.run_program(arena, Phase::Apply, &RunInputs { tensors: &[], ..*whole }, watch())
         })
     }
 
@@ -181,7 +211,7 @@ impl<E: Executor> Engine<E> {
     /// waits for it.
     pub fn run(&mut self, phase: Phase, inputs: &[(&str, TensorView)], lr: f32, clock: Clock) -> Result<(), ExecError> {
         let inputs = RunInputs { tensors: inputs, lr, clock, part: 0 };
-        self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, None))
+        self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, Watch::Nobody))
     }
 
     /// Runs one program once and reports the time of every launch, each of which ends before the next one starts.
@@ -194,7 +224,7 @@ impl<E: Executor> Engine<E> {
         mut observe: impl FnMut(&Program, &Launch, Duration),
     ) -> Result<(), ExecError> {
         let inputs = RunInputs { tensors: inputs, lr, clock, part: 0 };
-        self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, Some(&mut observe)))
+        self.in_turn(|engine, arena| engine.run_program(arena, phase, &inputs, Watch::Observer(&mut observe)))
     }
 
     fn run_program(
@@ -202,11 +232,11 @@ impl<E: Executor> Engine<E> {
         arena: &mut Arena<E::Memory>,
         phase: Phase,
         inputs: &RunInputs,
-        observe: Option<Observer>,
+        watch: Watch,
     ) -> Result<(), ExecError> {
         let index = self.index(phase)?;
         self.stage(arena, index, inputs)?;
-        self.launch(arena, index, observe)
+        self.launch(arena, index, inputs.part, watch)
     }
 
     /// Evaluates some rows of a batch of any size, at most a micro-batch of them. What they leave of the micro-batch is
@@ -215,7 +245,7 @@ impl<E: Executor> Engine<E> {
         let index = self.index(Phase::Eval)?;
         self.in_turn(|engine, arena| {
             engine.stage_rows(arena, index, inputs, rows)?;
-            engine.launch(arena, index, None)
+            engine.launch(arena, index, 0, Watch::Nobody)
         })
     }
 
@@ -224,22 +254,31 @@ impl<E: Executor> Engine<E> {
         &self,
         arena: &mut Arena<E::Memory>,
         index: usize,
-        mut observe: Option<Observer>,
+        part: usize,
+        mut watch: Watch,
     ) -> Result<(), ExecError> {
-        if observe.is_some() {
+        if let Watch::Observer(_) = watch {
             // What was staged is not the first launch's time.
             self.executor.wait()?;
         }
         let program = &self.plan.programs[index];
-        for (launch, kernel) in program.launches.iter().zip(&self.kernels[index]) {
-            let start = Instant::now();
-            self.executor.launch(kernel, arena).map_err(|problem| {
+        for (number, (launch, kernel)) in program.launches.iter().zip(&self.kernels[index]).enumerate() {
+            let failed = |problem| {
                 let root = program.graph.node(launch.group.root());
                 ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
-            })?;
-            if let Some(observe) = &mut observe {
-                self.executor.wait()?;
-                observe(program, launch, start.elapsed());
+            };
+            match &mut watch {
+                Watch::Nobody => self.executor.launch(kernel, arena).map_err(failed)?,
+                Watch::Recorder(recorder) => {
+                    let id = LaunchId { program: index as u16, micro_batch: part as u32, launch: number as u32 };
+                    self.executor.launch_recorded(kernel, arena, id, recorder).map_err(failed)?;
+                }
+                Watch::Observer(observe) => {
+                    let start = Instant::now();
+                    self.executor.launch(kernel, arena).map_err(failed)?;
+                    self.executor.wait()?;
+                    observe(program, launch, start.elapsed());
+                }
             }
             if self.options.poison {
                 let dead = launch.dies.iter().filter_map(|&v| program.place(v)).chain(launch.scratch);

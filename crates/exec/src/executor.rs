@@ -6,6 +6,7 @@ use crate::arena::Arena;
 use crate::device::Device;
 use crate::error::{ExecError, KernelError};
 use crate::host_memory::Growth;
+use crate::recorder::{LaunchId, Recorder, now};
 
 pub trait Executor {
     /// A segment of a plan in the device's memory.
@@ -28,6 +29,26 @@ pub trait Executor {
     /// Starts a kernel. What is started later, written, filled or read sees its results; but it may still run when this
     /// returns, and what goes wrong then is reported by [`Executor::read`] and [`Executor::wait`].
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<Self::Memory>) -> Result<(), KernelError>;
+
+    /// The same, and tells when it began and ended, as far as the device knows that without waiting. Here it is what the host sees,
+    /// on one thread.
+    fn launch_recorded(
+        &self,
+        kernel: &Self::Kernel,
+        arena: &mut Arena<Self::Memory>,
+        id: LaunchId,
+        recorder: &Recorder,
+    ) -> Result<(), KernelError> {
+        let begin = now();
+        self.launch(kernel, arena)?;
+        recorder.kernel(id, [(0, begin, now())]);
+        Ok(())
+    }
+
+    /// Bytes of a segment in pages that the system holds at the moment; none where nobody can tell.
+    fn resident_bytes(&self, _memory: &Self::Memory) -> Option<u64> {
+        None
+    }
 
     /// Copies bytes of the host to `offset` bytes into a place of this segment; the host may change them at once.
     fn write(&self, memory: &mut Self::Memory, place: Place, offset: u64, bytes: &[u8]);

@@ -59,6 +59,11 @@ impl HostMemory {
         &self.map
     }
 
+    /// Bytes in pages that the system holds at the moment; none where it does not say. Allocates nothing.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        resident_bytes(&self.map)
+    }
+
     /// The bytes of a place in this segment.
     pub fn bytes(&self, place: Place) -> &[u8] {
         &self.map[place.offset as usize..][..place.size as usize]
@@ -78,4 +83,30 @@ fn advise_pages(map: &MmapMut, growth: Growth) {
     });
     #[cfg(not(target_os = "linux"))]
     let _ = (map, growth);
+}
+
+#[cfg(target_os = "linux")]
+fn resident_bytes(map: &MmapMut) -> Option<u64> {
+    unsafe extern "C" {
+        fn mincore(start: *const u8, length: usize, pages: *mut u8) -> i32;
+    }
+    // A byte a page of what is asked at once.
+    let mut pages = [0u8; 4096];
+    let page = rustix::param::page_size();
+    let mut resident = 0;
+    for part in map.chunks(pages.len() * page) {
+        // SAFETY: a function of the C library that every program of this target is linked to. The part is mapped and begins with a
+        // page, for a mapping does and so do its chunks; the system writes a byte for each of its pages, at most `pages.len()`.
+        if unsafe { mincore(part.as_ptr(), part.len(), pages.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        let in_memory = pages[..part.len().div_ceil(page)].iter().filter(|p| **p & 1 == 1).count();
+        resident += (in_memory * page) as u64;
+    }
+    Some(resident)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident_bytes(_: &MmapMut) -> Option<u64> {
+    None
 }

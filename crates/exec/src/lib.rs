@@ -10,6 +10,7 @@ mod executor;
 mod host_memory;
 pub mod machine;
 pub mod process;
+pub mod recorder;
 mod states;
 pub mod weights;
 
@@ -20,3 +21,4 @@ pub use engine::{Clock, Engine, Options, TensorView};
 pub use error::{ExecError, KernelError};
 pub use executor::Executor;
 pub use host_memory::{Growth, HostMemory};
+pub use recorder::Recorder;

@@ -1,6 +1,7 @@
 //! Any device that plans run on, behind one type: for programs that learn only when they run which device that is. Each call
 //! is one `match` more than the executor's own, beside a kernel that runs for microseconds at least.
 
+use memfit_exec::recorder::{LaunchId, Recorder};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
@@ -148,6 +149,36 @@ impl Executor for AnyExecutor {
             (AnyExecutor::Gpu(gpu), AnyKernel::Gpu(kernel), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
                 gpu.launch(kernel, &mut Arena { state, transient })
             }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn launch_recorded(
+        &self,
+        kernel: &AnyKernel,
+        arena: &mut Arena<AnyMemory>,
+        id: LaunchId,
+        recorder: &Recorder,
+    ) -> Result<(), KernelError> {
+        match (self, kernel, &mut *arena.state, &mut *arena.transient) {
+            (AnyExecutor::Cpu(cpu), AnyKernel::Cpu(kernel), AnyMemory::Cpu(state), AnyMemory::Cpu(transient)) => {
+                cpu.launch_recorded(kernel, &mut Arena { state, transient }, id, recorder)
+            }
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyKernel::Gpu(kernel), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
+                gpu.launch_recorded(kernel, &mut Arena { state, transient }, id, recorder)
+            }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn resident_bytes(&self, memory: &AnyMemory) -> Option<u64> {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.resident_bytes(memory),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.resident_bytes(memory),
             #[cfg(feature = "gpu")]
             _ => foreign(),
         }

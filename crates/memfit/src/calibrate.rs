@@ -4,14 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use memfit_exec::{Clock, Engine, ExecError, Executor, Options, TensorView};
-use memfit_ir::op::{CLOCK, Init, LEARNING_RATE};
-use memfit_ir::{Builder, DType, Graph, Result as GraphResult, TensorType, philox};
+use memfit_exec::{Clock, Engine, ExecError, Executor, Options};
+use memfit_ir::op::Init;
+use memfit_ir::{Builder, Graph, Result as GraphResult};
 use memfit_nn::ZooModel;
 use memfit_nn::optim::Optimizer;
 use memfit_plan::{CostModel, MicroBatch, Phase, Plan, PlanError, Request, Target, plan};
 use memfit_transform::{Grouping, Training};
 
+use crate::synthetic::SyntheticBatch;
 use crate::{SourceError, plan_model};
 
 /// Why a device could not be measured.
@@ -86,6 +87,19 @@ pub fn calibrate<E: Executor>(
     Ok(if steps.is_empty() { about } else { fitted(about, &steps) }.rounded())
 }
 
+/// What a device reaches at most: operations of a large matrix product a second, and bytes a second of a long sum, each of which
+/// is read or written once. None where there is no room to measure it.
+pub fn limits<E: Executor>(make: impl Fn() -> Result<E, ExecError>) -> Result<Option<[f64; 2]>, CalibrateError> {
+    let needed = 3 * 4 * STREAM as u64;
+    if make()?.device().free() < 2 * needed {
+        return Ok(None);
+    }
+    let side = SIDES[SIDES.len() - 1];
+    let product = fastest(make()?, product(side)?)?.as_secs_f64();
+    let stream = fastest(make()?, stream()?)?.as_secs_f64();
+    Ok(Some([2.0 * (side as f64).powi(3) / product.max(1e-9), needed as f64 / stream.max(1e-9)]))
+}
+
 /// Where the time of a step goes, as shares of what was measured.
 struct StepTime {
     /// Predicted of arithmetic.
@@ -142,13 +156,9 @@ fn measure_step<E: Executor>(
 
 /// The shortest time of a step, on a batch that means nothing.
 fn fastest_step<E: Executor>(executor: E, plan: Plan) -> Result<Duration, CalibrateError> {
-    let graph = &plan.programs[0].graph;
-    let data = graph.inputs().filter(|(name, _)| *name != CLOCK && *name != LEARNING_RATE);
-    let batch: Vec<_> = data.map(|(name, v)| (name.to_string(), graph.ty(v).clone(), numbers(graph.ty(v)))).collect();
-    let views: Vec<_> = batch
-        .iter()
-        .map(|(name, ty, bytes)| (name.as_str(), TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
-        .collect();
+    // Labels and tokens are the first.
+    let batch = SyntheticBatch::new(&plan, 1);
+    let views = batch.views();
     let mut engine = Engine::new(executor, plan, Options::default())?;
     engine.init(1)?;
     let mut best = Duration::MAX;
@@ -176,14 +186,6 @@ fn fastest<E: Executor>(executor: E, graph: Graph) -> Result<Duration, Calibrate
         best = best.min(time);
     }
     Ok(best)
-}
-
-/// Of any size: a core that multiplies zeros all the time may be faster. Labels and tokens are the first.
-fn numbers(ty: &TensorType) -> Vec<u8> {
-    match ty.dtype {
-        DType::F32 => philox::uniform(1, "x", ty.elements()).flat_map(f32::to_ne_bytes).collect(),
-        _ => vec![0; ty.bytes() as usize],
-    }
 }
 
 /// A chain of kernels over a handful of numbers.

@@ -77,6 +77,7 @@
 //! | read, shuffle, batch, augment and cache data | [`data`] |
 //! | train to the end, with schedules, checkpoints and early stopping | [`train::fit`] |
 //! | write the loop oneself | [`Session::step`] |
+//! | see what a step does with memory and time | [`profile`], [`exec::Recorder`] |
 //! | let several models share a device | [`plan::plan_together`], [`train::Ticket`] |
 //!
 //! Examples that run are in the repository's `examples/`.
@@ -88,6 +89,7 @@ pub mod calibrate;
 pub mod fixes;
 pub mod search;
 mod subject;
+pub mod synthetic;
 
 pub use memfit_data as data;
 pub use memfit_exec as exec;
@@ -97,6 +99,7 @@ pub use memfit_exec_gpu as gpu;
 pub use memfit_ir as ir;
 pub use memfit_nn as nn;
 pub use memfit_plan as plan;
+pub use memfit_profile as profile;
 pub use memfit_train as train;
 pub use memfit_transform as transform;
 

@@ -57,7 +57,7 @@ pub fn from_plan(plan: &Plan, labels: &Labels) -> Profile {
         pipeline: None,
         curves: Vec::new(),
     };
-    profile.peak = peak::at_peak(plan, &profile);
+    profile.peak = peak::at_peak(plan, &profile, &|p, launch| plan.programs[p].launches[launch].seconds);
     profile
 }
 

@@ -3,14 +3,16 @@
 //! and touches no device.
 //!
 //! `model` is the data itself and its schema, `build` makes it of a plan, `peak` says what is live at the worst instant and what
-//! recomputing it would cost.
+//! recomputing it would cost, `measure` adds what an executor's recorder has seen.
 #![deny(missing_docs)]
 
 mod build;
 mod error;
+mod measure;
 mod model;
 mod peak;
 
 pub use build::{Labels, from_plan};
 pub use error::ProfileError;
+pub use measure::{StepFacts, add_measured};
 pub use model::*;

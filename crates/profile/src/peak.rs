@@ -8,11 +8,13 @@ use memfit_plan::{Plan, storage};
 
 use crate::model::{Class, Peak, PeakEntry, Profile};
 
-/// The fullest instant of a plan, of which this is the profile so far.
-pub fn at_peak(plan: &Plan, profile: &Profile) -> Peak {
+/// The fullest instant of a plan, of which this is the profile so far. `seconds` are those of a launch of the program in which it
+/// is.
+pub fn at_peak(plan: &Plan, profile: &Profile, seconds: &dyn Fn(usize, usize) -> f64) -> Peak {
     let Some((program, launch)) = peak_launch(plan) else { return Peak::default() };
     let index = plan.programs.iter().position(|p| std::ptr::eq(p, program)).unwrap_or(0);
     let recompute = Recompute::new(program, launch);
+    let seconds = |launch: usize| seconds(index, launch);
     let shown = &profile.programs[index];
     let state = |(s, bytes): (&crate::model::State, u64)| PeakEntry {
         buffer: None,
@@ -28,7 +30,7 @@ pub fn at_peak(plan: &Plan, profile: &Profile) -> Peak {
         live.extend(profile.states.iter().filter(|s| s.class == Class::Accumulators).map(|s| state((s, s.bytes))));
     }
     for (i, b) in shown.buffers.iter().enumerate().filter(|(_, b)| b.first <= launch && launch < b.end) {
-        let seconds = (b.class == Class::Activations).then(|| recompute.seconds(ValueId(b.value))).flatten();
+        let launches = (b.class == Class::Activations).then(|| recompute.launches(ValueId(b.value))).flatten();
         live.push(PeakEntry {
             buffer: Some(i),
             layer: b.layer.clone(),
@@ -36,7 +38,7 @@ pub fn at_peak(plan: &Plan, profile: &Profile) -> Peak {
             ty: b.ty.clone(),
             class: b.class,
             bytes: b.bytes,
-            recompute_ms: seconds.map(|s| s * 1e3),
+            recompute_ms: launches.map(|needed| needed.into_iter().map(seconds).sum::<f64>() * 1e3),
         });
     }
     let at = &shown.launches[launch];
@@ -79,9 +81,9 @@ impl<'a> Recompute<'a> {
         Recompute { program, storage: storage(graph), maker, is_there }
     }
 
-    /// Predicted time of all launches that are needed to make a value again; none where something is gone for good that they
-    /// would read.
-    fn seconds(&self, value: ValueId) -> Option<f64> {
+    /// All launches that are needed to make a value again, in their order; none where something is gone for good that they would
+    /// read.
+    fn launches(&self, value: ValueId) -> Option<Vec<usize>> {
         let mut needed = HashSet::new();
         let mut open = vec![value];
         while let Some(v) = open.pop() {
@@ -96,9 +98,8 @@ impl<'a> Recompute<'a> {
                 }
             }
         }
-        // In their order, so that a sum is always the same one.
         let mut needed: Vec<usize> = needed.into_iter().collect();
         needed.sort_unstable();
-        Some(needed.iter().map(|&i| self.program.launches[i].seconds).sum())
+        Some(needed)
     }
 }

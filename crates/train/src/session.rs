@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
-use memfit_exec::{Clock, Engine, Executor, Options, TensorView};
+use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView};
 use memfit_ir::TensorType;
 use memfit_ir::op::StateClass;
 use memfit_plan::{Phase, Plan, StateSlot};
@@ -77,6 +78,11 @@ impl<E: Executor> Session<E> {
     /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
     pub fn take_turns(&mut self, ticket: Ticket) {
         self.ticket = Some(ticket);
+    }
+
+    /// From now on tells of every step and its kernels; or of none any more.
+    pub fn record(&mut self, recorder: Option<Arc<Recorder>>) {
+        self.engine.record(recorder);
     }
 
     /// The plan that it runs.

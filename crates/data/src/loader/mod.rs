@@ -275,6 +275,17 @@ impl Loader {
         self.waited
     }
 
+    /// How long its threads waited so far, on average: time in which the consumer, or want of room, held them up.
+    pub fn idle(&self) -> Duration {
+        let threads = self.workers.len().max(1) as u64;
+        Duration::from_nanos(self.shared.idle.load(Ordering::Relaxed) / threads)
+    }
+
+    /// Threads that produce elements.
+    pub fn threads(&self) -> usize {
+        self.workers.len()
+    }
+
     /// The bad samples that were left out of the elements given so far.
     pub fn skipped(&self) -> &SkippedSamples {
         &self.skipped

@@ -1,8 +1,9 @@
 //! What a worker does: looks for a task, runs it with no lock held, tells how it went.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::job::{Job, Subtask};
 use super::state::{NextTask, Outcome, SamplesOutcome, State, TaskKind};
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     pub pipeline: Pipeline,
     pub on_bad: OnBad,
     pub stop: AtomicBool,
+    /// Nanoseconds that workers had nothing to do, of all of them together.
+    pub idle: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -35,7 +38,7 @@ impl Evictable for Shared {
 
 impl Shared {
     pub(super) fn new(pipeline: Pipeline, on_bad: OnBad, state: State) -> Shared {
-        Shared { pipeline, on_bad, stop: AtomicBool::new(false), state: Mutex::new(state) }
+        Shared { pipeline, on_bad, stop: AtomicBool::new(false), idle: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -52,7 +55,11 @@ impl Shared {
             }
             let found = self.state().next_task(&self.pipeline);
             match found {
-                NextTask::Idle { wants_bytes } => self.pipeline.pool.wait(seen, wants_bytes),
+                NextTask::Idle { wants_bytes } => {
+                    let since = Instant::now();
+                    self.pipeline.pool.wait(seen, wants_bytes);
+                    self.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                }
                 NextTask::Stuck => self.pipeline.pool.notify(),
                 NextTask::Task(task) => {
                     let outcome = self.run(task.what, &task.pool);

@@ -8,6 +8,7 @@ mod common;
 mod distill;
 mod fixes;
 mod packing;
+mod recorder;
 mod samples;
 mod save;
 mod together;

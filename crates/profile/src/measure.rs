@@ -1,0 +1,99 @@
+//! What ran, beside what was planned: the times of every kernel over all recorded steps, and one step in full.
+
+use memfit_exec::recorder::{KernelEvent, Recording};
+use memfit_plan::Plan;
+
+use crate::model::{KernelTimes, Measured, Profile, Slice, StepSample};
+use crate::peak;
+
+/// What is known of a recorded step besides what the executor says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StepFacts {
+    /// Its loss.
+    pub loss: f32,
+    /// The wait for its batch before.
+    pub waited_ms: f64,
+    /// Of the whole process, after it.
+    pub process_resident_bytes: Option<u64>,
+    /// In the pool of the data pipeline, after it.
+    pub pipeline_bytes: Option<u64>,
+}
+
+/// Adds what was recorded while the plan of this profile ran. `facts` are of the recorded steps, in their order.
+pub fn add_measured(profile: &mut Profile, plan: &Plan, recording: &Recording, facts: &[StepFacts]) {
+    let measured = Measured {
+        steps: steps(recording, facts),
+        kernels: kernels(plan, recording),
+        slices: median_step(recording).map_or(Vec::new(), |step| slices(recording, step)),
+        threads: threads(recording),
+        dropped: recording.dropped,
+    };
+    let mean = |program: usize, launch: usize| match measured.kernels[program][launch] {
+        KernelTimes { count: 0, .. } => plan.programs[program].launches[launch].seconds,
+        times => times.mean_us * 1e-6,
+    };
+    profile.peak = peak::at_peak(plan, profile, &mean);
+    profile.measured = Some(measured);
+}
+
+fn steps(recording: &Recording, facts: &[StepFacts]) -> Vec<StepSample> {
+    let sample = |(event, facts): (&memfit_exec::recorder::StepEvent, &StepFacts)| StepSample {
+        step: event.step,
+        ms: (event.end - event.begin) as f64 * 1e-6,
+        waited_ms: facts.waited_ms,
+        loss: facts.loss,
+        arena_resident_bytes: event.resident_bytes,
+        process_resident_bytes: facts.process_resident_bytes,
+        pipeline_bytes: facts.pipeline_bytes,
+    };
+    recording.steps.iter().zip(facts).map(sample).collect()
+}
+
+/// For each program, for each launch. A kernel takes as long as on the thread that launched it, which waits for the others.
+fn kernels(plan: &Plan, recording: &Recording) -> Vec<Vec<KernelTimes>> {
+    let mut times: Vec<Vec<KernelTimes>> =
+        plan.programs.iter().map(|p| vec![KernelTimes::default(); p.launches.len()]).collect();
+    for event in recording.kernels.iter().filter(|e| e.thread == 0) {
+        let launch = times.get_mut(event.id.program as usize).and_then(|p| p.get_mut(event.id.launch as usize));
+        let Some(times) = launch else { continue };
+        let us = event.end.saturating_sub(event.begin) as f64 * 1e-3;
+        times.min_us = if times.count == 0 { us } else { times.min_us.min(us) };
+        times.max_us = times.max_us.max(us);
+        times.mean_us += us;
+        times.count += 1;
+    }
+    for times in times.iter_mut().flatten().filter(|t| t.count > 0) {
+        times.mean_us /= times.count as f64;
+    }
+    times
+}
+
+/// The step whose time is in the middle, and of which nothing was dropped.
+fn median_step(recording: &Recording) -> Option<usize> {
+    let whole = if recording.dropped == 0 { recording.steps.len() } else { recording.steps.len().min(1) };
+    let mut by_time: Vec<usize> = (0..whole).collect();
+    by_time.sort_by_key(|&i| recording.steps[i].end - recording.steps[i].begin);
+    by_time.get(by_time.len() / 2).copied()
+}
+
+fn slices(recording: &Recording, step: usize) -> Vec<Slice> {
+    let start = recording.steps[step].begin;
+    let us = |time: u64| time.saturating_sub(start) as f64 * 1e-3;
+    let slice = |e: &KernelEvent| Slice {
+        program: e.id.program.into(),
+        launch: e.id.launch as usize,
+        micro_batch: e.id.micro_batch as usize,
+        thread: e.thread.into(),
+        begin_us: us(e.begin),
+        end_us: us(e.end),
+    };
+    let mut slices: Vec<Slice> = recording.kernels_of(step).iter().map(slice).collect();
+    slices.sort_by(|a, b| a.begin_us.total_cmp(&b.begin_us).then(a.thread.cmp(&b.thread)));
+    slices
+}
+
+fn threads(recording: &Recording) -> Vec<String> {
+    let last = recording.kernels.iter().map(|e| e.thread).max().unwrap_or(0);
+    let name = |i| if i == 0 { "step".to_string() } else { format!("worker {i}") };
+    (0..=last).map(name).collect()
+}
