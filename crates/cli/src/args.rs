@@ -26,6 +26,7 @@ const EXAMPLES: &str = "Examples:
   memfit train --epochs 5 --budget 4MiB             the same, in at most 4 MiB
   memfit plan --model resnet50 --batch 16           where each byte of a training step goes
   memfit plan --model gpt --batch 8 --budget 400MiB
+  memfit profile --model gpt --budget 400MiB        measure it: a report with every byte and every kernel
   memfit init photos.toml --data photos/train       write a run file to start from
   memfit train photos.toml                          train it; Ctrl-C saves, --resume continues
   memfit predict runs/photos cat.jpg                class and probability
@@ -66,6 +67,15 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
+const PROFILE_EXAMPLES: &str = "Examples:
+  memfit profile --model resnet18 --batch 16 --budget 300MiB   measures steps on made-up data
+  memfit profile photos.toml --steps 20 --out profile          on the data of a run file
+  memfit profile runs/photos                                   a finished training, with its curves; nothing runs
+  memfit profile --compare before after                        two profiles, saved plans or run directories
+
+In the folder: report.html to look at and to send, trace.json for Perfetto, tensorboard/ for TensorBoard, profile.json with all
+the data, summary.md to paste into an issue.";
+
 const PACK_EXAMPLES: &str = "Examples:
   memfit pack buffers.csv                           the least capacity, and how it was found
   memfit pack buffers.csv --capacity 1MiB --out placed.csv";
@@ -96,6 +106,9 @@ pub enum Command {
     /// Plan the memory of a training step without running it: its peak, and where each byte goes
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
+    /// See every byte and every kernel of a training step: measures some, and writes a report
+    #[command(after_help = PROFILE_EXAMPLES)]
+    Profile(ProfileArgs),
     /// Pack buffers with lifetimes into the least memory: the planner's packer alone
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
@@ -134,6 +147,7 @@ impl Command {
             Command::Train(args) if !args.resume.is_empty() => scope::TRAIN | scope::RESUME | several(&args.resume),
             Command::Train(args) => scope::TRAIN | several(&args.files),
             Command::Plan(args) => scope::PLAN | several(&args.files),
+            Command::Profile(_) => scope::PLAN,
             Command::Eval(_) => scope::EVAL,
             Command::Predict(_) => scope::PREDICT,
             Command::Init(_) => scope::INIT,
@@ -227,6 +241,30 @@ pub struct PlanArgs {
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"],
           conflicts_with_all = ["files", GROUP, "frontier", "svg", "max_batch", "save"])]
     pub diff: Option<Vec<PathBuf>>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+#[command(allow_negative_numbers = true)]
+pub struct ProfileArgs {
+    /// A run file, or the directory of a run. Without it, the model that the options name; without data, on numbers that mean
+    /// nothing
+    #[arg(value_name = "RUN.toml|RUN_DIR")]
+    pub run: Option<PathBuf>,
+    #[command(flatten)]
+    pub settings: Settings<{ scope::PLAN }>,
+    /// Record so many training steps, after a few that warm up; of the directory of a run, on its data
+    /// [default: for a second or two; of a run's directory none]
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// The folder to write to [default: a new one under profiles/]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Name the path of the run in what is written
+    #[arg(long)]
+    pub with_paths: bool,
+    /// Show what changed between two: profiles, saved plans, or directories of profiles or runs
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["run", GROUP, "steps", "with_paths"])]
+    pub compare: Option<Vec<PathBuf>>,
 }
 
 #[derive(Args, Debug, Default, Clone)]

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Predict(args) => commands::predict::predict(&args, json),
         Command::Init(args) => commands::init::init(&args, json),
         Command::Plan(args) => commands::plan::plan(args, json),
+        Command::Profile(args) => commands::profile::profile(args, json),
         Command::Pack(args) => commands::pack::pack(args, json),
         Command::Models => commands::models::models(json),
         Command::Devices(args) => commands::devices::devices(&args, json),

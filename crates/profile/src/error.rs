@@ -14,6 +14,12 @@ pub enum ProfileError {
         /// Of this program.
         known: u32,
     },
+    /// Two that cannot be compared.
+    #[error("one is of {} and the other of {}: only profiles of one model can be compared", models[0], models[1])]
+    DifferentModels {
+        /// Of each.
+        models: [String; 2],
+    },
     /// Its numbers contradict each other.
     #[error("it contradicts itself: {0}")]
     Contradiction(String),

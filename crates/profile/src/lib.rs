@@ -3,14 +3,17 @@
 //! and touches no device.
 //!
 //! `model` is the data itself and its schema, `build` makes it of a plan, `peak` says what is live at the worst instant and what
-//! recomputing it would cost, `measure` adds what an executor's recorder has seen.
+//! recomputing it would cost, `measure` adds what an executor's recorder has seen, [`compare`] sets two
+//! profiles side by side.
 #![deny(missing_docs)]
 
 mod build;
+pub mod compare;
 mod error;
 mod measure;
 mod model;
 mod peak;
+pub mod table;
 
 pub use build::{Labels, from_plan};
 pub use error::ProfileError;

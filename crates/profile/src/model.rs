@@ -460,6 +460,22 @@ impl Profile {
         self.programs.iter().enumerate().flat_map(|(i, p)| (0..p.repeats).map(move |n| (i, n)))
     }
 
+    /// The time of a launch: as measured, where that is asked for and it ran, else as predicted.
+    pub fn launch_us(&self, program: usize, launch: usize, is_measured: bool) -> f64 {
+        let measured = self.measured.as_ref().filter(|_| is_measured).map(|m| m.kernels[program][launch]);
+        match measured {
+            Some(KernelTimes { count: 1.., mean_us, .. }) => mean_us,
+            Some(KernelTimes { count: 0, .. }) | None => self.programs[program].launches[launch].predicted_us,
+        }
+    }
+
+    /// What a step took, the one in the middle; none where nothing ran.
+    pub fn median_step_ms(&self) -> Option<f64> {
+        let mut times: Vec<f64> = self.measured.as_ref()?.steps.iter().map(|s| s.ms).collect();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() / 2).copied()
+    }
+
     /// Bytes by class that are live while a launch runs, in the order of [`Class::ALL`]; they add up to the state segment and the
     /// launch's live bytes.
     pub fn live_by_class(&self, program: usize, launch: usize) -> [u64; Class::ALL.len()] {

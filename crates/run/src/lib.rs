@@ -15,6 +15,7 @@ mod host_budget;
 mod model;
 pub mod planning;
 pub mod process;
+pub mod profiling;
 pub mod resident;
 mod resources;
 pub mod run_dir;

@@ -61,6 +61,8 @@ pub struct RunResources {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Train,
+    /// A few steps here that leave nothing; on numbers that mean nothing, where no data are said.
+    Profile,
     /// Maybe for a larger machine than this.
     Plan,
     /// Evaluation and prediction, maybe on a smaller machine than it was trained on.
@@ -179,7 +181,7 @@ impl Pool {
     ) -> Result<Pool> {
         // A split says what there is; but elsewhere, on another machine than it was said for, the usual share must do.
         let is_elsewhere = match purpose {
-            Purpose::Train => false,
+            Purpose::Train | Purpose::Profile => false,
             Purpose::Plan => config.memory.logical.is_empty(),
             Purpose::Answer => true,
         };
@@ -212,6 +214,7 @@ impl RunResources {
         }
         let needs_data = match purpose {
             Purpose::Train => true,
+            Purpose::Profile => config.data.train.is_some() || config.model.name.as_deref().is_none_or(|n| n == DIGITS),
             Purpose::Plan => config.data.train.is_some(),
             Purpose::Answer => false,
         };
@@ -302,6 +305,7 @@ impl RunResources {
             && self.config.memory.budget.is_none()
             && self.config.memory.logical.is_empty()
             && self.config.data.train.is_none()
+            && self.name == DIGITS
     }
 
     /// What is wrong, with the name of the run where there are several.

@@ -7,6 +7,7 @@ pub mod models;
 pub mod pack;
 pub mod plan;
 pub mod predict;
+pub mod profile;
 pub mod train;
 
 use std::path::Path;

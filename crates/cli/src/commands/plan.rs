@@ -7,9 +7,11 @@ use anyhow::Result;
 use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
+use memfit::profile::compare::compare as compare_profiles;
 use memfit::search::{LIMIT, LargestBatch, largest_batch};
 use memfit::{AnyExecutor, Plan};
 use memfit_run::planning::{self, Planned};
+use memfit_run::profiling;
 use memfit_run::text::count;
 use memfit_run::together::{self, SharedMemory};
 use memfit_run::{Purpose, RunResources, file, open};
@@ -179,13 +181,16 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     Ok(())
 }
 
-fn compare(files: [&Path; 2], as_json: bool) -> Result<()> {
-    let (a, b) = (planning::read(files[0])?, planning::read(files[1])?);
+/// What changed between two plans, profiles or runs, as text or as one event.
+pub fn compare(files: [&Path; 2], as_json: bool) -> Result<()> {
+    let [a, b] = [profiling::read(files[0])?, profiling::read(files[1])?];
+    let comparison = compare_profiles(&a.profile, &b.profile).map_err(usage)?;
+    let plans = a.plan.as_ref().zip(b.plan.as_ref()).map(|(a, b)| [a, b]);
     if as_json {
-        outln!("{}", diff::event(&a, &b));
+        outln!("{}", diff::event([&a.profile.run, &b.profile.run], &comparison, plans));
     } else {
         let names = files.map(|f| f.display().to_string());
-        outln!("{}", diff::markdown([&names[0], &names[1]], &a, &b).trim_end());
+        outln!("{}", diff::markdown([&names[0], &names[1]], &comparison, plans).trim_end());
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ pub mod data;
 pub mod diff;
 pub mod event;
 pub mod frontier;
+pub mod profile;
 pub mod scores;
 pub mod summary;
 pub mod svg;

@@ -17,7 +17,9 @@ use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
 
+pub(crate) use options::check;
 pub use options::{EPOCHS, skip_bad};
+pub(crate) use prepare::plan_run;
 pub use prepare::prepare;
 pub use run_all::{End, Finished, Observer, run_all};
 

@@ -16,7 +16,7 @@ use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device::{self, Room};
 use crate::error::{Result, RunError};
-use crate::planning::{self, Planned};
+use crate::planning::{self, OnProgress, Planned};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
@@ -65,6 +65,17 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         trainings.push(begin(run, &executor, plan, home, segment.as_ref(), on_event)?);
     }
     Ok(trainings)
+}
+
+/// The plan that one run would be trained with if it began now.
+pub(crate) fn plan_run(run: &mut RunResources, executor: &AnyExecutor, on_progress: OnProgress) -> Result<Planned> {
+    let on_event = &mut |event: RunEvent| {
+        if let RunEvent::Planning(at) = event {
+            on_progress(at);
+        }
+    };
+    let planned = plan_all(std::slice::from_mut(run), &Planning::default(), executor, on_event)?;
+    planned.into_iter().next().map(|p| p.planned).ok_or_else(|| RunError::NoData { model: run.name.clone() })
 }
 
 /// Whether the process has room for what was planned, as the system counts it now that planning is over.

@@ -1,0 +1,116 @@
+//! `memfit profile`: every byte and every kernel of a training step, as planned and as measured; or what changed between two.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use memfit::profile::Profile;
+use memfit_run::profiling::{self, PROFILE, ProfileEvent};
+use memfit_run::{Purpose, RunConfig, file, open};
+use serde_json::json;
+
+use crate::args::ProfileArgs;
+use crate::commands::plan::compare;
+use crate::configs::split_args;
+use crate::cure;
+use crate::failure::usage;
+use crate::output::outln;
+use crate::progress::Progress;
+use crate::show;
+
+pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
+    if let Some(files) = &args.compare {
+        let [before, after] = &files[..] else { return Err(usage("--compare takes two: before and after")) };
+        return compare([before, after], json);
+    }
+    if args.steps == Some(0) {
+        return Err(usage(
+            "--steps 0 would measure nothing; `memfit plan --html FILE` is a report without running anything",
+        ));
+    }
+    if let Some(out) = &args.out {
+        check_folder(out)?;
+    }
+    let mut profile = look(&args)?;
+    if args.with_paths {
+        profile.run.path = args.run.as_ref().map(|run| run.display().to_string());
+    }
+    let folder = match args.out {
+        Some(folder) => folder,
+        None => free_folder(&profile.run.model)?,
+    };
+    write(&folder, &profile)?;
+    if json {
+        outln!("{}", event(&profile, &folder));
+    } else {
+        show::profile::print(&profile, &folder);
+    }
+    Ok(())
+}
+
+/// A fresh measurement; or a run's folder as it is.
+fn look(args: &ProfileArgs) -> Result<Profile> {
+    let run_dir = args.run.as_ref().filter(|path| path.is_dir());
+    if let Some(folder) = run_dir.filter(|_| args.steps.is_none()) {
+        if !args.settings.are_in(0) {
+            return Err(usage("the run is looked at as it is; with --steps N some of it is measured"));
+        }
+        return Ok(profiling::of_run_dir(folder)?.profile);
+    }
+    let config = match run_dir {
+        Some(folder) => {
+            let mut config = RunConfig::resume(folder)?;
+            args.settings.apply(&mut config)?;
+            config
+        }
+        None => {
+            let files: Vec<PathBuf> = args.run.iter().cloned().collect();
+            split_args(&files, &[], &args.settings)?.configs.remove(0)
+        }
+    };
+    let run = open(vec![config], Purpose::Profile, false)?.remove(0);
+    let mut progress = Progress::new("profiling");
+    let on_event = &mut |event: ProfileEvent| match event {
+        ProfileEvent::Planning(at) => progress.show(&cure::progress(at)),
+        ProfileEvent::Limits => progress.show("what the machine can do at most"),
+        ProfileEvent::Step { done } => progress.show(&format!("step {done}")),
+    };
+    Ok(profiling::measure(run, args.steps, on_event)?.0)
+}
+
+/// Everything that a profile is written as.
+fn write(folder: &Path, profile: &Profile) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| usage(format!("{} cannot be made: {e}", folder.display())))?;
+    file::write(&folder.join(PROFILE), &profile.to_json())?;
+    Ok(())
+}
+
+/// Files are written there one by one; what is no folder cannot become one.
+fn check_folder(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if (path.exists() && !path.is_dir()) || !parent.is_dir() {
+        let problem = format!("--out {} cannot be made: name a folder in one that exists", path.display());
+        return Err(usage(problem));
+    }
+    Ok(())
+}
+
+/// One that is not there yet.
+fn free_folder(model: &str) -> Result<PathBuf> {
+    let profiles = Path::new("profiles");
+    let name = |n: u32| profiles.join(format!("{model}-{n}"));
+    let cannot = |e: std::io::Error| usage(format!("{} cannot be made: {e}; give --out DIR", profiles.display()));
+    std::fs::create_dir_all(profiles).map_err(cannot)?;
+    Ok((1..).map(name).find(|folder| !folder.exists()).unwrap_or_else(|| name(0)))
+}
+
+fn event(profile: &Profile, folder: &Path) -> serde_json::Value {
+    let measured = profile.measured.as_ref();
+    json!({
+        "event": "profile", "out": folder.display().to_string(), "run": profile.run, "memory": profile.memory,
+        "steps": measured.map_or(0, |m| m.steps.len()), "measured_step_ms": profile.median_step_ms(),
+        "arena_resident_bytes": measured.and_then(|m| m.steps.last()).and_then(|s| s.arena_resident_bytes),
+        "limits": profile.limits, "pipeline": profile.pipeline,
+        "peak": profile.peak.live.iter().take(10).collect::<Vec<_>>(),
+        "slowest_layers": show::profile::layers(profile).into_iter().take(10).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,268 @@
+//! A run, looked at: its plan as a profile, and a few steps of it measured. It trains nothing that stays and writes nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memfit::calibrate;
+use memfit::data::{DataError, Example, Lease, LoadOptions, Loader};
+use memfit::exec::{Engine, Executor, Growth, Options, Recorder};
+use memfit::plan::save::SavedPlan;
+use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
+use memfit::synthetic::SyntheticBatch;
+use memfit::train::run_dir::CheckpointKind;
+use memfit::train::views;
+use memfit::{AnyExecutor, Plan, Session};
+
+use crate::config::{Origin, RunConfig};
+use crate::data;
+use crate::error::{Result, RunError};
+use crate::planning::{self, Planned};
+use crate::resident;
+use crate::resources::RunResources;
+use crate::together;
+use crate::train::{check, plan_run, skip_bad};
+
+/// Steps that are not recorded: the first one touches the memory, and the others fill caches.
+const WARM_UP: usize = 3;
+/// So long a run is at least looked at where nobody says for how many steps.
+const LONG_ENOUGH: Duration = Duration::from_millis(1500);
+/// And for so many steps.
+const STEPS: std::ops::RangeInclusive<usize> = 3..=200;
+/// The largest profile that is read.
+const LARGEST_PROFILE: u64 = 1 << 30;
+/// In a run's folder.
+const PLAN: &str = "plan.json";
+/// In the folder of a profile.
+pub const PROFILE: &str = "profile.json";
+
+/// What profiling is at.
+pub enum ProfileEvent<'a> {
+    /// Looks for a plan.
+    Planning(planning::Progress<'a>),
+    /// Measures what the machine can do at most.
+    Limits,
+    /// Runs steps.
+    Step {
+        /// So many were recorded.
+        done: usize,
+    },
+}
+
+type OnEvent<'a> = &'a mut dyn FnMut(ProfileEvent);
+
+/// Plans a run as it would be trained, and measures so many steps of it: on its data, or where it has none on numbers that mean
+/// nothing.
+pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -> Result<(Profile, Planned)> {
+    if let Some(sources) = &run.data {
+        check(&run, sources)?;
+    }
+    let executor = together::executor(std::slice::from_ref(&run))?;
+    on_event(ProfileEvent::Limits);
+    let limits = calibrate::limits(|| Ok(executor.clone())).ok().flatten();
+    let planned = plan(&mut run, &executor, on_event)?;
+    let mut profile = from_plan(&planned.plan, &labels(&run, &executor)?);
+    profile.limits = limits.map(|[flops, bytes]| MachineLimits { gflops: flops * 1e-9, gbytes: bytes * 1e-9 });
+    add_steps(&mut profile, &run, &executor, &planned.plan, steps, on_event)?;
+    Ok((profile, planned))
+}
+
+/// The profile of a plan of a run, of which nothing runs.
+pub fn of_plan(run: &RunResources, executor: &AnyExecutor, plan: &Plan) -> Result<Profile> {
+    Ok(from_plan(plan, &labels(run, executor)?))
+}
+
+/// The plan that a run would be trained with; that of its folder, where it has one.
+fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Result<Planned> {
+    let Origin::RunDir { folder, checkpoint } = run.config.origin().clone() else {
+        return plan_run(run, executor, &mut |at| on_event(ProfileEvent::Planning(at)));
+    };
+    let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
+    let file = folder.display().to_string();
+    planning::check(run, executor, &saved.plan, &file)?;
+    Ok(Planned::from_file(saved.plan_for(executor.target())?, file))
+}
+
+fn labels(run: &RunResources, executor: &AnyExecutor) -> Result<Labels> {
+    let sizes: Vec<String> = run.model.input()?.iter().map(usize::to_string).collect();
+    let survey = run.subject(executor.target()).survey()?;
+    Ok(Labels {
+        model: run.name.clone(),
+        input: sizes.join("x"),
+        precision: run.training.precision.name().into(),
+        optimizer: run.optimizer.clone(),
+        budget: run.request.budget,
+        frontier: survey.frontier(),
+    })
+}
+
+/// Where batches come from.
+enum Feed {
+    Data(Box<Loader>),
+    /// The memory of the batch is the pipeline's.
+    Synthetic(SyntheticBatch, #[expect(dead_code, reason = "it is held")] Lease),
+}
+
+impl Feed {
+    fn new(run: &RunResources, plan: &Plan) -> Result<Feed> {
+        let Some(sources) = &run.data else {
+            let lease = run.pool.reserve(SyntheticBatch::bytes(plan)).map_err(|e| DataError::PoolTooSmall {
+                limit: run.pool.limit(),
+                needed: e.used.saturating_add(e.wanted),
+                what: "a batch of made-up numbers".into(),
+            })?;
+            return Ok(Feed::Synthetic(SyntheticBatch::new(plan, run.model.classes()), lease));
+        };
+        let data = data::datasets(sources, run, plan.micro_batch)?;
+        let options = LoadOptions {
+            threads: run.threads,
+            seed: run.seed,
+            bad: skip_bad(&run.config),
+            ..LoadOptions::new(run.pool.clone())
+        };
+        Ok(Feed::Data(Box::new(Loader::new(&data.train, options)?)))
+    }
+
+    /// The next batch of the data, epoch after epoch; none where they mean nothing.
+    fn next(&mut self) -> Result<Option<Example>> {
+        let Feed::Data(loader) = self else { return Ok(None) };
+        // An epoch has a batch, which was looked at before.
+        let next = loader.next()?;
+        Ok(if next.is_some() { next } else { loader.next()? })
+    }
+}
+
+fn add_steps(
+    profile: &mut Profile,
+    run: &RunResources,
+    executor: &AnyExecutor,
+    plan: &Plan,
+    steps: Option<usize>,
+    on_event: OnEvent,
+) -> Result<()> {
+    if let Some(process) = &run.process {
+        let pipeline = run.pool.limit().saturating_sub(run.pool.used());
+        process.check(plan.arena_bytes().saturating_add(pipeline), 0, &[run.threads])?;
+    }
+    // Page by page, so that the pages which the system holds are those that were touched.
+    let growth = if run.config.memory.growth.as_deref() == Some("commit") { Growth::Commit } else { Growth::Lazy };
+    let options = Options { name: run.label.clone(), growth, poison: false };
+    resident::trim_heap();
+    let engine = Engine::new(executor.on(run.device.clone()), plan.clone(), options)?;
+    let mut session = Session::start(engine, run.seed)?;
+    let mut feed = Feed::new(run, plan)?;
+    let most = steps.unwrap_or(*STEPS.end());
+    // A kernel has an event for each thread.
+    let recorder = Arc::new(Recorder::new(most * profile.memory.kernels * run.threads, most));
+    let (mut facts, mut waits) = (Vec::new(), Waits::default());
+    let mut begun = Instant::now();
+    for n in 0..WARM_UP + most {
+        if n == WARM_UP {
+            session.record(Some(recorder.clone()));
+            waits = Waits::new(&feed);
+            begun = Instant::now();
+        }
+        if n >= WARM_UP + *STEPS.start() && steps.is_none() && begun.elapsed() > LONG_ENOUGH {
+            break;
+        }
+        let asked = Instant::now();
+        let batch = feed.next()?;
+        let waited = asked.elapsed();
+        let loss = match (&batch, &feed) {
+            (Some(batch), _) => session.step(&views(batch), run.learning_rate)?,
+            (None, Feed::Synthetic(batch, _)) => session.step(&batch.views(), run.learning_rate)?,
+            (None, Feed::Data(_)) => return Err(RunError::NoData { model: run.name.clone() }),
+        };
+        if n >= WARM_UP {
+            facts.push(StepFacts {
+                loss,
+                waited_ms: waited.as_secs_f64() * 1e3,
+                process_resident_bytes: resident::now(),
+                pipeline_bytes: run.data.as_ref().map(|_| run.pool.used()),
+            });
+            on_event(ProfileEvent::Step { done: facts.len() });
+        }
+    }
+    profile.pipeline = waits.since(&feed, run);
+    add_measured(profile, plan, &recorder.take(), &facts);
+    Ok(())
+}
+
+/// Who waited for whom so far.
+#[derive(Clone, Copy, Default)]
+struct Waits {
+    step: Duration,
+    data: Duration,
+}
+
+impl Waits {
+    fn new(feed: &Feed) -> Waits {
+        match feed {
+            Feed::Data(loader) => Waits { step: loader.waited(), data: loader.idle() },
+            Feed::Synthetic(..) => Waits::default(),
+        }
+    }
+
+    fn since(self, feed: &Feed, run: &RunResources) -> Option<Pipeline> {
+        let Feed::Data(loader) = feed else { return None };
+        let now = Waits::new(feed);
+        let ms = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() * 1e3;
+        Some(Pipeline {
+            limit_bytes: run.pool.limit(),
+            peak_bytes: run.pool.high_water(),
+            step_waited_ms: ms(now.step, self.step),
+            data_waited_ms: ms(now.data, self.data),
+            threads: loader.threads(),
+        })
+    }
+}
+
+/// What somebody wants to look at or to compare.
+pub struct Loaded {
+    pub profile: Profile,
+    /// Where it was made from one.
+    pub plan: Option<Plan>,
+}
+
+/// What lies in a file or a folder: `profile.json`, a saved plan, the folder of a profile or of a run.
+pub fn read(path: &Path) -> Result<Loaded> {
+    if !path.is_dir() {
+        return read_file(path);
+    }
+    let profile = path.join(PROFILE);
+    if profile.exists() { read_file(&profile) } else { of_run_dir(path) }
+}
+
+fn read_file(path: &Path) -> Result<Loaded> {
+    let bad = |problem: String| RunError::BadFile { path: path.into(), problem };
+    let text = memfit_files::read_text(path, LARGEST_PROFILE).map_err(|e| bad(e.to_string()))?;
+    // A plan has neither.
+    if text.contains(&format!("\"{FORMAT}\"")) {
+        let profile = Profile::from_json(&text).map_err(|e| bad(e.to_string()))?;
+        return Ok(Loaded { profile, plan: None });
+    }
+    match memfit::plan::save::load(&text) {
+        Ok(saved) => Ok(of_saved(saved, None)),
+        Err(e) => Err(bad(format!("it is neither a profile nor a plan: {e}"))),
+    }
+}
+
+/// What a run's folder says, without its data and on whatever machine it was trained.
+pub fn of_run_dir(folder: &Path) -> Result<Loaded> {
+    let config = RunConfig::resume(folder)?;
+    let saved = planning::read(&folder.join(PLAN))?;
+    Ok(of_saved(saved, config.memory.budget))
+}
+
+fn of_saved(saved: SavedPlan, budget: Option<u64>) -> Loaded {
+    let label = |name: &str| saved.labels.get(name).cloned().unwrap_or_default();
+    let labels = Labels {
+        model: label("model"),
+        input: label("input"),
+        precision: label("precision"),
+        optimizer: label("optimizer"),
+        budget,
+        frontier: Vec::new(),
+    };
+    Loaded { profile: from_plan(&saved.plan, &labels), plan: Some(saved.plan) }
+}
