@@ -2,7 +2,7 @@
 
 /// Now, in bytes.
 pub fn now() -> Option<u64> {
-    field("VmRSS:")
+    memfit::exec::process::resident()
 }
 
 /// The most so far, in bytes.

@@ -10,6 +10,7 @@ mod checkpoint;
 mod error;
 mod evaluate;
 mod fit;
+pub mod history;
 mod metrics;
 mod programs;
 pub mod run_dir;

@@ -11,6 +11,7 @@ use super::{Datasets, Event, FitOptions, Flow, Outcome, StopReason};
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{BadValue, Result, TrainError};
 use crate::evaluate::Evaluator;
+use crate::history::{Failed, History};
 use crate::metrics::Scores;
 use crate::run_dir::CheckpointKind;
 use crate::schedule::{Decay, Period, Span};
@@ -35,6 +36,10 @@ pub(super) struct Fit<'a, E: Executor> {
     skipped: Option<i32>,
     skips: u32,
     saved: LastSave,
+    /// What the run keeps of its course, where it has a folder.
+    history: Option<History>,
+    /// The first thing of it that could not be written.
+    not_written: Option<TrainError>,
 }
 
 /// The test set, opened when it is first needed.
@@ -99,11 +104,14 @@ impl<'a, E: Executor> Fit<'a, E> {
             skipped,
             skips: 0,
             saved,
+            history: None,
+            not_written: None,
         })
     }
 
     pub fn run(mut self) -> Result<Outcome> {
         self.save_at_start()?;
+        self.open_history()?;
         let reason = loop {
             if let Some(reason) = self.end() {
                 break reason;
@@ -124,6 +132,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             self.save(&[CheckpointKind::Last])?;
         }
         self.report(Event::Stopped(reason));
+        self.flush_history()?;
         let (Progress { evaluation, best, .. }, saved) = (self.progress, self.saved.step);
         let left_out = ended(self.train, reason);
         let test = self.test.and_then(|test| test.loader);
@@ -132,7 +141,28 @@ impl<'a, E: Executor> Fit<'a, E> {
     }
 
     fn report(&mut self, event: Event) {
+        if let Some(history) = &mut self.history
+            && let Err(failed) = history.add(&event, self.session.steps(), self.progress.epoch)
+        {
+            self.not_written.get_or_insert(not_written(failed));
+        }
         self.stop |= (self.observer)(&event) == Flow::Stop;
+    }
+
+    /// After the first checkpoint is there, and the folder is known to be the run's.
+    fn open_history(&mut self) -> Result<()> {
+        let Some(run) = &self.options.run else { return Ok(()) };
+        let plan = self.session.plan();
+        let (batch, peak) = (plan.batch, plan.peak_bytes);
+        let history = History::open(run.folder(), self.session.steps(), &self.progress, batch, peak);
+        self.history = Some(history.map_err(not_written)?);
+        Ok(())
+    }
+
+    /// What a checkpoint has seen is written down before it.
+    fn flush_history(&mut self) -> Result<()> {
+        let flushed = self.history.as_mut().map_or(Ok(()), History::flush).map_err(not_written);
+        self.not_written.take().map_or(flushed, Err)
     }
 
     fn end(&self) -> Option<StopReason> {
@@ -361,10 +391,12 @@ impl<'a, E: Executor> Fit<'a, E> {
 
     /// Never after a loss that is not a number: then what was saved before remains.
     fn save(&mut self, which: &[CheckpointKind]) -> Result<()> {
-        let Some(run) = &self.options.run else { return Ok(()) };
+        let options = self.options;
+        let Some(run) = &options.run else { return Ok(()) };
         if !self.last_loss.is_finite() {
             return Ok(());
         }
+        self.flush_history()?;
         run.save(self.session, &self.progress, which)?;
         let written: Vec<(CheckpointKind, PathBuf)> = which.iter().map(|w| (*w, run.path(*w))).collect();
         let step = self.session.steps();
@@ -376,6 +408,10 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
         Ok(())
     }
+}
+
+fn not_written((path, source): Failed) -> TrainError {
+    TrainError::Save { path, source }
 }
 
 /// Whether the observer wants no more of a run whose next batch is not there.

@@ -20,7 +20,7 @@ use memfit_exec::{Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
 use memfit_plan::save::{Labels, save};
 
-pub use names::{CLASSES, CheckpointKind, DATA, RUN_FILE, WEIGHTS};
+pub use names::{CLASSES, CheckpointKind, DATA, EVENTS, HISTORY, RUN_FILE, WEIGHTS};
 pub use read::{SavedRun, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};

@@ -44,9 +44,22 @@ pub const CLASSES: &str = "classes.txt";
 pub const DATA: &str = "data.json";
 /// Its weights alone: what a front end writes besides.
 pub const WEIGHTS: &str = "weights.safetensors";
+/// The table of its losses, scores, speeds and bytes: see [`history`](crate::history).
+pub const HISTORY: &str = "history.csv";
+/// All that happened, a JSON object a line: see [`history`](crate::history).
+pub const EVENTS: &str = "events.jsonl";
 /// Every name in the folder that is always the same.
-const NAMES: [&str; 7] =
-    [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, CheckpointKind::Last.file_name(), CheckpointKind::Best.file_name()];
+const NAMES: [&str; 9] = [
+    PLAN,
+    RUN_FILE,
+    CLASSES,
+    DATA,
+    WEIGHTS,
+    HISTORY,
+    EVENTS,
+    CheckpointKind::Last.file_name(),
+    CheckpointKind::Best.file_name(),
+];
 /// What the names of files of tensors begin and end with.
 pub(super) const TENSORS: (&str, &str) = ("step-", ".safetensors");
 

@@ -14,7 +14,8 @@ use memfit_nn::optim::Optimizer;
 use memfit_nn::zoo::Digits;
 use memfit_plan::{MicroBatch, Plan, Request};
 use memfit_train::{
-    Datasets, Decay, Feed, FitOptions, Metric, Period, Progress, RunDir, SaveEvery, Schedule, Session, programs,
+    Datasets, Decay, Feed, FitOptions, Metric, Period, Progress, RunDir, SaveEvery, Schedule, Session, history,
+    programs, run_dir,
 };
 use memfit_transform::Training;
 
@@ -104,11 +105,43 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// What lies in a folder, byte by byte.
+/// What lies in a folder, byte by byte; of its history, all that does not depend on the clock or on when it was stopped.
 pub fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entry = |e: std::io::Result<std::fs::DirEntry>| {
         let path = e.unwrap().path();
-        (path.file_name().unwrap().to_str().unwrap().to_string(), std::fs::read(&path).unwrap())
+        let (name, bytes) = (path.file_name().unwrap().to_str().unwrap().to_string(), std::fs::read(&path).unwrap());
+        let bytes = match name.as_str() {
+            run_dir::HISTORY => without_clock(folder),
+            run_dir::EVENTS => events_without_clock(&bytes),
+            _ => bytes,
+        };
+        (name, bytes)
     };
     std::fs::read_dir(folder).unwrap().map(entry).collect()
+}
+
+fn without_clock(folder: &Path) -> Vec<u8> {
+    let clock = ["samples_per_s", "step_ms", "waited_ms", "process_bytes"];
+    let mut rows = history::read(folder).unwrap();
+    for row in &mut rows {
+        for (value, _) in row.values.iter_mut().zip(history::COLUMNS).filter(|(_, c)| clock.contains(c)) {
+            *value = None;
+        }
+    }
+    format!("{rows:?}").into_bytes()
+}
+
+fn events_without_clock(bytes: &[u8]) -> Vec<u8> {
+    let mut kept = String::new();
+    for line in std::str::from_utf8(bytes).unwrap().lines() {
+        let mut event: serde_json::Value = serde_json::from_str(line).unwrap();
+        for key in ["time", "ms", "waited_ms", "process_bytes"] {
+            event.as_object_mut().unwrap().remove(key);
+        }
+        // It is told when the checkpoint is there, and not before.
+        if event["event"] != "checkpoint" {
+            kept += &format!("{event}\n");
+        }
+    }
+    kept.into_bytes()
 }
