@@ -8,8 +8,9 @@ use anyhow::Result;
 use crate::args::InitArgs;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
+use memfit::data::BytePool;
 use memfit_run::config::commented;
-use memfit_run::data::{Kind, kind_of};
+use memfit_run::data::{self, Kind};
 use memfit_run::{DIGITS, RunConfig};
 
 const HEAD: &str =
@@ -18,16 +19,15 @@ const HEAD: &str =
 pub fn init(args: &InitArgs, json: bool) -> Result<()> {
     let text_of = |value: &str| toml::Value::from(value).to_string();
     let mut set = vec![("train.batch", "32".to_string()), ("train.epochs", "20".to_string())];
-    let data = args.settings.text("data", "train").map(Path::new);
-    let usual = match data {
-        // Data that are not there yet are most likely pictures.
-        Some(path) => kind_of(path).unwrap_or(Kind::Images).usual_model(),
-        None => Kind::Digits.usual_model(),
-    };
-    let model = args.settings.text("model", "name").unwrap_or(usual);
-    memfit::ZooModel::from_name(model).map_err(usage)?;
-    set.push(("model.name", text_of(model)));
-    match data {
+    let path = args.settings.text("data", "train").map(Path::new);
+    let mut config = RunConfig::default();
+    args.settings.apply(&mut config)?;
+    // Data that are not there yet are most likely pictures.
+    let model = data::model_name(&config, &BytePool::new(data::HOST_BUDGET))
+        .unwrap_or_else(|_| Kind::Images.usual_model().into());
+    memfit::ZooModel::from_name(&model).map_err(usage)?;
+    set.push(("model.name", text_of(&model)));
+    match path {
         Some(path) => set.push(("data.train", text_of(&from_file(path, &args.file)?.to_string_lossy()))),
         None if model == DIGITS => set.push(("data.kind", text_of(DIGITS))),
         None => {}

@@ -12,11 +12,11 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
 
 /// In the order in which a person reads them.
 pub static KEYS: &[Key] = &[
-    key("model", "name", "\"resnet18\"", "a model of the zoo, such as resnet18, unet or gpt", |s, v| {
+    key("model", "name", "\"resnet18\"", "a model of the zoo; by itself the usual one for the data", |s, v| {
         v.text().set(&mut s.model.name)
     })
     .option("model", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Name of a model; `memfit models` lists them")
-    .default("digits"),
+    .default("the usual one for the data; without any, digits"),
     key("model", "input", "[224, 224, 3]", "height, width, channels; the data says it where it can", |s, v| {
         v.counts().set(&mut s.model.input)
     })

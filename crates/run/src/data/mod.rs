@@ -27,11 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{DataConfig, RunConfig};
 use crate::error::{Result, RunError};
-use crate::resources::DIGITS;
 use crate::text::count;
 
 pub use arrays::ArrayNames;
-pub use kind::{Kind, kind_of};
+pub use kind::{Kind, kind_of, model_name};
 pub use pipeline::{ROW, datasets, images_alone, test_set};
 pub use summary::{ClassSummary, DataSummary, Decided, InputSummary, Warning, summary};
 pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
@@ -39,13 +38,12 @@ pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
 use place::Places;
 
 /// For everything that the pipeline holds, where nothing was said.
-const HOST_BUDGET: u64 = 512 << 20;
+pub const HOST_BUDGET: u64 = 512 << 20;
 /// The share of the samples that is held out where there is no test set and nothing was said.
 const HELD_OUT: f32 = 0.2;
 
 /// Refuses a model that does something else than the data are for, before anything is planned or made.
-fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
-    let model = config.model.name.as_deref().unwrap_or(DIGITS);
+fn check_model(kind: Kind, model: &str) -> Result<()> {
     let does = ZooModel::from_name(model)?.task();
     match kind.task() {
         Some(wanted) if wanted != does => Err(RunError::WrongModel { model: model.into(), does, kind, wanted }),
@@ -64,6 +62,8 @@ pub struct DataFacts {
 /// Sources that are open, and what is known of them.
 pub struct DataSources {
     pub kind: Kind,
+    /// The name of the model that they are read for.
+    pub model: String,
     pub train: Arc<dyn Source>,
     pub test: Option<Arc<dyn Source>>,
     pub test_from: TestFrom,
@@ -127,12 +127,15 @@ pub fn pool(said: Option<u64>, device: &Device, outside: u64, neighbours: usize)
 }
 
 pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
-    let kind = kind(config)?;
-    check_model(kind, config)?;
+    let kind = kind::of_run(config)?;
+    let model = kind::model_name(config, pool)?;
+    check_model(kind, &model)?;
     reject_unused_keys(kind, &config.data)?;
     if kind == Kind::Digits {
-        return open_digits(&config.data);
+        return open_digits(&config.data, model);
     }
+    // How data are read may depend on who reads them.
+    let config = &config.with_model(&model)?;
     let Some(path) = &config.data.train else {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
@@ -160,17 +163,17 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     };
     let KnownSource { facts, schema, mut survey, .. } = known;
     survey.also_left_out(left_out);
-    Ok(DataSources { kind, train, test, test_from: from, test_arrays, facts, schema, survey })
+    Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey })
 }
 
-fn open_digits(config: &DataConfig) -> Result<DataSources> {
+fn open_digits(config: &DataConfig, model: String) -> Result<DataSources> {
     let DataConfig { train, test, hold_out, .. } = config;
     let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
     match said.iter().find(|(_, said)| *said) {
         Some((key, _)) => {
             Err(RunError::conflict(format!("the digits are built in; leave out data.{key}, or data.kind")))
         }
-        None => Ok(digits::open()?),
+        None => Ok(digits::open(model)?),
     }
 }
 
@@ -231,14 +234,15 @@ fn is_same(train: &KnownSource, test: &KnownSource) -> bool {
 
 /// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
 pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePool) -> Result<DataSources> {
-    let kind = kind(config)?;
+    let kind = kind::of_run(config)?;
+    let model = kind::model_name(config, pool)?;
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let mut config = config.clone();
     config.set("data", "skip_bad", true)?;
     let known = source(kind, path, &config, Some(&schema), pool)?;
     let KnownSource { source, facts, survey, schema: Schema { arrays: test_arrays, .. } } = known;
     let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path.into()));
-    Ok(DataSources { kind, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
+    Ok(DataSources { kind, model, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.
@@ -267,19 +271,6 @@ fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
         return Err(RunError::conflict("data.hold_out is for runs without data.test; leave out one of them"));
     }
     Ok(())
-}
-
-/// As it was said, or as the path looks.
-fn kind(config: &RunConfig) -> Result<Kind> {
-    if let Some(said) = &config.data.kind {
-        let known = Kind::ALL.into_iter().find(|kind| kind.name() == said);
-        return known.ok_or_else(|| RunError::conflict(format!("there is no kind of data \"{said}\"")));
-    }
-    let Some(path) = &config.data.train else {
-        let model = config.model.name.as_deref().unwrap_or(DIGITS);
-        return if model == DIGITS { Ok(Kind::Digits) } else { Err(RunError::NoData { model: model.into() }) };
-    };
-    kind_of(path)
 }
 
 fn too_few(path: &Path, share: f32, rows: usize) -> RunError {
@@ -367,7 +358,7 @@ fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<Know
 fn npz(path: &Path, names: ArrayNames, config: &RunConfig, pool: &BytePool) -> Result<KnownSource> {
     let arrays = names.open(path, pool)?;
     let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
-    let classifies = ZooModel::from_name(config.model.name.as_deref().unwrap_or(DIGITS))?.task() == Task::Classes;
+    let classifies = ZooModel::from_name(config.model.name.as_deref().unwrap_or_default())?.task() == Task::Classes;
     let counts = if classifies { arrays.class_counts("y", pool)? } else { None };
     let seen = counts.as_ref().map(SeenClasses::of_samples);
     // There may well be fewer than the classes that were said.
