@@ -62,7 +62,7 @@ pub fn advised(section: &str, name: &str) -> String {
 pub fn advised_value(key: &Key, value: &str) -> String {
     let in_toml = || match value.parse::<i64>() {
         Ok(number) => Value::from(number),
-        Err(_) => Value::from(value),
+        Err(_) => value.parse::<bool>().map_or_else(|_| Value::from(value), Value::from),
     };
     option_name(key)
         .map_or_else(|| in_file(&format!("{} = {}", key.path(), in_toml())), |option| format!("{option} {value}"))
@@ -91,6 +91,11 @@ impl<const COMMAND: u16> Settings<COMMAND> {
     /// The text of one of them.
     pub fn text(&self, section: &str, name: &str) -> Option<&str> {
         self.given.iter().find(|(key, _)| (key.section, key.name) == (section, name)).and_then(|(_, v)| v.as_str())
+    }
+
+    /// All of them, as a run file has them.
+    pub fn given(&self) -> impl Iterator<Item = (&'static Key, &Value)> {
+        self.given.iter().map(|(key, value)| (*key, value))
     }
 
     pub fn is_given(&self, section: &str, name: &str) -> bool {
@@ -165,6 +170,7 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
         Form::Number => arg.value_parser(value_parser!(f32)),
         Form::Path => arg.value_parser(value_parser!(PathBuf)),
         Form::Flag => arg.action(ArgAction::SetTrue),
+        Form::Bool => arg.value_parser(value_parser!(bool)),
         Form::List => arg.value_delimiter(',').allow_hyphen_values(true).action(ArgAction::Append),
         Form::Repeated => arg.action(ArgAction::Append),
     }
@@ -223,6 +229,7 @@ fn value(option: &KeyOption, matches: &ArgMatches) -> Option<Value> {
         Form::Number => Value::from(*matches.get_one::<f32>(name)?),
         Form::Path => Value::from(matches.get_one::<PathBuf>(name)?.to_string_lossy().into_owned()),
         Form::Flag => Value::from(matches.get_flag(name)),
+        Form::Bool => Value::from(*matches.get_one::<bool>(name)?),
         Form::List | Form::Repeated => Value::from(matches.get_many::<String>(name)?.cloned().collect::<Vec<_>>()),
     })
 }
