@@ -72,6 +72,13 @@ pub enum RunError {
          model.classes"
     )]
     MaskClasses { classes: usize },
+    /// An input as arrays have it whose channels stand first.
+    #[error(
+        "the array \"{array}\" has its channels first ({}), and a model reads height, width, channels: it is turned while it \
+         is read; leave out model.input",
+        shape_words(shape)
+    )]
+    ChannelsFirst { array: String, shape: Vec<usize> },
     /// Masks that can be read in several ways, or not as it is said.
     #[error("{}: {}", folder.display(), mask_problem(problem))]
     Masks { folder: PathBuf, problem: MaskProblem },
@@ -281,6 +288,10 @@ pub(crate) fn named<T>(label: &str, is_one_of_several: bool, result: Result<T>) 
 
 fn did_you_mean(meant: &Option<String>) -> String {
     meant.as_ref().map_or(String::new(), |name| format!(" (did you mean \"{name}\"?)"))
+}
+
+fn shape_words(shape: &[usize]) -> String {
+    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// What a model does.

@@ -5,11 +5,13 @@ mod arrays;
 mod digits;
 mod kind;
 pub mod masks;
+mod npz;
 mod pipeline;
 mod place;
 pub mod same_data;
 mod summary;
 mod survey;
+mod table;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +19,10 @@ use std::sync::Arc;
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, TfRecord, TokenWidth, Tokens, Windows,
-    hold_out,
+    Feature, FeatureKind, ImageFolder, Masks, TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
-use memfit::data::{BytePool, DataError, OnBad, Source};
+use memfit::data::{BytePool, DataError, Source};
 use memfit::exec::Device;
-use memfit::nn::zoo::Task;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{DataConfig, RunConfig};
@@ -98,6 +98,8 @@ pub struct Schema {
     pub classes: Vec<String>,
     /// Of a table that names them.
     pub columns: Option<Columns>,
+    /// Of a table that does not: the number of the label's column; not written down.
+    pub label: Option<usize>,
     /// What masks are.
     pub masks: Option<Masks>,
     /// Of an NPZ file; not written down.
@@ -152,6 +154,7 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
         None => beside(kind, &places.train, config, &known, pool)?,
     };
     let left_out = test.as_ref().map_or(Vec::new(), |test| test.survey.left_out.clone());
+    let test_classes = test.as_ref().and_then(|test| test.survey.classes.as_ref()).map(|seen| seen.count);
     let test_arrays = test.as_ref().and_then(|test| test.schema.arrays.clone());
     let DataParts { train, test, from } = match test {
         Some(test) => {
@@ -163,6 +166,7 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     };
     let KnownSource { facts, schema, mut survey, .. } = known;
     survey.also_left_out(left_out);
+    survey.test_classes = test_classes;
     Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey })
 }
 
@@ -220,7 +224,7 @@ fn beside(
             false => Ok((None, TestFrom::None)),
         };
     };
-    let test = npz(path, names, config, pool)?;
+    let test = npz::open(path, names, config, pool)?;
     same_facts(&train.facts, &test.facts, path)?;
     Ok((Some(test), TestFrom::Arrays))
 }
@@ -320,7 +324,7 @@ fn source(
         Kind::Digits => Err(RunError::conflict("the digits are built in; leave out data.train")),
         Kind::Images => image_folder(path, classes, pool),
         Kind::Masks => masks::pairs(path, config, schema, pool),
-        Kind::Csv => table(path, config, schema, pool),
+        Kind::Csv => table::open(path, config, schema, pool),
         Kind::Npz => {
             let names = match schema {
                 None => ArrayNames::of_training(path, &config.data, pool)?,
@@ -328,7 +332,7 @@ fn source(
                 // What the arrays of the training set are called is not known without its file, or said.
                 Some(_) => ArrayNames::usual(&config.data).of_test(path, &config.data, pool)?,
             };
-            npz(path, names, config, pool)
+            npz::open(path, names, config, pool)
         }
         Kind::TfRecord => {
             let records = TfRecord::glob(&path.to_string_lossy(), features(config), pool)?;
@@ -352,20 +356,6 @@ fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<Know
         ..DataSurvey::default()
     };
     Ok(KnownSource { survey, ..KnownSource::with_classes(folder.encoded(), classes, count) })
-}
-
-/// Arrays, of which the labels are counted where they are classes.
-fn npz(path: &Path, names: ArrayNames, config: &RunConfig, pool: &BytePool) -> Result<KnownSource> {
-    let arrays = names.open(path, pool)?;
-    let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
-    let classifies = ZooModel::from_name(config.model.name.as_deref().unwrap_or_default())?.task() == Task::Classes;
-    let counts = if classifies { arrays.class_counts("y", pool)? } else { None };
-    let seen = counts.as_ref().map(SeenClasses::of_samples);
-    // There may well be fewer than the classes that were said.
-    let classes = seen.as_ref().map(|seen| seen.count).filter(|_| config.model.classes.is_none());
-    let survey = DataSurvey { classes: seen, arrays: Some(names.clone()), ..DataSurvey::default() };
-    let schema = Schema { arrays: Some(names), ..Schema::default() };
-    Ok(KnownSource { schema, survey, ..KnownSource::unnamed(arrays, DataFacts { sample, classes }) })
 }
 
 fn tokens(path: &Path, config: &RunConfig) -> Result<KnownSource> {
@@ -395,45 +385,6 @@ fn text(path: &Path, config: &RunConfig, classes: &[String], pool: &BytePool) ->
     Ok(KnownSource::with_classes(text, classes, vocabulary))
 }
 
-/// A table, with the classes and columns of the training set where those are known.
-fn table(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
-    let columns = schema.and_then(|schema| schema.columns.as_ref());
-    let mut csv = Csv::open(path, layout(path, &config.data, columns), pool)?;
-    let mut facts = DataFacts { sample: Some(vec![csv.columns().len() - 1]), classes: None };
-    if let Some(columns) = columns {
-        csv.arrange(&columns.features, pool)?;
-    }
-    match schema {
-        Some(schema) => csv.set_classes(&schema.classes, pool)?,
-        None => {
-            let bad = if config.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
-            let count = csv.find_classes(bad, pool)?;
-            // Numbers may well be fewer than the classes that were said.
-            let said = config.model.classes.is_some() && csv.classes().is_empty();
-            facts.classes = (!said).then_some(count);
-        }
-    }
-    let columns = config.data.header.unwrap_or(true).then(|| Columns {
-        label: csv.label_column().unwrap_or_default().to_string(),
-        features: csv.feature_columns().map(str::to_string).collect(),
-    });
-    let schema = Schema { classes: csv.classes().to_vec(), columns, ..Schema::default() };
-    let classes = csv.class_counts().map(SeenClasses::of_samples);
-    let survey = DataSurvey { classes, ..DataSurvey::default() };
-    Ok(KnownSource { source: Arc::new(csv), facts, schema, survey })
-}
-
-/// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
-fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
-    match (model, shape) {
-        (Some("mlp"), shape) => Some(vec![shape.iter().product()]),
-        (Some("gpt"), _) => None,
-        (_, &[height, width]) => Some(vec![height, width, 1]),
-        (_, &[height, width, channels @ (1 | 3)]) => Some(vec![height, width, channels]),
-        (_, _) => None,
-    }
-}
-
 fn same_facts(train: &DataFacts, test: &DataFacts, path: &Path) -> Result<()> {
     if train.sample == test.sample {
         return Ok(());
@@ -450,18 +401,6 @@ fn sequence(config: &RunConfig) -> usize {
 fn channels(config: &RunConfig) -> Channels {
     let one = config.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
     if one { Channels::Grey } else { Channels::Rgb }
-}
-
-/// The label is where it was said to be; of other tables of the run, in the column of the same name.
-fn layout(path: &Path, config: &DataConfig, columns: Option<&Columns>) -> CsvLayout {
-    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
-    let header = config.header.unwrap_or(true);
-    let column = match columns.map(|columns| &columns.label).or(config.label.as_ref()) {
-        Some(name) => Column::Name(name.clone()),
-        None if header => Column::Name("label".to_string()),
-        None => Column::Number(0),
-    };
-    CsvLayout { header, separator, label: Some(Label::Class(column)) }
 }
 
 /// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.
