@@ -317,8 +317,9 @@ fn mask_problem(problem: &MaskProblem) -> String {
     match problem {
         MaskProblem::Values { values } => format!(
             "cannot tell what the values of these masks mean: {}; say data.masks = \"classes\" (each is the number of a \
-             class), \"binary\" (background and foreground) or \"grey\" (0 to 255 is a share of foreground)",
-            list(values)
+             class), \"binary\" (background and foreground) or \"grey\" (0 to 255 is a share of foreground){}",
+            list(values),
+            levels_as_classes(values)
         ),
         MaskProblem::Void { values, colours } => {
             // As it can be typed: what is to be ignored joins the first class.
@@ -378,6 +379,15 @@ fn mask_problem(problem: &MaskProblem) -> String {
             count(*found, "class")
         ),
     }
+}
+
+/// A few values of which each may stand for a class, as it can be typed.
+fn levels_as_classes(values: &[u8]) -> String {
+    if values.len() > 8 {
+        return String::new();
+    }
+    let table: Vec<String> = values.iter().map(|value| format!("\"{}\"", colour_name([*value; 3]))).collect();
+    format!(", or \"colours\" with data.colours = [{}] (each value stands for a class of its own)", table.join(", "))
 }
 
 fn format_words(format: MaskFormat) -> &'static str {

@@ -254,3 +254,25 @@ fn pictures_with_their_channels_first_are_turned() {
     let text = stdout(&memfit(&["plan", "--data", &scratch.path("first.npz")]));
     assert!(text.contains("the array is channels first (3x8x8), and turned while it is read"), "{text}");
 }
+
+#[test]
+fn masks_of_three_values_are_no_soft_edges() {
+    let scratch = Scratch::new("three-levels");
+    for n in 0..6 {
+        let image = scratch.write(&format!("cells/images/{n}.png"), "");
+        write_png(&image, [8, 8], &Pixels::Grey(&[n; 64]));
+        let mask = scratch.write(&format!("cells/masks/{n}.png"), "");
+        let values: Vec<u8> = (0..64).map(|at| [0, 255, 127][if at < 4 { 2 } else { at % 2 }]).collect();
+        write_png(&mask, [8, 8], &Pixels::Grey(&values));
+    }
+    let (code, told) = train_file(&scratch, "cells", &["--input", "16x16x3"]);
+    let problem = message(&told);
+    let table = "colours = [\"#000000\", \"#7f7f7f\", \"#ffffff\"]";
+    let parts = ["0, 127, 255", "\"binary\"", "\"grey\"", table, "--masks"];
+    assert!(code == 4 && parts.iter().all(|part| problem.contains(part)), "{problem}");
+    let (code, told) = train_file(&scratch, "cells", &["--input", "16x16x3", "--masks", "grey"]);
+    assert_eq!((code, &find(&told, "data")["masks"]["kind"]), (0, &"grey".into()));
+    let file = scratch.write("run.toml", format!("[data]\ntrain = \"cells\"\n{table}\n[model]\ninput = [16, 16, 3]\n"));
+    let (code, told) = events(&["plan", &file, "--batch", "2"]);
+    assert_eq!((code, &find(&told, "data")["classes"]["count"]), (0, &3.into()), "{told:?}");
+}
