@@ -256,6 +256,39 @@ fn pictures_with_their_channels_first_are_turned() {
 }
 
 #[test]
+fn evaluation_says_what_it_evaluates_and_knows_the_training_set() {
+    let scratch = Scratch::new("evaluated");
+    let set = |rows: usize, shift: f32| {
+        let x: Vec<f32> = (0..2 * rows).map(|n| n as f32 / 8.0 + shift).collect();
+        let y: Vec<u8> = (0..rows).map(|n| n as u8 % 2).collect();
+        (npy("<f4", &[rows, 2], &f32s(&x)), npy("|u1", &[rows], &y))
+    };
+    let ((x, y), (test_x, test_y)) = (set(20, 0.0), set(6, 0.5));
+    let four = [("x_train", x.clone()), ("y_train", y.clone()), ("x_test", test_x.clone()), ("y_test", test_y.clone())];
+    scratch.write("four.npz", npz(&four));
+    scratch.write("two.npz", npz(&[("x", x), ("y", y)]));
+    scratch.write("other.npz", npz(&[("x", test_x), ("y", test_y)]));
+    let run = scratch.path("out");
+    let judge = |file: &str| crate::common::event(&["eval", &run, "--data", &scratch.path(file)]);
+    let trained_on = |file: &str| judge(file)["trained_on"].as_f64().map(|share| (share * 100.0).round());
+    assert_eq!(train_file(&scratch, "four.npz", &[]).0, 0);
+    assert_eq!(judge("four.npz")["arrays"], serde_json::json!({ "features": "x_test", "label": "y_test" }));
+    assert_eq!(["four.npz", "other.npz", "two.npz"].map(trained_on), [Some(0.0), Some(0.0), Some(100.0)]);
+    let text = stdout(&memfit(&["eval", &run, "--data", &scratch.path("four.npz")]));
+    assert!(text.starts_with(&format!("evaluating x_test and y_test of {}\n", scratch.path("four.npz"))), "{text}");
+    assert!(!text.contains("warning"), "{text}");
+    let text = stdout(&memfit(&["eval", &run, "--data", &scratch.path("two.npz")]));
+    assert!(text.contains("warning: these are the samples that the model was trained on"), "{text}");
+    // A fifth is held out, and a folder is known by what it holds.
+    let data = photos(&scratch, 5);
+    assert_eq!(train_file(&scratch, "photos", &["--model", "digits", "--input", "8x8x3"]).0, 0);
+    assert_eq!(trained_on("photos"), Some(80.0));
+    let text = stdout(&memfit(&["eval", &run, "--data", &data]));
+    assert!(text.contains("warning: the model was trained on these samples, but for the share of 0.2"), "{text}");
+    assert_eq!(crate::common::event(&["eval", &run])["trained_on"], 0.0);
+}
+
+#[test]
 fn masks_of_three_values_are_no_soft_edges() {
     let scratch = Scratch::new("three-levels");
     for n in 0..6 {

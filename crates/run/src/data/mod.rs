@@ -6,6 +6,7 @@ mod digits;
 mod kind;
 pub mod masks;
 mod npz;
+mod overlap;
 mod pipeline;
 mod place;
 pub mod same_data;
@@ -31,6 +32,7 @@ use crate::text::count;
 
 pub use arrays::ArrayNames;
 pub use kind::{Kind, kind_of, model_name};
+pub use overlap::{Overlap, overlap};
 pub use pipeline::{ROW, datasets, images_alone, test_set};
 pub use summary::{ClassSummary, DataSummary, Decided, InputSummary, Warning, summary};
 pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
