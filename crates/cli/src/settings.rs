@@ -110,7 +110,10 @@ impl<const COMMAND: u16> Settings<COMMAND> {
 
     /// Sets them over what a run file says. What is wrong is named by its option.
     pub fn apply(&self, config: &mut RunConfig) -> Result<()> {
-        for (key, value) in &self.given {
+        // A path takes the place of data that are built in where a file says that; where it is typed, both are wished for.
+        let is_kind = |(key, _): &&(&Key, Value)| key.path() == "data.kind";
+        let kind_last = self.given.iter().filter(|given| !is_kind(given)).chain(self.given.iter().filter(is_kind));
+        for (key, value) in kind_last {
             let option = option_or_key(key);
             let value = match (value, key.option.as_ref().map(|o| o.form)) {
                 (Value::String(text), Some(Form::Shape)) => shape(&option, text)?,
@@ -170,7 +173,7 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
         Form::Number => arg.value_parser(value_parser!(f32)),
         Form::Path => arg.value_parser(value_parser!(PathBuf)),
         Form::Flag => arg.action(ArgAction::SetTrue),
-        Form::Bool => arg.value_parser(value_parser!(bool)),
+        Form::Bool => arg.value_parser(value_parser!(bool)).hide_possible_values(true),
         Form::List => arg.value_delimiter(',').allow_hyphen_values(true).action(ArgAction::Append),
         Form::Repeated => arg.action(ArgAction::Append),
     }
@@ -274,7 +277,15 @@ mod tests {
         );
         assert_eq!(config.memory.logical, [1 << 20, 2 << 20]);
         assert_eq!((config.data.skip_bad, config.data.train.clone()), (Some(true), Some("d".into())));
-        assert!(command.try_get_matches_from(["train", "--epochs", "1", "--steps", "3"]).is_err());
+        assert!(command.clone().try_get_matches_from(["train", "--epochs", "1", "--steps", "3"]).is_err());
+        assert!(command.clone().try_get_matches_from(["train", "--header", "maybe"]).is_err());
+        let typed =
+            ["train", "--kind", "digits", "--data", "d", "--header", "false", "--label", "3", "--masks", "grey"];
+        let matches = command.try_get_matches_from(typed).expect("it is right");
+        let settings = Settings::<{ scope::TRAIN }>::from_arg_matches(&matches).expect("it is right");
+        settings.apply(&mut config).expect("it is right");
+        assert_eq!((config.data.kind.as_deref(), config.data.header), (Some("digits"), Some(false)));
+        assert_eq!((config.data.label.as_deref(), config.data.masks.as_deref()), (Some("3"), Some("grey")));
     }
 
     #[test]

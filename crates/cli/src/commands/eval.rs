@@ -52,11 +52,8 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         );
         return Ok(());
     }
-    if let Some(arrays) = &sources.test_arrays {
-        let path =
-            args.data.as_ref().or(trained.run.config.data.test.as_ref()).or(trained.run.config.data.train.as_ref());
-        let of = path.map_or(String::new(), |path| format!(" of {}", path.display()));
-        outln!("evaluating {}{of}", arrays.words());
+    if let Some(what) = evaluated_part(args, &trained, &sources) {
+        outln!("evaluating {what}");
     }
     print_skipped(left_out, "test");
     let scores = words(&evaluation.scores, trained.run.model.task());
@@ -75,6 +72,19 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         outln!("classes: {}", first_few(&trained.classes));
     }
     Ok(())
+}
+
+/// What of the data that were named, or of those of the run, is evaluated, where they have other parts too.
+fn evaluated_part(args: &EvalArgs, trained: &Trained, sources: &DataSources) -> Option<String> {
+    let config = &trained.run.config.data;
+    let path = args.data.as_ref().or(config.test.as_ref()).or(config.train.as_ref());
+    match (&sources.test_arrays, &sources.test_from) {
+        (Some(arrays), _) => {
+            Some(path.map_or(arrays.words(), |path| format!("{} of {}", arrays.words(), path.display())))
+        }
+        (None, TestFrom::Path(found)) if Some(found) != path => Some(found.display().to_string()),
+        (None, _) => None,
+    }
 }
 
 /// The share of the data that the model was trained on, as far as that is known.

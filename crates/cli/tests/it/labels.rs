@@ -144,6 +144,8 @@ fn what_a_run_file_says_of_data_can_be_typed() {
     let said = ["--kind", "csv", "--header", "false", "--label", "1"];
     let (code, told) = train_file(&scratch, "rows.data", &said);
     assert_eq!((code, &find(&told, "data")["train_samples"]), (0, &8.into()), "{told:?}");
+    let (code, told) = train_file(&scratch, "rows.data", &["--kind", "digits"]);
+    assert!(code == 2 && message(&told).contains("the digits are built in"), "{told:?}");
     let file = scratch.path("run.toml");
     let data = scratch.path("rows.data");
     assert!(memfit(&[&["init", &file, "--data", &data], &said[..]].concat()).status.success());
@@ -279,6 +281,11 @@ fn evaluation_says_what_it_evaluates_and_knows_the_training_set() {
     assert!(!text.contains("warning"), "{text}");
     let text = stdout(&memfit(&["eval", &run, "--data", &scratch.path("two.npz")]));
     assert!(text.contains("warning: these are the samples that the model was trained on"), "{text}");
+    // A copy as the test set is the training set too.
+    scratch.write("copy.npz", fs::read(scratch.path("two.npz")).expect("it is there"));
+    let copied = scratch.write("run.toml", "[data]\ntrain = \"two.npz\"\ntest = \"copy.npz\"\n[train]\nbatch = 4\n");
+    let (_, told) = events(&["plan", &copied]);
+    assert_eq!(find(&told, "data")["test_is_training_data"], true, "{told:?}");
     // A fifth is held out, and a folder is known by what it holds.
     let data = photos(&scratch, 5);
     assert_eq!(train_file(&scratch, "photos", &["--model", "digits", "--input", "8x8x3"]).0, 0);
@@ -286,6 +293,16 @@ fn evaluation_says_what_it_evaluates_and_knows_the_training_set() {
     let text = stdout(&memfit(&["eval", &run, "--data", &data]));
     assert!(text.contains("warning: the model was trained on these samples, but for the share of 0.2"), "{text}");
     assert_eq!(crate::common::event(&["eval", &run])["trained_on"], 0.0);
+    // Of a folder of both sets, the one for evaluation.
+    for (set, count) in [("train", 5), ("test", 2)] {
+        for name in ["cat", "dog"].iter().flat_map(|class| (0..count).map(move |n| format!("{class}/{n}.png"))) {
+            let picture = fs::read(scratch.path(&format!("photos/{name}"))).expect("a picture");
+            scratch.write(&format!("both/{set}/{name}"), picture);
+        }
+    }
+    assert_eq!(judge("both")["samples"], 4);
+    let text = stdout(&memfit(&["eval", &run, "--data", &scratch.path("both")]));
+    assert!(text.starts_with(&format!("evaluating {}\n", scratch.path("both/test"))), "{text}");
 }
 
 #[test]

@@ -107,7 +107,7 @@ pub static KEYS: &[Key] = &[
         TRAIN | PLAN | INIT,
         "Label: a column of a csv (its name, or its number from 0), an array of an npz, or a feature of a tfrecord",
     )
-    .default("label, y or one of their kin"),
+    .default("the column called label, the array called y or the like"),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
         v.text().set(&mut s.data.features)
     }),

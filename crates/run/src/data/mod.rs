@@ -160,7 +160,7 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     let test_arrays = test.as_ref().and_then(|test| test.schema.arrays.clone());
     let DataParts { train, test, from } = match test {
         Some(test) => {
-            let is_training_set = is_same(&known, &test);
+            let is_training_set = is_same(&known, &test, pool);
             let from = if is_training_set { TestFrom::TrainingSet(Box::new(from)) } else { from };
             DataParts { train: known.source, test: Some(test.source), from }
         }
@@ -231,11 +231,11 @@ fn beside(
     Ok((Some(test), TestFrom::Arrays))
 }
 
-/// Whether both are the same rows, as far as names, sizes and times of files tell.
-fn is_same(train: &KnownSource, test: &KnownSource) -> bool {
+/// Whether both are the same rows, as far as names, sizes and times of files tell, or else some of the rows.
+fn is_same(train: &KnownSource, test: &KnownSource, pool: &BytePool) -> bool {
     let alike = (train.source.len(), train.source.fingerprint()) == (test.source.len(), test.source.fingerprint());
     let names = |known: &KnownSource| known.schema.arrays.as_ref().map(ArrayNames::words);
-    alike && names(train) == names(test)
+    (alike && names(train) == names(test)) || overlap::have_same_rows(&*train.source, &*test.source, pool)
 }
 
 /// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
@@ -245,9 +245,11 @@ pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePo
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let mut config = config.clone();
     config.set("data", "skip_bad", true)?;
-    let known = source(kind, path, &config, Some(&schema), pool)?;
+    // Of a folder that has one for each set, the one that is for this.
+    let path = place::test_path(path);
+    let known = source(kind, &path, &config, Some(&schema), pool)?;
     let KnownSource { source, facts, survey, schema: Schema { arrays: test_arrays, .. } } = known;
-    let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path.into()));
+    let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path));
     Ok(DataSources { kind, model, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
 }
 

@@ -1,4 +1,4 @@
-//! Whether data that are evaluated are those that a run was trained on: by what some of their rows hold, so that copies and
+//! Whether data that are evaluated on are those that a run is trained on: by what some of their rows hold, so that copies and
 //! arrays of other files are recognised too.
 
 use std::sync::Arc;
@@ -36,9 +36,12 @@ pub fn overlap(config: &RunConfig, evaluated: &DataSources, pool: &BytePool) -> 
     }
 }
 
-/// As many, and some of them, evenly spread, hold the same.
-fn have_same_rows(one: &dyn Source, other: &dyn Source, pool: &BytePool) -> bool {
+/// Whether both have as many rows, and some of them, evenly spread, hold the same.
+pub(super) fn have_same_rows(one: &dyn Source, other: &dyn Source, pool: &BytePool) -> bool {
     let (rows, looked) = (one.len(), one.len().min(ROWS));
+    if rows != other.len() {
+        return false;
+    }
     let same = |row: usize| match (one.read_row(row, pool), other.read_row(row, pool)) {
         (Ok(one), Ok(other)) => Some(is_same(&one, &other)),
         // A row that cannot be read tells nothing.
@@ -46,7 +49,7 @@ fn have_same_rows(one: &dyn Source, other: &dyn Source, pool: &BytePool) -> bool
         (_, _) => Some(false),
     };
     let mut told = (0..looked).filter_map(|i| same(i * rows / looked)).peekable();
-    rows == other.len() && told.peek().is_some() && told.all(|same| same)
+    told.peek().is_some() && told.all(|same| same)
 }
 
 fn is_same(one: &Example, other: &Example) -> bool {
