@@ -62,7 +62,7 @@ pub fn advised(section: &str, name: &str) -> String {
 pub fn advised_value(key: &Key, value: &str) -> String {
     let in_toml = || match value.parse::<i64>() {
         Ok(number) => Value::from(number),
-        Err(_) => Value::from(value),
+        Err(_) => value.parse::<bool>().map_or_else(|_| Value::from(value), Value::from),
     };
     option_name(key)
         .map_or_else(|| in_file(&format!("{} = {}", key.path(), in_toml())), |option| format!("{option} {value}"))
@@ -93,6 +93,11 @@ impl<const COMMAND: u16> Settings<COMMAND> {
         self.given.iter().find(|(key, _)| (key.section, key.name) == (section, name)).and_then(|(_, v)| v.as_str())
     }
 
+    /// All of them, as a run file has them.
+    pub fn given(&self) -> impl Iterator<Item = (&'static Key, &Value)> {
+        self.given.iter().map(|(key, value)| (*key, value))
+    }
+
     pub fn is_given(&self, section: &str, name: &str) -> bool {
         self.given.iter().any(|(key, _)| (key.section, key.name) == (section, name))
     }
@@ -105,7 +110,10 @@ impl<const COMMAND: u16> Settings<COMMAND> {
 
     /// Sets them over what a run file says. What is wrong is named by its option.
     pub fn apply(&self, config: &mut RunConfig) -> Result<()> {
-        for (key, value) in &self.given {
+        // A path takes the place of data that are built in where a file says that; where it is typed, both are wished for.
+        let is_kind = |(key, _): &&(&Key, Value)| key.path() == "data.kind";
+        let kind_last = self.given.iter().filter(|given| !is_kind(given)).chain(self.given.iter().filter(is_kind));
+        for (key, value) in kind_last {
             let option = option_or_key(key);
             let value = match (value, key.option.as_ref().map(|o| o.form)) {
                 (Value::String(text), Some(Form::Shape)) => shape(&option, text)?,
@@ -165,6 +173,7 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
         Form::Number => arg.value_parser(value_parser!(f32)),
         Form::Path => arg.value_parser(value_parser!(PathBuf)),
         Form::Flag => arg.action(ArgAction::SetTrue),
+        Form::Bool => arg.value_parser(value_parser!(bool)).hide_possible_values(true),
         Form::List => arg.value_delimiter(',').allow_hyphen_values(true).action(ArgAction::Append),
         Form::Repeated => arg.action(ArgAction::Append),
     }
@@ -223,6 +232,7 @@ fn value(option: &KeyOption, matches: &ArgMatches) -> Option<Value> {
         Form::Number => Value::from(*matches.get_one::<f32>(name)?),
         Form::Path => Value::from(matches.get_one::<PathBuf>(name)?.to_string_lossy().into_owned()),
         Form::Flag => Value::from(matches.get_flag(name)),
+        Form::Bool => Value::from(*matches.get_one::<bool>(name)?),
         Form::List | Form::Repeated => Value::from(matches.get_many::<String>(name)?.cloned().collect::<Vec<_>>()),
     })
 }
@@ -267,7 +277,15 @@ mod tests {
         );
         assert_eq!(config.memory.logical, [1 << 20, 2 << 20]);
         assert_eq!((config.data.skip_bad, config.data.train.clone()), (Some(true), Some("d".into())));
-        assert!(command.try_get_matches_from(["train", "--epochs", "1", "--steps", "3"]).is_err());
+        assert!(command.clone().try_get_matches_from(["train", "--epochs", "1", "--steps", "3"]).is_err());
+        assert!(command.clone().try_get_matches_from(["train", "--header", "maybe"]).is_err());
+        let typed =
+            ["train", "--kind", "digits", "--data", "d", "--header", "false", "--label", "3", "--masks", "grey"];
+        let matches = command.try_get_matches_from(typed).expect("it is right");
+        let settings = Settings::<{ scope::TRAIN }>::from_arg_matches(&matches).expect("it is right");
+        settings.apply(&mut config).expect("it is right");
+        assert_eq!((config.data.kind.as_deref(), config.data.header), (Some("digits"), Some(false)));
+        assert_eq!((config.data.label.as_deref(), config.data.masks.as_deref()), (Some("3"), Some("grey")));
     }
 
     #[test]

@@ -106,6 +106,12 @@ pub fn sample_problem(problem: &SampleProblem) -> String {
                 format!("{wrong}; give {}, or mend the data", advised("model", "classes"))
             }
         }
+        SampleProblem::NotWhole { field, value } => format!(
+            "{field} is {value}, a number and no class; {NO_REGRESSION}; make classes 0, 1, … of these numbers, or name \
+             another array with {}",
+            advised("data", "label")
+        ),
+        SampleProblem::NegativeClass { .. } | SampleProblem::NotOneHot { .. } => problem.to_string(),
         SampleProblem::MaskLevel { value, background, foreground } => format!(
             "it has the value {value}, and the masks looked at have {background} and {foreground} alone; mend it, or say \
              what they are: data.masks = \"classes\" (each value is the number of a class) or \"binary\""
@@ -126,22 +132,38 @@ pub fn sample_problem(problem: &SampleProblem) -> String {
 
 fn csv(problem: &CsvProblem) -> String {
     let or = |is: bool, cure: &str| if is { format!(", or {cure}") } else { String::new() };
+    let label = advised("data", "label");
+    let no_header = match memfit_run::config::find("data", "header") {
+        Some(key) => format!("say {}", advised_value(key, "false")),
+        None => String::new(),
+    };
     match problem {
         CsvProblem::DuplicateColumn { name, numbers_as_names } => {
-            format!("two columns are called \"{name}\"; rename one{}", or(*numbers_as_names, "say data.header = false"))
+            format!("two columns are called \"{name}\"; rename one{}", or(*numbers_as_names, &no_header))
         }
         CsvProblem::NoLabelColumn { column, known, numbers_as_names, other_separator } => format!(
-            "there is no column {column} for the label; there are {known}; name the one that is the label with \
-             data.label{}{}",
-            or(*numbers_as_names, "say data.header = false if the first line has no names"),
+            "there is no column {column} for the label; there are {known}; name the one that is the label with {label}{}{}",
+            or(*numbers_as_names, &format!("{no_header} if the first line has no names")),
             or(*other_separator, "separate the cells by commas (in a .tsv by tabs)")
         ),
         CsvProblem::NotClasses { column, words, rows, example } => format!(
             "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
-             no classes; name the column that has them with data.label"
+             no classes; name the column that has them with {label}"
+        ),
+        CsvProblem::NotAClass { column, line, value, is_negative: true } => format!(
+            "line {line}: column \"{column}\" is \"{value}\", and classes are 0, 1, …; number them so, or leave out what \
+             has none"
+        ),
+        CsvProblem::NotAClass { column, line, value, is_negative: false } => format!(
+            "line {line}: column \"{column}\" is \"{value}\", a number and no class; {NO_REGRESSION}; name the column that \
+             has the classes with {label}, or make classes 0, 1, … of these numbers"
         ),
     }
 }
+
+/// What runs cannot do yet.
+const NO_REGRESSION: &str = "the models of runs tell classes apart, and none predicts a number (a model of one's own in Rust \
+                             does, with Loss::MeanSquaredError)";
 
 /// What is wrong with a run.
 fn run(error: &RunError) -> String {
@@ -162,6 +184,16 @@ fn run(error: &RunError) -> String {
             task_words(*wanted),
             kind.usual_model()
         ),
+        RunError::ChannelsFirst { array, shape } => {
+            let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+            format!(
+                "the array \"{array}\" has its channels first ({}), and a model reads height, width, channels: it is turned \
+                 while it is read; leave out {}",
+                shape.join("x"),
+                memfit_run::config::find("model", "input").map_or_else(String::new, option_or_key)
+            )
+        }
+        RunError::Masks { .. } => format!("{error}{}", also_option("data", "masks")),
         RunError::MaskClasses { classes } => {
             format!(
                 "the masks are background and foreground, which is 1 class, but the model is to have {classes}; leave \
@@ -182,6 +214,12 @@ fn run(error: &RunError) -> String {
         }
         other => of_device(other).or_else(|| of_folder(other)).unwrap_or_else(|| other.to_string()),
     }
+}
+
+/// That a key which an error names is an option too, where it could have been typed.
+fn also_option(section: &str, name: &str) -> String {
+    let option = memfit_run::config::find(section, name).map(option_or_key).filter(|option| option.starts_with("--"));
+    option.map_or(String::new(), |option| format!(" ({option} says the same as {section}.{name})"))
 }
 
 /// What another crate says.

@@ -119,6 +119,35 @@ pub enum SampleProblem {
         /// How many classes there are.
         classes: usize,
     },
+    /// Its label is less than 0.
+    #[error("{field} is {label}, and classes are 0, 1, …; number them so, or leave out what has none")]
+    NegativeClass {
+        /// What holds the label.
+        field: String,
+        /// The label.
+        label: i64,
+    },
+    /// Its label is a number that is not whole, and so no class.
+    #[error(
+        "{field} is {value}, a number and no class; make classes 0, 1, … of the numbers, or use a loss for numbers"
+    )]
+    NotWhole {
+        /// What holds the label.
+        field: String,
+        /// The number, as text.
+        value: String,
+    },
+    /// Its label has several numbers, and they are not one 1 and otherwise 0.
+    #[error(
+        "{field} has {numbers} numbers, which are not one-hot (one of them 1, the others 0); give one class for each row: \
+         0, 1, …"
+    )]
+    NotOneHot {
+        /// What holds the label.
+        field: String,
+        /// How many.
+        numbers: usize,
+    },
     /// A mask has a value besides the two that background and foreground have.
     #[error("it has the value {value}, and background and foreground are {background} and {foreground}; mend the mask")]
     MaskLevel {
@@ -208,6 +237,27 @@ pub enum CsvProblem {
         /// One of the words.
         example: String,
     },
+    /// A label is a number, and not one of a class.
+    #[error("line {line}: column \"{column}\" is \"{value}\", {}", no_class(*is_negative))]
+    NotAClass {
+        /// The name of the label's column.
+        column: String,
+        /// The line of the first such label.
+        line: usize,
+        /// What its cell has.
+        value: String,
+        /// Whether it is less than 0; otherwise it is not whole, or too large.
+        is_negative: bool,
+    },
+}
+
+fn no_class(is_negative: bool) -> &'static str {
+    if is_negative {
+        "which is no class: those are 0, 1, …; number them so"
+    } else {
+        "which is a number and no class; name the column that has the classes in CsvLayout::label, or read this one as \
+         Label::Value"
+    }
 }
 
 fn or_no_header(numbers_as_names: bool, when: &str) -> String {
@@ -228,6 +278,11 @@ impl DataError {
     /// that [`OnBad::Skip`](crate::OnBad::Skip) may leave out.
     pub fn bad(location: impl ToString, problem: impl ToString) -> DataError {
         DataError::Bad(BadSample::new(location, problem))
+    }
+
+    /// That a sample is bad, and why.
+    pub(crate) fn bad_with(location: String, problem: SampleProblem) -> DataError {
+        DataError::Bad(BadSample { location, problem })
     }
 
     /// That a source as a whole cannot be used.

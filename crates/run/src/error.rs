@@ -72,6 +72,13 @@ pub enum RunError {
          model.classes"
     )]
     MaskClasses { classes: usize },
+    /// An input as arrays have it whose channels stand first.
+    #[error(
+        "the array \"{array}\" has its channels first ({}), and a model reads height, width, channels: it is turned while it \
+         is read; leave out model.input",
+        shape_words(shape)
+    )]
+    ChannelsFirst { array: String, shape: Vec<usize> },
     /// Masks that can be read in several ways, or not as it is said.
     #[error("{}: {}", folder.display(), mask_problem(problem))]
     Masks { folder: PathBuf, problem: MaskProblem },
@@ -283,6 +290,10 @@ fn did_you_mean(meant: &Option<String>) -> String {
     meant.as_ref().map_or(String::new(), |name| format!(" (did you mean \"{name}\"?)"))
 }
 
+fn shape_words(shape: &[usize]) -> String {
+    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
 /// What a model does.
 pub fn task_words(task: Task) -> &'static str {
     match task {
@@ -306,8 +317,9 @@ fn mask_problem(problem: &MaskProblem) -> String {
     match problem {
         MaskProblem::Values { values } => format!(
             "cannot tell what the values of these masks mean: {}; say data.masks = \"classes\" (each is the number of a \
-             class), \"binary\" (background and foreground) or \"grey\" (0 to 255 is a share of foreground)",
-            list(values)
+             class), \"binary\" (background and foreground) or \"grey\" (0 to 255 is a share of foreground){}",
+            list(values),
+            levels_as_classes(values)
         ),
         MaskProblem::Void { values, colours } => {
             // As it can be typed: what is to be ignored joins the first class.
@@ -367,6 +379,15 @@ fn mask_problem(problem: &MaskProblem) -> String {
             count(*found, "class")
         ),
     }
+}
+
+/// A few values of which each may stand for a class, as it can be typed.
+fn levels_as_classes(values: &[u8]) -> String {
+    if values.len() > 8 {
+        return String::new();
+    }
+    let table: Vec<String> = values.iter().map(|value| format!("\"{}\"", colour_name([*value; 3]))).collect();
+    format!(", or \"colours\" with data.colours = [{}] (each value stands for a class of its own)", table.join(", "))
 }
 
 fn format_words(format: MaskFormat) -> &'static str {

@@ -2,7 +2,7 @@
 //! data sets open. Made from a [`RunConfig`]; runs of one process share its devices, and are made together.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memfit::data::BytePool;
@@ -21,7 +21,7 @@ use crate::host_budget;
 use crate::model;
 use crate::process::ProcessMemory;
 
-/// The model where none is named.
+/// The model of the data that are built in.
 pub const DIGITS: &str = "digits";
 
 pub struct RunResources {
@@ -108,7 +108,7 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
 pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
     let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config))?;
     let device = Devices::of_one(whole, &config.memory)?;
-    let label = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
+    let label = label_of(&config);
     let pool = Pool::new(&config, Purpose::Answer, &device, process.as_deref(), 1, &label)?;
     let mut run = RunResources::new(config, Purpose::Answer, device, pool, process, label, false)?;
     run.keep_room_for_plan()?;
@@ -138,7 +138,7 @@ fn labels(configs: &[RunConfig]) -> Vec<String> {
         let path = match config.origin() {
             Origin::File(file) => file.with_extension(""),
             Origin::RunDir { folder, .. } => folder.clone(),
-            Origin::Defaults => return config.model.name.clone().unwrap_or_else(|| DIGITS.into()),
+            Origin::Defaults => return label_of(config),
         };
         let names: Vec<_> = path.components().rev().take(parts).map(|c| c.as_os_str().to_string_lossy()).collect();
         names.into_iter().rev().collect::<Vec<_>>().join("/")
@@ -147,6 +147,12 @@ fn labels(configs: &[RunConfig]) -> Vec<String> {
     let is_clear = |labels: &[String]| labels.iter().collect::<HashSet<_>>().len() == labels.len();
     let numbered = || with_parts(1).into_iter().enumerate().map(|(i, label)| format!("{label}-{}", i + 1)).collect();
     (1..=3).map(with_parts).find(|labels| is_clear(labels)).unwrap_or_else(numbered)
+}
+
+/// Of a run that is neither a file nor a folder: its model, else its data.
+fn label_of(config: &RunConfig) -> String {
+    let data = config.data.train.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+    config.model.name.clone().or(data).unwrap_or_else(|| DIGITS.into())
 }
 
 /// Two runs cannot write into one folder.
@@ -221,7 +227,10 @@ impl RunResources {
         let data = if needs_data { Some(data::open(&config, &pool)?) } else { None };
         // A run's folder says what the data said when it began.
         let facts = data.as_ref().filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
-        let name = config.model.name.clone().unwrap_or_else(|| DIGITS.into());
+        let name = match &data {
+            Some(data) => data.model.clone(),
+            None => data::model_name(&config, &pool)?,
+        };
         let are_masks = match &data {
             Some(data) => data.kind == Kind::Masks,
             None => config.data.kind.as_deref() == Some(Kind::Masks.name()),

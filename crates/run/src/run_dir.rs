@@ -16,7 +16,7 @@ use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
 use memfit_files::read_own_text;
 
 use crate::config::{Origin, RunConfig};
-use crate::data::{DataSources, masks, same_data};
+use crate::data::{DataSources, Kind, masks, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
 use crate::file::{LARGEST_TEXT, write_own};
@@ -46,6 +46,14 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     config.set("data", "kind", sources.kind.name())?;
     if let Some(masks) = &sources.schema.masks {
         config.set("data", "masks", masks::name(masks))?;
+    }
+    if sources.kind == Kind::Csv {
+        let columns = sources.schema.columns.as_ref();
+        let number = || sources.schema.label.map(|number| number.to_string());
+        config.set("data", "header", columns.is_some())?;
+        if let Some(label) = columns.map(|columns| columns.label.clone()).or_else(number) {
+            config.set("data", "label", label)?;
+        }
     }
     config.set("model", "name", run.name.as_str())?;
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use memfit::data::LoadOptions;
 use memfit::nn::Model;
 use memfit::train::evaluate;
-use memfit_run::data::{self, DataSources, Kind, TestFrom, same_data};
+use memfit_run::data::{self, DataSources, Kind, Overlap, TestFrom, same_data};
 use memfit_run::run_dir::{Rows, Trained};
 use memfit_run::text::{count, first_few};
 use memfit_run::train::skip_bad;
@@ -27,7 +27,11 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     };
     let samples = test.len();
     let has_changed = args.data.is_none() && has_changed(&trained, &sources);
-    let is_training_data = matches!(sources.test_from, TestFrom::TrainingSet(_));
+    let overlap = match (&args.data, &sources.test_from) {
+        (Some(_), _) => data::overlap(&trained.run.config, &sources, &trained.run.pool),
+        (None, TestFrom::TrainingSet(_)) => Overlap::All,
+        (None, _) => Overlap::None,
+    };
     let (batch, arena) = (trained.session.plan().micro_batch, trained.session.plan().arena_bytes());
     let run = &trained.run;
     let test = data::test_set(sources.kind, test, run, batch)?;
@@ -37,21 +41,29 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let evaluated = (samples as u64).saturating_sub(left_out.count);
     if json {
         let run_dir = args.run_dir.display().to_string();
+        let arrays = sources.test_arrays.as_ref().map(|a| json!({ "features": a.features, "label": a.label }));
         outln!(
             "{}",
             json!({ "event": "eval", "run_dir": run_dir, "step": trained.step, "samples": evaluated,
                     "skipped_samples": left_out.count, "classes": trained.classes, "batch": batch,
-                    "arena_bytes": arena, "test_is_training_data": is_training_data,
-                    "data_changed": has_changed,
+                    "arena_bytes": arena, "test_is_training_data": overlap != Overlap::None,
+                    "trained_on": trained_on(overlap), "data_changed": has_changed, "arrays": arrays,
                     "scores": scores(&evaluation.scores) })
         );
         return Ok(());
     }
+    if let Some(what) = evaluated_part(args, &trained, &sources) {
+        outln!("evaluating {what}");
+    }
     print_skipped(left_out, "test");
     let scores = words(&evaluation.scores, trained.run.model.task());
     outln!("{}, weights of step {}: {scores}", count(evaluated, "sample"), trained.step);
-    if is_training_data {
-        outln!("warning: these are the samples that the model was trained on");
+    match overlap {
+        Overlap::None => {}
+        Overlap::All => outln!("warning: these are the samples that the model was trained on"),
+        Overlap::AllButHeldOut { share } => {
+            outln!("warning: the model was trained on these samples, but for the share of {share} that it held out");
+        }
     }
     if has_changed {
         outln!("warning: the data are not as they were when the run began; what is tested on may have been trained on");
@@ -60,6 +72,28 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
         outln!("classes: {}", first_few(&trained.classes));
     }
     Ok(())
+}
+
+/// What of the data that were named, or of those of the run, is evaluated, where they have other parts too.
+fn evaluated_part(args: &EvalArgs, trained: &Trained, sources: &DataSources) -> Option<String> {
+    let config = &trained.run.config.data;
+    let path = args.data.as_ref().or(config.test.as_ref()).or(config.train.as_ref());
+    match (&sources.test_arrays, &sources.test_from) {
+        (Some(arrays), _) => {
+            Some(path.map_or(arrays.words(), |path| format!("{} of {}", arrays.words(), path.display())))
+        }
+        (None, TestFrom::Path(found)) if Some(found) != path => Some(found.display().to_string()),
+        (None, _) => None,
+    }
+}
+
+/// The share of the data that the model was trained on, as far as that is known.
+fn trained_on(overlap: Overlap) -> f32 {
+    match overlap {
+        Overlap::None => 0.0,
+        Overlap::All => 1.0,
+        Overlap::AllButHeldOut { share } => 1.0 - share,
+    }
 }
 
 /// Whether the files are others than those that the run began with, as far as its folder says.

@@ -8,30 +8,34 @@ use anyhow::Result;
 use crate::args::InitArgs;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
+use memfit::data::BytePool;
 use memfit_run::config::commented;
-use memfit_run::data::{Kind, kind_of};
+use memfit_run::data::{self, Kind};
 use memfit_run::{DIGITS, RunConfig};
+use toml::Value;
 
 const HEAD: &str =
     "# A run of memfit: `memfit train THIS_FILE` trains, `memfit plan THIS_FILE` shows where each byte goes.\n";
 
 pub fn init(args: &InitArgs, json: bool) -> Result<()> {
-    let text_of = |value: &str| toml::Value::from(value).to_string();
-    let mut set = vec![("train.batch", "32".to_string()), ("train.epochs", "20".to_string())];
-    let data = args.settings.text("data", "train").map(Path::new);
-    let usual = match data {
-        // Data that are not there yet are most likely pictures.
-        Some(path) => kind_of(path).unwrap_or(Kind::Images).usual_model(),
-        None => Kind::Digits.usual_model(),
-    };
-    let model = args.settings.text("model", "name").unwrap_or(usual);
-    memfit::ZooModel::from_name(model).map_err(usage)?;
-    set.push(("model.name", text_of(model)));
-    match data {
-        Some(path) => set.push(("data.train", text_of(&from_file(path, &args.file)?.to_string_lossy()))),
-        None if model == DIGITS => set.push(("data.kind", text_of(DIGITS))),
-        None => {}
+    let mut config = RunConfig::default();
+    args.settings.apply(&mut config)?;
+    // Data that are not there yet are most likely pictures.
+    let model = data::model_name(&config, &BytePool::new(data::HOST_BUDGET))
+        .unwrap_or_else(|_| Kind::Images.usual_model().into());
+    memfit::ZooModel::from_name(&model).map_err(usage)?;
+    let mut set = vec![("train.batch".to_string(), "32".to_string()), ("train.epochs".into(), "20".into())];
+    for (key, value) in args.settings.given().filter(|(key, _)| key.path() != "model.name") {
+        let value = match value.as_str().filter(|_| key.is_path) {
+            Some(path) => Value::from(from_file(Path::new(path), &args.file)?.to_string_lossy().into_owned()),
+            None => value.clone(),
+        };
+        set.push((key.path(), value.to_string()));
     }
+    if model == DIGITS && config.data.train.is_none() && config.data.kind.is_none() {
+        set.push(("data.kind".into(), Value::from(DIGITS).to_string()));
+    }
+    set.push(("model.name".into(), Value::from(model).to_string()));
     let text = HEAD.to_string() + &commented(&set);
     // What is written must be readable: our own table says so.
     RunConfig::parse(&text, Path::new(""))?;

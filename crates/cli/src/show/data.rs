@@ -1,6 +1,6 @@
 //! What a run trains on, before anything else is said: a few lines, or one event.
 
-use memfit::data::sources::{LeftOut, Masks};
+use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
 use memfit_run::RunResources;
 use memfit_run::data::{
     ArrayNames, ClassSummary, DataSummary, Decided, InputSummary, Kind, SeenMasks, SizeRange, TestFrom, Unit, Warning,
@@ -32,7 +32,7 @@ pub fn print(run: &RunResources, summary: &DataSummary) {
         row("masks", &masks::name(masks), &mask_words(masks, *seen));
     }
     if let Some(classes) = &summary.classes {
-        row("classes", &classes.count, &class_words(classes, summary));
+        row("classes", &classes.count, &(class_words(classes, summary) + label_words(classes)));
     }
     row("input", &shape(&summary.input.shape), &input_words(&summary.input, run));
     if !summary.left_out.is_empty() {
@@ -40,7 +40,9 @@ pub fn print(run: &RunResources, summary: &DataSummary) {
         row("left out", &files, &left_out_words(&summary.left_out, summary.kind));
     }
     if !summary.assumed.is_empty() {
-        let assumed: Vec<String> = summary.assumed.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let why = |key: &str| summary.first_line.filter(|_| key == "data.header").map_or("", first_line_words);
+        let assumed: Vec<String> =
+            summary.assumed.iter().map(|(key, value)| format!("{key} {value}{}", why(key))).collect();
         row("assumed", &"", &assumed.join(", "));
     }
     for warning in &summary.warnings {
@@ -52,9 +54,9 @@ pub fn print(run: &RunResources, summary: &DataSummary) {
 pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
     let classes = summary.classes.as_ref().map(|c| {
         json!({ "count": c.count, "from": c.decided.name(), "found": c.found, "names": c.names, "counts": c.rows,
-                "of": c.unit.name() })
+                "of": c.unit.name(), "labels": c.labels.map(label_name) })
     });
-    let InputSummary { shape, decided, pictures } = &summary.input;
+    let InputSummary { shape, decided, pictures, channels_first } = &summary.input;
     let pictures =
         pictures.map(|p| json!({ "smallest": p.smallest, "largest": p.largest, "looked_at": p.looked_at, "of": p.of }));
     let masks = summary.masks.as_ref().map(|(masks, seen)| {
@@ -83,12 +85,20 @@ pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
             "event": "data", "kind": summary.kind.name(), "path": summary.path.as_ref().map(|p| p.display().to_string()),
             "train_samples": summary.train, "test_samples": summary.test, "test_from": test_name(from),
             "hold_out": share, "test_is_training_data": is_training, "classes": classes,
-            "input": { "shape": shape, "from": decided.name(), "pictures": pictures }, "masks": masks,
+            "input": { "shape": shape, "from": decided.name(), "pictures": pictures, "channels_first": channels_first }, "masks": masks,
             "arrays": summary.arrays.as_ref().map(names),
             "test_arrays": summary.test_arrays.as_ref().map(names),
             "left_out": left_out, "assumed": assumed, "warnings": warnings,
         }),
     )
+}
+
+fn label_name(labels: ClassLabels) -> &'static str {
+    match labels {
+        ClassLabels::Integers => "integers",
+        ClassLabels::WholeFloats => "whole_floats",
+        ClassLabels::OneHot => "one_hot",
+    }
 }
 
 fn test_name(from: &TestFrom) -> &'static str {
@@ -178,6 +188,15 @@ fn class_words(classes: &ClassSummary, summary: &DataSummary) -> String {
     format!("{decided}{} to {} of the {unit} each{names}", share(least), share(most))
 }
 
+/// How labels are stored, where that is not the usual.
+fn label_words(classes: &ClassSummary) -> &'static str {
+    match classes.labels {
+        Some(ClassLabels::WholeFloats) => "; the labels are floats, all of them whole",
+        Some(ClassLabels::OneHot) => "; the labels are one-hot rows",
+        Some(ClassLabels::Integers) | None => "",
+    }
+}
+
 /// Of a class; of a binary mask, which has one, of either.
 fn name(classes: &ClassSummary, class: usize) -> String {
     match classes.names.get(class) {
@@ -193,15 +212,29 @@ fn shape(sizes: &[usize]) -> String {
 }
 
 fn input_words(input: &InputSummary, run: &RunResources) -> String {
-    let how = match input.decided {
+    let mut how = match input.decided {
         Decided::Said => "as said".into(),
         Decided::Data => "as the data have it".into(),
         Decided::Model => format!("{}'s own", run.name),
     };
+    if let Some(stored) = &input.channels_first {
+        how += &format!("; the array is channels first ({}), and turned while it is read", shape(stored));
+    }
     let Some(SizeRange { smallest, largest, looked_at, of }) = input.pictures else { return how };
     let sizes =
         if smallest == largest { shape(&smallest) } else { format!("{} to {}", shape(&smallest), shape(&largest)) };
     format!("{how}; the pictures have {sizes} ({} looked at)", some_of(looked_at, of))
+}
+
+/// Why the first line of a table was taken for what it was.
+fn first_line_words(first: FirstLine) -> &'static str {
+    match first {
+        FirstLine::Named => " (the first line has the label's name)",
+        FirstLine::WordsAboveNumbers => " (the first line has words above numbers)",
+        FirstLine::Words => " (the first line has no number)",
+        FirstLine::Numbers => " (the first line is all numbers)",
+        FirstLine::LikeOthers => " (the first line has words and numbers where the others have)",
+    }
 }
 
 fn left_out_words(left_out: &[LeftOut], kind: Kind) -> String {

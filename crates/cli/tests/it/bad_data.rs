@@ -316,9 +316,9 @@ fn the_classes_of_a_table_are_those_of_the_model() {
     check_error(&args, 4, &["rows.csv", "such as \"0\" in line 2", "such as \"dog\" in line 3", "all words"]);
     let names: String = (0..1200).map(|i| format!("{i},name {i}\n")).collect();
     scratch.write("rows.csv", format!("a,label\n{names}"));
-    check_error(&args, 4, &["rows.csv", "column \"label\"", "no classes", "data.label"]);
+    check_error(&args, 4, &["rows.csv", "column \"label\"", "no classes", "--label"]);
     scratch.write("rows.csv", "a,species\n1,cat\n");
-    check_error(&args, 4, &["rows.csv", "no column \"label\"", "there are \"a\", \"species\"", "data.label"]);
+    check_error(&args, 4, &["rows.csv", "no column \"label\"", "there are \"a\", \"species\"", "--label"]);
 }
 
 /// Flowers that one number tells apart, so many of each kind.

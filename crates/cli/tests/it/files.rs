@@ -34,7 +34,7 @@ pub fn write_png(path: &str, [height, width]: [usize; 2], pixels: &Pixels) {
 }
 
 /// An NPY file.
-fn npy(descr: &str, shape: &[usize], bytes: &[u8]) -> Vec<u8> {
+pub fn npy(descr: &str, shape: &[usize], bytes: &[u8]) -> Vec<u8> {
     let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}\n");
     [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), bytes].concat()

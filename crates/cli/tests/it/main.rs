@@ -11,6 +11,7 @@ mod draw;
 mod examples;
 mod files;
 mod guards;
+mod labels;
 mod library_words;
 mod limits;
 mod old_run;

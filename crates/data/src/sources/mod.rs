@@ -32,9 +32,9 @@ mod tfrecord;
 mod tokens;
 mod walk;
 
-pub use arrays::Arrays;
+pub use arrays::{Arrays, ClassLabels};
 pub use class_counts::ClassCounts;
-pub use csv::{Column, Csv, CsvLayout, Label};
+pub use csv::{Column, Csv, CsvLayout, FirstLine, FirstLines, Label};
 pub use folder::{ImageFiles, ImageFolder};
 pub use left_out::LeftOut;
 pub use masks::{Colour, MaskClasses, MaskFormat, MaskProblem, MaskSurvey, Masks, colour_name};

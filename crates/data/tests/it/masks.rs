@@ -53,8 +53,10 @@ fn masks_are_what_they_can_only_be() {
     let black_and_white =
         picture(ColorType::Indexed, BitDepth::Eight, &[255, 255, 255, 0, 0, 0], &[1, 1, 1, 1, 1, 0, 0, 0]);
     let soft = [0, 0, 0, 0, 255, 255, 255, 255];
-    let mut edge = vec![grey(soft); 9];
-    edge.push(grey([0, 0, 0, 0, 100, 255, 255, 255]));
+    let mut edge = vec![grey(soft); 20];
+    edge.push(grey([0, 40, 70, 100, 130, 160, 190, 220]));
+    let mut third = vec![grey(soft); 20];
+    third.push(grey([0, 0, 0, 0, 127, 255, 255, 255]));
     for (name, masks, expected, counts) in [
         ("0 and 255", vec![grey([0, 0, 0, 255, 255, 0, 0, 0])], binary(127, [0, 255]), &[6, 2][..]),
         ("0 and 1", vec![grey([0, 0, 0, 1, 1, 0, 0, 0])], binary(0, [0, 1]), &[6, 2]),
@@ -64,13 +66,14 @@ fn masks_are_what_they_can_only_be() {
         ("numbers", vec![grey([0, 1, 2, 2, 1, 0, 0, 0])], Masks::Classes { count: 3 }, &[4, 2, 2]),
         ("from 1", vec![grey([1, 2, 3, 3, 1, 1, 1, 1])], Masks::Classes { count: 4 }, &[0, 5, 1, 2]),
         ("two bits", vec![two], Masks::Classes { count: 4 }, &[5, 1, 1, 1]),
-        ("soft edges", edge, Masks::Grey, &[41, 39]),
+        ("soft edges", edge, Masks::Grey, &[84, 84]),
     ] {
         assert_eq!(auto(&masks), Ok((expected, counts.to_vec())), "{name}");
     }
     for (name, values) in [("0 and 2", [0, 0, 2, 2, 0, 0, 0, 0]), ("far apart", [0, 9, 90, 91, 92, 200, 210, 3])] {
         assert!(matches!(auto(&[grey(values)]), Err(MaskProblem::Values { .. })), "{name}");
     }
+    assert_eq!(auto(&third), Err(MaskProblem::Values { values: vec![0, 127, 255] }), "a third value is no soft edge");
     assert!(matches!(auto(&[grey([0, 1, 2, 255, 0, 0, 0, 0])]), Err(MaskProblem::Void { .. })));
     assert!(matches!(auto(&[fixture("rgb.png")]), Err(MaskProblem::Coloured { .. })));
     assert!(matches!(auto(&[grey([0, 1, 2, 2, 1, 0, 0, 0]), fixture("grey.jpg")]), Err(MaskProblem::Mixed { .. })));

@@ -4,7 +4,8 @@ use crate::common;
 
 use common::{Folder, fixture, fixture_path, roomy, says};
 use memfit_data::sources::{
-    Arrays, Column, Csv, CsvLayout, Label, Masks, SegmentationPairs, TokenWidth, Tokens, Windows,
+    Arrays, ClassLabels, Column, Csv, CsvLayout, FirstLine, Label, Masks, SegmentationPairs, TokenWidth, Tokens,
+    Windows,
 };
 use memfit_data::{BytePool, DataError, Example, OnBad, Source};
 use memfit_ir::DType;
@@ -400,4 +401,70 @@ fn labels_are_held_against_the_classes_before_anything_is_read() {
     let path = folder.file("y.npy", npy("(5000,)", "<i8", &labels));
     let arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
     says(arrays.check_classes(7, &pool), &["y.npy, row 4999", "the label is 9", "0..7"]);
+}
+
+#[test]
+fn the_first_line_is_names_or_a_row_by_how_it_looks() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let layout = || CsvLayout { header: false, ..CsvLayout::default() };
+    for (text, expected, words) in [
+        ("1,2\n3,4\n", FirstLine::Numbers, None),
+        ("1,,nan\n3,4,5\n", FirstLine::Numbers, None),
+        ("a,b\n3,4\n", FirstLine::WordsAboveNumbers, None),
+        (",a,b\n0,3,4\n", FirstLine::WordsAboveNumbers, None),
+        ("a,b,kind\n3,4,cat\n", FirstLine::WordsAboveNumbers, Some(2)),
+        ("kind,1,2\ncat,3,4\n", FirstLine::LikeOthers, Some(0)),
+        ("y,1,2\ncat,3,4\n", FirstLine::Named, Some(0)),
+        ("\" y \",1990\n\"0\",\"3\"\n", FirstLine::WordsAboveNumbers, None),
+        ("a,b\nc,d\n", FirstLine::Words, None),
+        ("a,b\n,\nNA,2\n", FirstLine::WordsAboveNumbers, None),
+        ("5.1,rose\n", FirstLine::LikeOthers, Some(1)),
+        ("5.1,rose\n4,2\n5,iris\n", FirstLine::LikeOthers, Some(1)),
+    ] {
+        let csv = Csv::open(folder.file("t.csv", text), layout(), &pool).expect("it is a CSV");
+        let seen = csv.first_lines(&["y"], &pool).expect("it can be read");
+        assert_eq!((seen.first, seen.word_column), (expected, words), "{text:?}");
+    }
+    let csv = Csv::open(folder.file("t.csv", "y,b\n3,4\n"), layout(), &pool).expect("it is a CSV");
+    assert_eq!(csv.len(), 2);
+    let csv = csv.with_layout(class("y"), &pool).expect("it has a header");
+    assert_eq!((csv.len(), csv.label_column()), (1, Some("y")));
+}
+
+#[test]
+fn numbers_that_are_no_classes_are_told_or_left_out() {
+    let (folder, pool) = (Folder::new(), roomy());
+    let find = |text: &str, bad: OnBad| {
+        let mut csv = Csv::open(folder.file("t.csv", text), class("y"), &pool).expect("it is a CSV");
+        csv.find_classes(bad, &pool)
+    };
+    says(find("x,y\n1,0\n2,-1\n", OnBad::Fail), &["t.csv: line 3", "column \"y\" is \"-1\"", "0, 1, …"]);
+    says(find("x,y\n1,2.5\n", OnBad::Skip), &["t.csv: line 2", "\"2.5\"", "Label::Value"]);
+    assert_eq!(find("x,y\n1,1\n2,-1\n", OnBad::Skip).expect("one is a class"), 2);
+}
+
+/// An NPY file of one byte an element, in the order that is said.
+fn bytes_array(shape: &str, fortran: &str, bytes: &[u8]) -> Vec<u8> {
+    let head = format!("{{'descr': '|u1', 'fortran_order': {fortran}, 'shape': {shape}, }}\n");
+    [&b"\x93NUMPY\x01\x00"[..], &(head.len() as u16).to_le_bytes(), head.as_bytes(), bytes].concat()
+}
+
+#[test]
+fn one_hot_rows_are_classes_in_either_order() {
+    let (folder, pool) = (Folder::new(), roomy());
+    // Rows of classes 2, 0, 2.
+    for (fortran, bytes) in [("False", [0, 0, 1, 1, 0, 0, 0, 0, 1]), ("True", [0, 1, 0, 0, 0, 0, 1, 0, 1])] {
+        let path = folder.file("y.npy", bytes_array("(3, 3)", fortran, &bytes));
+        let mut arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
+        let (labels, counts) = arrays.read_as_classes("y", OnBad::Fail, &pool).expect("classes").expect("a field");
+        assert_eq!((labels, counts.rows()), (ClassLabels::OneHot, Some(&[1, 0, 2][..])), "{fortran}");
+        assert_eq!(values(&arrays.read_row(0, &pool).expect("a row"), "y"), ("i32[]".into(), vec![2.0]));
+        says(arrays.check_classes(2, &pool), &["y.npy, row 0", "the label is 2", "0..2"]);
+    }
+    let path = folder.file("y.npy", bytes_array("(2, 2)", "False", &[1, 1, 0, 1]));
+    let mut arrays = Arrays::npy(&[("y", &path)], &pool).expect("it is an array");
+    says(arrays.read_as_classes("y", OnBad::Fail, &pool), &["y.npy, row 0", "2 numbers", "one-hot"]);
+    assert!(arrays.read_as_classes("y", OnBad::Skip, &pool).is_ok());
+    says(arrays.read_row(0, &pool), &["y.npy, row 0", "one-hot"]);
+    assert_eq!(values(&arrays.read_row(1, &pool).expect("a row"), "y").1, [1.0]);
 }

@@ -51,6 +51,8 @@ pub enum Form {
     Path,
     /// Given or not.
     Flag,
+    /// "true" or "false".
+    Bool,
     /// "224x224x3"
     Shape,
     /// Texts between commas.

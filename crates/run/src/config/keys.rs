@@ -12,11 +12,11 @@ pub fn find(section: &str, name: &str) -> Option<&'static Key> {
 
 /// In the order in which a person reads them.
 pub static KEYS: &[Key] = &[
-    key("model", "name", "\"resnet18\"", "a model of the zoo, such as resnet18, unet or gpt", |s, v| {
+    key("model", "name", "\"resnet18\"", "a model of the zoo; by itself the usual one for the data", |s, v| {
         v.text().set(&mut s.model.name)
     })
     .option("model", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Name of a model; `memfit models` lists them")
-    .default("digits"),
+    .default("the usual one for the data; without any, digits"),
     key("model", "input", "[224, 224, 3]", "height, width, channels; the data says it where it can", |s, v| {
         v.counts().set(&mut s.model.input)
     })
@@ -70,7 +70,14 @@ pub static KEYS: &[Key] = &[
         |s, v| {
             v.one_of(&["digits", "images", "masks", "csv", "npz", "tfrecord", "tokens", "text"]).set(&mut s.data.kind)
         },
-    ),
+    )
+    .option(
+        "kind",
+        (Form::Text, "KIND"),
+        TRAIN | PLAN | INIT,
+        "What the data are: images, masks, csv, npz, tfrecord, tokens or text",
+    )
+    .default("as the path looks"),
     key("data", "train", "\"photos/train\"", "a folder with one folder for each class, or a file", |s, v| {
         v.path().set(&mut s.data.train)
     })
@@ -93,7 +100,14 @@ pub static KEYS: &[Key] = &[
         "column of a csv (its name, or its number from 0), array of an npz, or feature of a tfrecord \
          that is the label",
         |s, v| v.text().set(&mut s.data.label),
-    ),
+    )
+    .option(
+        "label",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | INIT,
+        "Label: a column of a csv (its name, or its number from 0), an array of an npz, or a feature of a tfrecord",
+    )
+    .default("the column called label, the array called y or the like"),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
         v.text().set(&mut s.data.features)
     }),
@@ -111,7 +125,14 @@ pub static KEYS: &[Key] = &[
         "\"auto\"",
         "what the values of masks are: classes (0, 1, 2, …), binary, palette, colours (by data.colours), grey, or auto",
         |s, v| v.one_of(&["auto", "classes", "binary", "palette", "colours", "grey"]).set(&mut s.data.masks),
-    ),
+    )
+    .option(
+        "masks",
+        (Form::Text, "auto|classes|binary|palette|colours|grey"),
+        TRAIN | PLAN | INIT,
+        "What the values of masks are",
+    )
+    .default("auto: found out, or refused where they may be several things"),
     key(
         "data",
         "colours",
@@ -119,9 +140,20 @@ pub static KEYS: &[Key] = &[
         "of coloured masks: a class with its colour; colours of one name are one class",
         |s, v| v.texts().put(&mut s.data.colours),
     ),
-    key("data", "header", "true", "whether the first line of a csv names the columns", |s, v| {
-        v.flag().set(&mut s.data.header)
-    }),
+    key(
+        "data",
+        "header",
+        "true",
+        "whether the first line of a csv names the columns; found out if not given",
+        |s, v| v.flag().set(&mut s.data.header),
+    )
+    .option(
+        "header",
+        (Form::Bool, "true|false"),
+        TRAIN | PLAN | INIT,
+        "Whether the first line of a csv names its columns",
+    )
+    .default("found out"),
     key("data", "token", "\"u16\"", "what a token file holds: u8, u16 or u32", |s, v| {
         v.one_of(&["u8", "u16", "u32"]).set(&mut s.data.token)
     }),

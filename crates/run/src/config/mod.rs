@@ -125,6 +125,13 @@ impl RunConfig {
         Ok(())
     }
 
+    /// The same for a model of this name.
+    pub(crate) fn with_model(&self, name: &str) -> Result<RunConfig> {
+        let mut config = self.clone();
+        config.set("model", "name", name)?;
+        Ok(config)
+    }
+
     /// Sets a key to a number that is one of ours, and within what TOML can write.
     pub fn set_count(&mut self, section: &str, key: &str, count: u64) -> Result<()> {
         self.set(section, key, i64::try_from(count).unwrap_or(i64::MAX))

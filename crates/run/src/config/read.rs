@@ -274,7 +274,7 @@ mod tests {
 
     /// A run file with some of its characters replaced, left out or doubled.
     fn mangled() -> impl Strategy<Value = String> {
-        let whole = commented(&[("train.batch", "7".into())]).replace("\n# ", "\n");
+        let whole = commented(&[("train.batch".into(), "7".into())]).replace("\n# ", "\n");
         let edits = proptest::collection::vec((any::<proptest::sample::Index>(), 0..4u8, any::<char>()), 0..6);
         let lines = proptest::collection::vec(any::<proptest::sample::Index>(), 0..8);
         (lines, edits).prop_map(move |(lines, edits)| {

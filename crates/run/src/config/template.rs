@@ -4,7 +4,7 @@ use super::KEYS;
 
 /// Every key, in sections. What is not among `set`, as `section.key` and a value in TOML, is commented out and shows an
 /// example.
-pub fn commented(set: &[(&'static str, String)]) -> String {
+pub fn commented(set: &[(String, String)]) -> String {
     let mut text = String::from(
         "# A key that is commented out shows an example; its default is in what it means, or depends on the data.\n",
     );
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_read_back_and_every_example_may_be_uncommented() {
-        let text = commented(&[("train.batch", "7".into()), ("data.train", "\"a\"".into())]);
+        let text = commented(&[("train.batch".into(), "7".into()), ("data.train".into(), "\"a\"".into())]);
         let spec = read(&text, Path::new("")).expect("it is right");
         assert_eq!((spec.train.batch, spec.data.train.clone()), (Some(7), Some("a".into())));
         assert_eq!(spec.train.lr, None);

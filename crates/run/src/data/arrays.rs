@@ -106,6 +106,37 @@ impl ArrayNames {
     }
 }
 
+/// Whether the samples of arrays are pictures, by their shape: height and width, with or without channels.
+pub fn are_pictures(path: &Path, config: &DataConfig, pool: &BytePool) -> Result<bool> {
+    let arrays = ArrayNames::of_training(path, config, pool)?.open(path, pool)?;
+    let shape = arrays.row("x").map(|row| row.shape.to_vec()).unwrap_or_default();
+    Ok(match shape[..] {
+        [height, width] => height.min(width) >= SMALLEST_PICTURE,
+        [_, _, _] => channel_axis(&shape).is_some(),
+        _ => false,
+    })
+}
+
+/// Where the channels of pictures stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelAxis {
+    First,
+    Last,
+}
+
+/// The outer axis of a sample that has as many extents as a picture has channels; the last where both have. None where the
+/// sample is no picture.
+pub fn channel_axis(shape: &[usize]) -> Option<ChannelAxis> {
+    match *shape {
+        [_, _, 1 | 3 | 4] => Some(ChannelAxis::Last),
+        [1 | 3 | 4, _, _] => Some(ChannelAxis::First),
+        _ => None,
+    }
+}
+
+/// Rows of two axes that are smaller are rather a table or a series than a picture.
+const SMALLEST_PICTURE: usize = 8;
+
 const NPY: &str = "npy";
 
 /// Whether a folder is one of arrays.

@@ -16,11 +16,12 @@ const WHITE: f32 = 16.0;
 /// Every fifth is held out.
 const HELD_OUT: f64 = 0.2;
 
-/// Training and test set.
-pub fn open() -> Result<DataSources> {
+/// Training and test set, for a model of this name.
+pub fn open(model: String) -> Result<DataSources> {
     let (train, test) = hold_out(Arc::new(Digits), HELD_OUT)?;
     Ok(DataSources {
         kind: Kind::Digits,
+        model,
         train: Arc::new(train),
         test: Some(Arc::new(test)),
         test_from: TestFrom::HeldOut { share: HELD_OUT as f32, is_said: false },
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_fifth_is_held_out_and_every_class_is_there() {
-        let opened = open().expect("it is built in");
+        let opened = open("digits".into()).expect("it is built in");
         let test = opened.test.expect("a fifth");
         assert_eq!((opened.train.len(), test.len()), (1438, 359));
         let pool = BytePool::new(1 << 20);

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use memfit::data::BytePool;
 use memfit::nn::zoo::Task;
 
-use super::bad_path;
-use crate::error::Result;
+use super::{arrays, bad_path};
+use crate::config::RunConfig;
+use crate::error::{Result, RunError};
+use crate::resources::DIGITS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -59,6 +62,34 @@ impl Kind {
     }
 }
 
+/// Of the data of a run: as it was said, or as the path looks.
+pub(super) fn of_run(config: &RunConfig) -> Result<Kind> {
+    if let Some(said) = &config.data.kind {
+        let known = Kind::ALL.into_iter().find(|kind| kind.name() == said);
+        return known.ok_or_else(|| RunError::conflict(format!("there is no kind of data \"{said}\"")));
+    }
+    match (&config.data.train, config.model.name.as_deref()) {
+        (Some(path), _) => kind_of(path),
+        (None, None | Some(DIGITS)) => Ok(Kind::Digits),
+        (None, Some(model)) => Err(RunError::NoData { model: model.into() }),
+    }
+}
+
+/// The model of a run: the one that it names, else the usual one for its data. Of arrays the samples are looked at, which may
+/// be pictures or rows of a table.
+pub fn model_name(config: &RunConfig, pool: &BytePool) -> Result<String> {
+    if let Some(name) = &config.model.name {
+        return Ok(name.clone());
+    }
+    let kind = of_run(config)?;
+    let are_pictures = match &config.data.train {
+        Some(path) if kind == Kind::Npz => arrays::are_pictures(path, &config.data, pool)?,
+        _ => false,
+    };
+    let kind = if are_pictures { Kind::Images } else { kind };
+    Ok(kind.usual_model().into())
+}
+
 /// As the path looks.
 pub fn kind_of(path: &Path) -> Result<Kind> {
     let path = &super::place::training_path(path);
@@ -74,6 +105,6 @@ pub fn kind_of(path: &Path) -> Result<Kind> {
         () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
         () if name.contains("tfrecord") => Kind::TfRecord,
         () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
-        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind in a run file")),
+        () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind")),
     })
 }

@@ -5,11 +5,14 @@ mod arrays;
 mod digits;
 mod kind;
 pub mod masks;
+mod npz;
+mod overlap;
 mod pipeline;
 mod place;
 pub mod same_data;
 mod summary;
 mod survey;
+mod table;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,21 +20,19 @@ use std::sync::Arc;
 use memfit::ZooModel;
 use memfit::data::image::Channels;
 use memfit::data::sources::{
-    Column, Csv, CsvLayout, Feature, FeatureKind, ImageFolder, Label, Masks, TfRecord, TokenWidth, Tokens, Windows,
-    hold_out,
+    Feature, FeatureKind, ImageFolder, Masks, TfRecord, TokenWidth, Tokens, Windows, hold_out,
 };
-use memfit::data::{BytePool, DataError, OnBad, Source};
+use memfit::data::{BytePool, DataError, Source};
 use memfit::exec::Device;
-use memfit::nn::zoo::Task;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{DataConfig, RunConfig};
 use crate::error::{Result, RunError};
-use crate::resources::DIGITS;
 use crate::text::count;
 
 pub use arrays::ArrayNames;
-pub use kind::{Kind, kind_of};
+pub use kind::{Kind, kind_of, model_name};
+pub use overlap::{Overlap, overlap};
 pub use pipeline::{ROW, datasets, images_alone, test_set};
 pub use summary::{ClassSummary, DataSummary, Decided, InputSummary, Warning, summary};
 pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
@@ -39,13 +40,12 @@ pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
 use place::Places;
 
 /// For everything that the pipeline holds, where nothing was said.
-const HOST_BUDGET: u64 = 512 << 20;
+pub const HOST_BUDGET: u64 = 512 << 20;
 /// The share of the samples that is held out where there is no test set and nothing was said.
 const HELD_OUT: f32 = 0.2;
 
 /// Refuses a model that does something else than the data are for, before anything is planned or made.
-fn check_model(kind: Kind, config: &RunConfig) -> Result<()> {
-    let model = config.model.name.as_deref().unwrap_or(DIGITS);
+fn check_model(kind: Kind, model: &str) -> Result<()> {
     let does = ZooModel::from_name(model)?.task();
     match kind.task() {
         Some(wanted) if wanted != does => Err(RunError::WrongModel { model: model.into(), does, kind, wanted }),
@@ -64,6 +64,8 @@ pub struct DataFacts {
 /// Sources that are open, and what is known of them.
 pub struct DataSources {
     pub kind: Kind,
+    /// The name of the model that they are read for.
+    pub model: String,
     pub train: Arc<dyn Source>,
     pub test: Option<Arc<dyn Source>>,
     pub test_from: TestFrom,
@@ -98,6 +100,8 @@ pub struct Schema {
     pub classes: Vec<String>,
     /// Of a table that names them.
     pub columns: Option<Columns>,
+    /// Of a table that does not: the number of the label's column; not written down.
+    pub label: Option<usize>,
     /// What masks are.
     pub masks: Option<Masks>,
     /// Of an NPZ file; not written down.
@@ -127,12 +131,15 @@ pub fn pool(said: Option<u64>, device: &Device, outside: u64, neighbours: usize)
 }
 
 pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
-    let kind = kind(config)?;
-    check_model(kind, config)?;
+    let kind = kind::of_run(config)?;
+    let model = kind::model_name(config, pool)?;
+    check_model(kind, &model)?;
     reject_unused_keys(kind, &config.data)?;
     if kind == Kind::Digits {
-        return open_digits(&config.data);
+        return open_digits(&config.data, model);
     }
+    // How data are read may depend on who reads them.
+    let config = &config.with_model(&model)?;
     let Some(path) = &config.data.train else {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
@@ -149,10 +156,11 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
         None => beside(kind, &places.train, config, &known, pool)?,
     };
     let left_out = test.as_ref().map_or(Vec::new(), |test| test.survey.left_out.clone());
+    let test_classes = test.as_ref().and_then(|test| test.survey.classes.as_ref()).map(|seen| seen.count);
     let test_arrays = test.as_ref().and_then(|test| test.schema.arrays.clone());
     let DataParts { train, test, from } = match test {
         Some(test) => {
-            let is_training_set = is_same(&known, &test);
+            let is_training_set = is_same(&known, &test, pool);
             let from = if is_training_set { TestFrom::TrainingSet(Box::new(from)) } else { from };
             DataParts { train: known.source, test: Some(test.source), from }
         }
@@ -160,17 +168,18 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     };
     let KnownSource { facts, schema, mut survey, .. } = known;
     survey.also_left_out(left_out);
-    Ok(DataSources { kind, train, test, test_from: from, test_arrays, facts, schema, survey })
+    survey.test_classes = test_classes;
+    Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey })
 }
 
-fn open_digits(config: &DataConfig) -> Result<DataSources> {
+fn open_digits(config: &DataConfig, model: String) -> Result<DataSources> {
     let DataConfig { train, test, hold_out, .. } = config;
     let said = [("train", train.is_some()), ("test", test.is_some()), ("hold_out", hold_out.is_some())];
     match said.iter().find(|(_, said)| *said) {
         Some((key, _)) => {
             Err(RunError::conflict(format!("the digits are built in; leave out data.{key}, or data.kind")))
         }
-        None => Ok(digits::open()?),
+        None => Ok(digits::open(model)?),
     }
 }
 
@@ -217,28 +226,31 @@ fn beside(
             false => Ok((None, TestFrom::None)),
         };
     };
-    let test = npz(path, names, config, pool)?;
+    let test = npz::open(path, names, config, pool)?;
     same_facts(&train.facts, &test.facts, path)?;
     Ok((Some(test), TestFrom::Arrays))
 }
 
-/// Whether both are the same rows, as far as names, sizes and times of files tell.
-fn is_same(train: &KnownSource, test: &KnownSource) -> bool {
+/// Whether both are the same rows, as far as names, sizes and times of files tell, or else some of the rows.
+fn is_same(train: &KnownSource, test: &KnownSource, pool: &BytePool) -> bool {
     let alike = (train.source.len(), train.source.fingerprint()) == (test.source.len(), test.source.fingerprint());
     let names = |known: &KnownSource| known.schema.arrays.as_ref().map(ArrayNames::words);
-    alike && names(train) == names(test)
+    (alike && names(train) == names(test)) || overlap::have_same_rows(&*train.source, &*test.source, pool)
 }
 
 /// Other data of the kind of a run, all of it for evaluation. Classes and columns are those of the run.
 pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePool) -> Result<DataSources> {
-    let kind = kind(config)?;
+    let kind = kind::of_run(config)?;
+    let model = kind::model_name(config, pool)?;
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let mut config = config.clone();
     config.set("data", "skip_bad", true)?;
-    let known = source(kind, path, &config, Some(&schema), pool)?;
+    // Of a folder that has one for each set, the one that is for this.
+    let path = place::test_path(path);
+    let known = source(kind, &path, &config, Some(&schema), pool)?;
     let KnownSource { source, facts, survey, schema: Schema { arrays: test_arrays, .. } } = known;
-    let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path.into()));
-    Ok(DataSources { kind, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
+    let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path));
+    Ok(DataSources { kind, model, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.
@@ -267,19 +279,6 @@ fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
         return Err(RunError::conflict("data.hold_out is for runs without data.test; leave out one of them"));
     }
     Ok(())
-}
-
-/// As it was said, or as the path looks.
-fn kind(config: &RunConfig) -> Result<Kind> {
-    if let Some(said) = &config.data.kind {
-        let known = Kind::ALL.into_iter().find(|kind| kind.name() == said);
-        return known.ok_or_else(|| RunError::conflict(format!("there is no kind of data \"{said}\"")));
-    }
-    let Some(path) = &config.data.train else {
-        let model = config.model.name.as_deref().unwrap_or(DIGITS);
-        return if model == DIGITS { Ok(Kind::Digits) } else { Err(RunError::NoData { model: model.into() }) };
-    };
-    kind_of(path)
 }
 
 fn too_few(path: &Path, share: f32, rows: usize) -> RunError {
@@ -329,7 +328,7 @@ fn source(
         Kind::Digits => Err(RunError::conflict("the digits are built in; leave out data.train")),
         Kind::Images => image_folder(path, classes, pool),
         Kind::Masks => masks::pairs(path, config, schema, pool),
-        Kind::Csv => table(path, config, schema, pool),
+        Kind::Csv => table::open(path, config, schema, pool),
         Kind::Npz => {
             let names = match schema {
                 None => ArrayNames::of_training(path, &config.data, pool)?,
@@ -337,7 +336,7 @@ fn source(
                 // What the arrays of the training set are called is not known without its file, or said.
                 Some(_) => ArrayNames::usual(&config.data).of_test(path, &config.data, pool)?,
             };
-            npz(path, names, config, pool)
+            npz::open(path, names, config, pool)
         }
         Kind::TfRecord => {
             let records = TfRecord::glob(&path.to_string_lossy(), features(config), pool)?;
@@ -361,20 +360,6 @@ fn image_folder(path: &Path, classes: &[String], pool: &BytePool) -> Result<Know
         ..DataSurvey::default()
     };
     Ok(KnownSource { survey, ..KnownSource::with_classes(folder.encoded(), classes, count) })
-}
-
-/// Arrays, of which the labels are counted where they are classes.
-fn npz(path: &Path, names: ArrayNames, config: &RunConfig, pool: &BytePool) -> Result<KnownSource> {
-    let arrays = names.open(path, pool)?;
-    let sample = arrays.row("x").and_then(|row| sample(&row.shape, config.model.name.as_deref()));
-    let classifies = ZooModel::from_name(config.model.name.as_deref().unwrap_or(DIGITS))?.task() == Task::Classes;
-    let counts = if classifies { arrays.class_counts("y", pool)? } else { None };
-    let seen = counts.as_ref().map(SeenClasses::of_samples);
-    // There may well be fewer than the classes that were said.
-    let classes = seen.as_ref().map(|seen| seen.count).filter(|_| config.model.classes.is_none());
-    let survey = DataSurvey { classes: seen, arrays: Some(names.clone()), ..DataSurvey::default() };
-    let schema = Schema { arrays: Some(names), ..Schema::default() };
-    Ok(KnownSource { schema, survey, ..KnownSource::unnamed(arrays, DataFacts { sample, classes }) })
 }
 
 fn tokens(path: &Path, config: &RunConfig) -> Result<KnownSource> {
@@ -404,45 +389,6 @@ fn text(path: &Path, config: &RunConfig, classes: &[String], pool: &BytePool) ->
     Ok(KnownSource::with_classes(text, classes, vocabulary))
 }
 
-/// A table, with the classes and columns of the training set where those are known.
-fn table(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
-    let columns = schema.and_then(|schema| schema.columns.as_ref());
-    let mut csv = Csv::open(path, layout(path, &config.data, columns), pool)?;
-    let mut facts = DataFacts { sample: Some(vec![csv.columns().len() - 1]), classes: None };
-    if let Some(columns) = columns {
-        csv.arrange(&columns.features, pool)?;
-    }
-    match schema {
-        Some(schema) => csv.set_classes(&schema.classes, pool)?,
-        None => {
-            let bad = if config.data.skip_bad == Some(true) { OnBad::Skip } else { OnBad::Fail };
-            let count = csv.find_classes(bad, pool)?;
-            // Numbers may well be fewer than the classes that were said.
-            let said = config.model.classes.is_some() && csv.classes().is_empty();
-            facts.classes = (!said).then_some(count);
-        }
-    }
-    let columns = config.data.header.unwrap_or(true).then(|| Columns {
-        label: csv.label_column().unwrap_or_default().to_string(),
-        features: csv.feature_columns().map(str::to_string).collect(),
-    });
-    let schema = Schema { classes: csv.classes().to_vec(), columns, ..Schema::default() };
-    let classes = csv.class_counts().map(SeenClasses::of_samples);
-    let survey = DataSurvey { classes, ..DataSurvey::default() };
-    Ok(KnownSource { source: Arc::new(csv), facts, schema, survey })
-}
-
-/// What a model reads of samples of this shape: all numbers in a row, or an image. None where they are neither.
-fn sample(shape: &[usize], model: Option<&str>) -> Option<Vec<usize>> {
-    match (model, shape) {
-        (Some("mlp"), shape) => Some(vec![shape.iter().product()]),
-        (Some("gpt"), _) => None,
-        (_, &[height, width]) => Some(vec![height, width, 1]),
-        (_, &[height, width, channels @ (1 | 3)]) => Some(vec![height, width, channels]),
-        (_, _) => None,
-    }
-}
-
 fn same_facts(train: &DataFacts, test: &DataFacts, path: &Path) -> Result<()> {
     if train.sample == test.sample {
         return Ok(());
@@ -459,18 +405,6 @@ fn sequence(config: &RunConfig) -> usize {
 fn channels(config: &RunConfig) -> Channels {
     let one = config.model.input.as_ref().is_some_and(|i| i.get(2) == Some(&1));
     if one { Channels::Grey } else { Channels::Rgb }
-}
-
-/// The label is where it was said to be; of other tables of the run, in the column of the same name.
-fn layout(path: &Path, config: &DataConfig, columns: Option<&Columns>) -> CsvLayout {
-    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
-    let header = config.header.unwrap_or(true);
-    let column = match columns.map(|columns| &columns.label).or(config.label.as_ref()) {
-        Some(name) => Column::Name(name.clone()),
-        None if header => Column::Name("label".to_string()),
-        None => Column::Number(0),
-    };
-    CsvLayout { header, separator, label: Some(Label::Class(column)) }
 }
 
 /// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.

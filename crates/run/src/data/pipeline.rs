@@ -20,7 +20,7 @@ use crate::text::count;
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -> Result<Datasets> {
     let steps = Steps::new(sources.kind, run)?;
-    let key = source_key(sources.kind, sources.schema.masks.as_ref(), &run.config);
+    let key = source_key(sources.kind, sources.schema.masks.as_ref(), &sources.survey.turned(), &run.config);
     let train = Dataset::from_source(Shared { source: Arc::clone(&sources.train), key });
     let train = match run.config.data.cache.as_deref() {
         None | Some("off") => steps.fixed(train),
@@ -60,15 +60,20 @@ pub fn images_alone(source: impl Source + 'static, run: &RunResources, batch: us
 }
 
 /// What a run says about how files are read: a cache that was made of them otherwise is made anew.
-fn source_key(kind: Kind, masks: Option<&Masks>, config: &RunConfig) -> u64 {
+fn source_key(kind: Kind, masks: Option<&Masks>, turned: &str, config: &RunConfig) -> u64 {
     let masks = masks.map_or(String::new(), |masks| super::masks::to_json(masks).to_string());
     let DataConfig { label, features, header, token, .. } = &config.data;
+    // What holds by itself is the same whether it is said or not.
+    let header = header.filter(|header| kind != Kind::Csv || !header);
+    let usual = if header == Some(false) { "0" } else { "label" };
+    let label = label.as_ref().filter(|label| kind != Kind::Csv || *label != usual);
     let of_model = match kind {
         Kind::Tokens | Kind::Text => format!("{}", sequence(config)),
         Kind::Masks => format!("{:?} {masks}", channels(config)),
         // What a record is read as depends on what reads it.
         Kind::TfRecord => format!("{:?}", super::features(config)),
-        Kind::Digits | Kind::Images | Kind::Csv | Kind::Npz => String::new(),
+        Kind::Npz => turned.into(),
+        Kind::Digits | Kind::Images | Kind::Csv => String::new(),
     };
     fingerprint(&format!("{kind:?} {label:?} {features:?} {header:?} {token:?} {of_model}"))
 }
@@ -256,7 +261,7 @@ fn shaped(mut example: Example, wanted: &TensorType, context: &Context) -> memfi
     if !same_numbers(&x.ty().shape, &wanted.shape) {
         let given = x.ty();
         let cure = if given.elements() == wanted.elements() {
-            "write the data with its axes in that order (height, width, channels), or give model.input"
+            "bring its axes into that order (height, width, channels) before they are saved, in NumPy with np.transpose"
         } else {
             "give model.input, or other data"
         };
@@ -300,9 +305,13 @@ fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::
     match label {
         Some(&label) if y.ty() == &TensorType::i32([]) => match usize::try_from(label) {
             Ok(n) if n < classes => Ok(example),
-            _ => Err(DataError::bad(
+            Ok(_) => Err(DataError::bad(
                 context.location(),
                 format!("its label is {label}, outside of 0..{classes}; give model.classes, or mend the data"),
+            )),
+            Err(_) => Err(DataError::bad(
+                context.location(),
+                format!("its label is {label}, and classes are 0, 1, …; number them so, or leave it out"),
             )),
         },
         _ => Err(DataError::bad(context.location(), format!("its label is {}, not one class", y.ty()))),
@@ -338,7 +347,7 @@ mod tests {
                 let sizes: Vec<i64> = sizes.into_iter().map(|n| n as i64).collect();
                 config.set("model", "input", sizes).expect("sizes");
             }
-            source_key(Kind::TfRecord, None, &config)
+            source_key(Kind::TfRecord, None, "", &config)
         };
         assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
         assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));

@@ -42,6 +42,11 @@ pub fn training_path(path: &Path) -> PathBuf {
     }
 }
 
+/// The path of the data to evaluate on: of a folder that has one for each set, that of the other set.
+pub fn test_path(path: &Path) -> PathBuf {
+    other_set(path).ok().flatten().unwrap_or_else(|| path.into())
+}
+
 /// The test set beside the training set: of a folder that has a folder for each of both, with folders in it, and no others.
 fn other_set(folder: &Path) -> Result<Option<PathBuf>> {
     if !folder.join(TRAIN).is_dir() {

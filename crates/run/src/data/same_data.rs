@@ -50,7 +50,7 @@ pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
 pub fn schema(folder: &Path) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
     let masks = masks::from_json(&written(folder)?[MASKS]);
-    Ok(Schema { classes: run_dir::classes(folder)?, columns, masks, arrays: None })
+    Ok(Schema { classes: run_dir::classes(folder)?, columns, masks, ..Schema::default() })
 }
 
 /// What was written down.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use memfit::data::Source;
 use memfit::data::image::dimensions;
-use memfit::data::sources::{LeftOut, Masks};
+use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
 use memfit::nn::zoo::Task;
 
 use super::{ArrayNames, DataSources, Kind, SeenMasks, SizeRange, TestFrom, Unit};
@@ -35,6 +35,8 @@ pub struct DataSummary {
     pub arrays: Option<ArrayNames>,
     pub test_arrays: Option<ArrayNames>,
     pub left_out: Vec<LeftOut>,
+    /// Why the first line of a table was taken for what it was, where nobody said it.
+    pub first_line: Option<FirstLine>,
     /// Keys that nobody set, with what holds for them.
     pub assumed: Vec<(&'static str, String)>,
     pub warnings: Vec<Warning>,
@@ -68,11 +70,15 @@ pub struct ClassSummary {
     pub decided: Decided,
     /// In the data, where they were counted.
     pub found: Option<usize>,
+    /// In the test set by itself, where that was looked at.
+    pub found_in_test: Option<usize>,
     /// Where they have names.
     pub names: Vec<String>,
     /// How many there are of each, in all that the run names as training data.
     pub rows: Option<Vec<u64>>,
     pub unit: Unit,
+    /// How the labels of an array are stored.
+    pub labels: Option<ClassLabels>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +87,8 @@ pub struct InputSummary {
     pub decided: Decided,
     /// What the pictures have, where it is brought to the shape.
     pub pictures: Option<SizeRange>,
+    /// What the pictures of an array are stored as, where their channels stand first and are turned.
+    pub channels_first: Option<Vec<usize>>,
 }
 
 /// What may be no mistake, and mostly is one.
@@ -132,6 +140,7 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
         arrays: data.survey.arrays.clone(),
         test_arrays: data.test_arrays.clone(),
         left_out: data.survey.left_out.clone(),
+        first_line: data.survey.first_line,
         assumed: assumed(run, data),
         warnings,
     }))
@@ -152,16 +161,18 @@ fn class_summary(run: &RunResources, data: &DataSources) -> Option<ClassSummary>
         count: run.model.classes(),
         decided,
         found: seen.map(|seen| seen.count).or(data.facts.classes),
+        found_in_test: data.survey.test_classes,
         names: data.schema.classes.clone(),
         rows: seen.and_then(|seen| seen.rows.clone()),
         unit: seen.map_or(Unit::Samples, |seen| seen.unit),
+        labels: data.survey.labels,
     })
 }
 
 fn class_warnings(classes: &ClassSummary, warnings: &mut Vec<Warning>) {
     match (classes.found, classes.decided) {
         (None, Decided::Model) => warnings.push(Warning::NotCounted { model: classes.count }),
-        (Some(found), Decided::Said) if found < classes.count => {
+        (Some(found), Decided::Said) if found.max(classes.found_in_test.unwrap_or(0)) < classes.count => {
             warnings.push(Warning::FewerThanSaid { found, said: classes.count });
         }
         _ => {}
@@ -201,7 +212,7 @@ fn input_summary(run: &RunResources, data: &DataSources) -> Result<InputSummary>
         Kind::Masks => data.survey.pictures,
         _ => None,
     };
-    Ok(InputSummary { shape, decided, pictures })
+    Ok(InputSummary { shape, decided, pictures, channels_first: data.survey.channels_first.clone() })
 }
 
 /// Of some pictures, evenly spread, by their headers. What cannot be read is told when it is.
@@ -248,9 +259,10 @@ fn assumed(run: &RunResources, data: &DataSources) -> Vec<(&'static str, String)
     add("data.kind", config.data.kind.is_some() || data.kind == Kind::Digits, data.kind.name().into());
     match data.kind {
         Kind::Csv => {
-            let label = data.schema.columns.as_ref().map_or("0".into(), |columns| columns.label.clone());
-            add("data.label", config.data.label.is_some(), label);
-            add("data.header", config.data.header.is_some(), "true".into());
+            let columns = data.schema.columns.as_ref();
+            let number = data.schema.label.unwrap_or(0).to_string();
+            add("data.label", config.data.label.is_some(), columns.map_or(number, |columns| columns.label.clone()));
+            add("data.header", config.data.header.is_some(), columns.is_some().to_string());
         }
         Kind::Tokens => add("data.token", config.data.token.is_some(), "u16".into()),
         _ => {}

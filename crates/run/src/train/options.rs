@@ -7,7 +7,7 @@ use memfit::train::run_dir::RunDir;
 use memfit::train::{Decay, EarlyStop, Feed, FitOptions, Metric, Period, Progress, SaveEvery, Schedule};
 
 use crate::config::RunConfig;
-use crate::data::{self, DataSources};
+use crate::data::{self, DataSources, TestFrom};
 use crate::error::{Result, RunError};
 use crate::resources::RunResources;
 use crate::weights;
@@ -73,8 +73,8 @@ pub fn check(run: &RunResources, sources: &DataSources) -> Result<()> {
 
 /// A class that the model does not have would only show when the first epoch is over.
 fn check_test_labels(run: &RunResources, sources: &DataSources) -> Result<()> {
-    // What was held out of the training set was counted with it.
-    let counted = run.config.data.test.is_none() && sources.facts.classes.is_some();
+    // What was held out of the training set was looked at with it.
+    let counted = matches!(sources.test_from, TestFrom::HeldOut { .. }) && sources.facts.classes.is_some();
     match sources.test.as_ref().filter(|_| !counted) {
         Some(test) => Ok(test.check_classes(run.model.classes(), &run.pool)?),
         None => Ok(()),

@@ -3,19 +3,23 @@
 
 mod element;
 mod header;
+mod view;
 mod zip;
 
 use std::path::{Path, PathBuf};
 
-use memfit_ir::{DType, TensorType};
+use memfit_ir::TensorType;
 
 use self::element::Element;
 use self::header::Header;
+pub use self::view::ClassLabels;
+use self::view::{FIELD, View};
 use self::zip::Member;
 use super::class_counts::ClassCounts;
 use super::{check_row, claimed_buffer, file_bytes, file_fingerprint, no_room_is_final, read_at};
-use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
+use crate::error::{DataError, Result, SampleProblem, counted};
 use crate::memory::{Buffer, BytePool, Lease};
+use crate::produce::OnBad;
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 
@@ -103,24 +107,62 @@ impl Arrays {
         no_room_is_final(format!("the list of arrays in {}", path.display()), pool, listed)
     }
 
-    /// How many rows are of each class, by a pass over a field of one integer a row; none where the field is something
-    /// else. What is no class is told when it is read.
+    /// Reads a field as classes from now on, and counts the rows of each by a pass over it. Classes are integers; or floats
+    /// that are whole, or one-hot rows, which become i32 `[]`. None where there is no such field.
     ///
     /// # Errors
-    /// [`DataError::Io`] where the file cannot be read.
-    pub fn class_counts(&self, field: &str, pool: &BytePool) -> Result<Option<ClassCounts>> {
-        let labels = self.fields.iter().find(|(name, _)| name == field).map(|(_, array)| array);
-        let Some(labels) = labels.filter(|a| a.row.elements() == 1 && a.row.dtype != DType::F32) else {
-            return Ok(None);
-        };
-        let mut counts = ClassCounts::new(pool);
-        labels.each_label(pool, |_, label| {
-            if let Some(class) = label.ok().and_then(|label| usize::try_from(label).ok()) {
-                counts.add(class, 1);
+    /// [`DataError::Bad`] for the first label that is no class; with [`OnBad::Skip`] only where all are none, and the others
+    /// are told when they are read. [`DataError::Io`] where the file cannot be read.
+    ///
+    /// ```
+    #[doc = include_str!("../../doc/files.txt")]
+    /// let mut source = Arrays::npz("tests/fixtures/stored.npz", &[("y", "y")], &pool)?;
+    /// let (labels, counts) = source.read_as_classes("y", OnBad::Fail, &pool)?.expect("there is one");
+    /// assert_eq!((labels, counts.classes() > 0), (ClassLabels::Integers, true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_as_classes(
+        &mut self,
+        field: &str,
+        bad: OnBad,
+        pool: &BytePool,
+    ) -> Result<Option<(ClassLabels, ClassCounts)>> {
+        let Some((_, array)) = self.fields.iter_mut().find(|(name, _)| name == field) else { return Ok(None) };
+        let labels = ClassLabels::of(&array.stored);
+        array.set_view(View::Class(labels));
+        let (mut counts, mut first_bad) = (ClassCounts::new(pool), None);
+        array.each_label(pool, |row, label| match label {
+            Ok(class) => {
+                counts.add(class as usize, 1);
+                Ok(())
             }
-            Ok(())
+            Err(problem) => {
+                let error = DataError::bad_with(array.row_location(row), problem);
+                if bad == OnBad::Fail {
+                    return Err(error);
+                }
+                first_bad.get_or_insert(error);
+                Ok(())
+            }
         })?;
-        Ok(Some(counts))
+        if let Some(error) = first_bad.filter(|_| counts.classes() == 0) {
+            return Err(error);
+        }
+        if labels == ClassLabels::OneHot {
+            counts.add(array.stored.elements() - 1, 0);
+        }
+        Ok(Some((labels, counts)))
+    }
+
+    /// Reads a field of `[channels, height, width]` as `[height, width, channels]` from now on; says whether it is of three
+    /// axes.
+    pub fn turn_channels_last(&mut self, field: &str) -> bool {
+        let array = self.fields.iter_mut().find(|(name, array)| name == field && array.stored.shape.len() == 3);
+        array.is_some_and(|(_, array)| {
+            array.set_view(View::ChannelsLast);
+            true
+        })
     }
 
     /// The type of a field of one row.
@@ -170,8 +212,8 @@ impl Source for Arrays {
 
     fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
         match self.fields.iter().find(|(name, _)| name == "y") {
-            Some((_, labels)) if labels.row.elements() == 1 => labels.check_classes(classes, pool),
-            Some(_) | None => Ok(()),
+            Some((_, labels)) => labels.check_classes(classes, pool),
+            None => Ok(()),
         }
     }
 }
@@ -221,6 +263,11 @@ struct Array {
     start: u64,
     rows: usize,
     element: Element,
+    /// The type that a row becomes, ...
+    stored: TensorType,
+    /// ... what it is then read as, ...
+    view: View,
+    /// ... and the type of that.
     row: TensorType,
     fortran: bool,
 }
@@ -247,7 +294,8 @@ impl Array {
             return Err(DataError::source(location, problem));
         }
         let Header { element, fortran, rows, row } = header;
-        let array = Array { location, bytes, start, rows, element, row, fortran };
+        let (stored, view) = (row.clone(), View::Stored);
+        let array = Array { location, bytes, start, rows, element, stored, view, row, fortran };
         if array.fortran { array.load_fortran(needed, pool) } else { Ok(array) }
     }
 
@@ -265,65 +313,78 @@ impl Array {
         Ok(self)
     }
 
-    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Tensor> {
-        let mut out = Tensor::zeros(self.row.clone(), pool)?;
-        let size = self.element.bytes();
-        let elements = self.row.elements();
-        let mut stored = pool.buffer(elements * size)?;
-        match &self.bytes {
-            Bytes::InMemory(all) if self.fortran => {
-                self.gather(index, &all.bytes()[self.start as usize..], stored.bytes_mut())
-            }
-            bytes => bytes.read_at(self.start + (index * elements * size) as u64, stored.bytes_mut())?,
-        }
-        let bad = |problem| DataError::bad(format!("{}, row {index}", self.location), problem);
-        self.element.convert(stored.bytes(), out.bytes_mut()).map_err(bad)?;
-        Ok(out)
+    fn set_view(&mut self, view: View) {
+        (self.view, self.row) = (view, view.row(&self.stored));
     }
 
-    /// Calls `f` with the row and the number of each label, or what is wrong with it. One number a row lies in the same
-    /// order everywhere.
-    fn each_label(&self, pool: &BytePool, mut f: impl FnMut(usize, Result<i32, String>) -> Result<()>) -> Result<()> {
-        let (size, dtype) = (self.element.bytes(), self.element.dtype());
-        let mut piece = no_room_is_final(
-            format!("{}, some rows", self.location),
-            pool,
-            claimed_buffer((PIECE * size) as u64, pool),
-        )?;
-        for first in (0..self.rows).step_by(PIECE) {
-            let stored = &mut piece.bytes_mut()[..PIECE.min(self.rows - first) * size];
-            self.bytes.read_at(self.start + (first * size) as u64, stored)?;
-            for (row, stored) in (first..).zip(stored.chunks_exact(size)) {
-                let mut number = [0; 4];
-                let converted = self.element.convert(stored, &mut number[..dtype.bits() / 8]);
-                f(row, converted.map(|()| i32::from_le_bytes(number)))?;
+    fn row_location(&self, row: usize) -> String {
+        format!("{}, row {row}", self.location)
+    }
+
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Tensor> {
+        let mut out = Tensor::zeros(self.stored.clone(), pool)?;
+        let mut stored = pool.buffer(self.stored.elements() * self.element.bytes())?;
+        self.copy_rows(index, stored.bytes_mut())?;
+        let bad = |problem| DataError::bad(self.row_location(index), problem);
+        self.element.convert(stored.bytes(), out.bytes_mut()).map_err(bad)?;
+        drop(stored);
+        self.view.read(out, || self.row_location(index), pool)
+    }
+
+    /// Rows as they lie in the file, from one on, as many as there is room for; in Fortran order one.
+    fn copy_rows(&self, first: usize, out: &mut [u8]) -> Result<()> {
+        match &self.bytes {
+            Bytes::InMemory(all) if self.fortran => {
+                self.gather(first, &all.bytes()[self.start as usize..], out);
+                Ok(())
+            }
+            bytes => bytes.read_at(self.start + (first * self.stored.elements() * self.element.bytes()) as u64, out),
+        }
+    }
+
+    /// Calls `f` with each row and the class that it is, or what is wrong with it.
+    fn each_label(
+        &self,
+        pool: &BytePool,
+        mut f: impl FnMut(usize, Result<i32, SampleProblem>) -> Result<()>,
+    ) -> Result<()> {
+        let labels = ClassLabels::of(&self.stored);
+        let (elements, dtype) = (self.stored.elements(), self.element.dtype());
+        let (size, converted) = (elements * self.element.bytes(), elements * dtype.bits() / 8);
+        let rows = if self.fortran { 1 } else { (PIECE / elements.max(1)).max(1) };
+        let room = |bytes: usize| {
+            no_room_is_final(format!("{}, some rows", self.location), pool, claimed_buffer(bytes as u64, pool))
+        };
+        let (mut piece, mut row_bytes) = (room(rows * size)?, room(converted)?);
+        for first in (0..self.rows).step_by(rows) {
+            let stored = &mut piece.bytes_mut()[..rows.min(self.rows - first) * size];
+            self.copy_rows(first, stored)?;
+            for row in first..self.rows.min(first + rows) {
+                let converted = self.element.convert(&stored[(row - first) * size..][..size], row_bytes.bytes_mut());
+                let label = converted.map_err(SampleProblem::Other);
+                f(row, label.and_then(|()| labels.class(dtype, row_bytes.bytes())))?;
             }
         }
         Ok(())
     }
 
     fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
-        let is_whole = self.element.dtype() != DType::F32;
         self.each_label(pool, |row, label| {
-            let location = || format!("{}, row {row}", self.location);
-            let label = label.map_err(|problem| DataError::bad(location(), problem))?;
-            if !is_whole {
-                return Err(DataError::bad(location(), "the label is no whole number; write the labels as integers"));
-            }
-            if usize::try_from(label).is_ok_and(|label| label < classes) {
-                return Ok(());
-            }
-            let problem = SampleProblem::UnknownClass { field: "the label".to_string(), label: label.into(), classes };
-            Err(DataError::Bad(BadSample { location: location(), problem }))
+            let problem = match label {
+                Ok(label) if (label as usize) < classes => return Ok(()),
+                Ok(label) => SampleProblem::UnknownClass { field: FIELD.into(), label: label.into(), classes },
+                Err(problem) => problem,
+            };
+            Err(DataError::bad_with(self.row_location(row), problem))
         })
     }
 
     /// Element [i, j, k] of [n, a, b] lies at i + n (j + a k) in Fortran order, and at (i a + j) b + k otherwise.
     fn gather(&self, index: usize, all: &[u8], out: &mut [u8]) {
         let size = self.element.bytes();
-        let shape = &self.row.shape;
+        let shape = &self.stored.shape;
         for (position, out) in out.chunks_exact_mut(size).enumerate() {
-            let (mut rest, mut stride, mut from) = (position, self.row.elements() * self.rows, index);
+            let (mut rest, mut stride, mut from) = (position, self.stored.elements() * self.rows, index);
             for extent in shape.iter().rev() {
                 stride /= extent;
                 from += rest % extent * stride;

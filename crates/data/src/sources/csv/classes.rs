@@ -21,12 +21,12 @@ const LISTED: usize = 20;
 impl Csv {
     /// Finds out what the classes are, by one pass over the labels, and returns how many. Where all labels are integers,
     /// they are the classes, up to the largest; where they are words, the classes are the different words in sorted
-    /// order. Where they are both, that is an error, or with [`OnBad::Skip`] the fewer of them are bad. What is otherwise
-    /// wrong with a row is an error when it is read.
+    /// order. Where they are both, or numbers that are no classes, that is an error, or with [`OnBad::Skip`] the fewer of
+    /// them are bad. What is otherwise wrong with a row is an error when it is read.
     ///
     /// # Errors
     /// [`DataError::Source`] where there is no label, or they are mixed; [`DataError::Csv`] where there are too many
-    /// different words for them to be classes.
+    /// different words for them to be classes, or a number that is no class: less than 0, or not whole.
     ///
     /// ```
     #[doc = include_str!("../../doc/files.txt")]
@@ -52,6 +52,11 @@ impl Csv {
         };
         if !are_words {
             let most = survey.by_number.classes();
+            if let Some((row, value)) = survey.no_class.filter(|_| mixed == OnBad::Fail || most == 0) {
+                let (column, line) = (self.label_name().to_string(), self.line_number(row)?);
+                let problem = CsvProblem::NotAClass { is_negative: value.starts_with('-'), column, line, value };
+                return Err(DataError::Csv { path: self.path.clone(), problem });
+            }
             (self.words, self.counts) = (None, Some(survey.by_number));
             return Ok(most);
         }
@@ -74,6 +79,21 @@ impl Csv {
                 Some(no_room_is_final(what(), pool, ClassNames::new(classes.to_vec(), pool).map_err(DataError::from))?)
             }
         };
+        Ok(())
+    }
+
+    /// Counts labels that are numbers of classes, by one pass; what is none of them is passed over.
+    ///
+    /// # Errors
+    /// [`DataError::Io`] where the file cannot be read.
+    pub fn count_numbers(&mut self, pool: &BytePool) -> Result<()> {
+        let mut counts = ClassCounts::new(pool);
+        let counted = self.each_label(pool, |_, cell| {
+            number(cell, true).into_iter().for_each(|class| counts.add(class as usize, 1));
+            Ok(())
+        });
+        no_room_is_final(format!("a row of {}", self.path.display()), pool, counted)?;
+        self.counts = Some(counts);
         Ok(())
     }
 
@@ -128,8 +148,9 @@ impl Csv {
         self.each_label(pool, |row, cell| {
             if number(cell, false).is_ok() {
                 survey.numbers += 1;
-                if let Ok(class) = number(cell, true) {
-                    survey.by_number.add(class as usize, 1);
+                match number(cell, true) {
+                    Ok(class) => survey.by_number.add(class as usize, 1),
+                    Err(_) => drop(survey.no_class.get_or_insert_with(|| (row, excerpt(cell)))),
                 }
                 survey.number.get_or_insert_with(|| (row, excerpt(cell)));
                 return Ok(());
@@ -197,13 +218,15 @@ struct LabelSurvey {
     /// The first of each, with its row.
     number: Option<(usize, String)>,
     word: Option<(usize, String)>,
+    /// The first number that cannot be one of a class.
+    no_class: Option<(usize, String)>,
     lease: Lease,
 }
 
 impl LabelSurvey {
     fn new(pool: &BytePool) -> Result<LabelSurvey, NoRoom> {
         let (lease, distinct, by_number) = (pool.reserve(0)?, BTreeMap::new(), ClassCounts::new(pool));
-        Ok(LabelSurvey { numbers: 0, by_number, words: 0, distinct, number: None, word: None, lease })
+        Ok(LabelSurvey { numbers: 0, by_number, words: 0, distinct, number: None, word: None, no_class: None, lease })
     }
 
     fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {

@@ -1,8 +1,9 @@
 //! CSV: numbers in rows, and a label. Opening finds where the rows start; reading parses one of them. `columns.rs` says
-//! what the cells of a row are, `classes.rs` looks at the labels of all of them.
+//! what the cells of a row are, `first_line.rs` whether the first has names, `classes.rs` looks at the labels of all of them.
 
 mod classes;
 mod columns;
+mod first_line;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::memory::{BytePool, Lease};
 use crate::source::Source;
 use crate::tensor::{Example, Tensor};
 use classes::ClassNames;
+pub use first_line::{FirstLine, FirstLines};
 
 /// How a CSV file is to be read.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,21 +124,36 @@ impl Csv {
             names: pool.reserve(0)?,
             fingerprint: file_fingerprint(path)?,
         };
-        no_room_is_final(format!("the first row of {}", path.display()), pool, csv.read_columns(pool))?;
-        if csv.layout.header && csv.starts.len() < 3 {
+        csv.find_columns(pool)?;
+        Ok(csv)
+    }
+
+    /// The same file read with another layout, without looking for its rows again. What was found out or set of classes and of
+    /// the order of columns is forgotten.
+    ///
+    /// # Errors
+    /// As [`Csv::open`].
+    pub fn with_layout(mut self, layout: CsvLayout, pool: &BytePool) -> Result<Csv> {
+        (self.layout, self.label, self.words, self.counts, self.order) = (layout, None, None, None, None);
+        self.find_columns(pool)?;
+        Ok(self)
+    }
+
+    /// The columns, as the layout has them.
+    fn find_columns(&mut self, pool: &BytePool) -> Result<()> {
+        let path = self.path.display().to_string();
+        no_room_is_final(format!("the first row of {path}"), pool, self.read_columns(pool))?;
+        if self.layout.header && self.starts.len() < 3 {
             return Err(DataError::source(
-                path.display(),
+                path,
                 "there is a header and no row; add rows, or say that it has no header",
             ));
         }
-        csv.label = csv.layout.label.as_ref().map(|label| csv.find_label(label)).transpose()?;
-        if csv.features() == 0 {
-            return Err(DataError::source(
-                path.display(),
-                "the label is its only column; there should be features too",
-            ));
+        self.label = self.layout.label.as_ref().map(|label| self.find_label(label)).transpose()?;
+        if self.features() == 0 {
+            return Err(DataError::source(path, "the label is its only column; there should be features too"));
         }
-        Ok(csv)
+        Ok(())
     }
 
     fn features(&self) -> usize {
@@ -316,6 +333,11 @@ impl<'a> Iterator for Cells<'a> {
 /// A cell as text: without the quotes around it, and doubled ones within as one.
 fn text(cell: &[u8]) -> String {
     unquoted(&String::from_utf8_lossy(cell.trim_ascii()))
+}
+
+/// The same, without the space within its quotes.
+fn trimmed_text(cell: &[u8]) -> String {
+    text(cell).trim().to_string()
 }
 
 fn unquoted(cell: &str) -> String {

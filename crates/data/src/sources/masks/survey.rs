@@ -24,6 +24,8 @@ const SMALL: usize = 64;
 /// How near to black or white the pixels of soft edges mostly are, and how many of them.
 const NEAR: usize = 16;
 const MOSTLY: f64 = 0.9;
+/// So many different values are no soft edges.
+const FEW_LEVELS: usize = 8;
 
 /// How a mask is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -315,9 +317,9 @@ impl MaskSurvey {
             [0, 1] | [1] => Ok(Masks::Binary { above: 0, levels: Some([0, 1]) }),
             [0, foreground @ 128..=255] => Ok(Masks::Binary { above: 127, levels: Some([0, foreground]) }),
             [_, _] => Err(MaskProblem::Values { values }),
-            // Soft edges have values in between.
             [.., second, 255] if usize::from(second) < SMALL => Err(self.void(values)),
-            _ if self.has_soft_edges() => Ok(Masks::Grey),
+            // Soft edges have many values in between; a few may be as many classes.
+            _ if values.len() > FEW_LEVELS && self.has_soft_edges() => Ok(Masks::Grey),
             // Most of the numbers up to the largest are there.
             [_, _, _, ..] if most < SMALL && values.len() * 2 > most => self.numbers(classes),
             _ => Err(MaskProblem::Values { values }),
