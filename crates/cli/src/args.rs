@@ -76,6 +76,11 @@ const PROFILE_EXAMPLES: &str = "Examples:
 In the folder: report.html to look at and to send, trace.json for Perfetto, tensorboard/ for TensorBoard, profile.json with all
 the data, summary.md to paste into an issue.";
 
+const HISTORY_EXAMPLES: &str = "Examples:
+  memfit history runs/digits-1                      loss, test loss, accuracy and speed, in the terminal
+  memfit history runs/a runs/b --curve \"test loss\"  two runs in one plot
+  memfit history runs/a runs/b --svg curves.svg     everything, as a picture";
+
 const PACK_EXAMPLES: &str = "Examples:
   memfit pack buffers.csv                           the least capacity, and how it was found
   memfit pack buffers.csv --capacity 1MiB --out placed.csv";
@@ -109,6 +114,9 @@ pub enum Command {
     /// See every byte and every kernel of a training step: measures some, and writes a report
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(ProfileArgs),
+    /// Draw how runs went: losses, scores, speed, memory; several are overlaid
+    #[command(after_help = HISTORY_EXAMPLES)]
+    History(HistoryArgs),
     /// Pack buffers with lifetimes into the least memory: the planner's packer alone
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
@@ -151,7 +159,7 @@ impl Command {
             Command::Eval(_) => scope::EVAL,
             Command::Predict(_) => scope::PREDICT,
             Command::Init(_) => scope::INIT,
-            Command::Pack(_) | Command::Models | Command::Devices(_) => 0,
+            Command::History(_) | Command::Pack(_) | Command::Models | Command::Devices(_) => 0,
         }
     }
 }
@@ -241,6 +249,19 @@ pub struct PlanArgs {
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"],
           conflicts_with_all = ["files", GROUP, "frontier", "svg", "max_batch", "save"])]
     pub diff: Option<Vec<PathBuf>>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+pub struct HistoryArgs {
+    /// Directories of runs, which may still go on
+    #[arg(value_name = "RUN_DIR", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Draw this curve, such as loss or "test accuracy"; may be given several times [default: those that are looked at first]
+    #[arg(long, value_name = "NAME")]
+    pub curve: Vec<String>,
+    /// Draw into this file, as SVG, all curves if none is named
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
 }
 
 #[derive(Args, Debug, Default, Clone)]

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Init(args) => commands::init::init(&args, json),
         Command::Plan(args) => commands::plan::plan(args, json),
         Command::Profile(args) => commands::profile::profile(args, json),
+        Command::History(args) => commands::history::history(&args, json),
         Command::Pack(args) => commands::pack::pack(args, json),
         Command::Models => commands::models::models(json),
         Command::Devices(args) => commands::devices::devices(&args, json),

@@ -11,6 +11,7 @@ pub mod data;
 pub mod device;
 mod error;
 pub mod file;
+pub mod history;
 mod host_budget;
 mod model;
 pub mod planning;

@@ -17,6 +17,7 @@ use memfit::{AnyExecutor, Plan, Session};
 use crate::config::{Origin, RunConfig};
 use crate::data;
 use crate::error::{Result, RunError};
+use crate::history;
 use crate::planning::{self, Planned};
 use crate::resident;
 use crate::resources::RunResources;
@@ -64,6 +65,9 @@ pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -
     let mut profile = from_plan(&planned.plan, &labels(&run, &executor)?);
     profile.limits = limits.map(|[flops, bytes]| MachineLimits { gflops: flops * 1e-9, gbytes: bytes * 1e-9 });
     add_steps(&mut profile, &run, &executor, &planned.plan, steps, on_event)?;
+    if let Origin::RunDir { folder, .. } = run.config.origin() {
+        profile.curves = history::curves(folder)?;
+    }
     Ok((profile, planned))
 }
 
@@ -251,7 +255,9 @@ fn read_file(path: &Path) -> Result<Loaded> {
 pub fn of_run_dir(folder: &Path) -> Result<Loaded> {
     let config = RunConfig::resume(folder)?;
     let saved = planning::read(&folder.join(PLAN))?;
-    Ok(of_saved(saved, config.memory.budget))
+    let mut loaded = of_saved(saved, config.memory.budget);
+    loaded.profile.curves = history::curves(folder)?;
+    Ok(loaded)
 }
 
 fn of_saved(saved: SavedPlan, budget: Option<u64>) -> Loaded {

@@ -2,6 +2,7 @@
 
 pub mod devices;
 pub mod eval;
+pub mod history;
 pub mod init;
 pub mod models;
 pub mod pack;

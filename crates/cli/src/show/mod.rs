@@ -2,6 +2,7 @@
 
 pub mod brief;
 pub mod chart;
+pub mod curves;
 pub mod data;
 pub mod diff;
 pub mod event;

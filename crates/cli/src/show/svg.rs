@@ -119,10 +119,10 @@ fn mark(scale: &Scale, bytes: u64, colour: &str, name: &str) -> String {
     line + &text(x + 4.0, MARGIN[1] + 12.0, "start", &format!("{name} {}", Bytes(bytes)))
 }
 
-fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
+pub fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n", escape(words))
 }
 
-fn escape(words: &str) -> String {
+pub fn escape(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
