@@ -3,11 +3,12 @@
 //! and touches no device.
 //!
 //! `model` is the data itself and its schema, `build` makes it of a plan, `peak` says what is live at the worst instant and what
-//! recomputing it would cost.
+//! recomputing it would cost. `export` writes it in the forms that other tools read.
 #![deny(missing_docs)]
 
 mod build;
 mod error;
+pub mod export;
 mod model;
 mod peak;
 
