@@ -12,7 +12,7 @@ use memfit_ir::DType;
 use super::allocations::{Activity, MemoryEvent, memory_events};
 use super::protobuf::Message;
 use super::timeline::{Span, Timeline};
-use crate::model::{Class, Profile, Program};
+use crate::model::{Class, Launch, Profile, Program};
 
 /// Where the plugin has the name of a machine.
 const HOST: &str = "memfit";
@@ -75,6 +75,7 @@ mod event {
 mod event_metadata {
     pub const ID: u32 = 1;
     pub const NAME: u32 = 2;
+    pub const DISPLAY_NAME: u32 = 4;
     pub const STATS: u32 = 5;
 }
 
@@ -113,7 +114,7 @@ enum Stat {
     TrafficBytes,
     ScratchBytes,
     PredictedUs,
-    Total,
+    Bytes,
 }
 
 /// In the order of [`Stat`].
@@ -143,14 +144,15 @@ const STAT_NAMES: [&str; 25] = [
     "traffic_bytes",
     "scratch_bytes",
     "predicted_us",
-    "total",
+    "bytes",
 ];
 /// Numbers of the metadata of events that are no kernels.
 const ALLOCATION: u64 = 1;
 const DEALLOCATION: u64 = 2;
 const LIVE_BYTES: u64 = 3;
-const LIVE_BY_CLASS: u64 = 4;
-const FIRST_KERNEL: u64 = 5;
+/// Of the first class.
+const LIVE_OF_CLASS: u64 = 4;
+const FIRST_KERNEL: u64 = LIVE_OF_CLASS + Class::ALL.len() as u64;
 
 fn host_plane(plane: &mut Message, timeline: &Timeline) {
     plane.string(plane::NAME, "/host:CPU");
@@ -158,15 +160,14 @@ fn host_plane(plane: &mut Message, timeline: &Timeline) {
     for (thread, name) in timeline.threads.iter().enumerate() {
         plane.message(plane::LINES, |line| thread_line(line, timeline, &kernels, thread, name));
     }
-    let memory_line = timeline.threads.len() as u64 + 1;
-    plane.message(plane::LINES, |line| allocations_line(line, timeline, memory_line));
-    plane.message(plane::LINES, |line| counters_line(line, timeline, memory_line + 1));
-    let names = ["MemoryAllocation", "MemoryDeallocation", "live bytes", "live bytes by class"];
+    plane.message(plane::LINES, |line| counters_line(line, timeline));
+    let names = ["MemoryAllocation", "MemoryDeallocation", "live bytes"].map(String::from);
+    let names = names.into_iter().chain(Class::ALL.map(|class| format!("live bytes of {}", class.name())));
     for (id, name) in (ALLOCATION..).zip(names) {
-        metadata(plane, plane::EVENT_METADATA, id, name, |_| {});
+        metadata(plane, plane::EVENT_METADATA, id, &name, |_| {});
     }
     kernels.write_metadata(plane);
-    for (id, name) in (1..).zip(STAT_NAMES.into_iter().chain(Class::ALL.map(Class::name))) {
+    for (id, name) in (1..).zip(STAT_NAMES) {
         metadata(plane, plane::STAT_METADATA, id, name, |_| {});
     }
 }
@@ -183,11 +184,21 @@ fn metadata(plane: &mut Message, field: u32, id: u64, name: &str, stats: impl Fn
     });
 }
 
+/// Kernels; and on the first thread what happens to memory, as if it had asked for it.
 fn thread_line(line: &mut Message, timeline: &Timeline, kernels: &Kernels, thread: usize, name: &str) {
     line.uint(line::ID, thread as u64 + 1);
     line.string(line::NAME, name);
+    let memory = if thread == 0 { memory_events(timeline) } else { Vec::new() };
+    let arena_bytes = timeline.profile.memory.arena_bytes;
+    let mut memory = memory.iter().peekable();
     for span in timeline.spans.iter().filter(|s| s.thread == thread) {
+        while let Some(event) = memory.next_if(|m| m.at_ps < span.begin_ns * 1000) {
+            line.message(line::EVENTS, |message| memory_event(message, event, arena_bytes));
+        }
         line.message(line::EVENTS, |event| kernel_event(event, kernels, span));
+    }
+    for event in memory {
+        line.message(line::EVENTS, |message| memory_event(message, event, arena_bytes));
     }
 }
 
@@ -200,16 +211,7 @@ fn kernel_event(event: &mut Message, kernels: &Kernels, span: &Span) {
     stats.int(Stat::StepId, 0);
 }
 
-fn allocations_line(line: &mut Message, timeline: &Timeline, id: u64) {
-    line.uint(line::ID, id);
-    line.string(line::NAME, "memory");
-    let arena_bytes = timeline.profile.memory.arena_bytes;
-    for memory in memory_events(timeline) {
-        line.message(line::EVENTS, |event| allocation_event(event, &memory, arena_bytes));
-    }
-}
-
-fn allocation_event(event: &mut Message, memory: &MemoryEvent, arena_bytes: u64) {
+fn memory_event(event: &mut Message, memory: &MemoryEvent, arena_bytes: u64) {
     let block = &memory.block;
     let kind = match memory.activity {
         Activity::Allocation => ALLOCATION,
@@ -253,26 +255,24 @@ fn data_type_and_shape(ty: &str) -> (u64, &str) {
     (number, shape)
 }
 
-/// The trace viewer shows what stands in a line of this name as counters.
-fn counters_line(line: &mut Message, timeline: &Timeline, id: u64) {
-    line.uint(line::ID, id);
+/// The trace viewer shows what stands in a line of this name as counters, of which each has one number.
+fn counters_line(line: &mut Message, timeline: &Timeline) {
+    line.uint(line::ID, timeline.threads.len() as u64 + 1);
     line.string(line::NAME, "_counters_");
     let live = timeline.live_by_class();
     let begins = timeline.begins.iter().map(|b| (b.begin_ns, live[b.id.program][b.id.launch]));
     for (begin_ns, by_class) in begins.chain([(timeline.end_ns, timeline.profile.state_bytes_by_class())]) {
-        counter(line, LIVE_BYTES, begin_ns, |stats| stats.int(Stat::Total, by_class.iter().sum()));
-        counter(line, LIVE_BY_CLASS, begin_ns, |stats| {
-            (1..).zip(by_class).for_each(|(id, bytes)| stats.number(STAT_NAMES.len() as u64 + id, bytes));
-        });
+        counter(line, LIVE_BYTES, begin_ns, by_class.iter().sum());
+        (LIVE_OF_CLASS..).zip(by_class).for_each(|(id, bytes)| counter(line, id, begin_ns, bytes));
     }
 }
 
-fn counter(line: &mut Message, id: u64, begin_ns: u64, write: impl FnOnce(&mut Stats)) {
+fn counter(line: &mut Message, id: u64, begin_ns: u64, bytes: u64) {
     line.message(line::EVENTS, |event| {
         event.uint(event::METADATA_ID, id);
         event.uint(event::OFFSET_PS, begin_ns * 1000);
         event.uint(event::DURATION_PS, 0);
-        write(&mut Stats { message: event, field: event::STATS });
+        Stats { message: event, field: event::STATS }.int(Stat::Bytes, bytes);
     });
 }
 
@@ -300,8 +300,8 @@ impl<'a> Kernels<'a> {
     fn write_metadata(&self, plane: &mut Message) {
         for (p, program) in self.programs.iter().enumerate() {
             for (n, launch) in program.launches.iter().enumerate() {
-                let name = format!("{} {}", launch.op, launch.layer);
-                metadata(plane, plane::EVENT_METADATA, self.id(p, n), name.trim_end(), |value| {
+                metadata(plane, plane::EVENT_METADATA, self.id(p, n), &framework_name(launch), |value| {
+                    value.string(event_metadata::DISPLAY_NAME, format!("{} {}", launch.op, launch.layer).trim_end());
                     let mut stats = Stats { message: value, field: event_metadata::STATS };
                     stats.string(Stat::Ops, &launch.ops);
                     stats.string(Stat::Layer, &launch.layer);
@@ -318,6 +318,15 @@ impl<'a> Kernels<'a> {
     }
 }
 
+/// A name and a type as TensorFlow's ops have them, such as `layer1/conv:Conv2d`: the plugin counts what is named so as the ops of
+/// a framework.
+fn framework_name(launch: &Launch) -> String {
+    let name = if launch.layer.is_empty() { &launch.op } else { &launch.layer };
+    let mut letters = launch.op.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{name}:{first}{}", letters.as_str())
+}
+
 /// The statistics of an event or of metadata.
 struct Stats<'a, 'b> {
     message: &'a mut Message<'b>,
@@ -327,25 +336,21 @@ struct Stats<'a, 'b> {
 impl Stats<'_, '_> {
     /// The plugin reads whole numbers with a sign only.
     fn int(&mut self, id: Stat, value: u64) {
-        self.number(id as u64, value);
-    }
-
-    fn number(&mut self, id: u64, value: u64) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         self.write(id, |stat| stat.int(stat::INT64, value));
     }
 
     fn double(&mut self, id: Stat, value: f64) {
-        self.write(id as u64, |stat| stat.double(stat::DOUBLE, value));
+        self.write(id, |stat| stat.double(stat::DOUBLE, value));
     }
 
     fn string(&mut self, id: Stat, value: &str) {
-        self.write(id as u64, |stat| stat.string(stat::STRING, value));
+        self.write(id, |stat| stat.string(stat::STRING, value));
     }
 
-    fn write(&mut self, id: u64, write: impl FnOnce(&mut Message)) {
+    fn write(&mut self, id: Stat, write: impl FnOnce(&mut Message)) {
         self.message.message(self.field, |stat| {
-            stat.uint(stat::METADATA_ID, id);
+            stat.uint(stat::METADATA_ID, id as u64);
             write(stat);
         });
     }
