@@ -3,13 +3,15 @@
 //! and touches no device.
 //!
 //! `model` is the data itself and its schema, `build` makes it of a plan, `peak` says what is live at the worst instant and what
-//! recomputing it would cost, `measure` adds what an executor's recorder has seen, [`compare`] sets two
-//! profiles side by side.
+//! recomputing it would cost, `measure` adds what an executor's recorder has seen. [`compare`](mod@compare) sets two profiles side by
+//! side, [`html`] and [`markdown`] show one to people, [`export`] writes it in the forms that other tools read, and
+//! [`torch`] reads what PyTorch kept of its memory.
 #![deny(missing_docs)]
 
 mod build;
 pub mod compare;
 mod error;
+pub mod export;
 mod measure;
 mod model;
 mod peak;
