@@ -3,14 +3,17 @@
 //! and touches no device.
 //!
 //! `model` is the data itself and its schema, `build` makes it of a plan, `peak` says what is live at the worst instant and what
-//! recomputing it would cost.
+//! recomputing it would cost. `markdown` says it in a page of text, `html` as a report that is one file.
 #![deny(missing_docs)]
 
 mod build;
 mod error;
+pub mod html;
+mod markdown;
 mod model;
 mod peak;
 
 pub use build::{Labels, from_plan};
 pub use error::ProfileError;
+pub use markdown::markdown;
 pub use model::*;
