@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn resnet18(share: f64) -> Result<Profile, Box<dyn Error>> {
     let model = ZooModel::from_name("resnet18")?.with_input(&[64, 64, 3])?.with_classes(10)?;
-    let mut profile = planned(&model, "resnet18", "64x64x3", 32, share)?;
+    let mut profile = planned(&model, "resnet18", "64x64x3", 128, share)?;
     profile.curves = curves();
     profile.pipeline = Some(Pipeline {
         limit_bytes: 512 << 20,
@@ -107,7 +107,8 @@ fn measured(profile: &Profile) -> Measured {
     };
     let times = |p: &Program| p.launches.iter().map(&mut kernel).collect();
     let kernels: Vec<Vec<KernelTimes>> = profile.programs.iter().map(times).collect();
-    let sum = |(p, times): (&Program, &Vec<KernelTimes>)| p.repeats as f64 * times.iter().map(|k| k.mean_us).sum::<f64>();
+    let sum =
+        |(p, times): (&Program, &Vec<KernelTimes>)| p.repeats as f64 * times.iter().map(|k| k.mean_us).sum::<f64>();
     let step_ms = profile.programs.iter().zip(&kernels).map(sum).sum::<f64>() / 1e3;
     let mut noise = Noise(2);
     let step = |n: u32| StepSample {
@@ -127,7 +128,8 @@ fn curves() -> Vec<Curve> {
     let loss = (0..200).map(|n| (n * 5, 2.3 * (-(n as f64) / 45.0).exp() + 0.25 + 0.08 * noise.next())).collect();
     let mut noise = Noise(4);
     let accuracy = (1..=10).map(|n| (n * 100, 0.93 - 0.5 * (-(n as f64) / 2.5).exp() + 0.01 * noise.next())).collect();
-    let rate = (0..200).map(|n| (n * 5, 1e-3 * (1.0 + (n as f64 / 200.0 * std::f64::consts::PI).cos()) / 2.0)).collect();
+    let rate =
+        (0..200).map(|n| (n * 5, 1e-3 * (1.0 + (n as f64 / 200.0 * std::f64::consts::PI).cos()) / 2.0)).collect();
     let curve = |name: &str, points| Curve { name: name.into(), points };
     vec![curve("loss", loss), curve("test accuracy", accuracy), curve("learning rate", rate)]
 }
@@ -136,7 +138,8 @@ fn curves() -> Vec<Curve> {
 fn many(mut profile: Profile) -> Profile {
     let lanes = 40;
     let of = profile.programs[0].clone();
-    let launch = |n: usize| Launch { scratch_bytes: 0, scratch_offset: 0, ..of.launches[n % of.launches.len()].clone() };
+    let launch =
+        |n: usize| Launch { scratch_bytes: 0, scratch_offset: 0, ..of.launches[n % of.launches.len()].clone() };
     let count = MANY_BUFFERS / lanes * 8;
     let lane_bytes = profile.memory.transient_bytes / lanes as u64;
     let buffer = |n: usize| {
@@ -145,9 +148,21 @@ fn many(mut profile: Profile) -> Profile {
         let like = &of.buffers[n % of.buffers.len()];
         let bytes = lane_bytes - (n as u64 * 97) % (lane_bytes / 2);
         let end = (first + 2 + n % 6).min(turn * 8 + 8);
-        Buffer { value: n as u32, offset: lane as u64 * lane_bytes, bytes, first, end, last_read: Some(end - 1), ..like.clone() }
+        Buffer {
+            value: n as u32,
+            offset: lane as u64 * lane_bytes,
+            bytes,
+            first,
+            end,
+            last_read: Some(end - 1),
+            ..like.clone()
+        }
     };
-    let mut program = Program { launches: (0..count).map(launch).collect(), buffers: (0..MANY_BUFFERS).map(buffer).collect(), ..of.clone() };
+    let mut program = Program {
+        launches: (0..count).map(launch).collect(),
+        buffers: (0..MANY_BUFFERS).map(buffer).collect(),
+        ..of.clone()
+    };
     for n in 0..count {
         program.launches[n].live_bytes = 0;
     }

@@ -61,9 +61,10 @@ fn settings(run: &Run) -> String {
         0 | 1 => String::new(),
         k => format!("{k} micro-batches of {}", run.micro_batch),
     };
-    let words = [&run.input, &run.precision, &run.optimizer, &micro_batches, &run.device];
+    let memfit = format!("memfit {}", run.memfit);
+    let words = [&run.input, &run.precision, &run.optimizer, &micro_batches, &run.device, &memfit];
     let words: Vec<String> = words.into_iter().filter(|w| !w.is_empty()).map(|w| cell(w)).collect();
-    format!("{}; memfit {}\n", words.join(", "), cell(&run.memfit))
+    words.join(", ") + "\n"
 }
 
 fn write_memory(out: &mut String, profile: &Profile) -> std::fmt::Result {
@@ -140,12 +141,21 @@ fn write_time(out: &mut String, profile: &Profile) -> std::fmt::Result {
         return Ok(());
     }
     let how = if profile.measured.is_some() { "measured" } else { "predicted" };
-    writeln!(out, "## Time of a step, {how}\n\n| op | kernels | time | share | GFLOP/s | GB/s |\n|---|---:|---:|---:|---:|---:|")?;
+    writeln!(
+        out,
+        "## Time of a step, {how}\n\n| op | kernels | time | share | GFLOP/s | GB/s |\n|---|---:|---:|---:|---:|---:|"
+    )?;
     for (op, t) in ops.iter().take(TIME_ROWS) {
         let share = 100.0 * t.us / all;
         // 10⁹ a second are 10³ a microsecond.
         let (gflops, gbytes) = (t.flops / t.us / 1e3, t.bytes / t.us / 1e3);
-        writeln!(out, "| {} | {} | {} | {share:.1} % | {gflops:.1} | {gbytes:.1} |", cell(op), t.launches, time(t.us / 1e3))?;
+        writeln!(
+            out,
+            "| {} | {} | {} | {share:.1} % | {gflops:.1} | {gbytes:.1} |",
+            cell(op),
+            t.launches,
+            time(t.us / 1e3)
+        )?;
     }
     if let Some(limits) = profile.limits {
         writeln!(out, "| *limits of the machine* | | | | {:.1} | {:.1} |", limits.gflops, limits.gbytes)?;
@@ -190,7 +200,7 @@ fn write_pipeline(out: &mut String, profile: &Profile) -> std::fmt::Result {
 /// Milliseconds as people read them.
 fn time(ms: f64) -> String {
     let (value, unit) = match ms.abs() {
-        m if m >= 1e4 => (ms / 1e3, "s"),
+        m if m >= 1e3 => (ms / 1e3, "s"),
         m if m >= 1.0 || m == 0.0 => (ms, "ms"),
         _ => (ms * 1e3, "µs"),
     };
@@ -229,7 +239,7 @@ mod tests {
 
     #[test]
     fn times_have_three_digits_and_their_unit() {
-        let texts = [0.0, 0.01234, 0.5, 1.0, 12.34, 123.4, 12345.6].map(time);
-        assert_eq!(texts, ["0.00 ms", "12.3 µs", "500 µs", "1.00 ms", "12.3 ms", "123 ms", "12.3 s"]);
+        let texts = [0.0, 0.01234, 0.5, 1.0, 12.34, 123.4, 1234.5].map(time);
+        assert_eq!(texts, ["0.00 ms", "12.3 µs", "500 µs", "1.00 ms", "12.3 ms", "123 ms", "1.23 s"]);
     }
 }

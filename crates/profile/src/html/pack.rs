@@ -61,7 +61,7 @@ fn dictionary(items: &[Value]) -> Option<(Vec<&str>, Vec<usize>)> {
             words.len() - 1
         }));
     }
-    (words.len() * 2 <= items.len()).then_some((words, numbers))
+    (!words.is_empty() && words.len() * 2 <= items.len()).then_some((words, numbers))
 }
 
 fn rounded(n: Number) -> Number {
@@ -83,7 +83,9 @@ mod tests {
 
     #[test]
     fn what_does_not_repeat_stays_as_it_is() {
-        for value in [json!([{ "a": 1 }]), json!([{ "a": 1 }, { "b": 1 }]), json!(["x", "y"]), json!([1, "x"]), json!([])] {
+        for value in
+            [json!([{ "a": 1 }]), json!([{ "a": 1 }, { "b": 1 }]), json!(["x", "y"]), json!([1, "x"]), json!([])]
+        {
             assert_eq!(pack(value.clone()), value);
         }
     }

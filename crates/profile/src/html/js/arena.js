@@ -25,7 +25,7 @@ function arenaChart(view, items) {
   const height = Math.max(300, Math.min(460, window.innerHeight * 0.5));
   const chart = new Chart(arenaLabel(view.model), height, (context, width, height_, colours) => {
     chart.plot = { left: LEFT, right: width - RIGHT, top: 8, bottom: height_ - 26 };
-    if (items.of !== view.track) Object.assign(items, { of: view.track, ...layItems(view.track) }), (chart.stale = true);
+    if (items.of !== view.track) takeTrack(chart, view, items);
     drawArena(context, chart, view, items, colours);
   }, { tabindex: "0", role: "application", "aria-roledescription": "chart" });
   chart.items = items;
@@ -40,8 +40,16 @@ function arenaChart(view, items) {
       Escape: () => select(view, null),
     },
   });
-  chart.canvas.addEventListener("pointerleave", () => { view.hovered = null; view.changed(); });
   return chart;
+}
+
+// Another track: its rectangles, and of those at the peak the largest to begin with.
+function takeTrack(chart, view, items) {
+  Object.assign(items, { of: view.track, ...layItems(view.track) });
+  chart.stale = true;
+  const live = items.what.filter((item, i) => item.kind === "buffer" && items.first[i] <= view.cursor && items.last[i] >= view.cursor);
+  view.hovered = live.reduce((best, item) => (best && items.size[best.index] >= items.size[item.index] ? best : item), null);
+  requestAnimationFrame(() => view.changed());
 }
 
 function arenaLabel(model) {
@@ -100,6 +108,7 @@ function drawArena(context, chart, view, items, colours) {
   context.beginPath();
   context.rect(plot.left, 0, plot.right - plot.left, plot.bottom + 6);
   context.clip();
+  drawGaps(context, view, sx, plot, colours);
   drawCursor(context, view, sx, plot, colours);
   for (const item of [view.hovered, view.selected]) if (item) outlineItem(context, view, items, item, sx, sy, colours);
   drawBrush(context, chart, plot, colours);
@@ -212,7 +221,7 @@ function itemName(model, item) {
 }
 
 function describeItem(view, item) {
-  if (!item) return el("p", { class: "empty" }, "No tensor is chosen.");
+  if (!item) return el("p", { class: "empty" }, "Nothing is here at this instant.");
   const { model, track } = view;
   const head = (c) => el("div", { class: "inspector-head" }, swatch(c), el("strong", null, itemName(model, item)), el("span", { class: "small" }, CLASSES[c].name));
   if (item.kind === "state") {
@@ -278,7 +287,6 @@ function attachBand(band, view, items) {
     if (items.length) select(view, items[Math.max(0, Math.min(items.length - 1, at < 0 ? 0 : at + by))]);
   };
   band.canvas.addEventListener("pointermove", (event) => { view.hovered = find(event); view.changed(); });
-  band.canvas.addEventListener("pointerleave", () => { view.hovered = null; view.changed(); });
   band.canvas.addEventListener("click", (event) => select(view, find(event)));
   band.canvas.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -300,7 +308,7 @@ function bufferTable(view, chart) {
     { title: "type", value: (r) => of(r).type },
     { title: "offset", value: (r) => of(r).offset, show: (r) => bytes(of(r).offset), numeric: true },
     { title: "kernels", value: (r) => of(r).end - of(r).first, numeric: true },
-  ], data, { onrow: ({ item, i }) => { select(view, item); view.go(first[i]); } });
+  ], data, { onrow: ({ item, i }) => { select(view, item); view.go(first[i]); scrollToSection("arena"); } });
 }
 
 // The times in milliseconds of redraws while the chart is moved to and fro, each with its pixels read back so that it is done.

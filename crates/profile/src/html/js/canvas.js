@@ -1,6 +1,6 @@
 // Canvases: as sharp as the screen, redrawn when their size or the colours change, and what all charts draw alike.
 
-const FONT = '12px ui-sans-serif, system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+const FONT = '12px Inter, ui-sans-serif, system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
 
 class Chart {
   // `draw(context, width, height, colours)` draws everything, in pixels of the page.

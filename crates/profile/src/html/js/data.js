@@ -16,6 +16,9 @@ const CLASS_OF = new Map(CLASSES.map((c, i) => [c.key, i]));
 const ACCUMULATORS = CLASS_OF.get("accumulators");
 const SCRATCH = CLASS_OF.get("scratch");
 
+// The first ones are those of the state segment.
+const STATE_CLASSES = 3;
+
 const PARTS = ["forward", "recompute", "backward", "update"];
 
 // The way back from columns and numbered words.

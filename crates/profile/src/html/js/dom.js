@@ -3,11 +3,12 @@
 function el(tag, options, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(options ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
+    const isAria = name.startsWith("aria-");
+    if (value === null || value === undefined || (value === false && !isAria)) continue;
     if (name === "class") element.className = value;
     else if (name === "style") Object.assign(element.style, value);
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true && !isAria ? "" : String(value));
   }
   append(element, children);
   return element;
@@ -33,6 +34,10 @@ function section(id, title, lead, ...children) {
   document.getElementById("main").append(part);
   document.querySelector("nav").append(el("a", { href: `#${id}` }, title));
   return part;
+}
+
+function scrollToSection(id) {
+  document.getElementById(id).scrollIntoView();
 }
 
 function button(label, onclick, options) {
@@ -78,6 +83,11 @@ function bar(share, colour) {
   return el("span", { class: "bar-track", "aria-hidden": "true" }, el("span", { style: { width, background: colour } }));
 }
 
+// The same with its value behind it.
+function barred(share, colour, value) {
+  return [bar(share, colour), el("span", { class: "value" }, value)];
+}
+
 const theme = {
   listeners: [],
   system: matchMedia("(prefers-color-scheme: dark)"),
@@ -86,7 +96,9 @@ const theme = {
   apply() {
     document.documentElement.dataset.theme = this.chosen || (this.system.matches ? "dark" : "light");
     const isDark = document.documentElement.dataset.theme === "dark";
-    document.querySelector("button.theme").textContent = isDark ? "Light" : "Dark";
+    const toggle = document.querySelector("button.theme");
+    toggle.textContent = isDark ? "Light" : "Dark";
+    toggle.setAttribute("aria-label", isDark ? "Light colours" : "Dark colours");
     this.listeners.forEach((listener) => listener());
   },
   start() {

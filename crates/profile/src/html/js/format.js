@@ -2,9 +2,12 @@
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
+// Three digits. What lies in the middle goes to the even one, as everywhere else in memfit.
 function digits(value) {
-  const size = Math.abs(value);
-  return value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
+  const size = Math.abs(value), places = size < 10 ? 2 : size < 100 ? 1 : 0;
+  const scaled = value * 10 ** places, below = Math.floor(scaled);
+  const isMiddle = scaled - below === 0.5;
+  return ((isMiddle ? below + (below % 2) : Math.round(scaled)) / 10 ** places).toFixed(places);
 }
 
 function bytes(count) {
@@ -22,7 +25,7 @@ function byteTick(count) {
 function time(ms) {
   const size = Math.abs(ms);
   if (size === 0) return "0 ms";
-  if (size >= 1e4) return digits(ms / 1e3) + " s";
+  if (size >= 1e3) return digits(ms / 1e3) + " s";
   return size >= 1 ? digits(ms) + " ms" : digits(ms * 1e3) + " µs";
 }
 

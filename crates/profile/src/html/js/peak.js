@@ -29,15 +29,16 @@ function peakTable(model, peak, view) {
     if (g >= 0) view.go(g);
     if (e.buffer !== null && e.buffer !== undefined) view.wanted = { p: peak.program, i: e.buffer };
     view.changed();
+    scrollToSection("arena");
   };
   return table("Tensors that are live at the peak", [
-    { title: "bytes", value: (e) => e.bytes, show: (e) => [bar(e.bytes / most, colour(e)), bytes(e.bytes)], numeric: true },
-    { title: "to recompute", value: (e) => e.recompute_ms ?? null, numeric: true,
-      show: (e) => hasCost(e) ? [bar(e.recompute_ms / longest, "var(--muted)"), time(e.recompute_ms)] : "–" },
-    { title: "class", value: (e) => CLASSES[CLASS_OF.get(e.class)].name, show: (e) => [swatch(CLASS_OF.get(e.class)), CLASSES[CLASS_OF.get(e.class)].name] },
-    { title: "op", value: (e) => e.op },
+    { title: "bytes", value: (e) => e.bytes, show: (e) => barred(e.bytes / most, colour(e), bytes(e.bytes)), numeric: true },
     { title: "layer", value: (e) => e.layer, wide: true },
+    { title: "op", value: (e) => e.op },
+    { title: "class", value: (e) => CLASSES[CLASS_OF.get(e.class)].name, show: (e) => [swatch(CLASS_OF.get(e.class)), CLASSES[CLASS_OF.get(e.class)].name] },
     { title: "type", value: (e) => e.type },
+    { title: "to recompute", value: (e) => e.recompute_ms ?? null, numeric: true,
+      show: (e) => hasCost(e) ? barred(e.recompute_ms / longest, "var(--muted)", time(e.recompute_ms)) : "–" },
   ], peak.live, { onrow: go });
 }
 
@@ -45,12 +46,15 @@ function hasCost(e) {
   return e.recompute_ms !== null && e.recompute_ms !== undefined;
 }
 
+// How the names of what belongs to a parameter begin, by class.
+const OF_PARAMETERS = { optimizer: "optimizer", accumulators: "accumulate" };
+
 // A tree by the parts of layer paths.
 function layerTree(entries) {
   const root = { name: "all", path: "", bytes: 0, children: new Map(), sums: new Float64Array(CLASSES.length) };
   for (const e of entries) {
     let node = root;
-    const steps = (e.layer || e.op).split("/").concat(e.op === "state" ? [] : [e.op]);
+    const steps = pathOf(e);
     add(node, e);
     for (const step of steps) {
       if (!node.children.has(step)) {
@@ -62,6 +66,13 @@ function layerTree(entries) {
     }
   }
   return root;
+}
+
+// What belongs to a parameter stands with its layer: slots of the optimizer, sums of gradients.
+function pathOf(e) {
+  const steps = (e.layer || e.op).split("/");
+  if (steps.length > 1 && OF_PARAMETERS[e.class] === steps[0]) steps.shift();
+  return e.op !== "state" ? [...steps, e.op] : e.class === "optimizer" ? steps : [...steps, CLASSES[CLASS_OF.get(e.class)].name];
 }
 
 function add(node, entry) {
@@ -107,9 +118,9 @@ function tile(item, r, parent, open) {
   const place = { left: `${r.x}px`, top: `${r.y}px`, width: `${r.w}px`, height: `${r.h}px` };
   const label = `${item.name}, ${bytes(item.bytes)}, ${percent(item.bytes / parent.bytes)}`;
   const hasWords = r.w > 46 && r.h > 34;
-  const head = hasWords && el("span", { class: "tile-head" }, el("span", null, item.name), el("span", { class: "size" }, bytes(item.bytes)));
+  const head = hasWords && el("span", { class: "tile-head" }, el("span", null, item.name), r.w > 116 && el("span", { class: "size" }, bytes(item.bytes)));
   const inner = { x: 0, y: hasWords ? 22 : 0, w: r.w - 4, h: r.h - (hasWords ? 26 : 4) };
-  const leaves = item.children.size ? blocks(item, inner, 2) : [block(item, inner)];
+  const leaves = item.children.size ? blocks(item, inner, 5) : [block(item, inner)];
   const isLeaf = item.children.size === 0;
   return button([head, leaves], isLeaf ? null : () => open(item, true), { class: "tile", style: place, "aria-label": label, title: label, "aria-disabled": isLeaf });
 }
@@ -119,7 +130,7 @@ function blocks(node, r, depth) {
   if (r.w < 3 || r.h < 3) return [];
   const children = [...node.children.values()].sort((a, b) => b.bytes - a.bytes);
   return squarify(children, r).flatMap(({ item, ...place }) =>
-    depth > 0 && item.children.size > 1 && place.w > 24 && place.h > 24 ? blocks(item, place, depth - 1) : [block(item, place)]);
+    depth > 0 && item.children.size > 1 && place.w > 14 && place.h > 14 ? blocks(item, place, depth - 1) : [block(item, place)]);
 }
 
 function block(item, { x, y, w, h }) {

@@ -32,18 +32,22 @@ function waterfall(model) {
   for (const tool of profile.tools) {
     const next = level - tool.saved_bytes;
     line_(tool.tool, Math.min(level, next), Math.max(level, next), tool.saved_bytes < 0 ? "cost" : "saved",
-      tool.saved_bytes === 0 ? "–" : bytes(-tool.saved_bytes), tool.paid_ms > 0 ? `+${time(tool.paid_ms)}` : "–", TOOLS[tool.tool]);
+      change(-tool.saved_bytes), tool.paid_ms > 0 ? `+${time(tool.paid_ms)}` : "–", TOOLS[tool.tool]);
     level = next;
   }
   if (level !== memory.peak_bytes) {
     const rest = level - memory.peak_bytes;
-    line_("other", Math.min(level, memory.peak_bytes), Math.max(level, memory.peak_bytes), rest < 0 ? "cost" : "saved", bytes(-rest), "–");
+    line_("in combination", Math.min(level, memory.peak_bytes), Math.max(level, memory.peak_bytes), rest < 0 ? "cost" : "saved", change(-rest), "–", "what the tools save together, beyond what each was found to save on top of those before");
   }
   line_("this plan", 0, memory.peak_bytes, "whole", bytes(memory.peak_bytes), "");
   const heads = ["tool", "", "bytes", "time"].map((t, i) => el("th", { scope: "col", class: i > 1 ? "number" : null }, t || el("span", { class: "hidden" }, "picture")));
   const bound = memory.lower_bound_bytes > 0 && el("p", { class: "small" }, `Proved: no plan of this batch and these micro-batches goes below ${bytes(memory.lower_bound_bytes)}.`);
   return [el("table", { class: "waterfall" }, el("caption", { class: "hidden" }, "What each tool saved and cost"),
     el("thead", null, el("tr", null, heads)), el("tbody", null, body)), bound];
+}
+
+function change(count_) {
+  return count_ > 0 ? `+${bytes(count_)}` : count_ < 0 ? bytes(count_) : "–";
 }
 
 function waterfallTop({ memory, profile }) {

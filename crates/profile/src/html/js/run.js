@@ -34,7 +34,7 @@ function curveFigure(curve) {
   const chart = new Chart(`${curve.name} over the steps`, 150, (context, width, height, colours) => {
     const plot = { left: 60, right: width - 8, top: 8, bottom: height - 22 };
     const sx = linear(points[0]?.[0] ?? 0, last?.[0] ?? 1, plot.left, plot.right), sy = linear(low, high * 1.04, plot.bottom, plot.top);
-    yAxis(context, plot, (isBytes ? byteTicks : ticks)(low, high * 1.04, 3), sy, isBytes ? byteTick : (v) => show(v).replace(/\.0+ /, " "), colours);
+    yAxis(context, plot, (isBytes ? byteTicks : ticks)(low, high * 1.04, 4), sy, isBytes ? byteTick : (v) => show(v).replace(/\.0+ /, " "), colours);
     xAxis(context, plot, ticks(points[0]?.[0] ?? 0, last?.[0] ?? 1, width / 90).filter(Number.isInteger), sx, String, colours);
     drawLine(context, points, sx, sy, colours.accent);
     const p = points[state.at];

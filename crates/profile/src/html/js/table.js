@@ -2,7 +2,8 @@
 
 const FIRST_ROWS = 12;
 
-// `columns`: {title, value(row) → number or text, show(row) → node or text, numeric, wide}. Sorted by column `sorted`, descending.
+// `columns`: {title, value(row) → number or text, show(row) → node or text, numeric, wide}. Sorted by column `sorted`, numbers
+// from the largest on. With `onrow`, the wide cell of a row leads there.
 function table(caption, columns, data, { sorted = 0, first = FIRST_ROWS, onrow } = {}) {
   const state = { column: sorted, down: Boolean(columns[sorted]?.numeric), all: data.length <= first * 1.5 };
   const heads = columns.map((column, i) => head(column, () => sortBy(i)));
@@ -50,11 +51,11 @@ function arranged(column, data, down) {
 function line(columns, row, onrow) {
   const cells = columns.map((c) => {
     const shown = c.show ? c.show(row) : c.value(row);
-    return el("td", { class: c.numeric ? "number" : c.wide ? "wide" : null }, shown ?? "–");
+    // The name of a row that leads somewhere is the button, so that keys reach it.
+    const inner = onrow && c.wide ? button(shown || "–", () => onrow(row), { class: "rowlink" }) : shown;
+    return el("td", { class: c.numeric ? "number" : c.wide ? "wide" : null }, inner ?? "–");
   });
-  if (!onrow) return el("tr", null, cells);
-  const tr = el("tr", { class: "linked", onclick: () => onrow(row) }, cells);
-  return tr;
+  return el("tr", null, cells);
 }
 
 // Rows of plain text, in the order in which they are.

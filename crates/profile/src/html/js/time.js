@@ -13,8 +13,11 @@ function timeSection(model) {
   const show = (kind) => replace(holder, timeTable(kind, kinds[kind](), total, limits));
   show("layers");
   section("time", "Time", lead, partBar(launches, total), roofline(launches, limits),
+    launches.some((k) => limits && reached(k, limits) > 1.05) && el("p", { class: "small" }, PASSED),
     choice("Sum up by", [["layers", "layers"], ["kernels", "kernels"], ["ops", "ops"]], "layers", show), holder);
 }
+
+const PASSED = "A kernel can pass the limit: what is read from a cache, and convolutions that take fewer multiplications than are counted.";
 
 function timedLaunches(model) {
   return model.programs.flatMap((program, p) => (program.repeats === 0 ? [] : program.launches.map((l, n) => ({
@@ -61,10 +64,10 @@ function timeTable(kind, data, total, limits) {
   const longest = data.reduce((m, k) => Math.max(m, k.ms), 1e-9);
   const colour = (k) => (k.part ? `var(--${k.part})` : "var(--accent)");
   return table(`Time by ${kind}`, [
-    { title: "time", value: (k) => k.ms, show: (k) => [bar(k.ms / longest, colour(k)), time(k.ms)], numeric: true },
+    { title: "time", value: (k) => k.ms, show: (k) => barred(k.ms / longest, colour(k), time(k.ms)), numeric: true },
     { title: "share", value: (k) => k.ms / total, show: (k) => percent(k.ms / total), numeric: true },
-    kind === "kernels" ? { title: "kernel", value: (k) => k.kernel } : { title: "kernels", value: (k) => k.runs, numeric: true },
     { title: kind === "kernels" ? "what" : kind.slice(0, -1), value: (k) => k.name, wide: true },
+    kind === "kernels" ? { title: "kernel", value: (k) => k.kernel } : { title: "kernels", value: (k) => k.runs, numeric: true },
     { title: "predicted", value: (k) => k.predicted, show: (k) => time(k.predicted), numeric: true },
     { title: "GFLOP/s", value: gflops, show: (k) => short(gflops(k)), numeric: true },
     { title: "GB/s", value: gbytes, show: (k) => short(gbytes(k)), numeric: true },
@@ -96,10 +99,15 @@ function roofline(launches, limits) {
     xAxis(context, plot, decades(range.x0, range.x1), sx, short, colours);
     text(context, "flops for each byte", (plot.left + plot.right) / 2, height - 8, colours.muted, "center");
     text(context, "GFLOP/s", plot.left + 6, plot.top + 4, colours.muted);
-    if (limits) drawRoof(context, limits, range, sx, sy, colours);
     state.places = points.map((k) => ({ x: sx(k.flops / k.bytes), y: sy(gflops(k)), r: 2.5 + 7 * Math.sqrt(k.ms / longest) }));
     const order = points.map((_, i) => i).sort((a, b) => state.places[b].r - state.places[a].r);
+    context.save();
+    context.beginPath();
+    context.rect(plot.left, plot.top - 8, plot.right - plot.left + RIGHT, plot.bottom - plot.top + 8);
+    context.clip();
     order.forEach((i) => drawMark(context, state.places[i], points[i].part, i === state.at, colours));
+    context.restore();
+    if (limits) drawRoof(context, limits, range, sx, sy, colours);
   }, { tabindex: "0", role: "application", "aria-roledescription": "chart" });
   const show = (i) => {
     state.at = i;
@@ -123,7 +131,7 @@ function rooflineRange(points, limits) {
   const least = (values) => values.reduce((a, b) => Math.min(a, b)), most = (values) => values.reduce((a, b) => Math.max(a, b));
   return {
     x0: Math.min(least(xs), ridge) / 1.6, x1: Math.max(most(xs), ridge) * 1.6,
-    y0: least(ys) / 1.8, y1: Math.max(most(ys), limits?.gflops ?? 0) * 1.8,
+    y0: Math.max(least(ys), most(ys) / 1e5) / 1.8, y1: Math.max(most(ys), limits?.gflops ?? 0) * 1.8,
   };
 }
 
@@ -136,12 +144,12 @@ function drawRoof(context, limits, range, sx, sy, colours) {
   context.lineTo(sx(ridge), sy(limits.gflops));
   context.lineTo(sx(range.x1), sy(limits.gflops));
   context.stroke();
-  text(context, `${short(limits.gflops)} GFLOP/s`, sx(range.x1) - 4, sy(limits.gflops) - 10, colours.muted, "right");
+  plate(context, `${short(limits.gflops)} GFLOP/s`, sx(ridge) - 8, sy(limits.gflops) - 12, colours, "right");
   context.save();
   const [x0, y0, x1, y1] = [sx(from), sy(from * limits.gbytes), sx(ridge), sy(limits.gflops)];
   context.translate(x0 + (x1 - x0) * 0.45, y0 + (y1 - y0) * 0.45);
   context.rotate(Math.atan2(y1 - y0, x1 - x0));
-  text(context, `${short(limits.gbytes)} GB/s`, 0, -10, colours.muted, "center");
+  plate(context, `${short(limits.gbytes)} GB/s`, 0, -14, colours, "center");
   context.restore();
 }
 

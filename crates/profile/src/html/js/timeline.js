@@ -12,11 +12,22 @@ function timelineSection(view) {
   section("timeline", "Memory", lead,
     viewControls(view), legend(present), bandLegend(view.other),
     el("figure", null, chart.canvas, el("figcaption", { class: "hint" }, HINT)),
-    panel, behind("The timeline as a table", () => timelineTable(view)));
+    panel, measuredWords(view.model), behind("The timeline as a table", () => timelineTable(view)));
   const show = () => replace(panel, describeLaunch(view, view.cursor));
   view.on(() => { chart.request(); debounced(panel, show); });
   show();
   return chart;
+}
+
+// What the system counted, beside what was planned.
+function measuredWords(model) {
+  const arena = model.mostMeasured("arena_resident_bytes"), process = model.mostMeasured("process_resident_bytes");
+  if (arena === null && process === null) return null;
+  const words = [
+    arena !== null && `${bytes(arena)} of the arena, for which ${bytes(model.memory.arena_bytes)} were planned`,
+    process !== null && `${bytes(process)} of the whole process, program and data pipeline included`,
+  ];
+  return el("p", { class: "small" }, `Measured: the system held at most ${words.filter(Boolean).join(", and ")}.`);
 }
 
 const HINT = "Drag to zoom, and then to move; the wheel zooms once the chart has the focus. " +
@@ -59,16 +70,22 @@ function timelineLabel(model) {
   return `Memory over a step: at most ${bytes(model.memory.peak_bytes)}` + (at ? `, during ${where(at.op, at.layer)}.` : ".");
 }
 
+// How high the picture goes: to the budget, unless that is so far above what is used that it would press it flat.
 function timelineTop(view) {
-  const tops = [view.model, view.other].filter(Boolean).map((m) => Math.max(m.most, m.memory.budget_bytes ?? 0, m.memory.arena_bytes));
-  return Math.max(...tops) * 1.04;
+  const most = (m) => Math.max(m.most, m.memory.arena_bytes, budgetInRange(view) ? m.memory.budget_bytes ?? 0 : 0) - floor(view, m);
+  return Math.max(...[view.model, view.other].filter(Boolean).map(most)) * 1.06;
+}
+
+// What is left out below.
+function floor(view, model) {
+  return view.withStates ? 0 : model.memory.state_bytes;
 }
 
 function drawTimeline(context, chart, view, colours) {
   const { plot } = chart;
   if (!view.track.length) return;
   const sx = linear(view.x0, view.x1, plot.left, plot.right);
-  const top = budgetInRange(view) ? timelineTop(view) : Math.max(view.model.most, view.model.memory.arena_bytes) * 1.08;
+  const top = timelineTop(view);
   const sy = linear(0, top, plot.bottom, plot.top);
   chart.scale = { sx, sy, top };
   yAxis(context, plot, byteTicks(0, top, 5), sy, byteTick, colours);
@@ -76,11 +93,12 @@ function drawTimeline(context, chart, view, colours) {
   context.beginPath();
   context.rect(plot.left, 0, plot.right - plot.left, plot.bottom + BAND + 6);
   context.clip();
-  const columns = sample(view.track, view.mode, sx, plot);
-  drawStack(context, columns, sy, colours);
+  const columns = sample(view.track, view.mode, sx, plot, chart.ratio);
+  drawStack(context, columns, view.withStates ? 0 : STATE_CLASSES, sy, colours);
   drawBand(context, view, sx, plot.bottom + 3, columns, colours);
+  drawGaps(context, view, sx, plot, colours);
   drawRuns(context, view, sx, plot, colours);
-  if (view.otherTrack) drawOutline(context, sample(view.otherTrack, view.mode, sx, plot), sy, colours);
+  if (view.otherTrack) drawOutline(context, view, sample(view.otherTrack, view.mode, sx, plot, chart.ratio), sy, colours);
   drawCursor(context, view, sx, plot, colours);
   drawBrush(context, chart, plot, colours);
   context.restore();
@@ -88,36 +106,36 @@ function drawTimeline(context, chart, view, colours) {
   stepAxis(context, view, sx, { ...plot, bottom: plot.bottom + BAND + 4 }, colours);
 }
 
-// A budget far above what is used would press the picture flat.
 function budgetInRange(view) {
   const budget = view.model.memory.budget_bytes;
   return view.other || !budget || budget < view.model.most * 4;
 }
 
 // What is seen of a track: a launch each, or where these are narrower than a pixel, the fullest one of each pixel.
-function sample(track, mode, sx, plot) {
+function sample(track, mode, sx, plot, ratio) {
   const { begin, end } = track.edges[mode], columns = [];
-  const unit = 1;
+  // To whole pixels of the screen: neighbours meet without a seam.
+  const snap = (x) => Math.round(x * ratio) / ratio;
   let column = null;
   for (let g = 0; g < track.length; g += 1) {
-    const a = sx(begin[g]), b = sx(end[g]);
+    const a = snap(sx(begin[g])), b = snap(sx(end[g]));
     if (b < plot.left - 1) continue;
     if (a > plot.right + 1) break;
-    if (column && a < column.from + unit && b - column.from < unit * 1.5) {
+    if (column && a < column.from + 1 && b - column.from < 1.5) {
       column.to = b;
       if (track.live(g) > track.live(column.g)) column.g = g;
       continue;
     }
-    column = { from: column && Math.abs(a - column.to) < 0.01 ? column.to : a, to: b, g, track };
+    column = { from: a, to: b, g, track };
     columns.push(column);
   }
   return columns;
 }
 
-function drawStack(context, columns, sy, colours) {
+function drawStack(context, columns, from_, sy, colours) {
   const base = new Float64Array(columns.length);
   const zero = sy(0);
-  for (let c = 0; c < CLASSES.length; c += 1) {
+  for (let c = from_; c < CLASSES.length; c += 1) {
     context.fillStyle = colours.classes[c];
     for (let i = 0; i < columns.length; i += 1) {
       const { from, to, g, track } = columns[i];
@@ -126,17 +144,16 @@ function drawStack(context, columns, sy, colours) {
       const bottom = base[i] ? sy(base[i]) : zero;
       base[i] += value;
       const top = sy(base[i]);
-      // A little wider than it is, so that no seam shows between neighbours.
-      context.fillRect(from, top, to - from + 0.35, Math.max(bottom - top, 0.4));
+      context.fillRect(from, top, to - from, Math.max(bottom - top, 0.4));
     }
   }
 }
 
-function drawOutline(context, columns, sy, colours) {
+function drawOutline(context, view, columns, sy, colours) {
   const trace = () => {
     context.beginPath();
     columns.forEach(({ from, to, g, track }, i) => {
-      const y = sy(track.live(g) + track.model.memory.state_bytes);
+      const y = sy(track.live(g) + track.model.memory.state_bytes - floor(view, track.model));
       if (i === 0) context.moveTo(from, y); else context.lineTo(from, y);
       context.lineTo(to, y);
     });
@@ -154,7 +171,7 @@ function drawOutline(context, columns, sy, colours) {
 function drawBand(context, view, sx, y, columns, colours) {
   for (const { from, to, g } of columns) {
     context.fillStyle = colours.parts[PARTS.indexOf(view.track.launchAt(g).part)];
-    context.fillRect(from, y, to - from + 0.35, BAND - 3);
+    context.fillRect(from, y, to - from, BAND - 3);
   }
 }
 
@@ -164,14 +181,21 @@ function drawRuns(context, view, sx, plot, colours) {
   spans.forEach((span, i) => {
     const a = Math.max(sx(span.from), plot.left), b = Math.min(sx(span.to), plot.right);
     if (b <= a) return;
-    if (span.run.skipped) drawGap(context, a, b, plot, colours);
     if (i > 0) segment(context, Math.round(sx(span.from)) + 0.5, 8, Math.round(sx(span.from)) + 0.5, plot.bottom, colours.line);
-    const words = span.run.skipped || b - a > 110 ? runName(view.model, span.run) : String(span.run.repetition + 1);
+    const isNarrow = b - a <= 130 && span.run.of > 1 && !span.run.skipped;
+    const words = isNarrow ? String(span.run.repetition + 1) : runName(view.model, span.run);
     if (spans.length > 1) text(context, fitted(context, words, b - a - 8), (a + b) / 2, 13, colours.muted, "center");
   });
 }
 
-function drawGap(context, a, b, plot, colours) {
+// What is left out between the first and the last repetition.
+function drawGaps(context, view, sx, plot, colours) {
+  for (const { from, to } of view.edges.spans.filter((s) => s.run.skipped)) {
+    if (to > view.x0 && from < view.x1) hatch(context, sx(from), sx(to), plot, colours);
+  }
+}
+
+function hatch(context, a, b, plot, colours) {
   context.save();
   context.beginPath();
   context.rect(a, plot.top, b - a, plot.bottom - plot.top);
@@ -185,8 +209,8 @@ function drawLimits(context, view, sy, plot, colours) {
   const resident = view.model.mostMeasured("arena_resident_bytes");
   const taken = [];
   const mark = (value, words, colour, dash, align) => {
-    if (!value || sy(value) < 0) return;
-    const y = Math.round(sy(value)) + 0.5;
+    if (!value) return;
+    const y = Math.round(sy(value - floor(view, view.model))) + 0.5;
     segment(context, plot.left, y, plot.right, y, colour, 1.5, dash);
     // Two that are close stand on two sides of their lines.
     const close = taken.some((other) => Math.abs(other - y) < 20);
@@ -219,7 +243,9 @@ function drawBrush(context, chart, plot, colours) {
 
 function stepAxis(context, view, sx, plot, colours) {
   const values = ticks(view.x0, view.x1, (plot.right - plot.left) / 110);
+  const inGap = (x) => view.edges.spans.some((s) => s.run.skipped && x > s.from && x < s.to);
   const show = (x) => {
+    if (inGap(x)) return "";
     const real = view.track.real(view.mode, x);
     if (view.mode === "position") return Number.isInteger(x) ? `${Math.round(real)}` : "";
     return view.x1 - view.x0 < 1 ? `${short(real * 1e3)} µs` : `${short(real)} ms`;
@@ -269,5 +295,5 @@ function timelineTable(view) {
     { title: "layer", value: (g) => at(g).layer, wide: true },
     { title: "live", value: (g) => at(g).live_bytes + model.memory.state_bytes, show: (g) => bytes(at(g).live_bytes + model.memory.state_bytes), numeric: true },
     { title: "time", value: (g) => model.launchUs(track.program[g], track.launch[g]), show: (g) => time(model.launchUs(track.program[g], track.launch[g]) / 1e3), numeric: true },
-  ], data, { sorted: 5, onrow: (g) => view.go(g) });
+  ], data, { sorted: 5, onrow: (g) => { view.go(g); scrollToSection("timeline"); } });
 }

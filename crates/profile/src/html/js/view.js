@@ -9,6 +9,8 @@ class StepView {
     this.other = other;
     this.listeners = [];
     this.mode = "time";
+    // Whether the timeline stacks on the states, which never change, or leaves them out.
+    this.withStates = true;
     this.setScope(null);
   }
 
@@ -169,6 +171,7 @@ function viewControls(view) {
   return el("div", { class: "controls" },
     choice("Horizontal axis", [["time", "by time"], ["position", "by kernel"]], view.mode, (mode) => view.setMode(mode)),
     programs.length > 0 && !view.other && choice("Program", scopes, "step", pick),
+    choice("Bytes", [["all", "with states"], ["step", "without"]], "all", (bytes_) => { view.withStates = bytes_ === "all"; view.changed(); }),
     el("div", { class: "choice", role: "group", "aria-label": "Zoom" },
       button("−", () => view.zoom(1 / 1.6), { "aria-label": "Zoom out" }),
       button("+", () => view.zoom(1.6), { "aria-label": "Zoom in" }),
