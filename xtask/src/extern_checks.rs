@@ -1,4 +1,5 @@
-//! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, a GPU in software.
+//! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, a GPU in software,
+//! reports in a browser.
 //! Judges nothing itself: the oracles and the commands of memfit do.
 
 use std::env;
@@ -14,18 +15,19 @@ use crate::built::Built;
 use crate::command::{output, run as run_command, shown};
 use crate::machines::instruction_sets;
 use crate::report::Report;
-use crate::{python, vulkan};
+use crate::{browser, python, vulkan};
 
 /// Of the sets of golden vectors, where none are asked for.
 pub const SEEDS: [u32; 2] = [1, 2];
 
-/// Both checks, with a set of golden vectors for each seed.
+/// All of it, with a set of golden vectors for each seed.
 pub fn check(report: &mut Report, seeds: &[u32]) -> Result<()> {
     report.check("golden vectors and weights from Python", || check_oracle(seeds))?;
     report.check("the GPU executor on a driver in software", || {
         let driver = step("Vulkan driver in software", vulkan::software_driver)?;
         step("tests", || check_gpu(driver.as_deref()))
-    })
+    })?;
+    browser::check(report)
 }
 
 fn check_oracle(seeds: &[u32]) -> Result<()> {
@@ -45,7 +47,7 @@ fn check_oracle(seeds: &[u32]) -> Result<()> {
 }
 
 /// A part of a check: the first that fails ends it.
-fn step<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn step<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
     println!("== {name}");
     let start = Instant::now();
     let done = check().with_context(|| name.to_string())?;
@@ -152,9 +154,14 @@ pub fn repository() -> PathBuf {
 
 /// Beside what cargo builds, so that it is never in the way of the sources and is cleaned with them.
 pub fn work_folder(name: &str) -> Result<PathBuf> {
-    let program = env::current_exe().context("cannot find out where this program stands")?;
-    let target = program.ancestors().nth(2).context("this program stands in no target folder")?;
-    let folder = target.join(name);
+    let folder = target_folder()?.join(name);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
+}
+
+/// Where cargo builds.
+pub fn target_folder() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot find out where this program stands")?;
+    let target = program.ancestors().nth(2).context("this program stands in no target folder")?;
+    Ok(target.to_path_buf())
 }

@@ -7,6 +7,7 @@ mod bench_peers;
 mod bench_plan;
 mod bench_shared;
 mod bench_together;
+mod browser;
 mod built;
 #[path = "../../crates/cli/tests/it/cage.rs"]
 mod cage;
@@ -33,6 +34,7 @@ Usage: cargo xtask ci
        cargo xtask ci-full
        cargo xtask ci-machines
        cargo xtask ci-extern [--seed N]...
+       cargo xtask check-reports
        cargo xtask sweep-memory [MODEL]...
        cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
@@ -50,9 +52,13 @@ Usage: cargo xtask ci
                 look like
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
-                write golden vectors and holds the CPU against them, passes weights to Python and back, and
-                runs the GPU executor on a Vulkan driver in software
+                write golden vectors and holds the CPU against them, passes weights to Python and back,
+                runs the GPU executor on a Vulkan driver in software, and check-reports
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
+
+  check-reports  opens reports of profiles in Chromium, which is installed where it is missing: that they draw what the
+                profiles say, on a laptop and on a phone, and can be read by everybody; leaves screenshots in
+                target/report
 
   sweep-memory  trains five models in every limit of memory, MiB by MiB, from where they are refused to where they run:
                 under ulimit -v, and in a control group where one can be made; half an hour, less for some of digits,
@@ -117,8 +123,11 @@ fn run(arguments: &[String]) -> Result<()> {
             let seeds = seeds(options)?;
             alone(|report| extern_checks::check(report, &seeds))
         }
+        ["check-reports"] => alone(browser::check),
         [] => bail!("give a task; see --help"),
-        ["ci" | "ci-full" | "ci-machines", option, ..] => bail!("\"{option}\" is not an option; see --help"),
+        ["ci" | "ci-full" | "ci-machines" | "check-reports", option, ..] => {
+            bail!("\"{option}\" is not an option; see --help")
+        }
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),
     }
 }

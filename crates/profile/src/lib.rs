@@ -12,12 +12,15 @@ mod build;
 pub mod compare;
 mod error;
 pub mod export;
+pub mod html;
 mod measure;
+mod markdown;
 mod model;
 mod peak;
 pub mod table;
 
 pub use build::{Labels, from_plan};
 pub use error::ProfileError;
+pub use markdown::markdown;
 pub use measure::{StepFacts, add_measured};
 pub use model::*;
