@@ -3,13 +3,14 @@
 //! and touches no device.
 //!
 //! `model` is the data itself and its schema, `build` makes it of a plan, `peak` says what is live at the worst instant and what
-//! recomputing it would cost.
+//! recomputing it would cost; `torch` reads what another framework recorded of its memory.
 #![deny(missing_docs)]
 
 mod build;
 mod error;
 mod model;
 mod peak;
+pub mod torch;
 
 pub use build::{Labels, from_plan};
 pub use error::ProfileError;
