@@ -219,7 +219,8 @@ impl Replay {
     /// cannot be freed.
     fn living(&mut self, event: Event) -> Option<&mut Living> {
         if !self.at.contains_key(&event.address) {
-            let buffer = self.add(0, event.bytes, event.frames);
+            // Who frees it is not who asked for it.
+            let buffer = self.add(0, event.bytes, Value::None);
             self.at.insert(event.address, Some(Living { buffer, requested: None }));
         }
         let living = self.at.get_mut(&event.address).and_then(Option::as_mut);
