@@ -103,11 +103,7 @@ const FEW: usize = 4096;
 
 /// None as soon as it cannot end below the limit.
 fn place_in_order(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {
-    if buffers.len() > FEW {
-        place_many(buffers, order, fit, limit)
-    } else {
-        place_few(buffers, order, fit, limit)
-    }
+    if buffers.len() > FEW { place_many(buffers, order, fit, limit) } else { place_few(buffers, order, fit, limit) }
 }
 
 fn place_many(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {
