@@ -7,7 +7,7 @@ use super::pickle::{MOST_BYTES, Node, PickleError, PickleProblem, Span, Value};
 use super::unescape::{unescape_string, unescape_unicode};
 
 /// Collections and decoded texts by number, and what was pickled.
-type Result3 = (Vec<Vec<Value>>, Vec<Vec<u8>>, Value);
+type Parsed = (Vec<Vec<Value>>, Vec<Vec<u8>>, Value);
 
 /// So much of a name or number is repeated in a message.
 const MOST_NAME: usize = 80;
@@ -35,7 +35,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Follows the instructions up to the one that stops.
-    pub fn run(mut self) -> Result<Result3, PickleError> {
+    pub fn run(mut self) -> Result<Parsed, PickleError> {
         self.look_at_the_whole()?;
         loop {
             self.opcode_at = self.at;
@@ -214,13 +214,13 @@ impl<'a> Machine<'a> {
                 self.check_pairs("DICT")?;
                 self.collect_marked("DICT", Value::Dict)?;
             }
-            op::APPEND => self.add_last(1, "APPEND")?,
-            op::SETITEM => self.add_last(2, "SETITEM")?,
-            op::APPENDS => self.add_marked("APPENDS")?,
-            op::ADDITEMS => self.add_marked("ADDITEMS")?,
+            op::APPEND => self.add_last(1, "APPEND", as_list)?,
+            op::SETITEM => self.add_last(2, "SETITEM", as_dict)?,
+            op::APPENDS => self.add_marked("APPENDS", as_list)?,
+            op::ADDITEMS => self.add_marked("ADDITEMS", as_set)?,
             op::SETITEMS => {
                 self.check_pairs("SETITEMS")?;
-                self.add_marked("SETITEMS")?;
+                self.add_marked("SETITEMS", as_dict)?;
             }
             _ => return Ok(false),
         }
@@ -243,25 +243,20 @@ impl<'a> Machine<'a> {
     }
 
     /// Adds the last values of the stack to the collection below them.
-    fn add_last(&mut self, len: usize, name: &'static str) -> Result<(), PickleError> {
+    fn add_last(&mut self, len: usize, name: &'static str, kind: AsKind) -> Result<(), PickleError> {
         self.check_height(len + 1, name)?;
-        self.add(self.stack.len() - len, name)
+        self.add(self.stack.len() - len, name, kind)
     }
 
-    fn add_marked(&mut self, name: &'static str) -> Result<(), PickleError> {
+    fn add_marked(&mut self, name: &'static str, kind: AsKind) -> Result<(), PickleError> {
         let start = self.mark(name)?;
         self.check_height(self.stack.len() - start + 1, name)?;
-        self.add(start, name)
+        self.add(start, name, kind)
     }
 
-    fn add(&mut self, start: usize, name: &'static str) -> Result<(), PickleError> {
-        let node = match (self.stack[start - 1], name) {
-            (Value::List(node), "APPEND" | "APPENDS")
-            | (Value::Dict(node), "SETITEM" | "SETITEMS")
-            | (Value::Set(node), "ADDITEMS") => node,
-            _ => return self.fail(PickleProblem::Operand(name)),
-        };
-        self.nodes[node.0 as usize].extend(self.stack.drain(start..));
+    fn add(&mut self, start: usize, name: &'static str, kind: AsKind) -> Result<(), PickleError> {
+        let Some(Node(number)) = kind(self.stack[start - 1]) else { return self.fail(PickleProblem::Operand(name)) };
+        self.nodes[number as usize].extend(self.stack.drain(start..));
         Ok(())
     }
 
@@ -429,6 +424,21 @@ impl<'a> Machine<'a> {
             None => self.fail(PickleProblem::Operand(name)),
         }
     }
+}
+
+/// The collection, where it is of a kind.
+type AsKind = fn(Value) -> Option<Node>;
+
+fn as_list(value: Value) -> Option<Node> {
+    if let Value::List(node) = value { Some(node) } else { None }
+}
+
+fn as_dict(value: Value) -> Option<Node> {
+    if let Value::Dict(node) = value { Some(node) } else { None }
+}
+
+fn as_set(value: Value) -> Option<Node> {
+    if let Value::Set(node) = value { Some(node) } else { None }
 }
 
 fn span(start: usize, len: usize) -> Span {

@@ -170,7 +170,7 @@ fn what_was_reserved_is_counted_back_from_the_end() {
     let whole = snapshot(&events, vec![segment(80, &[])]);
     let reserved = whole.device(None).expect("a device").reserved.expect("they agree");
     assert_eq!((reserved.peak, reserved.at_snapshot), (130, 80));
-    // More was given back than there ever was.
+    // More was taken than is there at the end, and nothing was given back.
     let contradiction = snapshot(&[("segment_alloc", 0, 30)], vec![segment(20, &[])]);
     assert_eq!(contradiction.device(None).expect("a device").reserved, None);
 }
