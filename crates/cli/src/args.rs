@@ -124,7 +124,7 @@ pub struct PackArgs {
     #[arg(long, value_name = "SNAPSHOT.pickle", conflicts_with_all = ["file", "capacity"])]
     pub torch: Option<PathBuf>,
     /// The device of the snapshot [default: the one with the most events]
-    #[arg(long, value_name = "N", requires = "torch")]
+    #[arg(long, value_name = "N", requires = "torch", conflicts_with = "file")]
     pub device: Option<usize>,
     /// Capacity that all buffers must fit into, such as 512MiB, 2GB, 1.5G [default: the least that is found]
     #[arg(long, value_name = "SIZE")]

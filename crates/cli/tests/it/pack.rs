@@ -145,7 +145,7 @@ fn bad_tables_are_told_with_file_line_column_and_cure() {
 fn wrong_use_is_told_with_the_cure() {
     let file = instance("A.1048576");
     check_error(&["pack"], 2, &["FILE.csv"]);
-    check_error(&["pack", &file, "--device", "0"], 2, &["--torch"]);
+    check_error(&["pack", &file, "--device", "0"], 2, &["--device", "FILE.csv"]);
     check_error(&["pack", &file, "--torch", &file], 2, &["--torch"]);
     check_error(&["pack", "--torch", &file, "--capacity", "1MiB"], 2, &["--capacity"]);
     check_error(&["pack", &file, "--capacity", "much"], 2, &["--capacity", "much", "512MiB"]);

@@ -99,7 +99,7 @@ struct PlacedBuffer {
 }
 
 /// With more buffers than this, the tree finds gaps sooner than a look at every buffer does; both find the same.
-const FEW: usize = 4096;
+const FEW: usize = 16_384;
 
 /// None as soon as it cannot end below the limit.
 fn place_in_order(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {

@@ -224,8 +224,8 @@ impl Found<'_> {
         let mut largest: Vec<Alike> = Vec::new();
         for buffer in self.trace.live_at(self.live.time).into_iter().take(MOST_LOOKED_AT) {
             let (bytes, frame) = (buffer.bytes, self.trace.frame(buffer));
-            match largest.iter_mut().find(|alike| alike.bytes == bytes && alike.frame == frame) {
-                Some(alike) => alike.buffers += 1,
+            match largest.iter().position(|alike| alike.bytes == bytes && alike.frame == frame) {
+                Some(at) => largest[at].buffers += 1,
                 None if largest.len() == LARGEST => break,
                 None => largest.push(Alike { bytes, buffers: 1, frame }),
             }
