@@ -351,7 +351,7 @@ impl<'a> Machine<'a> {
             Value::Text(Span { start, len }) => {
                 self.bytes.get(start as usize..start as usize + len as usize).map(printable)
             }
-            Value::Decoded(number) => self.decoded.get(number as usize).map(|text| printable(text)),
+            Value::Decoded(number) => self.decoded.get(number as usize).map(printable),
             _ => None,
         }
     }
