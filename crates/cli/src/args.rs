@@ -32,6 +32,7 @@ const EXAMPLES: &str = "Examples:
   memfit predict runs/photos cat.jpg                class and probability
   memfit models                                     the models that --model can name
   memfit pack buffers.csv --capacity 1MiB           offsets for buffers of any origin
+  memfit pack --torch snapshot.pickle               how much of PyTorch's memory is fragmentation
   memfit devices --calibrate                        measure this machine, for better predictions";
 
 const TRAIN_EXAMPLES: &str = "Examples:
@@ -83,7 +84,14 @@ const HISTORY_EXAMPLES: &str = "Examples:
 
 const PACK_EXAMPLES: &str = "Examples:
   memfit pack buffers.csv                           the least capacity, and how it was found
-  memfit pack buffers.csv --capacity 1MiB --out placed.csv";
+  memfit pack buffers.csv --capacity 1MiB --out placed.csv
+  memfit pack --torch snapshot.pickle               what PyTorch reserved, and what the same buffers need
+  memfit pack --torch snapshot.pickle --device 1 --timeout 10 --out placed.csv
+
+A snapshot of PyTorch's memory is written by
+  torch.cuda.memory._record_memory_history()        before the steps that are to be looked at
+  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
+It is read as plain data, and nothing in it is run.";
 
 const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices                                    processor, memory, who holds it, and the cost model that plans use
@@ -131,8 +139,14 @@ pub enum Command {
 #[command(allow_negative_numbers = true)]
 pub struct PackArgs {
     /// A table with the columns id, lower, upper, size: a buffer lives for the steps lower ≤ t < upper
-    #[arg(value_name = "FILE.csv")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE.csv", required_unless_present = "torch")]
+    pub file: Option<PathBuf>,
+    /// The buffers of a memory snapshot of PyTorch instead: what it reserved, what was live, and what exact packing needs
+    #[arg(long, value_name = "SNAPSHOT.pickle", conflicts_with_all = ["file", "capacity"])]
+    pub torch: Option<PathBuf>,
+    /// The device of the snapshot [default: the one with the most events]
+    #[arg(long, value_name = "N", requires = "torch", conflicts_with = "file")]
+    pub device: Option<usize>,
     /// Capacity that all buffers must fit into, such as 512MiB, 2GB, 1.5G [default: the least that is found]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
@@ -142,7 +156,7 @@ pub struct PackArgs {
     /// Search on through at most so many nodes; the answer is the same every time
     #[arg(long, value_name = "N", conflicts_with = "timeout")]
     pub nodes: Option<u64>,
-    /// Write the table with the column offset to this file
+    /// Write the table with the column offset to this file; of a snapshot, the table id, lower, upper, size, offset
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

@@ -18,6 +18,7 @@ mod markdown;
 mod model;
 mod peak;
 pub mod table;
+pub mod torch;
 
 pub use build::{Labels, from_plan};
 pub use error::ProfileError;

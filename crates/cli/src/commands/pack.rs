@@ -1,6 +1,8 @@
-//! `memfit pack`: the packer alone, on a table of buffers.
+//! `memfit pack`: the packer alone, on a table of buffers; in `torch`, on those of a snapshot.
 
-use std::path::PathBuf;
+mod torch;
+
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -27,6 +29,18 @@ enum Search {
 }
 
 impl Search {
+    fn new(timeout: Option<f64>, nodes: Option<u64>) -> Result<Search> {
+        let seconds = |given: f64| {
+            let out_of_range = |_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {given}"));
+            Duration::try_from_secs_f64(given).map(Search::Seconds).map_err(out_of_range)
+        };
+        match (timeout, nodes) {
+            (Some(timeout), _) => seconds(timeout),
+            (None, Some(nodes)) => Ok(Search::Nodes(nodes)),
+            (None, None) => Ok(Search::Short),
+        }
+    }
+
     /// A deadline beyond all time is none.
     fn limits(self, items: usize, start: Instant) -> Limits {
         match self {
@@ -57,26 +71,25 @@ struct Packer {
 }
 
 impl Packer {
-    fn new(args: PackArgs, json: bool) -> Result<Packer> {
-        let seconds = |given: f64| {
-            let out_of_range = |_| usage(format!("--timeout must be a number of seconds, 0 or more, but is {given}"));
-            Duration::try_from_secs_f64(given).map(Search::Seconds).map_err(out_of_range)
-        };
-        let search = match (args.timeout, args.nodes) {
-            (Some(timeout), _) => seconds(timeout)?,
-            (None, Some(nodes)) => Search::Nodes(nodes),
-            (None, None) => Search::Short,
-        };
+    fn new(file: &Path, args: &PackArgs, json: bool) -> Result<Packer> {
+        let search = Search::new(args.timeout, args.nodes)?;
         if let Some(path) = &args.out {
             check_writable("--out", path)?;
         }
         let capacity = args.capacity.as_deref().map(parse_size).transpose().map_err(usage).context("--capacity")?;
-        Ok(Packer { file: args.file, capacity, search, out: args.out, json })
+        Ok(Packer { file: file.into(), capacity, search, out: args.out.clone(), json })
     }
 }
 
 pub fn pack(args: PackArgs, json: bool) -> Result<()> {
-    let run = &Packer::new(args, json)?;
+    match (&args.file, &args.torch) {
+        (_, Some(snapshot)) => torch::pack(&Packer::new(snapshot, &args, json)?, args.device),
+        (Some(file), None) => pack_table(&Packer::new(file, &args, json)?),
+        (None, None) => Err(usage("give a table of buffers, FILE.csv, or --torch SNAPSHOT.pickle")),
+    }
+}
+
+fn pack_table(run: &Packer) -> Result<()> {
     let table = Table::read(&run.file)?;
     let live = fullest(&table.items);
     let start = Instant::now();
@@ -198,14 +211,7 @@ fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, greedy_byte
         count(live.bytes, "byte"),
         live.step
     );
-    let grade = if packing.capacity == live.bytes {
-        "optimal: no more than live at once".into()
-    } else if packing.optimal {
-        "optimal: less was searched and is proved not to be enough".into()
-    } else {
-        let over = (packing.capacity - live.bytes) as f64 / live.bytes as f64;
-        format!("{:.2} % above what lives at once; not proved to be optimal", over * 100.0)
-    };
+    let grade = grade(packing, live.bytes);
     outln!("  capacity   {:>10}  {}; {grade}", Bytes(packing.capacity).to_string(), count(packing.capacity, "byte"));
     if let Some(asked) = run.capacity {
         outln!(
@@ -218,6 +224,18 @@ fn print(run: &Packer, table: &Table, live: Live, packing: &Packing, greedy_byte
     outln!("  found in   {:>7.1} ms  by {}", seconds * 1e3, packing.method);
     if let Some(path) = &run.out {
         outln!("  written to {}", path.display());
+    }
+}
+
+/// How good a packing is, of what lives at once so many bytes.
+fn grade(packing: &Packing, live: u64) -> String {
+    if packing.capacity <= live {
+        "optimal: no more than live at once".into()
+    } else if packing.optimal {
+        "optimal: less was searched and is proved not to be enough".into()
+    } else {
+        let over = (packing.capacity - live) as f64 / live as f64;
+        format!("{:.2} % above what lives at once; not proved to be optimal", over * 100.0)
     }
 }
 

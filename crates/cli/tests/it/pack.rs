@@ -18,9 +18,9 @@ fn instance(name: &str) -> String {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn new(name: &str, text: &str) -> Temporary {
+    fn new(name: &str, content: impl AsRef<[u8]>) -> Temporary {
         let path = std::env::temp_dir().join(format!("memfit-pack-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).expect("a temporary file");
+        std::fs::write(&path, content).expect("a temporary file");
         Temporary(path)
     }
 
@@ -102,7 +102,7 @@ fn many(count: u64) -> String {
 
 #[test]
 fn a_search_goes_on_only_while_asked_and_what_is_known_is_said_before() {
-    let file = Temporary::new("many.csv", &many(8000));
+    let file = Temporary::new("many.csv", many(8000));
     let [first, second] = [(); 2].map(|()| check_event(&["pack", file.path()]));
     assert_eq!(first["capacity_bytes"], second["capacity_bytes"], "no clock decides");
     let rules = check_event(&["pack", file.path(), "--nodes", "0"]);
@@ -126,7 +126,7 @@ fn what_does_not_fit_is_told_and_whether_that_is_proved() {
     assert_eq!((&event["kind"], &event["certificate"]["proved"]), (&"refused".into(), &false.into()));
     // No more than 6 live at once, but 7 are needed.
     let rows = "0,0,2,4\n1,0,1,2\n2,1,4,1\n3,1,5,1\n4,2,5,3\n5,4,6,2\n6,5,6,4\n";
-    let file = Temporary::new("seven.csv", &format!("id,lower,upper,size\n{rows}"));
+    let file = Temporary::new("seven.csv", format!("id,lower,upper,size\n{rows}"));
     check_error(&["pack", file.path(), "--capacity", "6"], 3, &["proved by search", "6 bytes"]);
     let event = check_event(&["pack", file.path()]);
     assert_eq!((&event["capacity_bytes"], &event["optimal"]), (&7.into(), &true.into()));
@@ -145,9 +145,99 @@ fn bad_tables_are_told_with_file_line_column_and_cure() {
 fn wrong_use_is_told_with_the_cure() {
     let file = instance("A.1048576");
     check_error(&["pack"], 2, &["FILE.csv"]);
+    check_error(&["pack", &file, "--device", "0"], 2, &["--device", "FILE.csv"]);
+    check_error(&["pack", &file, "--torch", &file], 2, &["--torch"]);
+    check_error(&["pack", "--torch", &file, "--capacity", "1MiB"], 2, &["--capacity"]);
     check_error(&["pack", &file, "--capacity", "much"], 2, &["--capacity", "much", "512MiB"]);
     check_error(&["pack", &file, "--timeout", "-1"], 2, &["--timeout", "-1"]);
     check_error(&["pack", &file, "--timeout", "nan"], 2, &["--timeout"]);
     check_error(&["pack", &file, "--timeout", "1", "--nodes", "1"], 2, &["--timeout", "--nodes"]);
     check_error(&["pack", &file, "--out", "/nowhere/out.csv"], 2, &["/nowhere/out.csv", "folder"]);
+}
+
+/// A snapshot in PyTorch's form, which a script beside it wrote.
+fn snapshot() -> String {
+    format!("{}/../profile/tests/data/snapshot.pickle", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_buffers_of_a_snapshot_are_packed_and_held_against_what_was_reserved() {
+    let out = Temporary::new("snapshot.csv", "");
+    let facts = std::fs::read_to_string(snapshot().replace(".pickle", ".json")).expect("what was counted");
+    let facts: Value = serde_json::from_str(&facts).expect("JSON");
+    let event = check_event(&["pack", "--torch", &snapshot(), "--out", out.path()]);
+    assert_eq!((&event["event"], &event["device"]), (&"pack".into(), &0.into()));
+    for (key, fact) in [
+        ("events", "events"),
+        ("buffers", "buffers"),
+        ("buffers_before", "before"),
+        ("peak_live_bytes", "peak_live"),
+        ("peak_reserved_bytes", "peak_reserved"),
+    ] {
+        assert_eq!(event[key], facts[0][fact], "{key}");
+    }
+    let bytes = |key: &str| event[key].as_u64().unwrap_or_else(|| panic!("{key}: {event}"));
+    assert!(bytes("peak_live_bytes") <= bytes("packed_bytes") && bytes("packed_bytes") < bytes("peak_reserved_bytes"));
+    assert_eq!(bytes("fragmentation_bytes"), bytes("peak_reserved_bytes") - bytes("packed_bytes"));
+    assert_eq!((&event["is_optimal"], &event["freed_at"]), (&true.into(), &"free_completed".into()));
+    // What was written is a table: packed again with no alignment, it takes what lives at once.
+    let again = check_event(&["pack", out.path()]);
+    assert_eq!((&again["items"], &again["max_live_bytes"]), (&event["buffers"], &event["peak_live_bytes"]));
+    let text = std::fs::read_to_string(out.path()).expect("it was written");
+    assert!(text.starts_with("id,lower,upper,size,offset\n0,0,"), "{text}");
+    let ends = text.lines().skip(1).map(|line| {
+        let numbers: Vec<u64> = line.split(',').map(|n| n.parse().expect("a number")).collect();
+        assert!(numbers[4].is_multiple_of(512), "{line}");
+        numbers[3] + numbers[4]
+    });
+    assert_eq!(ends.max(), Some(bytes("packed_bytes")));
+}
+
+#[test]
+fn a_snapshot_is_told_in_words_with_who_asked_for_the_largest_buffers() {
+    let text = |args: &[&str]| String::from_utf8_lossy(&memfit(args).stdout).into_owned();
+    let first = text(&["pack", "--torch", &snapshot()]);
+    for part in [
+        "device 0: 233 events, 85 buffers",
+        "PyTorch reserved 116 MiB for 95.4 MiB live; packed exactly they need 95.4 MiB",
+        "until free_completed",
+        "7 buffers were allocated before recording began",
+        "1 request was not met",
+        "device 1 has events too: --device 1",
+        "model.py:52 mlp",
+        "no frame recorded",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    assert!(!first.contains("/home/") && !first.contains("linear.py"), "{first}");
+    let second = text(&["pack", "--torch", &snapshot(), "--device", "1"]);
+    assert!(second.contains("PyTorch reserved 20.0 MiB for 8.00 MiB live"), "{second}");
+}
+
+#[test]
+fn what_is_no_snapshot_is_told_with_its_place_and_nothing_in_it_is_run() {
+    let check = |name: &str, content: &[u8], parts: &[&str]| {
+        let file = Temporary::new(name, content);
+        check_error(&["pack", "--torch", file.path()], 4, &[&[file.path()], parts].concat());
+    };
+    let marker = std::env::temp_dir().join(format!("memfit-pack-{}-was-run", std::process::id()));
+    let command = format!("touch {}", marker.display());
+    let run = [b"cos\nsystem\n(S'", command.as_bytes(), b"'\ntR."].concat();
+    check("class.pickle", &run, &["os.system", "only plain data is read", "byte 0"]);
+    assert!(!marker.exists());
+    let whole = std::fs::read(snapshot()).expect("the snapshot");
+    check("truncated.pickle", &whole[..whole.len() / 2], &["cut off"]);
+    check("empty.pickle", b"", &["empty"]);
+    check("deep.pickle", &[b"]".repeat(300_000), b"a".repeat(299_999), b".".to_vec()].concat(), &["is a list"]);
+    check("archive.pickle", b"PK\x03\x04", &["torch.save"]);
+    check("other.pickle", b"}.", &["device_traces"]);
+    let silent = b"}(\x8c\x08segments]\x8c\x0ddevice_traces](]]eu.";
+    check("silent.pickle", silent, &["no events", "torch.cuda.memory._record_memory_history()", "_dump_snapshot"]);
+    check_error(&["pack", "--torch", "/nowhere/x.pickle"], 4, &["/nowhere/x.pickle"]);
+    check_error(
+        &["pack", "--torch", &snapshot(), "--device", "2"],
+        4,
+        &["device 2", "devices 0, 1 have", "--device 0"],
+    );
+    check_error(&["pack", "--torch", &snapshot(), "--device", "7"], 2, &["--device", "0 to 2"]);
 }

@@ -61,6 +61,7 @@ fn no_file_that_is_named_is_waited_for_or_read_for_ever() {
         check_error(&["plan", "--cost-model", special], 4, &[special, "not a regular file"]);
         check_error(&["plan", "--diff", special, special], 4, &[special, "not a regular file"]);
         check_error(&["pack", special, "--capacity", "10"], 4, &[special, "not a regular file"]);
+        check_error(&["pack", "--torch", special], 4, &[special, "not a regular file"]);
         let toml = format!("[data]\ncache = {special:?}\n");
         check_error(&["train", &scratch.write("cache.toml", toml), "--steps", "1", "--out", &out], 4, &[special]);
     }

@@ -3,6 +3,7 @@
 
 use super::Item;
 use super::meter::Meter;
+use super::occupied::Occupied;
 use super::sections::{Buffer, buffers, compress, contention};
 
 /// What a rule may look at. The buffer with the largest key is placed first.
@@ -20,8 +21,8 @@ struct Features {
 }
 
 /// Which gap a buffer takes.
-#[derive(Clone, Copy)]
-enum Fit {
+#[derive(Clone, Copy, Debug)]
+pub enum Fit {
     /// The lowest.
     Lowest,
     /// The one that it leaves least of; above everything where it fits into none.
@@ -97,8 +98,32 @@ struct PlacedBuffer {
     end: usize,
 }
 
+/// With more buffers than this, the tree finds gaps sooner than a look at every buffer does; both find the same.
+const FEW: usize = 16_384;
+
 /// None as soon as it cannot end below the limit.
 fn place_in_order(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {
+    if buffers.len() > FEW { place_many(buffers, order, fit, limit) } else { place_few(buffers, order, fit, limit) }
+}
+
+fn place_many(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {
+    let sections = buffers.iter().map(|b| b.end).max().unwrap_or(0);
+    let mut occupied = Occupied::new(sections);
+    let mut placed = Vec::with_capacity(buffers.len());
+    for &i in order {
+        let Buffer { first, end, size, .. } = buffers[i];
+        let offset = occupied.find_gap(&buffers[i], fit);
+        let top = offset + size;
+        if top >= limit {
+            return None;
+        }
+        occupied.add(&buffers[i], offset);
+        placed.push(PlacedBuffer { buffer: i, offset, top, first, end });
+    }
+    Some(placed)
+}
+
+fn place_few(buffers: &[Buffer], order: &[usize], fit: Fit, limit: u64) -> Option<Vec<PlacedBuffer>> {
     // By offset.
     let mut placed: Vec<PlacedBuffer> = Vec::with_capacity(buffers.len());
     for &i in order {
@@ -169,4 +194,35 @@ fn conflicts(buffers: &[Buffer]) -> Vec<u64> {
     };
     let of = |b: &Buffer| until(&starts, b.end) - until(&ends, b.first + 1);
     buffers.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(memfit_test_effort::cases(256)))]
+        #[test]
+        fn many_are_placed_where_few_are(
+            lives in prop::collection::vec((0usize..40, 1usize..40, 1u64..50), 1..120),
+            is_lowest: bool,
+        ) {
+            let items: Vec<Item> =
+                lives.iter().map(|&(lower, length, size)| Item { lower, upper: lower + length, size }).collect();
+            let mut buffers = buffers(&items);
+            compress(&mut buffers);
+            let order: Vec<usize> = (0..buffers.len()).collect();
+            let fit = if is_lowest { Fit::Lowest } else { Fit::Tightest };
+            let offsets = |placed: Option<Vec<PlacedBuffer>>| {
+                let mut offsets: Vec<(usize, u64)> = placed.into_iter().flatten().map(|p| (p.buffer, p.offset)).collect();
+                offsets.sort_unstable();
+                offsets
+            };
+            let few = offsets(place_few(&buffers, &order, fit, u64::MAX));
+            prop_assert_eq!(few.len(), buffers.len());
+            prop_assert_eq!(offsets(place_many(&buffers, &order, fit, u64::MAX)), few);
+        }
+    }
 }

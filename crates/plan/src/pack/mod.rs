@@ -1,15 +1,16 @@
 //! Packing: buffers with lifetimes and sizes get offsets, so that no two that live together overlap, in least capacity.
 //!
-//! Rules (`greedy`) come first, then exact search where they leave something above the most live bytes. `sections` splits an
-//! instance into parts and times into sections; `state` is a partial placement with what follows from it, `search` goes
-//! through the decisions, `orders` says what is tried first, `solve` runs one search after the other. [`mod@validate`] checks
-//! every result and shares no code with the rest.
+//! Rules (`greedy`, with `occupied` where there are many buffers) come first, then exact search where they leave something
+//! above the most live bytes. `sections` splits an instance into parts and times into sections; `state` is a partial placement
+//! with what follows from it, `search` goes through the decisions, `orders` says what is tried first, `solve` runs one search
+//! after the other. [`mod@validate`] checks every result and shares no code with the rest.
 //!
 //! Nothing here looks at a clock, but for the deadline that a caller may give.
 
 mod cover;
 mod greedy;
 mod meter;
+mod occupied;
 mod orders;
 mod search;
 mod sections;
