@@ -66,6 +66,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --max-batch --budget 2GiB      the largest batch that fits
   memfit plan a.toml b.toml --budget 2GiB                     what two models take that share a device
   memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
+  memfit plan --model gpt --budget 300MiB --html plan.html    a report to look at and to send
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
 
 const PROFILE_EXAMPLES: &str = "Examples:
@@ -259,9 +260,12 @@ pub struct PlanArgs {
     /// Write the plan to this file, for `memfit train --plan` and `memfit plan --diff`
     #[arg(long, value_name = "FILE", conflicts_with = "frontier")]
     pub save: Option<PathBuf>,
+    /// Write a report of the plan to this file: where every byte lies when, as a page to look at and to send
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frontier", "max_batch"])]
+    pub html: Option<PathBuf>,
     /// Show what changed between two saved plans
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"],
-          conflicts_with_all = ["files", GROUP, "frontier", "svg", "max_batch", "save"])]
+          conflicts_with_all = ["files", GROUP, "frontier", "svg", "max_batch", "save", "html"])]
     pub diff: Option<Vec<PathBuf>>,
 }
 
@@ -297,7 +301,8 @@ pub struct ProfileArgs {
     /// Name the path of the run in what is written
     #[arg(long)]
     pub with_paths: bool,
-    /// Show what changed between two: profiles, saved plans, or directories of profiles or runs
+    /// Show what changed between two: profiles, saved plans, or directories of profiles or runs; with --out also as
+    /// compare.html, compare.md and compare.json
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["run", GROUP, "steps", "with_paths"])]
     pub compare: Option<Vec<PathBuf>>,
 }

@@ -7,6 +7,7 @@ use memfit_ir::bytes::Bytes;
 use serde::Serialize;
 
 use crate::error::ProfileError;
+use crate::html::DifferenceTable;
 use crate::model::{Class, Part, Profile};
 use crate::table::{change, more, table};
 
@@ -244,6 +245,40 @@ impl Comparison {
         let classes = self.classes.iter().map(|c| bytes_row(c.class.name().into(), c.before, c.after));
         out += &table(["", "before", "after", "change"], &classes.collect::<Vec<_>>());
         out + &self.layers_table() + &self.kernels_table()
+    }
+
+    /// All of it as tables for a page, of which no line is left out.
+    pub fn tables(&self) -> Vec<DifferenceTable> {
+        let numbers = self
+            .numbers
+            .iter()
+            .map(|n| vec![n.what.into(), n.unit.show(n.before), n.unit.show(n.after), change(n.before, n.after)]);
+        let classes = self.classes.iter().map(|c| bytes_row(c.class.name().into(), c.before, c.after).into());
+        let layers = self.layers.iter().map(|l| {
+            let [before, after] = [l.before, l.after].map(|n| Bytes(n).to_string());
+            vec![shown(&l.layer), l.class.name().into(), before, after, signed_bytes(l.before, l.after)]
+        });
+        let kernels = self.kernels.iter().map(|k| {
+            let [before, after] = [k.before, k.after].map(|ms| format!("{ms:.2} ms"));
+            let difference = format!("{:+.2} ms", k.after - k.before);
+            vec![shown(&k.layer), k.op.clone(), k.part.name().into(), before, after, difference]
+        });
+        let how = if self.is_measured { "measured" } else { "predicted" };
+        let table = |title: &str, columns: &[&str], rows: Vec<Vec<String>>| DifferenceTable {
+            title: title.into(),
+            columns: columns.iter().map(ToString::to_string).collect(),
+            rows,
+        };
+        vec![
+            table("In numbers", &["", "before", "after", "change"], numbers.collect()),
+            table("Bytes at the peak", &["class", "before", "after", "change"], classes.collect()),
+            table("The peak, by layer", &["layer", "class", "before", "after", "difference"], layers.collect()),
+            table(
+                &format!("Time of a step by kernel, {how}"),
+                &["layer", "kernel", "part", "before", "after", "difference"],
+                kernels.collect(),
+            ),
+        ]
     }
 
     fn is_same(&self) -> bool {

@@ -26,3 +26,8 @@ pub fn check_writable(option: &str, path: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+/// A folder to write to, made if it is not there.
+pub fn make_folder(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| usage(format!("{} cannot be made: {e}", folder.display())))
+}

@@ -8,6 +8,7 @@ use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
 use memfit::profile::compare::compare as compare_profiles;
+use memfit::profile::html::{HtmlOptions, compare_html, html};
 use memfit::search::{LIMIT, LargestBatch, largest_batch};
 use memfit::{AnyExecutor, Plan};
 use memfit_run::planning::{self, Planned};
@@ -18,7 +19,7 @@ use memfit_run::{Purpose, RunResources, file, open};
 use serde_json::json;
 
 use crate::args::PlanArgs;
-use crate::commands::check_writable;
+use crate::commands::{check_writable, make_folder};
 use crate::configs::{Configs, split_args};
 use crate::cure;
 use crate::failure::usage;
@@ -31,9 +32,9 @@ use crate::show::{columns, diff, event, frontier, summary};
 pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
     if let Some(files) = args.diff {
         let files: [PathBuf; 2] = files.try_into().map_err(|_| usage("--diff takes two files: before and after"))?;
-        return compare([&files[0], &files[1]], json);
+        return compare([&files[0], &files[1]], None, json);
     }
-    for (option, path) in [("--save", &args.save), ("--svg", &args.svg)] {
+    for (option, path) in [("--save", &args.save), ("--svg", &args.svg), ("--html", &args.html)] {
         path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
     }
     let Configs { configs, budget } = split_args(&args.files, &[], &args.settings)?;
@@ -44,8 +45,8 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
         }
     }
     let [run] = &mut runs[..] else {
-        if args.frontier || args.max_batch || args.save.is_some() {
-            return Err(usage("--frontier, --max-batch and --save are of one run; give one run file"));
+        if args.frontier || args.max_batch || args.save.is_some() || args.html.is_some() {
+            return Err(usage("--frontier, --max-batch, --save and --html are of one run; give one run file"));
         }
         return several(&runs, budget, json);
     };
@@ -54,13 +55,17 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
     } else if args.frontier {
         draw(run, args.svg.as_deref(), json)
     } else {
-        one(run, args.save.as_deref(), json)
+        one(run, args.save.as_deref(), args.html.as_deref(), json)
     }
 }
 
-fn one(run: &RunResources, save: Option<&Path>, json: bool) -> Result<()> {
+fn one(run: &RunResources, save: Option<&Path>, report: Option<&Path>, json: bool) -> Result<()> {
     let executor = together::executor(std::slice::from_ref(run))?;
     let planned = saved(run, &executor, search(run, &executor)?, save)?;
+    if let Some(path) = report {
+        let profile = profiling::of_plan(run, &executor, &planned.plan)?;
+        file::write(path, &html(&profile, &HtmlOptions::default()))?;
+    }
     if json {
         outln!("{}", event::plan(run, &planned));
         print_data(std::slice::from_ref(run))?;
@@ -181,16 +186,26 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     Ok(())
 }
 
-/// What changed between two plans, profiles or runs, as text or as one event.
-pub fn compare(files: [&Path; 2], as_json: bool) -> Result<()> {
+/// What changed between two plans, profiles or runs, as text or as one event; and where that is asked for, as files in a folder.
+pub fn compare(files: [&Path; 2], folder: Option<&Path>, as_json: bool) -> Result<()> {
     let [a, b] = [profiling::read(files[0])?, profiling::read(files[1])?];
     let comparison = compare_profiles(&a.profile, &b.profile).map_err(usage)?;
     let plans = a.plan.as_ref().zip(b.plan.as_ref()).map(|(a, b)| [a, b]);
+    let names = files.map(|f| f.display().to_string());
+    let event = diff::event([&a.profile.run, &b.profile.run], &comparison, plans);
+    let text = diff::markdown([&names[0], &names[1]], &comparison, plans);
+    if let Some(folder) = folder {
+        make_folder(folder)?;
+        let (tables, options) = (comparison.tables(), HtmlOptions::default());
+        let page = compare_html(&a.profile, &b.profile, &text, &tables, &options);
+        for (name, content) in [("compare.html", &page), ("compare.md", &text), ("compare.json", &event.to_string())] {
+            file::write(&folder.join(name), content)?;
+        }
+    }
     if as_json {
-        outln!("{}", diff::event([&a.profile.run, &b.profile.run], &comparison, plans));
+        outln!("{event}");
     } else {
-        let names = files.map(|f| f.display().to_string());
-        outln!("{}", diff::markdown([&names[0], &names[1]], &comparison, plans).trim_end());
+        outln!("{}", text.trim_end());
     }
     Ok(())
 }

@@ -3,16 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use memfit::profile::Profile;
+use memfit::profile::export::scalars::write_scalars;
+use memfit::profile::export::tensorboard::{At, EventFile};
+use memfit::profile::export::trace::trace_json;
+use memfit::profile::export::xplane::create_xplane;
+use memfit::profile::html::{HtmlOptions, html};
+use memfit::profile::{Profile, markdown};
 use memfit_run::profiling::{self, PROFILE, ProfileEvent};
 use memfit_run::{Purpose, RunConfig, file, open};
 use serde_json::json;
 
 use crate::args::ProfileArgs;
+use crate::commands::make_folder;
 use crate::commands::plan::compare;
 use crate::configs::split_args;
 use crate::cure;
-use crate::failure::usage;
+use crate::failure::{bad_data, usage};
 use crate::output::outln;
 use crate::progress::Progress;
 use crate::show;
@@ -20,7 +26,8 @@ use crate::show;
 pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
     if let Some(files) = &args.compare {
         let [before, after] = &files[..] else { return Err(usage("--compare takes two: before and after")) };
-        return compare([before, after], json);
+        args.out.as_deref().map_or(Ok(()), check_folder)?;
+        return compare([before, after], args.out.as_deref(), json);
     }
     if args.steps == Some(0) {
         return Err(usage(
@@ -79,8 +86,29 @@ fn look(args: &ProfileArgs) -> Result<Profile> {
 
 /// Everything that a profile is written as.
 fn write(folder: &Path, profile: &Profile) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|e| usage(format!("{} cannot be made: {e}", folder.display())))?;
-    file::write(&folder.join(PROFILE), &profile.to_json())?;
+    make_folder(folder)?;
+    let texts = [
+        (PROFILE, profile.to_json()),
+        ("report.html", html(profile, &HtmlOptions::default())),
+        ("trace.json", trace_json(profile)),
+        ("summary.md", markdown(profile)),
+    ];
+    for (name, text) in texts {
+        file::write(&folder.join(name), &text)?;
+    }
+    let logs = folder.join("tensorboard");
+    write_tensorboard(&logs, profile).map_err(|e| bad_data(format!("{} cannot be written: {e}", logs.display())))
+}
+
+/// Scalars and the plan's text, and the step for the Profile tab; beside what is there of earlier profiles.
+fn write_tensorboard(logs: &Path, profile: &Profile) -> std::io::Result<()> {
+    write_scalars(profile, &mut EventFile::create(logs, At::now(0))?)?;
+    for n in 1.. {
+        match create_xplane(logs, &format!("{}-{n}", profile.run.model), profile) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            written => return written.map(drop),
+        }
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod allocations;
 mod crc32c;
 mod protobuf;
 mod record;
+pub mod scalars;
 pub mod tensorboard;
 mod timeline;
 pub mod trace;
