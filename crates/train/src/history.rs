@@ -156,8 +156,8 @@ fn header() -> String {
     format!("kind,step,epoch,{}\n", COLUMNS.join(","))
 }
 
-/// Whether a step is kept, which is the so-manieth.
-fn is_kept(step: u32) -> bool {
+/// Whether a step is kept that is the so-manieth.
+pub fn is_kept(step: u32) -> bool {
     let every = (step / KEPT).max(1);
     let power = 1 << (u32::BITS - 1 - every.leading_zeros());
     step.is_multiple_of(power)

@@ -379,4 +379,28 @@ pub static KEYS: &[Key] = &[
         "Cost model of this machine, from which step times are predicted; `memfit devices` measures one",
     )
     .default("the measured one, else the device's own"),
+    key(
+        "report",
+        "tensorboard",
+        "true",
+        "event files for TensorBoard in the run directory: losses, scores, speed, memory",
+        |s, v| v.flag().set(&mut s.report.tensorboard),
+    )
+    .option(
+        "tensorboard",
+        (Form::Bool, "true|false"),
+        TRAIN | SEVERAL | RESUME,
+        "Whether to write event files for TensorBoard into the run directory",
+    )
+    .default("true"),
+    key("report", "histograms", "false", "and histograms of the weights, at every checkpoint", |s, v| {
+        v.flag().set(&mut s.report.histograms)
+    })
+    .option(
+        "histograms",
+        (Form::Bool, "true|false"),
+        TRAIN | SEVERAL | RESUME,
+        "Whether these have histograms of the weights, at every checkpoint",
+    )
+    .default("false"),
 ];

@@ -9,6 +9,7 @@ pub struct Sections {
     pub data: DataConfig,
     pub train: TrainConfig,
     pub memory: MemoryConfig,
+    pub report: ReportConfig,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,4 +90,10 @@ pub struct MemoryConfig {
     pub growth: Option<String>,
     pub threads: Option<usize>,
     pub cost_model: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportConfig {
+    pub tensorboard: Option<bool>,
+    pub histograms: Option<bool>,
 }

@@ -4,6 +4,7 @@
 mod options;
 mod prepare;
 mod run_all;
+mod tensorboard;
 
 use std::path::{Path, PathBuf};
 

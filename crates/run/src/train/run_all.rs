@@ -9,9 +9,10 @@ use std::thread::ScopedJoinHandle;
 use memfit::ExecError;
 use memfit::exec::Device;
 use memfit::train::run_dir::WEIGHTS;
-use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, TrainError, fit};
+use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, fit};
 
 use super::Training;
+use super::tensorboard::Log;
 use crate::announce::announce;
 use crate::error::{Result, RunError};
 use crate::host_budget;
@@ -69,8 +70,7 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
             let label = training.run.label.clone();
             let run = move || {
                 training.session.take_turns(ticket);
-                let Training { session, data, options, .. } = &mut training;
-                let outcome = fit(session, data, options, &mut |event| observer.on_event(i, event));
+                let outcome = train(&mut training, &mut |event| observer.on_event(i, event));
                 let end = conclude(training, outcome, observer);
                 // What it held is free.
                 *announced.lock().unwrap_or_else(PoisonError::into_inner) = announce(devices.iter());
@@ -90,6 +90,18 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
     })
 }
 
+/// Trains to the end, and has TensorBoard told of it.
+fn train(training: &mut Training, observer: &mut dyn FnMut(&Event) -> Flow) -> Result<Outcome> {
+    let mut log = Log::open(training)?;
+    let Training { session, data, options, .. } = training;
+    let outcome = fit(session, data, options, &mut |event| {
+        log.iter_mut().for_each(|log| log.on_event(event));
+        observer(event)
+    })?;
+    log.map_or(Ok(()), Log::finish)?;
+    Ok(outcome)
+}
+
 /// Each once.
 fn devices(trainings: &[Training]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
@@ -101,8 +113,8 @@ fn devices(trainings: &[Training]) -> Vec<Device> {
     devices
 }
 
-fn conclude(mut training: Training, outcome: Result<Outcome, TrainError>, observer: &dyn Observer) -> End {
-    match outcome.map_err(RunError::from).and_then(|outcome| finish(&mut training, &outcome, observer)) {
+fn conclude(mut training: Training, outcome: Result<Outcome>, observer: &dyn Observer) -> End {
+    match outcome.and_then(|outcome| finish(&mut training, &outcome, observer)) {
         Ok(end) => end,
         Err(error) => {
             let RunResources { config, device, .. } = &training.run;
