@@ -58,6 +58,8 @@ pub struct Training {
     pub data: Datasets,
     pub options: FitOptions,
     pub folder: PathBuf,
+    /// Its plan in words.
+    pub plan_summary: String,
     /// The step at which this process begins.
     pub first_step: u32,
     /// Its memory, with others.

@@ -11,6 +11,7 @@ use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
 
 use super::options::{check, fit_options, length};
+use super::tensorboard::plan_summary;
 use super::{Planning, RunEvent, Training};
 use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
@@ -247,6 +248,8 @@ fn begin(
         let executor = executor.on(run.device.clone());
         let growth = device::growth(&run.config.memory);
         let options = Options { name: run.label.clone(), growth, poison: false };
+        let has_log = run.config.report.tensorboard != Some(false);
+        let plan_summary = if has_log { plan_summary(&run, &plan) } else { String::new() };
         resident::trim_heap();
         let engine = match shared {
             Some(transient) => Engine::sharing(executor, plan, options, transient),
@@ -265,7 +268,8 @@ fn begin(
         let data = data::datasets(sources(&run)?, &run, session.plan().micro_batch)?;
         let (folder, first_step) = (home.run_dir.folder().to_path_buf(), session.steps());
         let options = fit_options(&run, home.run_dir, progress)?;
-        Ok(Training { run, session, data, options, folder, first_step, is_shared: shared.is_some() })
+        let is_shared = shared.is_some();
+        Ok(Training { run, session, data, options, folder, plan_summary, first_step, is_shared })
     };
     crate::error::named(&label, is_one_of_several, training())
 }

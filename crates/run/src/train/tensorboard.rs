@@ -4,6 +4,7 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use memfit::Plan;
 use memfit::data::BytePool;
 use memfit::exec::weights::read_header;
 use memfit::ir::op::StateClass;
@@ -17,6 +18,7 @@ use memfit_files::open_own;
 use super::Training;
 use crate::error::{Result, RunError};
 use crate::resident;
+use crate::resources::RunResources;
 
 /// The event file of a training.
 pub struct Log {
@@ -41,14 +43,7 @@ impl Log {
         let folder = training.folder.clone();
         let first = At::now(training.first_step.into());
         let opened = EventFile::create(&folder, first).and_then(|mut events| {
-            let labels = Labels {
-                model: run.name.clone(),
-                precision: run.training.precision.name().into(),
-                optimizer: run.optimizer.clone(),
-                budget: run.request.budget,
-                ..Labels::default()
-            };
-            events.text("plan", first, &markdown(&from_plan(plan, &labels)))?;
+            events.text("plan", first, &training.plan_summary)?;
             events.flush()?;
             Ok(events)
         });
@@ -134,6 +129,18 @@ impl Log {
             _ => self.events.text("weights/left out", at, &format!("no room for {}", left_out.join(", "))),
         }
     }
+}
+
+/// The plan in words, as Markdown. It takes more memory than it has, which is given back before the arena is taken.
+pub fn plan_summary(run: &RunResources, plan: &Plan) -> String {
+    let labels = Labels {
+        model: run.name.clone(),
+        precision: run.training.precision.name().into(),
+        optimizer: run.optimizer.clone(),
+        budget: run.request.budget,
+        ..Labels::default()
+    };
+    markdown(&from_plan(plan, &labels))
 }
 
 /// The values of a tensor of numbers of 32 bits; none where it has no room.
