@@ -98,7 +98,9 @@ struct PlacedBuffer {
     end: usize,
 }
 
-/// With more buffers than this, the tree finds gaps sooner than a look at every buffer does; both find the same.
+/// With more buffers than this, gaps are found by the tree and not by a look at every buffer; both find the same. On a busy 2-core
+/// machine the tree took 0.23 s and the look 3.3 s for one rule on a training trace of 72,000; on random lives of 8,000 all of it took
+/// 0.54 s and 0.40 s. Where the two meet was not measured.
 const FEW: usize = 16_384;
 
 /// None as soon as it cannot end below the limit.
