@@ -12,6 +12,7 @@ mod built;
 mod cage;
 mod ci;
 mod command;
+mod exports;
 mod extern_checks;
 mod machine;
 mod machines;
@@ -50,8 +51,9 @@ Usage: cargo xtask ci
                 look like
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
-                write golden vectors and holds the CPU against them, passes weights to Python and back, and
-                runs the GPU executor on a Vulkan driver in software
+                write golden vectors and holds the CPU against them, passes weights to Python and back, has
+                exports of profiles read by TensorBoard and its Profile tab, and runs the GPU executor on a
+                Vulkan driver in software
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
   sweep-memory  trains five models in every limit of memory, MiB by MiB, from where they are refused to where they run:
