@@ -26,6 +26,7 @@ pub struct TestBinary {
 pub struct Built {
     pub tests: Vec<TestBinary>,
     programs: Vec<(String, PathBuf)>,
+    examples: Vec<(String, PathBuf)>,
 }
 
 impl Built {
@@ -54,6 +55,8 @@ impl Built {
                 built.tests.push(TestBinary { package, target, path, folder: folder.to_path_buf() });
             } else if message["target"]["kind"][0] == "bin" {
                 built.programs.push((target, path));
+            } else if message["target"]["kind"][0] == "example" {
+                built.examples.push((target, path));
             }
         }
         Ok(built)
@@ -61,10 +64,17 @@ impl Built {
 
     /// A program of the workspace, such as `memfit`: cargo builds them for the tests that run them.
     pub fn program(&self, name: &str) -> Result<Command> {
-        let found = self.programs.iter().find(|(program, _)| program == name);
-        let (_, path) = found.with_context(|| format!("cargo built no program \"{name}\""))?;
-        Ok(Command::new(path))
+        command(&self.programs, name).with_context(|| format!("cargo built no program \"{name}\""))
     }
+
+    /// An example of a crate of the workspace.
+    pub fn example(&self, name: &str) -> Result<Command> {
+        command(&self.examples, name).with_context(|| format!("cargo built no example \"{name}\""))
+    }
+}
+
+fn command(built: &[(String, PathBuf)], name: &str) -> Option<Command> {
+    built.iter().find(|(program, _)| program == name).map(|(_, path)| Command::new(path))
 }
 
 #[cfg(test)]
@@ -85,8 +95,11 @@ mod tests {
             folder: "/r/crates/cli".into(),
         };
         let built = Built::parse(messages).expect("they are cargo's");
-        assert_eq!(built, Built { tests: vec![test], programs: vec![("memfit".into(), "/t/memfit".into())] });
+        let (program, example) =
+            (("memfit".into(), "/t/memfit".into()), ("together".into(), "/t/examples/together".into()));
+        assert_eq!(built, Built { tests: vec![test], programs: vec![program], examples: vec![example] });
         assert!(built.program("golden").is_err() && built.program("together").is_err());
+        assert!(built.example("together").is_ok() && built.example("memfit").is_err());
         assert!(Built::parse("Compiling").is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, a GPU in software,
-//! reports in a browser.
+//! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, exports that the
+//! programs read that they are for, a GPU in software, reports in a browser.
 //! Judges nothing itself: the oracles and the commands of memfit do.
 
 use std::env;
@@ -14,15 +14,17 @@ use anyhow::{Context, Result, bail};
 use crate::built::Built;
 use crate::command::{output, run as run_command, shown};
 use crate::machines::instruction_sets;
+use crate::python::{self, Dependencies};
 use crate::report::Report;
-use crate::{browser, python, vulkan};
+use crate::{browser, exports, vulkan};
 
 /// Of the sets of golden vectors, where none are asked for.
 pub const SEEDS: [u32; 2] = [1, 2];
 
-/// All of it, with a set of golden vectors for each seed.
+/// All of these checks, with a set of golden vectors for each seed.
 pub fn check(report: &mut Report, seeds: &[u32]) -> Result<()> {
     report.check("golden vectors and weights from Python", || check_oracle(seeds))?;
+    report.check("exports in the programs that read them", exports::check)?;
     report.check("the GPU executor on a driver in software", || {
         let driver = step("Vulkan driver in software", vulkan::software_driver)?;
         step("tests", || check_gpu(driver.as_deref()))
@@ -32,7 +34,8 @@ pub fn check(report: &mut Report, seeds: &[u32]) -> Result<()> {
 
 fn check_oracle(seeds: &[u32]) -> Result<()> {
     let requirements = python::oracle().join("requirements.txt");
-    let interpreter = step("Python environment", || python::environment("python", &requirements))?;
+    let interpreter =
+        step("Python environment", || python::environment("python", &requirements, Dependencies::Installed))?;
     let oracle = Oracle { interpreter, work: work_folder("oracle")?, built: Built::new()? };
     step("weights to Python and back", || oracle.check_weights())?;
     step("the oracle against the bundled golden vectors", || oracle.check_itself())?;

@@ -13,6 +13,7 @@ mod built;
 mod cage;
 mod ci;
 mod command;
+mod exports;
 mod extern_checks;
 mod machine;
 mod machines;
@@ -52,8 +53,9 @@ Usage: cargo xtask ci
                 look like
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
-                write golden vectors and holds the CPU against them, passes weights to Python and back,
-                runs the GPU executor on a Vulkan driver in software, and check-reports
+                write golden vectors and holds the CPU against them, passes weights to Python and back, has
+                exports of profiles read by TensorBoard and its Profile tab, runs the GPU executor on a Vulkan
+                driver in software, and check-reports
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
   check-reports  opens reports of profiles in Chromium, which is installed where it is missing: that they draw what the

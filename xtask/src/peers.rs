@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::command::run;
 use crate::extern_checks::{cargo, work_folder};
-use crate::python;
+use crate::python::{self, Dependencies};
 
 /// A program of `memfit-bench`.
 pub struct Memfit(PathBuf);
@@ -33,7 +33,7 @@ impl Python {
     /// Installs what is missing.
     pub fn install(framework: &str) -> Result<Python> {
         let requirements = scripts().join(format!("requirements-{framework}.txt"));
-        Ok(Python(python::environment(&format!("peers-{framework}"), &requirements)?))
+        Ok(Python(python::environment(&format!("peers-{framework}"), &requirements, Dependencies::Installed)?))
     }
 
     /// One of the scripts, without its arguments.

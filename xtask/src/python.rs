@@ -16,8 +16,17 @@ const OLDEST: &str = "3.11";
 /// Of Debian and Ubuntu; it brings Python itself.
 const PACKAGE: &str = "python3-venv";
 
+/// What is installed beside the packages of a requirements file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Dependencies {
+    /// What the packages say they need.
+    Installed,
+    /// Nothing: the file lists what is really used, where packages ask for far more.
+    Listed,
+}
+
 /// The interpreter of the environment of this name, which is made first if it is not there or has other packages.
-pub fn environment(name: &str, requirements: &Path) -> Result<PathBuf> {
+pub fn environment(name: &str, requirements: &Path, dependencies: Dependencies) -> Result<PathBuf> {
     let packages =
         fs::read_to_string(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
     let cache = cache()?;
@@ -33,7 +42,9 @@ pub fn environment(name: &str, requirements: &Path) -> Result<PathBuf> {
     {
         return Ok(interpreter);
     }
-    make(&root, &interpreter, requirements, &packages)?;
+    make(&root)?;
+    println!("installing {} into {}", packages.split_whitespace().collect::<Vec<_>>().join(" "), root.display());
+    install(&interpreter, requirements, dependencies)?;
     // Written last: an environment that was interrupted is made anew.
     fs::write(&marker, packages)?;
     Ok(interpreter)
@@ -47,15 +58,21 @@ pub fn cache() -> Result<PathBuf> {
         .context("no place for a cache: set MEMFIT_CACHE to a folder")
 }
 
-fn make(root: &Path, interpreter: &Path, requirements: &Path, packages: &str) -> Result<()> {
+fn make(root: &Path) -> Result<()> {
     ensure_python()?;
-    println!("installing {} into {}", packages.split_whitespace().collect::<Vec<_>>().join(" "), root.display());
     if root.exists() {
         fs::remove_dir_all(root).with_context(|| format!("cannot remove {}", root.display()))?;
     }
-    run(Command::new("python3").args(["-m", "venv"]).arg(root))?;
-    let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--requirement"];
-    run(Command::new(interpreter).args(pip).arg(requirements)).context("cannot install the Python packages")
+    run(Command::new("python3").args(["-m", "venv"]).arg(root))
+}
+
+fn install(interpreter: &Path, requirements: &Path, dependencies: Dependencies) -> Result<()> {
+    let mut pip = Command::new(interpreter);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]);
+    if dependencies == Dependencies::Listed {
+        pip.arg("--no-deps");
+    }
+    run(pip.arg("--requirement").arg(requirements)).context("cannot install the Python packages")
 }
 
 /// The folder of the oracles.

@@ -124,7 +124,7 @@ fn a_tensor_has_its_type_shape_and_class() {
     let line = plane.line("predicted");
     let first = line.iter().find(|e| plane.name(e) == "MemoryAllocation").unwrap();
     let state = &profile.states[0];
-    assert_eq!(plane.stat(first, "tf_op").string(5), format!("state {}", state.name));
+    assert_eq!(plane.stat(first, "tf_op").string(5), format!("{} (state)", state.name));
     assert_eq!(plane.stat(first, "region_type").string(5), state.class.name());
     assert_eq!(plane.int(first, "data_type"), 1, "DT_FLOAT");
     assert_eq!(format!("f32{}", plane.stat(first, "shape").string(5)), state.ty);
@@ -140,8 +140,9 @@ fn a_kernel_has_the_name_that_the_viewer_shows_and_the_one_that_counts_as_an_op(
     let shown = format!("{} {}", launch.op, launch.layer);
     let kernel = plane.events.values().find(|e| e.string(4) == shown).expect("the first kernel");
     let (name, kind) = kernel.string(2).split_once(':').unwrap();
-    assert_eq!(name, launch.layer);
+    assert_eq!(name, format!("{}/{}", launch.layer, launch.op));
     assert_eq!(kind.to_lowercase(), launch.op);
+    assert!(kind.starts_with(char::is_uppercase));
 }
 
 #[test]

@@ -236,7 +236,8 @@ fn memory_event(event: &mut Message, memory: &MemoryEvent, arena_bytes: u64) {
         stats.string(Stat::RegionType, block.class.name());
         stats.int(Stat::DataType, data_type);
         stats.string(Stat::Shape, shape);
-        stats.string(Stat::Op, format!("{} {}", block.op, block.layer).trim_end());
+        // No kernel is named so: the plugin would count it once more.
+        stats.string(Stat::Op, format!("{} ({})", block.layer, block.op).trim_start());
     }
 }
 
@@ -318,13 +319,13 @@ impl<'a> Kernels<'a> {
     }
 }
 
-/// A name and a type as TensorFlow's ops have them, such as `layer1/conv:Conv2d`: the plugin counts what is named so as the ops of
-/// a framework.
+/// A name and a type as TensorFlow's ops have them, such as `layer1/conv/conv2d:Conv2d`: the plugin counts what is named so as
+/// the ops of a framework.
 fn framework_name(launch: &Launch) -> String {
-    let name = if launch.layer.is_empty() { &launch.op } else { &launch.layer };
     let mut letters = launch.op.chars();
     let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{name}:{first}{}", letters.as_str())
+    let path = if launch.layer.is_empty() { String::new() } else { format!("{}/", launch.layer) };
+    format!("{path}{}:{first}{}", launch.op, letters.as_str())
 }
 
 /// The statistics of an event or of metadata.
