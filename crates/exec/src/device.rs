@@ -44,7 +44,7 @@ pub struct Holder {
 pub struct Reservation {
     device: Device,
     id: u64,
-    _of_whole: Option<Box<Reservation>>,
+    of_whole: Option<Box<Reservation>>,
 }
 
 impl Device {
@@ -87,7 +87,7 @@ impl Device {
         let id = ledger.next;
         ledger.next += 1;
         ledger.holders.insert(id, Holder { name: holder.to_string(), bytes });
-        Ok(Reservation { device: self.clone(), id, _of_whole: of_whole })
+        Ok(Reservation { device: self.clone(), id, of_whole })
     }
 
     /// Whether [`Device::take`] would give so much now. Nothing is taken.
@@ -150,6 +150,16 @@ impl Reservation {
 
     pub fn bytes(&self) -> u64 {
         self.device.ledger().holders.get(&self.id).map_or(0, |h| h.bytes)
+    }
+
+    /// Gives back all but so many bytes.
+    pub fn shrink(&self, bytes: u64) {
+        self.of_whole.iter().for_each(|of_whole| of_whole.shrink(bytes));
+        let ledger = &mut *self.device.ledger();
+        if let Some(holder) = ledger.holders.get_mut(&self.id) {
+            ledger.used -= holder.bytes.saturating_sub(bytes);
+            holder.bytes = holder.bytes.min(bytes);
+        }
     }
 }
 
@@ -261,6 +271,9 @@ mod tests {
         let other = device.take("b", 450).unwrap();
         assert_eq!(small.free(), 50);
         assert!(small.check_room("c", 51).is_err() && small.take("c", 51).is_err());
+        held.shrink(300);
+        held.shrink(400);
+        assert_eq!((held.bytes(), small.used(), device.used()), (300, 300, 750));
         drop((held, other));
         assert_eq!((small.free(), device.used()), (600, 0));
         assert_eq!(device.limited(5000).limit(), 1000);

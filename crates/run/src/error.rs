@@ -158,7 +158,13 @@ pub enum RunError {
         limiter_words(*limiter),
         Bytes(*outside)
     )]
-    NoRoomForProgram { limiter: Limiter, limit: u64, outside: u64 },
+    NoRoomForProgram {
+        limiter: Limiter,
+        limit: u64,
+        outside: u64,
+        /// Of that, for each thread that a run computes with.
+        per_thread: u64,
+    },
     /// What was planned is more than what the system has left.
     #[error(
         "the process may have {} ({}), and the program itself needs {} of it; the {} of arena and data pipeline do not fit \

@@ -52,13 +52,22 @@ pub enum Progress<'a> {
 pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
 /// The fastest plan that fits, or a refusal that says what would.
-pub fn plan(run: &RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
+pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
     let start = Instant::now();
     let subject = run.subject(target);
     let survey = subject.survey()?;
-    let plan = plan_or_fixes(&subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
-    let plan = plan.map_err(|e| explain(e, run.tight_room()))?;
-    Ok(Planned::new(&subject, &survey, plan, start)?)
+    let budget = run.make_room(smallest(&survey));
+    let plan = plan_or_fixes(&subject, &survey, budget, &mut |c| progress(Progress::Trying(c)));
+    let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
+    let planned = Planned::new(&subject, &survey, plan, start)?;
+    drop(survey);
+    run.look_at_room_again();
+    Ok(planned)
+}
+
+/// The arena of the smallest plan.
+pub(crate) fn smallest(survey: &Survey) -> u64 {
+    survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), |p| p.arena_bytes)
 }
 
 /// A refusal says who has the rest of the device, and how it would leave more.
@@ -127,9 +136,7 @@ impl Frozen {
 /// the planner has something to do.
 pub(crate) fn budget_to_plan_for(run: &RunResources, target: &dyn Target) -> Result<u64, PlanError> {
     let survey = run.subject(target).survey()?;
-    let frontier = survey.frontier();
-    let free = survey.free_tools_bytes();
-    let smallest = frontier.last().map_or(free, |p| p.arena_bytes);
+    let (smallest, free) = (smallest(&survey), survey.free_tools_bytes());
     let round = round_up(smallest);
     Ok(if round < free { round } else { smallest })
 }
@@ -197,7 +204,7 @@ pub fn read(path: &Path) -> Result<SavedPlan> {
 }
 
 /// Exactly the plan of a file, if it is one of this run on this device.
-pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<Planned> {
+pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Result<Planned> {
     let saved = read(path)?;
     let file = path.display().to_string();
     let (theirs, ours) = (saved.plan.batch, run.request.batch);
@@ -210,10 +217,11 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
     let plan = saved
         .for_target(executor.target())
         .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
-    if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
-        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
+    if let Some(budget) = run.make_room(plan.arena_bytes()).filter(|b| *b < plan.arena_bytes()) {
+        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(Box::new));
         return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
+    run.look_at_room_again();
     let batch_dependence = run.subject(executor.target()).batch_dependence()?;
     Ok(Planned { batch_dependence, ..Planned::from_file(plan, file) })
 }

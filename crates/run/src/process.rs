@@ -14,6 +14,10 @@ use crate::resources::threads;
 /// Less than this is nothing to begin with.
 const LEAST: u64 = 256 << 10;
 
+/// What the program needs is rounded up to a multiple of this: the system's count of it differs by some pages from start to
+/// start, and what fits should fit every time.
+const GRAIN: u64 = 256 << 10;
+
 /// The limit of this process, and what is kept of it for all that is neither arena nor pipeline.
 pub struct ProcessMemory {
     pub limiter: Limiter,
@@ -21,6 +25,8 @@ pub struct ProcessMemory {
     pub bytes: u64,
     /// For program, stacks, planning, and the writing of checkpoints: what it has now, and what is to come.
     pub outside: u64,
+    /// Of that, for each thread that a run computes with.
+    pub per_thread: u64,
     /// As it was said.
     total: Option<u64>,
     _held: Reservation,
@@ -38,16 +44,18 @@ impl ProcessMemory {
         let most = configs.iter().map(|c| threads(c.memory.threads)).collect::<Result<Vec<_>>>()?;
         coming.threads += most.into_iter().max().unwrap_or(0);
         let Some(limit) = tightest(total, &coming) else { return Ok((host, None)) };
-        let room = limit.room(&coming);
         let Limit { limiter, bytes, .. } = limit;
+        let outside = (bytes - limit.room(&coming)).next_multiple_of(GRAIN);
+        let per_thread = limit.of_thread() * (1 + 2 * configs.len() as u64);
+        let room = bytes.saturating_sub(outside);
         if room < LEAST {
-            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside: limit.kept(&coming) });
+            let outside = limit.kept(&coming).next_multiple_of(GRAIN);
+            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside, per_thread });
         }
-        let outside = bytes - room;
         let device = if limiter == Limiter::Machine { host } else { host.limited(bytes) };
         // Of a machine, or of a group around this one, whose memory others hold there may be less.
         let held = device.take("the program itself", device.free().saturating_sub(room))?;
-        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, total, _held: held }))))
+        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, per_thread, total, _held: held }))))
     }
 
     /// Whether there is less than the machine has.
@@ -91,12 +99,12 @@ fn threads_of_run(threads: usize) -> usize {
 fn total(configs: &[RunConfig]) -> Result<Option<u64>> {
     let mut said = configs.iter().filter_map(|c| c.memory.total);
     let first = said.next();
-    match said.all(|other| Some(other) == first) {
-        true => Ok(first),
-        false => Err(RunError::conflict(
-            "the runs say different totals for the one process that does them; say memory.total once, or the same in each",
-        )),
+    if said.all(|other| Some(other) == first) {
+        return Ok(first);
     }
+    Err(RunError::conflict(
+        "the runs say different totals for the one process that does them; say memory.total once, or the same in each",
+    ))
 }
 
 /// What a limit is called.

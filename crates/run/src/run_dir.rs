@@ -12,7 +12,7 @@ use memfit::nn::{Mode, Model};
 use memfit::plan::{MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, CheckpointKind, RUN_FILE, SavedRun, read, read_best};
-use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
+use memfit::{AnyExecutor, Phase, PlanError, Request, Session, SourceError};
 use memfit_files::read_own_text;
 
 use crate::config::{Origin, RunConfig};
@@ -116,12 +116,17 @@ impl Trained {
             Rows::Exactly(rows) => rows,
             Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
         };
-        let request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
+        let mut request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
         let source = |rows: usize| -> std::result::Result<_, SourceError> {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
             Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?.into())])
         };
-        let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.tight_room()))?;
+        let mut planned = plan(&source, executor.target(), &request);
+        if let Err(PlanError::Refused(refusal)) = &planned {
+            request.budget = run.make_room(refusal.needed);
+            planned = plan(&source, executor.target(), &request);
+        }
+        let plan = planned.map_err(|e| planning::explain(e, run.tight_room().as_ref()))?;
         let needed = plan.states.len();
         let growth = device::growth(&run.config.memory);
         let options = Options { name: run.name.clone(), growth, ..Options::default() };

@@ -1,5 +1,6 @@
 //! The tests of the program in one binary, so that they are linked once and run side by side.
 
+mod advice;
 mod bad_data;
 mod cage;
 mod cli;

@@ -14,7 +14,7 @@ use super::options::{check, fit_options, length};
 use super::{Planning, RunEvent, Training};
 use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
-use crate::device::{self, Room};
+use crate::device;
 use crate::error::{Result, RunError};
 use crate::planning::{self, Planned};
 use crate::resident;
@@ -115,14 +115,17 @@ fn plan_all(
 ) -> Result<Vec<Prepared>> {
     if let [run] = runs {
         if run.may_choose_budget() && planning.plan_file.is_none() {
-            let round = planning::budget_to_plan_for(run, executor.target())?;
-            run.request.budget = Some(run.request.budget.map_or(round, |budget| budget.min(round)));
+            run.choose_budget(planning::budget_to_plan_for(run, executor.target())?);
         }
         return Ok(vec![plan_alone(run, planning, executor, on_event)?]);
     }
     // Runs of several files are planned for what they take together; runs that go on have their plans.
     if runs.iter().any(|run| run.config.resumed_folder().is_some()) {
-        return runs.iter().map(|run| run.named(plan_one(run, planning, executor, on_event))).collect();
+        let mut plan = |run: &mut RunResources| {
+            let prepared = plan_one(run, planning, executor, on_event);
+            run.named(prepared)
+        };
+        return runs.iter_mut().map(&mut plan).collect();
     }
     let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
     let planned = together::plan(runs, planning.budget, true, executor.target(), on_progress)?;
@@ -142,13 +145,17 @@ fn plan_alone(
     if needed <= room || run.request.budget.is_some() || is_given {
         return Ok(prepared);
     }
-    run.request.budget = Some(room);
-    run.room = Some(Room::of_whole(&run.device));
+    run.limit_to_whole();
     plan_one(run, planning, executor, on_event)
 }
 
-fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_event: OnEvent) -> Result<Prepared> {
-    if let Origin::RunDir { checkpoint, .. } = run.config.origin() {
+fn plan_one(
+    run: &mut RunResources,
+    planning: &Planning,
+    executor: &AnyExecutor,
+    on_event: OnEvent,
+) -> Result<Prepared> {
+    if let Origin::RunDir { checkpoint, .. } = *run.config.origin() {
         return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last));
     }
     let planned = match &planning.plan_file {
@@ -170,6 +177,7 @@ fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: Checkpoi
     if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
         return Err(RunError::PlanTooLarge { file, needed: plan.arena_bytes(), budget, room: None });
     }
+    run.make_room(plan.arena_bytes());
     let planned = Planned::from_file(plan, file);
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }
