@@ -233,7 +233,10 @@ fn of_run(error: &RunError) -> Kind {
         RunError::Exec(e) => of_device(e),
         RunError::Train(e) => of_training(e),
         RunError::Weights(e) => of_weights(e),
-        RunError::PlanTooLarge { .. } | RunError::NoRoomForProgram { .. } | RunError::NoRoomForRun { .. } => REFUSED,
+        RunError::PlanTooLarge { .. }
+        | RunError::PlanThreads { .. }
+        | RunError::NoRoomForProgram { .. }
+        | RunError::NoRoomForRun { .. } => REFUSED,
         RunError::SamplesChanged { .. }
         | RunError::DataChanged(_)
         | RunError::PlanDeparts { .. }

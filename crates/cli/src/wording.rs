@@ -9,12 +9,12 @@ use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
-use memfit_run::planning::INSTRUCTIONS;
+use memfit_run::planning::{INSTRUCTIONS, NOT_SET};
 use memfit_run::text::count;
 use memfit_run::{Difference, RunError, task_words};
 
 use crate::cure;
-use crate::settings::{advised, advised_value, is_command, option_or_key};
+use crate::settings::{advised, advised_value, in_file, is_command, option_or_key};
 use memfit_run::config::scope;
 
 /// The error and its causes, each said once: many messages already hold their cause.
@@ -244,6 +244,11 @@ fn is_said(error: &RunError) -> bool {
 
 fn difference(difference: &Difference) -> String {
     let cure = match difference.key {
+        Some(key) if difference.theirs == NOT_SET => format!("leave out {}", in_file(&key.path())),
+        // As a run file has it.
+        Some(key) if difference.what == key.path() => {
+            format!("use {}", in_file(&format!("{} = {}", key.path(), difference.theirs)))
+        }
         Some(key) => format!("use {}", advised_value(key, &difference.theirs)),
         None if difference.what == INSTRUCTIONS => {
             format!("MEMFIT_ISA={} takes it, on a machine that has it", difference.theirs)
@@ -264,10 +269,7 @@ fn of_folder(error: &RunError) -> Option<String> {
             "--{unit}s {wanted} is less than the {} that the run has made; give more to go on, or leave it out",
             count(*done, unit)
         ),
-        RunError::PlanThreads { ours, theirs } => format!(
-            "--threads {ours}: the run goes on with its own plan, which is made for {theirs}; leave out --threads (the \
-             result is the same for every number of them)"
-        ),
+        RunError::PlanThreads { theirs, .. } => format!("{error}: give --threads {theirs}, or fewer than now"),
         _ => return None,
     })
 }

@@ -215,8 +215,14 @@ pub enum RunError {
         count(*done, unit)
     )]
     TooShort { unit: &'static str, wanted: u64, done: u64 },
-    #[error("{ours} threads: the run goes on with its own plan, which is made for {theirs}")]
-    PlanThreads { ours: usize, theirs: String },
+    /// A run that goes on was planned for other threads, and has no room for these.
+    #[error(
+        "with {} the run takes {}, more than the {} that it may have; it was planned for {theirs}",
+        count(*ours, "thread"),
+        Bytes(*needed),
+        Bytes(*budget)
+    )]
+    PlanThreads { ours: usize, theirs: String, needed: u64, budget: u64 },
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error(transparent)]
@@ -226,7 +232,7 @@ pub enum RunError {
 /// In what a saved plan is not one of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    pub what: &'static str,
+    pub what: String,
     pub theirs: String,
     pub ours: String,
     /// The key with which the run would be that of the plan; none where only another device would be.
@@ -235,7 +241,7 @@ pub struct Difference {
 
 impl Difference {
     pub fn words(&self) -> String {
-        let what = if self.what == crate::planning::INSTRUCTIONS { "instruction set" } else { self.what };
+        let what = if self.what == crate::planning::INSTRUCTIONS { "instruction set" } else { &self.what };
         format!("its {what} is {}, here it is {}", self.theirs, self.ours)
     }
 }

@@ -9,7 +9,7 @@ use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Survey, Target, check_source};
 use memfit::transform::{BatchDependence, StepGraph};
-use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
+use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
 use crate::config::find;
 use crate::device::Room;
@@ -158,9 +158,31 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
     ("batch", Some(("train", "batch"))),
     ("precision", Some(("train", "precision"))),
     ("optimizer", Some(("train", "optimizer"))),
-    ("threads", Some(("memory", "threads"))),
+    (THREADS, Some(("memory", "threads"))),
     (INSTRUCTIONS, None),
 ];
+
+/// Keys that change what is computed, besides. What a plan has no label for is of an older version.
+const COMPUTED: [(&str, &str); 12] = [
+    ("model", "stem"),
+    ("model", "dropout"),
+    ("model", "layers"),
+    ("model", "width"),
+    ("model", "heads"),
+    ("model", "freeze"),
+    ("model", "trainable"),
+    ("data", "mixup"),
+    ("train", "weight_decay"),
+    ("train", "clip_norm"),
+    ("train", "clip_value"),
+    ("train", "label_smoothing"),
+];
+
+/// The label that says how many of these are set, each by a label of its own.
+const KEYS_SET: &str = "keys";
+
+/// The label of the number of threads.
+pub(crate) const THREADS: &str = "threads";
 
 /// The label of the instruction set.
 pub const INSTRUCTIONS: &str = "instructions";
@@ -185,7 +207,12 @@ fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, Ste
         ("optimizer", run.optimizer.clone()),
         ("source", format!("{:016x}", memfit::source_hash(programs))),
     ];
-    own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect()
+    let mut labels: Labels =
+        own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect();
+    let set = COMPUTED.map(|(section, name)| Some((format!("{section}.{name}"), run.config.value(section, name)?)));
+    labels.insert(KEYS_SET.into(), set.iter().flatten().count().to_string());
+    labels.extend(set.into_iter().flatten().map(|(path, value)| (path, value.to_string())));
+    labels
 }
 
 /// Writes a plan of this run.
@@ -210,7 +237,7 @@ pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Resu
     let (theirs, ours) = (saved.plan.batch, run.request.batch);
     if theirs != ours {
         let (theirs, ours) = (theirs.to_string(), ours.to_string());
-        let differences = vec![Difference { what: "batch", theirs, ours, key: find("train", "batch") }];
+        let differences = vec![Difference { what: "batch".into(), theirs, ours, key: find("train", "batch") }];
         return Err(RunError::OtherPlan { file, differences });
     }
     check(run, executor, &saved, &file)?;
@@ -228,10 +255,26 @@ pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Resu
 
 /// Whether a saved plan is one of this run: made for it, and of the graphs that its model builds. Those in the file may have
 /// been changed by hand.
-pub(crate) fn check(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
+fn check(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
+    check_but(run, executor, saved, file, |_| false)
+}
+
+/// The same of a run that goes on, for which it can be planned again for other threads.
+pub(crate) fn check_resumed(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
+    check_but(run, executor, saved, file, |what| what == THREADS)
+}
+
+fn check_but(
+    run: &RunResources,
+    executor: &AnyExecutor,
+    saved: &SavedPlan,
+    file: &str,
+    may_differ: fn(&str) -> bool,
+) -> Result<()> {
     let programs = run.subject(executor.target()).programs(saved.plan.micro_batch)?;
     let own = labels_of(run, executor, &programs);
-    let differences = differences(run, saved, &own);
+    let mut differences = differences(run, saved, &own);
+    differences.retain(|difference| !may_differ(&difference.what));
     if !differences.is_empty() {
         return Err(RunError::OtherPlan { file: file.into(), differences });
     }
@@ -250,8 +293,12 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
             // A model of tokens has a vocabulary where others have classes.
             let is_vocabulary = what == "classes" && run.model.task() == Task::Tokens;
             let key = if is_vocabulary { Some(("model", "vocabulary")) } else { key };
+            let what = what.to_string();
             found.push(Difference { what, theirs, ours, key: key.and_then(|(section, name)| find(section, name)) });
         }
+    }
+    if saved.labels.contains_key(KEYS_SET) {
+        found.extend(COMPUTED.into_iter().filter_map(|(section, name)| key_difference(section, name, saved, own)));
     }
     let micro_batch = saved.plan.micro_batch;
     let wanted = match run.request.micro_batch {
@@ -261,9 +308,47 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
     };
     if found.is_empty() && wanted != micro_batch {
         let (theirs, ours) = (micro_batch.to_string(), wanted.to_string());
-        found.push(Difference { what: "micro-batch", theirs, ours, key: find("train", "micro_batch") });
+        found.push(Difference { what: "micro-batch".into(), theirs, ours, key: find("train", "micro_batch") });
     }
     found
+}
+
+/// Of a key that is set otherwise, or not at all.
+fn key_difference(section: &str, name: &str, saved: &SavedPlan, own: &Labels) -> Option<Difference> {
+    let what = format!("{section}.{name}");
+    let [theirs, ours] =
+        [&saved.labels, own].map(|labels| labels.get(&what).cloned().unwrap_or_else(|| NOT_SET.to_string()));
+    (theirs != ours).then(|| Difference { key: find(section, name), what, theirs, ours })
+}
+
+/// What stands for the value of a key that is not set.
+pub const NOT_SET: &str = "not set";
+
+/// A plan for the threads that there are, which computes what the saved one does, to the bit.
+pub(crate) fn plan_for_threads(
+    run: &mut RunResources,
+    executor: &AnyExecutor,
+    saved: &SavedPlan,
+    theirs: &str,
+) -> Result<Planned> {
+    let start = Instant::now();
+    let request = Request { micro_batch: MicroBatch::Exactly(saved.plan.micro_batch), ..run.request.clone() };
+    let subject = Subject { request: &request, ..run.subject(executor.target()) };
+    let survey = subject.survey()?;
+    let budget = run.make_room(smallest(&survey));
+    let plan = survey.plan(budget).map_err(|e| match e {
+        PlanError::Refused(refusal) => RunError::PlanThreads {
+            ours: run.threads,
+            theirs: theirs.to_string(),
+            needed: refusal.needed,
+            budget: refusal.budget,
+        },
+        other => explain(other, run.tight_room().as_ref()),
+    })?;
+    let planned = Planned::new(&subject, &survey, plan, start)?;
+    drop(survey);
+    run.look_at_room_again();
+    Ok(planned)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod pack;
 mod plan;
 mod refusal;
 mod resident;
+mod resumed;
 #[cfg(unix)]
 mod special_files;
 mod together;

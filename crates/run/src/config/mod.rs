@@ -154,6 +154,11 @@ impl RunConfig {
         Ok(())
     }
 
+    /// What is set for a key, as a run file has it.
+    pub fn value(&self, section: &str, name: &str) -> Option<&Value> {
+        self.table.get(section)?.get(name)
+    }
+
     /// Whether a key was set over what the file says.
     pub fn is_overridden(&self, section: &str, name: &str) -> bool {
         self.overridden.iter().any(|key| (key.section, key.name) == (section, name))

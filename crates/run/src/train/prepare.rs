@@ -5,7 +5,6 @@ use std::path::Path;
 use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Options, Transient};
 use memfit::plan::Plan;
-use memfit::plan::save::Labels;
 use memfit::train::run_dir::{CheckpointKind, RunDir, SavedRun};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
@@ -16,7 +15,7 @@ use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
-use crate::planning::{self, Planned};
+use crate::planning::{self, Planned, THREADS};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
@@ -165,13 +164,18 @@ fn plan_one(
     Ok(Prepared { planned, from: None })
 }
 
-fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
-    let folder = run.config.resumed_folder().unwrap_or(Path::new("."));
-    let (run_dir, saved) = RunDir::resume(folder, checkpoint)?;
+fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
+    let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
+    let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
-    check_threads(run, &saved.plan.labels)?;
+    check_seed(run, &saved.checkpoint)?;
     let file = folder.display().to_string();
-    planning::check(run, executor, &saved.plan, &file)?;
+    planning::check_resumed(run, executor, &saved.plan, &file)?;
+    let theirs = saved.plan.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
+    if let Some(theirs) = theirs {
+        let planned = planning::plan_for_threads(run, executor, &saved.plan, theirs)?;
+        return Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) });
+    }
     let plan = saved.plan_for(executor.target())?;
     // Its file may have been changed since.
     if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
@@ -286,10 +290,12 @@ fn check_length(run: &RunResources, checkpoint: &Checkpoint) -> Result<bool> {
     if wanted < done { Err(RunError::TooShort { unit, wanted, done }) } else { Ok(wanted == done) }
 }
 
-/// A run goes on with its own plan, which is made for a number of threads.
-fn check_threads(run: &RunResources, labels: &Labels) -> Result<()> {
-    match labels.get("threads").filter(|theirs| **theirs != run.threads.to_string()) {
-        None => Ok(()),
-        Some(theirs) => Err(RunError::PlanThreads { ours: run.threads, theirs: theirs.clone() }),
+/// What a run drew before, it goes on drawing.
+fn check_seed(run: &RunResources, checkpoint: &Checkpoint) -> Result<()> {
+    if run.seed == checkpoint.seed {
+        return Ok(());
     }
+    let problem =
+        format!("is {}, but the run began with {}, and goes on with that; set it back", run.seed, checkpoint.seed);
+    Err(RunError::of_key("train", "seed", problem))
 }
