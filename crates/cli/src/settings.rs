@@ -41,7 +41,7 @@ pub fn is_command(scope: u16) -> bool {
 }
 
 /// "--batch", where it could have been typed.
-fn option_name(key: &Key) -> Option<String> {
+pub fn option_name(key: &Key) -> Option<String> {
     let option = key.option.as_ref().filter(|option| option.is_in(COMMAND.load(Ordering::Relaxed)))?;
     Some(format!("--{}", option.name))
 }

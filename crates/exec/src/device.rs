@@ -10,6 +10,9 @@ use memfit_ir::bytes::Bytes;
 
 use crate::error::ExecError;
 
+/// Who holds what the program itself needs, which nobody can make smaller.
+pub const PROGRAM: &str = "the program itself";
+
 /// A device, or a part of one. Copies are the same device.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
@@ -190,11 +193,11 @@ impl fmt::Display for DeviceFull {
         let DeviceFull { device, is_logical, holder, bytes, limit, holders } = self;
         write!(f, "{device} has {}, and {holder} asks for {}", Bytes(*limit), Bytes(*bytes))?;
         let held: Vec<String> = holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
-        if held.is_empty() {
-            write!(f, "; ask for less")?;
-        } else {
-            write!(f, " beside what is held: {}; make one of them smaller", held.join(", "))?;
+        if !held.is_empty() {
+            write!(f, " beside what is held: {}", held.join(", "))?;
         }
+        let can_shrink = holders.iter().any(|h| h.name != PROGRAM);
+        f.write_str(if can_shrink { "; make one of them smaller" } else { "; ask for less" })?;
         if *is_logical { write!(f, ", or give {device} a larger limit") } else { Ok(()) }
     }
 }

@@ -129,7 +129,9 @@ pub struct Room {
     limits: Option<(Vec<u64>, usize)>,
     /// What pipelines would take besides if there were more.
     lack: u64,
-    /// Of a process with a limit: who says it.
+    /// Of a process with a limit: with how many threads a run computes, and what each takes.
+    threads: Option<(usize, u64)>,
+    /// And who says the limit.
     process: Option<Limiter>,
 }
 
@@ -143,7 +145,16 @@ impl Room {
     /// Of a device that cannot become larger.
     pub fn of_whole(device: &Device) -> Room {
         let (bytes, limit, holders) = (device.free(), device.limit(), device.holders());
-        Room { bytes, device: device.name().into(), limit, holders, limits: None, lack: 0, process: None }
+        Room {
+            bytes,
+            device: device.name().into(),
+            limit,
+            holders,
+            limits: None,
+            lack: 0,
+            threads: None,
+            process: None,
+        }
     }
 
     /// Of a process whose limit is what there is.
@@ -154,6 +165,10 @@ impl Room {
     /// With what pipelines would take besides if there were more.
     pub(crate) fn with_lack(self, lack: u64) -> Room {
         Room { lack, ..self }
+    }
+
+    pub(crate) fn with_threads(self, threads: usize, bytes_each: u64) -> Room {
+        Room { threads: Some((threads, bytes_each)), ..self }
     }
 
     /// With what there is now.
@@ -174,9 +189,22 @@ impl Room {
         }
     }
 
+    /// The most threads with which an arena of so many bytes fits, and what each takes, where fewer would do.
+    pub fn fewer_threads(&self, arena: u64) -> Option<(usize, u64)> {
+        let (threads, each) = self.threads.filter(|(_, each)| *each > 0)?;
+        let missing = with_margin(self.needed(arena)).saturating_sub(self.limit);
+        let fewer = usize::try_from(missing.div_ceil(each)).ok()?;
+        threads.checked_sub(fewer).filter(|&left| left > 0 && fewer > 0).map(|left| (left, each))
+    }
+
+    /// The limit that would do.
+    fn needed(&self, arena: u64) -> u64 {
+        self.limit.saturating_sub(self.bytes).saturating_add(self.lack).saturating_add(arena)
+    }
+
     /// The split, or the limit, with which an arena of so many bytes fits, if there is one.
     pub fn cure(&self, arena: u64) -> Option<Change> {
-        let needed = self.limit.saturating_sub(self.bytes).saturating_add(self.lack).saturating_add(arena);
+        let needed = self.needed(arena);
         if let Some(limiter) = self.process {
             return larger_process(limiter, needed);
         }
@@ -187,15 +215,19 @@ impl Room {
 }
 
 /// A limit that is enough for a process that needs so much.
-fn larger_process(limiter: Limiter, needed: u64) -> Option<Change> {
-    // And some more: a larger process has larger tables of its pages, and what is measured differs a little from process to
-    // process.
-    let enough = needed.saturating_add(needed / 200).saturating_add(256 << 10);
+pub fn larger_process(limiter: Limiter, needed: u64) -> Option<Change> {
+    let enough = with_margin(needed);
     match limiter {
         Limiter::Machine => None,
         Limiter::Said => Some(Change::Total(enough)),
         Limiter::Group | Limiter::AddressSpace | Limiter::Data => Some(Change::ProcessLimit(enough)),
     }
+}
+
+/// And some more: a larger process has larger tables of its pages, and what is measured differs a little from process to
+/// process.
+fn with_margin(needed: u64) -> u64 {
+    needed.saturating_add(needed / 200).saturating_add(256 << 10)
 }
 
 pub fn growth(memory: &MemoryConfig) -> Growth {

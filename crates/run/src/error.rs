@@ -153,7 +153,7 @@ pub enum RunError {
     },
     /// Not even the program itself has room.
     #[error(
-        "the process may have {} ({}), and the program itself needs {} of it; nothing is left to train with",
+        "the process may have {} ({}), and the program itself needs {} of it; nothing is left beside that",
         Bytes(*limit),
         limiter_words(*limiter),
         Bytes(*outside)
@@ -162,7 +162,8 @@ pub enum RunError {
         limiter: Limiter,
         limit: u64,
         outside: u64,
-        /// Of that, for each thread that a run computes with.
+        /// The threads that a run computes with, and what of that is for each.
+        threads: usize,
         per_thread: u64,
     },
     /// What was planned is more than what the system has left.
@@ -175,7 +176,15 @@ pub enum RunError {
         Bytes(*needed),
         if *files > 0 { format!(" and {} of checkpoints, for the run's folder lies in memory", Bytes(*files)) } else { String::new() }
     )]
-    NoRoomForRun { limiter: Limiter, limit: u64, outside: u64, needed: u64, files: u64 },
+    NoRoomForRun {
+        limiter: Limiter,
+        limit: u64,
+        outside: u64,
+        needed: u64,
+        files: u64,
+        threads: usize,
+        per_thread: u64,
+    },
     #[error(transparent)]
     Exec(#[from] ExecError),
 

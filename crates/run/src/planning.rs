@@ -29,7 +29,17 @@ pub struct Planned {
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
+    /// Where it is for a larger machine than this, or for a process with more than this one may have.
+    pub too_large_here: Option<TooLargeHere>,
     pub file: Option<String>,
+}
+
+/// What training would do here with a plan that is for somewhere else.
+#[derive(Clone, Debug)]
+pub struct TooLargeHere {
+    pub room: Room,
+    /// Whether there is a slower plan that fits; else it would be refused.
+    pub is_there_a_smaller_one: bool,
 }
 
 /// What it saves not to train some parameters.
@@ -59,7 +69,11 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     let budget = run.make_room(smallest(&survey));
     let plan = plan_or_fixes(&subject, &survey, budget, &mut |c| progress(Progress::Trying(c)));
     let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
-    let planned = Planned::new(&subject, &survey, plan, start)?;
+    let mut planned = Planned::new(&subject, &survey, plan, start)?;
+    planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.arena_bytes()).map(|room| {
+        let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_in_pool());
+        TooLargeHere { room, is_there_a_smaller_one }
+    });
     drop(survey);
     run.look_at_room_again();
     Ok(planned)
@@ -101,6 +115,7 @@ impl Planned {
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
+            too_large_here: None,
             file: None,
         })
     }
@@ -114,6 +129,7 @@ impl Planned {
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
+            too_large_here: None,
             file: Some(file),
         }
     }

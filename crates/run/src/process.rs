@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use memfit::exec::process::{Limit, Limiter, ToCome, limits, tightest};
-use memfit::exec::{Device, Reservation};
+use memfit::exec::{Device, PROGRAM, Reservation};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
@@ -25,7 +25,8 @@ pub struct ProcessMemory {
     pub bytes: u64,
     /// For program, stacks, planning, and the writing of checkpoints: what it has now, and what is to come.
     pub outside: u64,
-    /// Of that, for each thread that a run computes with.
+    /// The threads that a run computes with, and what of that is for each.
+    threads: usize,
     pub per_thread: u64,
     /// As it was said.
     total: Option<u64>,
@@ -42,7 +43,8 @@ impl ProcessMemory {
             coming.threads += threads_of_run(threads(config.memory.threads)?);
         }
         let most = configs.iter().map(|c| threads(c.memory.threads)).collect::<Result<Vec<_>>>()?;
-        coming.threads += most.into_iter().max().unwrap_or(0);
+        let threads = most.into_iter().max().unwrap_or(0);
+        coming.threads += threads;
         let Some(limit) = tightest(total, &coming) else { return Ok((host, None)) };
         let Limit { limiter, bytes, .. } = limit;
         let outside = (bytes - limit.room(&coming)).next_multiple_of(GRAIN);
@@ -50,12 +52,12 @@ impl ProcessMemory {
         let room = bytes.saturating_sub(outside);
         if room < LEAST {
             let outside = limit.kept(&coming).next_multiple_of(GRAIN);
-            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside, per_thread });
+            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside, threads, per_thread });
         }
         let device = if limiter == Limiter::Machine { host } else { host.limited(bytes) };
         // Of a machine, or of a group around this one, whose memory others hold there may be less.
-        let held = device.take("the program itself", device.free().saturating_sub(room))?;
-        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, per_thread, total, _held: held }))))
+        let held = device.take(PROGRAM, device.free().saturating_sub(room))?;
+        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, threads, per_thread, total, _held: held }))))
     }
 
     /// Whether there is less than the machine has.
@@ -65,6 +67,12 @@ impl ProcessMemory {
 
     pub fn is_said(&self) -> bool {
         self.limiter == Limiter::Said
+    }
+
+    /// Where the program would take so many bytes besides.
+    pub(crate) fn no_room_for_program(&self, bytes: u64) -> RunError {
+        let ProcessMemory { limiter, bytes: limit, threads, per_thread, .. } = *self;
+        RunError::NoRoomForProgram { limiter, limit, outside: self.outside.saturating_add(bytes), threads, per_thread }
     }
 
     /// What is there for planning beside so many bytes that pipelines have, while there is no arena.
@@ -83,7 +91,16 @@ impl ProcessMemory {
             let files = if matches!(limit.limiter, Limiter::Group | Limiter::Machine) { files } else { 0 };
             if room < bytes.saturating_add(files) {
                 let (limiter, limit, outside) = (limit.limiter, limit.bytes, limit.kept(&coming));
-                return Err(RunError::NoRoomForRun { limiter, limit, outside, needed: bytes, files });
+                let (threads, per_thread) = (self.threads, self.per_thread);
+                return Err(RunError::NoRoomForRun {
+                    limiter,
+                    limit,
+                    outside,
+                    needed: bytes,
+                    files,
+                    threads,
+                    per_thread,
+                });
             }
         }
         Ok(())

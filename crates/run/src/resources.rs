@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock};
 use memfit::data::BytePool;
 use memfit::exec::{Device, Reservation};
 use memfit::nn::optim::Optimizer;
-use memfit::nn::zoo::Labels;
+use memfit::nn::zoo::{Labels, Stem};
+use memfit::plan::bytes::rounded_up;
 use memfit::plan::{CostModel, MicroBatch, Target, plan_bytes};
-use memfit::{Clip, PlanError, Precision, Request, Subject, Training, ZooModel};
+use memfit::{Clip, ExecError, PlanError, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
@@ -278,14 +279,19 @@ impl RunResources {
 
     /// A plan and its kernels take memory too; where the process has a limit, that much is not for the arena.
     fn keep_room_for_plan(&mut self) -> Result<()> {
-        let is_limited = self.process.as_ref().is_some_and(|p| p.is_limited());
-        if !is_limited || !self.config.memory.logical.is_empty() {
+        let Some(process) = self.process.clone().filter(|p| p.is_limited()) else { return Ok(()) };
+        if !self.config.memory.logical.is_empty() {
             return Ok(());
         }
         let batch = self.request.batch;
         let programs = memfit::programs(&self.model, &self.training, batch, batch).map_err(PlanError::Source)?;
         let bytes = plan_bytes(&programs);
-        self._plan_memory = Some(self.device.take(&format!("the plan of {}", self.label), bytes)?);
+        host_budget::give_way(&[self], bytes);
+        let taken = self.device.take(&format!("the plan of {}", self.label), bytes);
+        self._plan_memory = Some(taken.map_err(|e| match e {
+            ExecError::DeviceFull(_) => process.no_room_for_program(bytes),
+            other => other.into(),
+        })?);
         Ok(())
     }
 
@@ -360,8 +366,27 @@ impl RunResources {
 
     /// The room as it is now, if it is what its own budget comes to.
     pub fn tight_room(&self) -> Option<Room> {
-        let room = self.room.as_ref()?.now(&self.device);
-        (self.budget_now() == Some(room.bytes)).then(|| room.with_lack(self.lack_in_pool()))
+        self.room_now().filter(|room| self.budget_now() == Some(room.bytes))
+    }
+
+    /// What training would have here, of a run that is only planned and for any machine.
+    pub(crate) fn room_here(&self) -> Option<Room> {
+        let is_elsewhere = self.purpose == Purpose::Plan && self.room.is_none();
+        let limited = self.process.as_ref().filter(|p| p.is_limited());
+        let here =
+            || limited.map_or_else(|| Room::of_whole(&self.device), |process| Room::of_process(&self.device, process));
+        is_elsewhere.then(here)
+    }
+
+    /// The room as it is now, with what the pipeline would take besides.
+    pub(crate) fn room_now(&self) -> Option<Room> {
+        let room = self.room.as_ref()?.now(&self.device).with_lack(self.lack_in_pool());
+        // What goes on together computes with the same threads.
+        let process = self.process.as_ref().filter(|p| p.is_limited() && !self.is_one_of_several);
+        Some(match process.filter(|_| self.config.memory.logical.is_empty()) {
+            Some(process) => room.with_threads(self.threads, process.per_thread),
+            None => room,
+        })
     }
 
     /// What the planner is asked about.
@@ -375,6 +400,14 @@ impl RunResources {
             && self.config.memory.budget.is_none()
             && self.config.memory.logical.is_empty()
             && self.config.data.train.is_none()
+    }
+
+    /// What nobody said of model and memory: keys, and what holds for them.
+    pub(crate) fn assumed(&self) -> Vec<(&'static str, String)> {
+        let has_stem = ZooModel::from_name(&self.name).and_then(|model| model.with_stem(Stem::Imagenet)).is_ok();
+        let stem = (has_stem && self.config.model.stem.is_none()).then(|| ("model.stem", "imagenet".to_string()));
+        let chosen = self.budget.filter(|_| self.config.memory.budget.is_none());
+        stem.into_iter().chain(chosen.map(|bytes| ("memory.budget", rounded_up(bytes)))).collect()
     }
 
     /// What is wrong, with the name of the run where there are several.

@@ -39,6 +39,15 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         run.named(check_data(run, on_event))?;
     }
     let executor = together::executor(&runs)?;
+    if let [run] = &mut runs[..]
+        && run.may_choose_budget()
+        && planning.plan_file.is_none()
+    {
+        run.choose_budget(planning::budget_to_plan_for(run, executor.target())?);
+    }
+    for run in &runs {
+        run.named(tell_data(run, on_event))?;
+    }
     let prepared = plan_all(&mut runs, planning, &executor, on_event)?;
     for (run, prepared) in runs.iter().zip(&prepared) {
         let is_shared = together::is_shared(&runs, run);
@@ -95,7 +104,10 @@ fn check_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
             on_event(RunEvent::DataChanged { run, set });
         }
     }
-    check(run, sources)?;
+    check(run, sources)
+}
+
+fn tell_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
     if let Some(summary) = data::summary(run)? {
         on_event(RunEvent::Data { run, summary: &summary });
     }
@@ -113,9 +125,6 @@ fn plan_all(
     on_event: OnEvent,
 ) -> Result<Vec<Prepared>> {
     if let [run] = runs {
-        if run.may_choose_budget() && planning.plan_file.is_none() {
-            run.choose_budget(planning::budget_to_plan_for(run, executor.target())?);
-        }
         return Ok(vec![plan_alone(run, planning, executor, on_event)?]);
     }
     // Runs of several files are planned for what they take together; runs that go on have their plans.
@@ -181,7 +190,12 @@ fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: Chec
     if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
         return Err(RunError::PlanTooLarge { file, needed: plan.arena_bytes(), budget, room: None });
     }
-    run.make_room(plan.arena_bytes());
+    let needed = plan.arena_bytes();
+    run.make_room(needed);
+    if let Some(room) = run.room.as_ref().map(|_| run.device.free()).filter(|&room| room < needed) {
+        return Err(RunError::PlanTooLarge { file, needed, budget: room, room: run.room_now().map(Box::new) });
+    }
+    run.look_at_room_again();
     let planned = Planned::from_file(plan, file);
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }
