@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::apt;
 use crate::command::{run, succeeds};
 use crate::extern_checks::{cargo, step, target_folder, work_folder};
+use crate::python::{self, Dependencies};
 use crate::report::Report;
-use crate::{apt, python};
 
 /// Of Debian and Ubuntu.
 const PACKAGE: &str = "chromium";
@@ -31,8 +32,9 @@ pub fn check(report: &mut Report) -> Result<()> {
     };
     report.check(NAME, || {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("browser");
-        let interpreter =
-            step("Python environment", || python::environment("browser", &scripts.join("requirements.txt")))?;
+        let interpreter = step("Python environment", || {
+            python::environment("browser", &scripts.join("requirements.txt"), Dependencies::Installed)
+        })?;
         let folder = work_folder("report")?;
         step("reports of a few models", || write_reports(&folder))?;
         step("the pages", || {

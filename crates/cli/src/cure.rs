@@ -6,44 +6,57 @@ use std::path::{Path, PathBuf};
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
 use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
 use memfit::train::{CheckpointKind, Recovery, TrainError};
-use memfit_run::config::scope;
+use memfit_run::config::{Key, find, scope};
 use memfit_run::planning::Progress;
+use toml::Value;
 
-use crate::settings::is_command;
+use crate::settings::{in_file, is_command, option_name};
 
-/// The option that makes a change.
-pub fn option(change: &Change) -> String {
+/// The key that a change sets, and to what: as it is typed, and as a run file has it. None where only the system can.
+fn setting(change: &Change) -> Option<(&'static Key, String, Value)> {
+    let text = |section: &str, name: &str, text: String| Some((find(section, name)?, text.clone(), Value::from(text)));
+    let count = |name: &str, n: usize| {
+        Some((find("train", name)?, n.to_string(), Value::from(i64::try_from(n).unwrap_or(i64::MAX))))
+    };
     match change {
-        Change::Budget(bytes) => format!("--budget {}", typed(*bytes)),
-        Change::Batch(samples) => format!("--batch {samples}"),
-        Change::MicroBatch(MicroBatch::Auto) => "--micro-batch auto".into(),
-        Change::MicroBatch(MicroBatch::Off) => "--micro-batch off".into(),
-        Change::MicroBatch(MicroBatch::Exactly(samples)) => format!("--micro-batch {samples}"),
-        Change::MicroBatch(MicroBatch::Allow) => "--micro-batch allow".into(),
-        Change::Precision(precision) => format!("--precision {}", precision.name()),
-        Change::Model(name) => format!("--model {name}"),
+        Change::Budget(bytes) => text("memory", "budget", typed(*bytes)),
+        Change::Batch(samples) => count("batch", *samples),
+        Change::MicroBatch(MicroBatch::Auto) => text("train", "micro_batch", "auto".into()),
+        Change::MicroBatch(MicroBatch::Off) => text("train", "micro_batch", "off".into()),
+        Change::MicroBatch(MicroBatch::Exactly(samples)) => count("micro_batch", *samples),
+        Change::MicroBatch(MicroBatch::Allow) => text("train", "micro_batch", "allow".into()),
+        Change::Precision(precision) => text("train", "precision", precision.name().into()),
+        Change::Model(name) => text("model", "name", name.clone()),
         Change::Split(limits) => {
             let sizes: Vec<String> = limits.iter().map(|&limit| rounded_up(limit)).collect();
-            format!("--logical {}", sizes.join(","))
+            Some((find("memory", "logical")?, sizes.join(","), Value::from(sizes)))
         }
-        Change::Total(bytes) => format!("--total {}", rounded_up(*bytes)),
-        Change::ProcessLimit(bytes) => format!("(a limit of {} for the process)", rounded_up(*bytes)),
+        Change::Total(bytes) => text("memory", "total", rounded_up(*bytes)),
+        Change::ProcessLimit(_) => None,
+    }
+}
+
+/// The option that makes a change; the key where it is none of this command.
+pub fn option(change: &Change) -> String {
+    let Some((key, text, value)) = setting(change) else { return of_system(change) };
+    // Of an evaluation it is no key of the run.
+    let is_own = matches!(change, Change::Batch(_)) && is_command(scope::EVAL);
+    match option_name(key).or(is_own.then(|| "--batch".into())) {
+        Some(option) => format!("{option} {text}"),
+        None => in_file(&format!("{} = {value}", key.path())),
     }
 }
 
 /// What to change in one of several runs is said in its run file.
 fn in_run_file(change: &Change) -> String {
+    setting(change).map_or_else(|| of_system(change), |(key, _, value)| format!("{} = {value}", key.path()))
+}
+
+/// What no option does.
+fn of_system(change: &Change) -> String {
     match change {
-        Change::Budget(bytes) => format!("memory.budget = \"{}\"", typed(*bytes)),
-        Change::Batch(samples) => format!("train.batch = {samples}"),
-        Change::MicroBatch(MicroBatch::Auto) => "train.micro_batch = \"auto\"".into(),
-        Change::MicroBatch(MicroBatch::Off) => "train.micro_batch = \"off\"".into(),
-        Change::MicroBatch(MicroBatch::Exactly(samples)) => format!("train.micro_batch = {samples}"),
-        Change::MicroBatch(MicroBatch::Allow) => "train.micro_batch = \"allow\"".into(),
-        Change::Precision(precision) => format!("train.precision = \"{}\"", precision.name()),
-        Change::Model(name) => format!("model.name = \"{name}\""),
-        // Of the device or the process, not of a run.
-        Change::Split(_) | Change::Total(_) | Change::ProcessLimit(_) => option(change),
+        Change::ProcessLimit(bytes) => format!("(a limit of {} for the process)", rounded_up(*bytes)),
+        other => format!("({other})"),
     }
 }
 
@@ -73,18 +86,16 @@ pub fn refusal(refusal: &Refusal) -> String {
     let mut text = refusal.facts();
     if refusal.fixes.is_empty() {
         let (needed, bytes) = (Bytes(refusal.needed), refusal.needed);
-        return if is_command(scope::EVAL) {
-            text + &format!(
-                "\n  evaluate fewer samples at a time, with a smaller --batch, or where {needed} ({bytes} bytes) are free"
-            )
-        } else if is_command(scope::PREDICT) {
+        return if is_command(scope::EVAL) || is_command(scope::PREDICT) {
             text + &format!("\n  it runs where {needed} ({bytes} bytes) are free")
         } else {
             text + &format!("\n  a budget of {needed} ({bytes} bytes) fits")
         };
     }
     let place = if is_command(scope::SEVERAL) { " in its run file" } else { "" };
-    text += &format!("\n  what would fit{place}, each planned, fastest for a sample first:");
+    let are_timed = refusal.fixes.iter().any(|fix| fix.seconds > 0.0);
+    let order = if are_timed { ", fastest for a sample first" } else { "" };
+    text += &format!("\n  what would fit{place}, each planned{order}:");
     text + &table(&refusal.fixes, width(&refusal.fixes))
 }
 
@@ -114,13 +125,14 @@ fn width<'a>(fixes: impl IntoIterator<Item = &'a Fix>) -> usize {
 fn table(fixes: &[Fix], width: usize) -> String {
     let line = |fix: &Fix| {
         let note = if fix.effect.is_none() { String::new() } else { format!("  ({})", note(fix)) };
-        format!(
-            "\n    {:<width$}  {:>8}  {:>8.1} ms a step  {:>7.2} ms a sample{note}",
-            options(fix),
-            Bytes(fix.arena_bytes).to_string(),
-            fix.seconds * 1e3,
-            fix.seconds_per_sample * 1e3
-        )
+        // Of evaluation no time is predicted.
+        let times = if fix.seconds > 0.0 {
+            let (step, sample) = (fix.seconds * 1e3, fix.seconds_per_sample * 1e3);
+            format!("  {step:>8.1} ms a step  {sample:>7.2} ms a sample")
+        } else {
+            String::new()
+        };
+        format!("\n    {:<width$}  {:>8}{times}{note}", options(fix), Bytes(fix.arena_bytes).to_string())
     };
     fixes.iter().map(line).collect()
 }

@@ -142,9 +142,16 @@ fn certificate(error: &anyhow::Error) -> Option<Value> {
             "budget_bytes": budget, "needed_bytes": needed, "exceeded_by_bytes": needed.saturating_sub(*budget),
         }));
     }
-    let of_run = of_run.and_then(|e| if let RunError::Plan { source, .. } = e { Some(source) } else { None });
+    let (of_run, room) = match of_run {
+        Some(RunError::Plan { source, room }) => (Some(source), room.as_deref()),
+        _ => (None, None),
+    };
     match of_run.or(error.downcast_ref::<PlanError>()) {
-        Some(PlanError::Refused(refusal)) => Some(certificate_alone(refusal)),
+        Some(PlanError::Refused(refusal)) => {
+            let mut certificate = certificate_alone(refusal);
+            certificate["fewer_threads"] = room.and_then(|room| Some(room.fewer_threads(refusal.needed)?.0)).into();
+            Some(certificate)
+        }
         Some(PlanError::TogetherRefused(refusal)) => Some(certificate_together(refusal)),
         _ => error.downcast_ref::<NoRoom>().map(|no_room| no_room.certificate.clone()),
     }
@@ -233,7 +240,10 @@ fn of_run(error: &RunError) -> Kind {
         RunError::Exec(e) => of_device(e),
         RunError::Train(e) => of_training(e),
         RunError::Weights(e) => of_weights(e),
-        RunError::PlanTooLarge { .. } | RunError::NoRoomForProgram { .. } | RunError::NoRoomForRun { .. } => REFUSED,
+        RunError::PlanTooLarge { .. }
+        | RunError::PlanThreads { .. }
+        | RunError::NoRoomForProgram { .. }
+        | RunError::NoRoomForRun { .. } => REFUSED,
         RunError::SamplesChanged { .. }
         | RunError::DataChanged(_)
         | RunError::PlanDeparts { .. }

@@ -32,6 +32,9 @@ fn main() -> ExitCode {
         Err(error) => return failure::misspelt(error),
     };
     let json = cli.json;
+    if json {
+        allocator::speak_json();
+    }
     let command = cli.command.unwrap_or_default();
     settings::set_command(command.scope());
     let result = match command {

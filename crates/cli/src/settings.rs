@@ -41,7 +41,7 @@ pub fn is_command(scope: u16) -> bool {
 }
 
 /// "--batch", where it could have been typed.
-fn option_name(key: &Key) -> Option<String> {
+pub fn option_name(key: &Key) -> Option<String> {
     let option = key.option.as_ref().filter(|option| option.is_in(COMMAND.load(Ordering::Relaxed)))?;
     Some(format!("--{}", option.name))
 }
@@ -68,7 +68,8 @@ pub fn advised_value(key: &Key, value: &str) -> String {
         .map_or_else(|| in_file(&format!("{} = {}", key.path(), in_toml())), |option| format!("{option} {value}"))
 }
 
-fn in_file(what: &str) -> String {
+/// Where only a run file says it.
+pub fn in_file(what: &str) -> String {
     let is_there = [scope::EVAL, scope::PREDICT, scope::RESUME].into_iter().any(is_command);
     format!("{what} in {}", if is_there { "the run.toml of its folder" } else { "the run file" })
 }

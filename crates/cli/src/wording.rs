@@ -9,13 +9,14 @@ use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
-use memfit_run::planning::INSTRUCTIONS;
+use memfit_run::device::{Room, larger_process};
+use memfit_run::planning::{INSTRUCTIONS, NOT_SET};
 use memfit_run::text::count;
 use memfit_run::{Difference, RunError, task_words};
 
 use crate::cure;
-use crate::settings::{advised, advised_value, is_command, option_or_key};
-use memfit_run::config::scope;
+use crate::settings::{advised, advised_value, in_file, is_command, option_or_key};
+use memfit_run::config::{find, scope};
 
 /// The error and its causes, each said once: many messages already hold their cause.
 pub fn message(error: &(dyn Error + 'static)) -> String {
@@ -253,10 +254,21 @@ fn of_device(error: &RunError) -> Option<String> {
         RunError::GrowthDiffers => format!("{error}, or --growth"),
         RunError::Plan { source, room } => {
             let held = room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
-            held + &message(source)
+            held + &message(source) + &fewer_threads(source, room.as_deref())
         }
-        RunError::NoRoomForProgram { .. } | RunError::NoRoomForRun { .. } => {
-            format!("{error}; give the process more{}", if is_said(error) { ": --total" } else { "" })
+        RunError::PlanTooLarge { needed, room: Some(room), .. } => {
+            let cure =
+                room.cure(*needed).map_or(String::new(), |change| format!("; it fits with {}", cure::option(&change)));
+            format!("{error}{cure}")
+        }
+        RunError::NoRoomForProgram { threads, per_thread, .. } => {
+            format!("{error}; {}{}", give_more(error), or_fewer_threads(*threads, *per_thread))
+        }
+        RunError::NoRoomForRun { limiter, outside, needed, files, threads, per_thread, .. } => {
+            let enough = larger_process(*limiter, outside.saturating_add(*needed).saturating_add(*files));
+            let enough =
+                enough.map_or_else(|| give_more(error), |change| format!("it fits with {}", cure::option(&change)));
+            format!("{error}; {enough}{}", or_fewer_threads(*threads, *per_thread))
         }
         RunError::OtherPlan { file, differences } => {
             let differences: Vec<String> = differences.iter().map(difference).collect();
@@ -274,6 +286,27 @@ fn of_device(error: &RunError) -> Option<String> {
     })
 }
 
+/// What would also fit: each thread has its stack, and what it touches besides.
+fn fewer_threads(error: &PlanError, room: Option<&Room>) -> String {
+    let (PlanError::Refused(refusal), Some(room)) = (error, room) else { return String::new() };
+    let Some((threads, each)) = room.fewer_threads(refusal.needed) else { return String::new() };
+    let option = find("memory", "threads").map_or_else(String::new, |key| advised_value(key, &threads.to_string()));
+    format!("\n    {option}  as it is, for each thread takes {} of the process", Bytes(each))
+}
+
+/// What would leave more.
+fn or_fewer_threads(threads: usize, each: u64) -> String {
+    if threads < 2 {
+        return String::new();
+    }
+    let (option, each) = (advised("memory", "threads"), Bytes(each));
+    format!(", or compute with fewer threads than {threads}, of which each takes {each}: {option}")
+}
+
+fn give_more(error: &RunError) -> String {
+    format!("give the process more{}", if is_said(error) { ": --total" } else { "" })
+}
+
 /// Whether the limit of the process is one that was given here.
 fn is_said(error: &RunError) -> bool {
     let said = Limiter::Said;
@@ -282,6 +315,11 @@ fn is_said(error: &RunError) -> bool {
 
 fn difference(difference: &Difference) -> String {
     let cure = match difference.key {
+        Some(key) if difference.theirs == NOT_SET => format!("leave out {}", in_file(&key.path())),
+        // As a run file has it.
+        Some(key) if difference.what == key.path() => {
+            format!("use {}", in_file(&format!("{} = {}", key.path(), difference.theirs)))
+        }
         Some(key) => format!("use {}", advised_value(key, &difference.theirs)),
         None if difference.what == INSTRUCTIONS => {
             format!("MEMFIT_ISA={} takes it, on a machine that has it", difference.theirs)
@@ -302,10 +340,7 @@ fn of_folder(error: &RunError) -> Option<String> {
             "--{unit}s {wanted} is less than the {} that the run has made; give more to go on, or leave it out",
             count(*done, unit)
         ),
-        RunError::PlanThreads { ours, theirs } => format!(
-            "--threads {ours}: the run goes on with its own plan, which is made for {theirs}; leave out --threads (the \
-             result is the same for every number of them)"
-        ),
+        RunError::PlanThreads { theirs, .. } => format!("{error}: give --threads {theirs}, or fewer than now"),
         _ => return None,
     })
 }

@@ -43,7 +43,7 @@ pub struct BytePool {
 
 #[derive(Debug)]
 struct Shared {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
     /// The most that was ever used at once.
     high_water: AtomicU64,
@@ -70,7 +70,7 @@ impl BytePool {
     /// A pool of `limit` bytes.
     pub fn new(limit: u64) -> BytePool {
         let shared = Shared {
-            limit,
+            limit: AtomicU64::new(limit),
             used: AtomicU64::new(0),
             high_water: AtomicU64::new(0),
             events: AtomicU64::new(0),
@@ -85,7 +85,17 @@ impl BytePool {
 
     /// The most bytes that may be in use.
     pub fn limit(&self) -> u64 {
-        self.shared.limit
+        self.shared.limit.load(Ordering::SeqCst)
+    }
+
+    /// Has no more than so many bytes from now on, if no more are in use; says whether that is so.
+    pub fn shrink(&self, limit: u64) -> bool {
+        let before = self.shared.limit.fetch_min(limit, Ordering::SeqCst);
+        let fits = self.used() <= limit;
+        if !fits {
+            self.shared.limit.store(before, Ordering::SeqCst);
+        }
+        fits
     }
 
     /// The bytes that are in use.
@@ -108,7 +118,7 @@ impl BytePool {
     /// # Errors
     /// [`NoRoom`] where fewer are left.
     pub fn reserve(&self, bytes: u64) -> Result<Lease, NoRoom> {
-        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.shared.limit);
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit());
         let before = self
             .shared
             .used
@@ -352,6 +362,16 @@ mod tests {
         drop(a);
         assert_eq!((pool.used(), pool.high_water(), pool.events()), (0, 100, 1));
         assert!(pool.reserve(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_pool_shrinks_to_what_is_in_use_and_no_further() {
+        let pool = BytePool::new(100);
+        let held = pool.reserve(60).expect("there is room");
+        assert!(!pool.shrink(59) && pool.shrink(60) && pool.shrink(200));
+        assert_eq!((pool.limit(), pool.free()), (60, 0));
+        drop(held);
+        assert!(pool.reserve(61).is_err() && pool.reserve(60).is_ok());
     }
 
     #[test]

@@ -10,6 +10,9 @@ use memfit_ir::bytes::Bytes;
 
 use crate::error::ExecError;
 
+/// Who holds what the program itself needs, which nobody can make smaller.
+pub const PROGRAM: &str = "the program itself";
+
 /// A device, or a part of one. Copies are the same device.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
@@ -44,7 +47,7 @@ pub struct Holder {
 pub struct Reservation {
     device: Device,
     id: u64,
-    _of_whole: Option<Box<Reservation>>,
+    of_whole: Option<Box<Reservation>>,
 }
 
 impl Device {
@@ -87,7 +90,7 @@ impl Device {
         let id = ledger.next;
         ledger.next += 1;
         ledger.holders.insert(id, Holder { name: holder.to_string(), bytes });
-        Ok(Reservation { device: self.clone(), id, _of_whole: of_whole })
+        Ok(Reservation { device: self.clone(), id, of_whole })
     }
 
     /// Whether [`Device::take`] would give so much now. Nothing is taken.
@@ -151,6 +154,16 @@ impl Reservation {
     pub fn bytes(&self) -> u64 {
         self.device.ledger().holders.get(&self.id).map_or(0, |h| h.bytes)
     }
+
+    /// Gives back all but so many bytes.
+    pub fn shrink(&self, bytes: u64) {
+        self.of_whole.iter().for_each(|of_whole| of_whole.shrink(bytes));
+        let ledger = &mut *self.device.ledger();
+        if let Some(holder) = ledger.holders.get_mut(&self.id) {
+            ledger.used -= holder.bytes.saturating_sub(bytes);
+            holder.bytes = holder.bytes.min(bytes);
+        }
+    }
 }
 
 impl Drop for Reservation {
@@ -180,11 +193,11 @@ impl fmt::Display for DeviceFull {
         let DeviceFull { device, is_logical, holder, bytes, limit, holders } = self;
         write!(f, "{device} has {}, and {holder} asks for {}", Bytes(*limit), Bytes(*bytes))?;
         let held: Vec<String> = holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
-        if held.is_empty() {
-            write!(f, "; ask for less")?;
-        } else {
-            write!(f, " beside what is held: {}; make one of them smaller", held.join(", "))?;
+        if !held.is_empty() {
+            write!(f, " beside what is held: {}", held.join(", "))?;
         }
+        let can_shrink = holders.iter().any(|h| h.name != PROGRAM);
+        f.write_str(if can_shrink { "; make one of them smaller" } else { "; ask for less" })?;
         if *is_logical { write!(f, ", or give {device} a larger limit") } else { Ok(()) }
     }
 }
@@ -261,6 +274,9 @@ mod tests {
         let other = device.take("b", 450).unwrap();
         assert_eq!(small.free(), 50);
         assert!(small.check_room("c", 51).is_err() && small.take("c", 51).is_err());
+        held.shrink(300);
+        held.shrink(400);
+        assert_eq!((held.bytes(), small.used(), device.used()), (300, 300, 750));
         drop((held, other));
         assert_eq!((small.free(), device.used()), (600, 0));
         assert_eq!(device.limited(5000).limit(), 1000);

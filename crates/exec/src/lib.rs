@@ -16,7 +16,7 @@ pub mod weights;
 
 pub use arena::{Arena, Transient};
 pub use checksum::Checksum;
-pub use device::{Device, DeviceFull, Holder, Reservation};
+pub use device::{Device, DeviceFull, Holder, PROGRAM, Reservation};
 pub use engine::{Clock, Engine, Options, TensorView};
 pub use error::{ExecError, KernelError};
 pub use executor::Executor;

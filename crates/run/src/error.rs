@@ -160,12 +160,19 @@ pub enum RunError {
     },
     /// Not even the program itself has room.
     #[error(
-        "the process may have {} ({}), and the program itself needs {} of it; nothing is left to train with",
+        "the process may have {} ({}), and the program itself needs {} of it; nothing is left beside that",
         Bytes(*limit),
         limiter_words(*limiter),
         Bytes(*outside)
     )]
-    NoRoomForProgram { limiter: Limiter, limit: u64, outside: u64 },
+    NoRoomForProgram {
+        limiter: Limiter,
+        limit: u64,
+        outside: u64,
+        /// The threads that a run computes with, and what of that is for each.
+        threads: usize,
+        per_thread: u64,
+    },
     /// What was planned is more than what the system has left.
     #[error(
         "the process may have {} ({}), and the program itself needs {} of it; the {} of arena and data pipeline do not fit \
@@ -176,7 +183,15 @@ pub enum RunError {
         Bytes(*needed),
         if *files > 0 { format!(" and {} of checkpoints, for the run's folder lies in memory", Bytes(*files)) } else { String::new() }
     )]
-    NoRoomForRun { limiter: Limiter, limit: u64, outside: u64, needed: u64, files: u64 },
+    NoRoomForRun {
+        limiter: Limiter,
+        limit: u64,
+        outside: u64,
+        needed: u64,
+        files: u64,
+        threads: usize,
+        per_thread: u64,
+    },
     #[error(transparent)]
     Exec(#[from] ExecError),
 
@@ -216,8 +231,14 @@ pub enum RunError {
         count(*done, unit)
     )]
     TooShort { unit: &'static str, wanted: u64, done: u64 },
-    #[error("{ours} threads: the run goes on with its own plan, which is made for {theirs}")]
-    PlanThreads { ours: usize, theirs: String },
+    /// A run that goes on was planned for other threads, and has no room for these.
+    #[error(
+        "with {} the run takes {}, more than the {} that it may have; it was planned for {theirs}",
+        count(*ours, "thread"),
+        Bytes(*needed),
+        Bytes(*budget)
+    )]
+    PlanThreads { ours: usize, theirs: String, needed: u64, budget: u64 },
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error(transparent)]
@@ -227,7 +248,7 @@ pub enum RunError {
 /// In what a saved plan is not one of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    pub what: &'static str,
+    pub what: String,
     pub theirs: String,
     pub ours: String,
     /// The key with which the run would be that of the plan; none where only another device would be.
@@ -236,7 +257,7 @@ pub struct Difference {
 
 impl Difference {
     pub fn words(&self) -> String {
-        let what = if self.what == crate::planning::INSTRUCTIONS { "instruction set" } else { self.what };
+        let what = if self.what == crate::planning::INSTRUCTIONS { "instruction set" } else { &self.what };
         format!("its {what} is {}, here it is {}", self.theirs, self.ours)
     }
 }

@@ -1,7 +1,7 @@
-//! What host budget would be enough where the one that a run has is not: found by trying, so that what is proposed works.
-//! It never goes beyond what the device has free.
+//! What host budget would be enough where the one that a run has is not, and what would still be enough where an arena needs
+//! the rest: found by trying, so that what is proposed works. It never goes beyond what the device has free.
 
-use memfit::data::{DataError, LoadOptions, Loader};
+use memfit::data::{BadSample, DataError, LoadOptions, Loader, SampleProblem};
 use memfit::exec::Device;
 use memfit::nn::zoo::Task;
 use memfit::train::TrainError;
@@ -9,48 +9,110 @@ use memfit::train::TrainError;
 use crate::config::RunConfig;
 use crate::data;
 use crate::error::{Result, RunError};
-use crate::resources::{Pool, Purpose, RunResources};
+use crate::resources::{DIGITS, Pool, Purpose, RunResources};
 use crate::train::skip_bad;
 
 const MIB: u64 = 1 << 20;
 
+/// The least that is tried, and the steps in which more is.
+const GRAIN: u64 = 256 << 10;
+
 /// The error, with a budget that is enough where the error is that there is too little, and one was found.
 pub fn advise(error: RunError, config: &RunConfig, purpose: Purpose, device: &Device) -> RunError {
-    match needed(&error).and_then(|needed| enough(needed, config, purpose, device)) {
+    let attempt = Attempt { config, purpose, device, grain: MIB, most: device.free() };
+    // More than what was missed: several lists may have to grow.
+    match needed(&error).and_then(|needed| attempt.first_enough(needed.saturating_add(needed / 2))) {
         Some(enough) => RunError::HostBudget { source: Box::new(error), enough },
         None => error,
     }
 }
 
+/// The smallest budget with which the pipeline of a run works; its own where none is found.
+pub(crate) fn least(run: &RunResources, purpose: Purpose) -> u64 {
+    if run.data.is_none() {
+        return usual(run);
+    }
+    let attempt = Attempt { config: &run.config, purpose, device: &run.device, grain: GRAIN, most: run.device.free() };
+    attempt.first_enough(GRAIN).unwrap_or(run.pool.limit())
+}
+
+/// Enough for most pipelines, where no data are open that could be tried: some batches, and what it takes to read a file.
+fn usual(run: &RunResources) -> u64 {
+    let elements: usize = run.model.input().map_or(0, |shape| shape.iter().product());
+    let batch = (elements as u64).saturating_mul(4).saturating_mul(run.request.batch as u64);
+    batch.saturating_mul(4).saturating_add(if run.name == DIGITS { GRAIN } else { MIB })
+}
+
+/// Has the pipelines of runs on one device leave room for an arena of so many bytes there, as far as they can.
+pub(crate) fn give_way(runs: &[&RunResources], arena: u64) {
+    let Some(missing) = runs.first().map(|run| arena.saturating_sub(run.device.free())).filter(|&bytes| bytes > 0)
+    else {
+        return;
+    };
+    let spare: Vec<u64> = runs.iter().map(|run| run.spare_in_pool()).collect();
+    let sum: u64 = spare.iter().sum();
+    let missing = missing.min(sum);
+    for (run, spare) in runs.iter().zip(spare) {
+        let share = (u128::from(spare) * u128::from(missing)).div_ceil(u128::from(sum.max(1)));
+        run.shrink_pool(u64::try_from(share).unwrap_or(spare));
+    }
+}
+
 /// What was missed, of a pool that is too small.
 fn needed(error: &RunError) -> Option<u64> {
-    match error {
-        RunError::Data(DataError::PoolTooSmall { limit, needed, .. }) => Some(*limit.max(needed)),
-        RunError::Train(error) => needed_in_training(error),
+    match data_error(error)? {
+        DataError::PoolTooSmall { limit, needed, .. } => Some(*limit.max(needed)),
+        DataError::Bad(bad) | DataError::NothingGood { first: bad, .. } => needed_for(bad),
+        DataError::TooManyBad { last, .. } => needed_for(last),
         _ => None,
     }
 }
 
-fn needed_in_training(error: &TrainError) -> Option<u64> {
-    match error {
-        TrainError::Data(DataError::PoolTooSmall { limit, needed, .. }) => Some(*limit.max(needed)),
-        TrainError::Test { source, .. } => needed_in_training(source),
+/// What was missed, of a sample that is only bad since the pool is too small for it.
+fn needed_for(bad: &BadSample) -> Option<u64> {
+    match bad.problem {
+        SampleProblem::ImageTooLarge { needed, .. } => Some(needed),
+        SampleProblem::FileTooLarge { bytes, .. } => Some(bytes),
         _ => None,
     }
 }
 
-/// The first of larger and larger budgets with which the data open and the first batches come.
-fn enough(needed: u64, config: &RunConfig, purpose: Purpose, device: &Device) -> Option<u64> {
-    let mut budget = needed;
-    loop {
-        // More than what was missed: several lists may have to grow.
-        budget = budget.checked_add(budget / 2)?.checked_next_multiple_of(MIB)?;
-        if budget > device.free() {
-            return None;
-        }
-        match first_batches(config, purpose, device, budget) {
-            Ok(()) => return Some(budget),
-            Err(error) => budget = budget.max(self::needed(&error)?),
+fn data_error(error: &RunError) -> Option<&DataError> {
+    let mut error = match error {
+        RunError::Data(error) => return Some(error),
+        RunError::Train(error) => error,
+        _ => return None,
+    };
+    while let TrainError::Test { source, .. } = error {
+        error = source;
+    }
+    if let TrainError::Data(error) = error { Some(error) } else { None }
+}
+
+/// Tries of a run's data with other budgets.
+struct Attempt<'a> {
+    config: &'a RunConfig,
+    purpose: Purpose,
+    device: &'a Device,
+    /// Budgets are multiples of this, ...
+    grain: u64,
+    /// ... and no more than this.
+    most: u64,
+}
+
+impl Attempt<'_> {
+    /// The first of larger and larger budgets with which the data open and the first batches come.
+    fn first_enough(&self, from: u64) -> Option<u64> {
+        let mut budget = from;
+        loop {
+            budget = budget.checked_next_multiple_of(self.grain)?;
+            if budget > self.most {
+                return None;
+            }
+            match first_batches(self.config, self.purpose, self.device, budget) {
+                Ok(()) => return Some(budget),
+                Err(error) => budget = budget.max(needed(&error)?).checked_add(budget / 2)?,
+            }
         }
     }
 }
@@ -65,6 +127,7 @@ fn first_batches(config: &RunConfig, purpose: Purpose, device: &Device, budget: 
         || LoadOptions { threads: run.threads, bad: skip_bad(&run.config), ..LoadOptions::new(run.pool.clone()) };
     let mut train = Loader::new(&sets.train, options())?;
     let _batch = train.next()?;
+    check_skipped(&train)?;
     if let Some(test) = &sets.test {
         let answers = run.request.batch.saturating_mul(answer_bytes(&run)?);
         let _answers = run.pool.reserve(answers as u64).map_err(|e| DataError::PoolTooSmall {
@@ -72,9 +135,19 @@ fn first_batches(config: &RunConfig, purpose: Purpose, device: &Device, budget: 
             needed: e.used.saturating_add(e.wanted),
             what: "evaluation".into(),
         })?;
-        Loader::new(test, options())?.next()?;
+        let mut test = Loader::new(test, options())?;
+        test.next()?;
+        check_skipped(&test)?;
     }
     Ok(())
+}
+
+/// A sample that would be left out for the budget alone is an error.
+fn check_skipped(loader: &Loader) -> Result<()> {
+    match loader.skipped().first.iter().find(|bad| needed_for(bad).is_some()) {
+        Some(bad) => Err(DataError::Bad(bad.clone()).into()),
+        None => Ok(()),
+    }
 }
 
 /// What the model says of one sample.

@@ -9,7 +9,7 @@ use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Survey, Target, check_source};
 use memfit::transform::{BatchDependence, StepGraph};
-use memfit::{AnyExecutor, Phase, Plan, PlanError, Subject, Training};
+use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
 use crate::config::find;
 use crate::device::Room;
@@ -29,7 +29,17 @@ pub struct Planned {
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
+    /// Where it is for a larger machine than this, or for a process with more than this one may have.
+    pub too_large_here: Option<TooLargeHere>,
     pub file: Option<String>,
+}
+
+/// What training would do here with a plan that is for somewhere else.
+#[derive(Clone, Debug)]
+pub struct TooLargeHere {
+    pub room: Room,
+    /// Whether there is a slower plan that fits; else it would be refused.
+    pub is_there_a_smaller_one: bool,
 }
 
 /// What it saves not to train some parameters.
@@ -52,13 +62,26 @@ pub enum Progress<'a> {
 pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
 /// The fastest plan that fits, or a refusal that says what would.
-pub fn plan(run: &RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
+pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -> Result<Planned> {
     let start = Instant::now();
     let subject = run.subject(target);
     let survey = subject.survey()?;
-    let plan = plan_or_fixes(&subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
-    let plan = plan.map_err(|e| explain(e, run.tight_room()))?;
-    Ok(Planned::new(&subject, &survey, plan, start)?)
+    let budget = run.make_room(smallest(&survey));
+    let plan = plan_or_fixes(&subject, &survey, budget, &mut |c| progress(Progress::Trying(c)));
+    let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
+    let mut planned = Planned::new(&subject, &survey, plan, start)?;
+    planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.arena_bytes()).map(|room| {
+        let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_in_pool());
+        TooLargeHere { room, is_there_a_smaller_one }
+    });
+    drop(survey);
+    run.look_at_room_again();
+    Ok(planned)
+}
+
+/// The arena of the smallest plan.
+pub(crate) fn smallest(survey: &Survey) -> u64 {
+    survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), |p| p.arena_bytes)
 }
 
 /// A refusal says who has the rest of the device, and how it would leave more.
@@ -92,6 +115,7 @@ impl Planned {
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
+            too_large_here: None,
             file: None,
         })
     }
@@ -105,6 +129,7 @@ impl Planned {
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
+            too_large_here: None,
             file: Some(file),
         }
     }
@@ -127,9 +152,7 @@ impl Frozen {
 /// the planner has something to do.
 pub(crate) fn budget_to_plan_for(run: &RunResources, target: &dyn Target) -> Result<u64, PlanError> {
     let survey = run.subject(target).survey()?;
-    let frontier = survey.frontier();
-    let free = survey.free_tools_bytes();
-    let smallest = frontier.last().map_or(free, |p| p.arena_bytes);
+    let (smallest, free) = (smallest(&survey), survey.free_tools_bytes());
     let round = round_up(smallest);
     Ok(if round < free { round } else { smallest })
 }
@@ -151,9 +174,31 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
     ("batch", Some(("train", "batch"))),
     ("precision", Some(("train", "precision"))),
     ("optimizer", Some(("train", "optimizer"))),
-    ("threads", Some(("memory", "threads"))),
+    (THREADS, Some(("memory", "threads"))),
     (INSTRUCTIONS, None),
 ];
+
+/// Keys that change what is computed, besides. What a plan has no label for is of an older version.
+const COMPUTED: [(&str, &str); 12] = [
+    ("model", "stem"),
+    ("model", "dropout"),
+    ("model", "layers"),
+    ("model", "width"),
+    ("model", "heads"),
+    ("model", "freeze"),
+    ("model", "trainable"),
+    ("data", "mixup"),
+    ("train", "weight_decay"),
+    ("train", "clip_norm"),
+    ("train", "clip_value"),
+    ("train", "label_smoothing"),
+];
+
+/// The label that says how many of these are set, each by a label of its own.
+const KEYS_SET: &str = "keys";
+
+/// The label of the number of threads.
+pub(crate) const THREADS: &str = "threads";
 
 /// The label of the instruction set.
 pub const INSTRUCTIONS: &str = "instructions";
@@ -178,7 +223,12 @@ fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, Ste
         ("optimizer", run.optimizer.clone()),
         ("source", format!("{:016x}", memfit::source_hash(programs))),
     ];
-    own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect()
+    let mut labels: Labels =
+        own.into_iter().chain(executor.identity()).map(|(name, value)| (name.to_string(), value)).collect();
+    let set = COMPUTED.map(|(section, name)| Some((format!("{section}.{name}"), run.config.value(section, name)?)));
+    labels.insert(KEYS_SET.into(), set.iter().flatten().count().to_string());
+    labels.extend(set.into_iter().flatten().map(|(path, value)| (path, value.to_string())));
+    labels
 }
 
 /// Writes a plan of this run.
@@ -197,23 +247,24 @@ pub fn read(path: &Path) -> Result<SavedPlan> {
 }
 
 /// Exactly the plan of a file, if it is one of this run on this device.
-pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<Planned> {
+pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Result<Planned> {
     let saved = read(path)?;
     let file = path.display().to_string();
     let (theirs, ours) = (saved.plan.batch, run.request.batch);
     if theirs != ours {
         let (theirs, ours) = (theirs.to_string(), ours.to_string());
-        let differences = vec![Difference { what: "batch", theirs, ours, key: find("train", "batch") }];
+        let differences = vec![Difference { what: "batch".into(), theirs, ours, key: find("train", "batch") }];
         return Err(RunError::OtherPlan { file, differences });
     }
     check(run, executor, &saved, &file)?;
     let plan = saved
         .for_target(executor.target())
         .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
-    if let Some(budget) = run.request.budget.filter(|b| *b < plan.arena_bytes()) {
-        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(|room| Box::new(room.clone())));
+    if let Some(budget) = run.make_room(plan.arena_bytes()).filter(|b| *b < plan.arena_bytes()) {
+        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(Box::new));
         return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
+    run.look_at_room_again();
     let batch_dependence = run.subject(executor.target()).batch_dependence()?;
     Ok(Planned { batch_dependence, ..Planned::from_file(plan, file) })
 }
@@ -221,9 +272,25 @@ pub fn load(run: &RunResources, executor: &AnyExecutor, path: &Path) -> Result<P
 /// Whether a saved plan is one of this run: made for it, and of the graphs that its model builds. Those in the file may have
 /// been changed by hand.
 pub(crate) fn check(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
+    check_but(run, executor, saved, file, |_| false)
+}
+
+/// The same of a run that goes on, for which it can be planned again for other threads.
+pub(crate) fn check_resumed(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
+    check_but(run, executor, saved, file, |what| what == THREADS)
+}
+
+fn check_but(
+    run: &RunResources,
+    executor: &AnyExecutor,
+    saved: &SavedPlan,
+    file: &str,
+    may_differ: fn(&str) -> bool,
+) -> Result<()> {
     let programs = run.subject(executor.target()).programs(saved.plan.micro_batch)?;
     let own = labels_of(run, executor, &programs);
-    let differences = differences(run, saved, &own);
+    let mut differences = differences(run, saved, &own);
+    differences.retain(|difference| !may_differ(&difference.what));
     if !differences.is_empty() {
         return Err(RunError::OtherPlan { file: file.into(), differences });
     }
@@ -242,8 +309,12 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
             // A model of tokens has a vocabulary where others have classes.
             let is_vocabulary = what == "classes" && run.model.task() == Task::Tokens;
             let key = if is_vocabulary { Some(("model", "vocabulary")) } else { key };
+            let what = what.to_string();
             found.push(Difference { what, theirs, ours, key: key.and_then(|(section, name)| find(section, name)) });
         }
+    }
+    if saved.labels.contains_key(KEYS_SET) {
+        found.extend(COMPUTED.into_iter().filter_map(|(section, name)| key_difference(section, name, saved, own)));
     }
     let micro_batch = saved.plan.micro_batch;
     let wanted = match run.request.micro_batch {
@@ -253,9 +324,47 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
     };
     if found.is_empty() && wanted != micro_batch {
         let (theirs, ours) = (micro_batch.to_string(), wanted.to_string());
-        found.push(Difference { what: "micro-batch", theirs, ours, key: find("train", "micro_batch") });
+        found.push(Difference { what: "micro-batch".into(), theirs, ours, key: find("train", "micro_batch") });
     }
     found
+}
+
+/// Of a key that is set otherwise, or not at all.
+fn key_difference(section: &str, name: &str, saved: &SavedPlan, own: &Labels) -> Option<Difference> {
+    let what = format!("{section}.{name}");
+    let [theirs, ours] =
+        [&saved.labels, own].map(|labels| labels.get(&what).cloned().unwrap_or_else(|| NOT_SET.to_string()));
+    (theirs != ours).then(|| Difference { key: find(section, name), what, theirs, ours })
+}
+
+/// What stands for the value of a key that is not set.
+pub const NOT_SET: &str = "not set";
+
+/// A plan for the threads that there are, which computes what the saved one does, to the bit.
+pub(crate) fn plan_for_threads(
+    run: &mut RunResources,
+    executor: &AnyExecutor,
+    saved: &SavedPlan,
+    theirs: &str,
+) -> Result<Planned> {
+    let start = Instant::now();
+    let request = Request { micro_batch: MicroBatch::Exactly(saved.plan.micro_batch), ..run.request.clone() };
+    let subject = Subject { request: &request, ..run.subject(executor.target()) };
+    let survey = subject.survey()?;
+    let budget = run.make_room(smallest(&survey));
+    let plan = survey.plan(budget).map_err(|e| match e {
+        PlanError::Refused(refusal) => RunError::PlanThreads {
+            ours: run.threads,
+            theirs: theirs.to_string(),
+            needed: refusal.needed,
+            budget: refusal.budget,
+        },
+        other => explain(other, run.tight_room().as_ref()),
+    })?;
+    let planned = Planned::new(&subject, &survey, plan, start)?;
+    drop(survey);
+    run.look_at_room_again();
+    Ok(planned)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use memfit::exec::process::{Limit, Limiter, ToCome, limits, tightest};
-use memfit::exec::{Device, Reservation};
+use memfit::exec::{Device, PROGRAM, Reservation};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
@@ -14,6 +14,10 @@ use crate::resources::threads;
 /// Less than this is nothing to begin with.
 const LEAST: u64 = 256 << 10;
 
+/// What the program needs is rounded up to a multiple of this: the system's count of it differs by some pages from start to
+/// start, and what fits should fit every time.
+const GRAIN: u64 = 256 << 10;
+
 /// The limit of this process, and what is kept of it for all that is neither arena nor pipeline.
 pub struct ProcessMemory {
     pub limiter: Limiter,
@@ -21,6 +25,9 @@ pub struct ProcessMemory {
     pub bytes: u64,
     /// For program, stacks, planning, and the writing of checkpoints: what it has now, and what is to come.
     pub outside: u64,
+    /// The threads that a run computes with, and what of that is for each.
+    threads: usize,
+    pub per_thread: u64,
     /// As it was said.
     total: Option<u64>,
     _held: Reservation,
@@ -36,18 +43,21 @@ impl ProcessMemory {
             coming.threads += threads_of_run(threads(config.memory.threads)?);
         }
         let most = configs.iter().map(|c| threads(c.memory.threads)).collect::<Result<Vec<_>>>()?;
-        coming.threads += most.into_iter().max().unwrap_or(0);
+        let threads = most.into_iter().max().unwrap_or(0);
+        coming.threads += threads;
         let Some(limit) = tightest(total, &coming) else { return Ok((host, None)) };
-        let room = limit.room(&coming);
         let Limit { limiter, bytes, .. } = limit;
+        let outside = (bytes - limit.room(&coming)).next_multiple_of(GRAIN);
+        let per_thread = limit.of_thread() * (1 + 2 * configs.len() as u64);
+        let room = bytes.saturating_sub(outside);
         if room < LEAST {
-            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside: limit.kept(&coming) });
+            let outside = limit.kept(&coming).next_multiple_of(GRAIN);
+            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside, threads, per_thread });
         }
-        let outside = bytes - room;
         let device = if limiter == Limiter::Machine { host } else { host.limited(bytes) };
         // Of a machine, or of a group around this one, whose memory others hold there may be less.
-        let held = device.take("the program itself", device.free().saturating_sub(room))?;
-        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, total, _held: held }))))
+        let held = device.take(PROGRAM, device.free().saturating_sub(room))?;
+        Ok((device, Some(Arc::new(ProcessMemory { limiter, bytes, outside, threads, per_thread, total, _held: held }))))
     }
 
     /// Whether there is less than the machine has.
@@ -57,6 +67,12 @@ impl ProcessMemory {
 
     pub fn is_said(&self) -> bool {
         self.limiter == Limiter::Said
+    }
+
+    /// Where the program would take so many bytes besides.
+    pub(crate) fn no_room_for_program(&self, bytes: u64) -> RunError {
+        let ProcessMemory { limiter, bytes: limit, threads, per_thread, .. } = *self;
+        RunError::NoRoomForProgram { limiter, limit, outside: self.outside.saturating_add(bytes), threads, per_thread }
     }
 
     /// What is there for planning beside so many bytes that pipelines have, while there is no arena.
@@ -75,7 +91,16 @@ impl ProcessMemory {
             let files = if matches!(limit.limiter, Limiter::Group | Limiter::Machine) { files } else { 0 };
             if room < bytes.saturating_add(files) {
                 let (limiter, limit, outside) = (limit.limiter, limit.bytes, limit.kept(&coming));
-                return Err(RunError::NoRoomForRun { limiter, limit, outside, needed: bytes, files });
+                let (threads, per_thread) = (self.threads, self.per_thread);
+                return Err(RunError::NoRoomForRun {
+                    limiter,
+                    limit,
+                    outside,
+                    needed: bytes,
+                    files,
+                    threads,
+                    per_thread,
+                });
             }
         }
         Ok(())
@@ -91,12 +116,12 @@ fn threads_of_run(threads: usize) -> usize {
 fn total(configs: &[RunConfig]) -> Result<Option<u64>> {
     let mut said = configs.iter().filter_map(|c| c.memory.total);
     let first = said.next();
-    match said.all(|other| Some(other) == first) {
-        true => Ok(first),
-        false => Err(RunError::conflict(
-            "the runs say different totals for the one process that does them; say memory.total once, or the same in each",
-        )),
+    if said.all(|other| Some(other) == first) {
+        return Ok(first);
     }
+    Err(RunError::conflict(
+        "the runs say different totals for the one process that does them; say memory.total once, or the same in each",
+    ))
 }
 
 /// What a limit is called.

@@ -84,7 +84,9 @@ fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Re
     let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
     let file = folder.display().to_string();
     planning::check(run, executor, &saved.plan, &file)?;
-    Ok(Planned::from_file(saved.plan_for(executor.target())?, file))
+    let plan = saved.plan_for(executor.target())?;
+    run.make_room(plan.arena_bytes());
+    Ok(Planned::from_file(plan, file))
 }
 
 fn labels(run: &RunResources, executor: &AnyExecutor) -> Result<Labels> {

@@ -3,14 +3,15 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use memfit::data::BytePool;
 use memfit::exec::{Device, Reservation};
 use memfit::nn::optim::Optimizer;
-use memfit::nn::zoo::Labels;
+use memfit::nn::zoo::{Labels, Stem};
+use memfit::plan::bytes::rounded_up;
 use memfit::plan::{CostModel, MicroBatch, Target, plan_bytes};
-use memfit::{Clip, PlanError, Precision, Request, Subject, Training, ZooModel};
+use memfit::{Clip, ExecError, PlanError, Precision, Request, Subject, Training, ZooModel};
 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
@@ -29,11 +30,15 @@ pub struct RunResources {
     /// What it is called among the runs of the process.
     pub label: String,
     pub is_one_of_several: bool,
+    purpose: Purpose,
     /// Of the model.
     pub name: String,
     pub model: ZooModel,
     pub training: Training,
+    /// With what its device leaves of the budget.
     pub request: Request,
+    /// What may be planned with, as it is said or chosen.
+    budget: Option<u64>,
     pub optimizer: String,
     pub learning_rate: f32,
     pub threads: usize,
@@ -46,7 +51,11 @@ pub struct RunResources {
     /// What the data pipeline holds is drawn from here, ...
     pub pool: BytePool,
     /// ... and all that it may hold is taken of the device, until the run is over.
-    _pool_memory: Reservation,
+    pool_memory: Reservation,
+    /// Whether it may become smaller where the arena does not fit beside it, since nobody said its size.
+    pool_gives_way: bool,
+    /// The smallest that is enough, as far as that is tried.
+    least_pool: OnceLock<u64>,
     /// The limit of the process, where there is one.
     pub process: Option<Arc<ProcessMemory>>,
     /// What is kept of it for the plan and its kernels.
@@ -99,7 +108,7 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
         let kept = run.keep_room_for_plan();
         run.named(kept)?;
     }
-    runs.iter_mut().for_each(|run| run.limit_to_device(purpose));
+    runs.iter_mut().for_each(RunResources::limit_to_device);
     check_folders(&runs)?;
     Ok(runs)
 }
@@ -112,7 +121,7 @@ pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
     let pool = Pool::new(&config, Purpose::Answer, &device, process.as_deref(), 1, &label)?;
     let mut run = RunResources::new(config, Purpose::Answer, device, pool, process, label, false)?;
     run.keep_room_for_plan()?;
-    run.limit_to_device(Purpose::Answer);
+    run.limit_to_device();
     Ok(run)
 }
 
@@ -173,6 +182,7 @@ fn check_folders(runs: &[RunResources]) -> Result<()> {
 pub(crate) struct Pool {
     pool: BytePool,
     memory: Reservation,
+    gives_way: bool,
 }
 
 impl Pool {
@@ -191,16 +201,19 @@ impl Pool {
             Purpose::Plan => config.memory.logical.is_empty(),
             Purpose::Answer => true,
         };
-        let budget = config.memory.host_budget.filter(|&budget| !is_elsewhere || budget <= device.free() / 2);
+        let is_said_here =
+            !is_elsewhere || (purpose == Purpose::Answer && config.is_overridden("memory", "host_budget"));
+        let budget = config.memory.host_budget.filter(|&budget| is_said_here || budget <= device.free() / 2);
         let outside = process.filter(|_| config.memory.logical.is_empty()).map_or(0, |p| p.outside);
         let pool = data::pool(budget, device, outside, co_runs);
-        Pool::of(pool.limit(), device, label)
+        let gives_way = budget.is_none() || (purpose == Purpose::Answer && !is_said_here);
+        Ok(Pool { gives_way, ..Pool::of(pool.limit(), device, label)? })
     }
 
     /// Of so many bytes.
     pub(crate) fn of(bytes: u64, device: &Device, label: &str) -> Result<Pool> {
         let memory = device.take(&format!("the data pipeline of {label}"), bytes)?;
-        Ok(Pool { pool: BytePool::new(bytes), memory })
+        Ok(Pool { pool: BytePool::new(bytes), memory, gives_way: false })
     }
 }
 
@@ -209,7 +222,7 @@ impl RunResources {
         mut config: RunConfig,
         purpose: Purpose,
         device: Device,
-        Pool { pool, memory }: Pool,
+        Pool { pool, memory, gives_way }: Pool,
         process: Option<Arc<ProcessMemory>>,
         label: String,
         is_one_of_several: bool,
@@ -248,14 +261,15 @@ impl RunResources {
         let labels =
             Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
         let seed = config.train.seed.unwrap_or(1);
-        let _pool_memory = memory;
         Ok(RunResources {
             config,
             label,
             is_one_of_several,
+            purpose,
             name,
             model: model.with_labels(labels),
             training,
+            budget: request.budget,
             request,
             optimizer,
             learning_rate,
@@ -265,7 +279,9 @@ impl RunResources {
             cost_model_file,
             device,
             pool,
-            _pool_memory,
+            pool_memory: memory,
+            pool_gives_way: gives_way,
+            least_pool: OnceLock::new(),
             process,
             _plan_memory: None,
             room: None,
@@ -275,32 +291,114 @@ impl RunResources {
 
     /// A plan and its kernels take memory too; where the process has a limit, that much is not for the arena.
     fn keep_room_for_plan(&mut self) -> Result<()> {
-        let is_limited = self.process.as_ref().is_some_and(|p| p.is_limited());
-        if !is_limited || !self.config.memory.logical.is_empty() {
+        let Some(process) = self.process.clone().filter(|p| p.is_limited()) else { return Ok(()) };
+        if !self.config.memory.logical.is_empty() {
             return Ok(());
         }
         let batch = self.request.batch;
         let programs = memfit::programs(&self.model, &self.training, batch, batch).map_err(PlanError::Source)?;
         let bytes = plan_bytes(&programs);
-        self._plan_memory = Some(self.device.take(&format!("the plan of {}", self.label), bytes)?);
+        host_budget::give_way(&[self], bytes);
+        let taken = self.device.take(&format!("the plan of {}", self.label), bytes);
+        self._plan_memory = Some(taken.map_err(|e| match e {
+            ExecError::DeviceFull(_) => process.no_room_for_program(bytes),
+            other => other.into(),
+        })?);
         Ok(())
     }
 
     /// A logical device has a limit, and so may the process; and so has what is planned for it: what others have left there.
-    fn limit_to_device(&mut self, purpose: Purpose) {
+    fn limit_to_device(&mut self) {
         // A plan may be for another machine than this, unless it is said for how much.
-        let holds = |p: &&Arc<ProcessMemory>| p.is_said() || (p.is_limited() && purpose != Purpose::Plan);
-        let of_process =
-            || Some(Room::of_process(&self.device, self.process.as_ref().filter(holds)?, &self.config.memory));
+        let holds = |p: &&Arc<ProcessMemory>| p.is_said() || (p.is_limited() && self.purpose != Purpose::Plan);
+        let of_process = || Some(Room::of_process(&self.device, self.process.as_ref().filter(holds)?));
         self.room = Room::of_part(&self.device, &self.config.memory).or_else(of_process);
-        if let Some(room) = &self.room {
-            self.request.budget = Some(self.request.budget.map_or(room.bytes, |b| b.min(room.bytes)));
+        self.limit_budget();
+    }
+
+    /// To the whole device, where it has no other limit.
+    pub(crate) fn limit_to_whole(&mut self) {
+        self.room = Some(Room::of_whole(&self.device));
+        self.limit_budget();
+    }
+
+    /// Takes a budget where none is said.
+    pub(crate) fn choose_budget(&mut self, budget: u64) {
+        self.budget = Some(budget);
+        self.limit_budget();
+    }
+
+    fn limit_budget(&mut self) {
+        let room = self.room.as_ref().map(|room| room.bytes);
+        self.request.budget = [self.budget, room].into_iter().flatten().min();
+    }
+
+    /// What there is to plan with when the pipeline has given way to an arena of so many bytes, as far as it can.
+    pub(crate) fn make_room(&self, arena: u64) -> Option<u64> {
+        if self.room.is_none() || self.budget.is_some_and(|said| said < arena) {
+            return self.request.budget;
+        }
+        host_budget::give_way(&[self], arena);
+        self.budget_now()
+    }
+
+    /// The budget, with what is left of the device now.
+    pub(crate) fn budget_now(&self) -> Option<u64> {
+        let left = self.room.as_ref().map(|_| self.device.free());
+        [self.budget, left].into_iter().flatten().min()
+    }
+
+    /// When pipelines have given way.
+    pub(crate) fn look_at_room_again(&mut self) {
+        self.room = self.room.as_ref().map(|room| room.now(&self.device));
+        self.limit_budget();
+    }
+
+    /// Bytes that the pipeline would give up for an arena.
+    pub(crate) fn spare_in_pool(&self) -> u64 {
+        self.least_pool().map_or(0, |least| self.pool.limit().saturating_sub(least.max(self.pool.used())))
+    }
+
+    /// Bytes that the pipeline would take besides if there were more.
+    pub(crate) fn lack_in_pool(&self) -> u64 {
+        self.least_pool().map_or(0, |least| least.saturating_sub(self.pool.limit()))
+    }
+
+    /// Of a pipeline that gives way.
+    fn least_pool(&self) -> Option<u64> {
+        self.pool_gives_way.then(|| *self.least_pool.get_or_init(|| host_budget::least(self, self.purpose)))
+    }
+
+    pub(crate) fn shrink_pool(&self, bytes: u64) {
+        let limit = self.pool.limit().saturating_sub(bytes);
+        if self.pool.shrink(limit) {
+            self.pool_memory.shrink(limit);
         }
     }
 
-    /// The room, if it is what its own budget comes to.
-    pub fn tight_room(&self) -> Option<&Room> {
-        self.room.as_ref().filter(|room| self.request.budget == Some(room.bytes))
+    /// The room as it is now, if it is what its own budget comes to.
+    pub fn tight_room(&self) -> Option<Room> {
+        self.room_now().filter(|room| self.budget_now() == Some(room.bytes))
+    }
+
+    /// What training would have here, of a run that is only planned and for any machine.
+    pub(crate) fn room_here(&self) -> Option<Room> {
+        let is_elsewhere = self.purpose == Purpose::Plan && self.room.is_none();
+        let limited = self.process.as_ref().filter(|p| p.is_limited());
+        let here =
+            || limited.map_or_else(|| Room::of_whole(&self.device), |process| Room::of_process(&self.device, process));
+        is_elsewhere.then(here)
+    }
+
+    /// The room as it is now, with what the pipeline would take besides.
+    pub(crate) fn room_now(&self) -> Option<Room> {
+        let room = self.room.as_ref()?.now(&self.device).with_lack(self.lack_in_pool());
+        // What goes on together computes with the same threads.
+        let process = self.process.as_ref().filter(|p| p.is_limited() && !self.is_one_of_several);
+        Some(match process.filter(|_| self.config.memory.logical.is_empty()) {
+            Some(process) => room.with_threads(self.threads, process.per_thread),
+            None => room,
+        })
     }
 
     /// What the planner is asked about.
@@ -315,6 +413,14 @@ impl RunResources {
             && self.config.memory.logical.is_empty()
             && self.config.data.train.is_none()
             && self.name == DIGITS
+    }
+
+    /// What nobody said of model and memory: keys, and what holds for them.
+    pub(crate) fn assumed(&self) -> Vec<(&'static str, String)> {
+        let has_stem = ZooModel::from_name(&self.name).and_then(|model| model.with_stem(Stem::Imagenet)).is_ok();
+        let stem = (has_stem && self.config.model.stem.is_none()).then(|| ("model.stem", "imagenet".to_string()));
+        let chosen = self.budget.filter(|_| self.config.memory.budget.is_none());
+        stem.into_iter().chain(chosen.map(|bytes| ("memory.budget", rounded_up(bytes)))).collect()
     }
 
     /// What is wrong, with the name of the run where there are several.

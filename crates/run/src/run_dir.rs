@@ -9,10 +9,11 @@ use memfit::exec::weights::{Match, WeightsError};
 use memfit::exec::{Executor, Options};
 use memfit::nn::zoo::Task;
 use memfit::nn::{Mode, Model};
-use memfit::plan::{MicroBatch, plan};
+use memfit::plan::bytes::round_up;
+use memfit::plan::{Change, Fix, MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, CheckpointKind, RUN_FILE, SavedRun, read, read_best};
-use memfit::{AnyExecutor, Phase, Request, Session, SourceError};
+use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Session, SourceError};
 use memfit_files::read_own_text;
 
 use crate::config::{Origin, RunConfig};
@@ -108,6 +109,16 @@ pub enum Rows {
     AtMost(usize),
 }
 
+impl Rows {
+    /// Whether another number could be said.
+    fn are_free(self) -> bool {
+        match self {
+            Rows::Exactly(_) => true,
+            Rows::AtMost(rows) => rows == usize::MAX,
+        }
+    }
+}
+
 impl Trained {
     /// From the checkpoint that was named; else from the best one, or the last where no best was found yet. In the memory that
     /// the run had.
@@ -124,12 +135,23 @@ impl Trained {
             Rows::Exactly(rows) => rows,
             Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
         };
-        let request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
+        let mut request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
         let source = |rows: usize| -> std::result::Result<_, SourceError> {
             let graph = run.model.build(rows, Mode::Eval)?.graph;
             Ok(vec![(Phase::Eval, memfit::transform::forward_in(&graph, run.training.precision)?.into())])
         };
-        let plan = plan(&source, executor.target(), &request).map_err(|e| planning::explain(e, run.tight_room()))?;
+        let mut planned = plan(&source, executor.target(), &request);
+        if let Err(PlanError::Refused(refusal)) = &planned {
+            request.budget = run.make_room(refusal.needed);
+            planned = plan(&source, executor.target(), &request);
+        }
+        let plan = planned.map_err(|error| {
+            let fixes = |batch: usize, budget: u64| {
+                let request = Request { batch, budget: Some(budget), ..request.clone() };
+                plan(&source, executor.target(), &request).ok()
+            };
+            planning::explain(with_fixes(error, batch, rows, &fixes), run.tight_room().as_ref())
+        })?;
         let needed = plan.states.len();
         let growth = device::growth(&run.config.memory);
         let options = Options { name: run.name.clone(), growth, ..Options::default() };
@@ -152,6 +174,29 @@ impl Trained {
             _ => Err(RunError::conflict(format!("{} does not read images", self.run.name))),
         }
     }
+}
+
+/// A refusal with what would fit: fewer samples at a time, where they can be said, and more memory.
+fn with_fixes(error: PlanError, batch: usize, rows: Rows, plan: &dyn Fn(usize, u64) -> Option<Plan>) -> PlanError {
+    let PlanError::Refused(mut refusal) = error else { return error };
+    let fix = |change: Change, plan: &Plan| Fix {
+        changes: vec![change],
+        effect: None,
+        arena_bytes: plan.arena_bytes(),
+        seconds: plan.predicted_step_seconds,
+        seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
+    };
+    let mut smaller = if rows.are_free() { batch / 2 } else { 0 };
+    while smaller > 0 {
+        if let Some(plan) = plan(smaller, refusal.budget) {
+            refusal.fixes.push(fix(Change::Batch(smaller), &plan));
+            break;
+        }
+        smaller /= 2;
+    }
+    let needed = round_up(refusal.needed);
+    refusal.fixes.extend(plan(batch, needed).map(|plan| fix(Change::Budget(needed), &plan)));
+    PlanError::Refused(refusal)
 }
 
 fn read_checkpoint(folder: &Path, checkpoint: Option<CheckpointKind>) -> Result<SavedRun> {

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use memfit::exec::Device;
 use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
-use memfit::plan::{Member, Target};
-use memfit::{AnyExecutor, Plan, Subject};
+use memfit::plan::{Member, Target, plan_together};
+use memfit::{AnyExecutor, Plan, PlanError, Subject};
 
 use crate::device::Room;
 use crate::error::{Result, RunError};
+use crate::host_budget::give_way;
 use crate::planning::{self, OnProgress, Planned, Progress};
 use crate::resources::RunResources;
 
@@ -50,7 +51,7 @@ pub fn executor(runs: &[RunResources]) -> Result<AnyExecutor> {
 /// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has
 /// left; if they are to run here, also within what the machine has.
 pub fn plan(
-    runs: &[RunResources],
+    runs: &mut [RunResources],
     budget: Option<u64>,
     is_here: bool,
     target: &dyn Target,
@@ -68,6 +69,7 @@ pub fn plan(
             planned[i] = Some(plan);
         }
     }
+    runs.iter_mut().for_each(RunResources::look_at_room_again);
     Ok(planned.into_iter().flatten().collect())
 }
 
@@ -84,22 +86,38 @@ fn plan_group(
     for (run, subject) in runs.iter().zip(&subjects) {
         progress(Progress::Survey(&run.label));
         let survey = run.named(subject.survey().map_err(RunError::from))?;
-        if run.request.budget.is_some() {
+        if run.room.is_some() {
+            give_way(runs, planning::smallest(&survey));
+        }
+        if let Some(budget) = run.budget_now() {
             // What does not even fit alone is refused with what would.
-            let alone = plan_or_fixes(subject, &survey, run.request.budget, &mut |c| progress(Progress::Trying(c)));
-            run.named(alone.map_err(|e| planning::explain(e, run.tight_room())))?;
+            let alone = plan_or_fixes(subject, &survey, Some(budget), &mut |c| progress(Progress::Trying(c)));
+            run.named(alone.map_err(|e| planning::explain(e, run.tight_room().as_ref())))?;
         }
         surveys.push(survey);
     }
-    let member = |(run, survey)| {
-        let run: &&RunResources = run;
-        Member { name: &run.label, survey, budget: run.request.budget }
+    let members = || -> Vec<Member> {
+        let member = |(run, survey)| {
+            let run: &&RunResources = run;
+            Member { name: &run.label, survey, budget: run.budget_now() }
+        };
+        runs.iter().zip(&surveys).map(member).collect()
     };
-    let members: Vec<Member> = runs.iter().zip(&surveys).map(member).collect();
-    let most = [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
+    let lack = || runs.iter().map(|run| run.lack_in_pool()).sum();
+    let left = || room.map(|room| room.now(&runs[0].device));
+    let most = |room: Option<&Room>| [budget, room.map(|room| room.bytes)].into_iter().flatten().min();
+    if let Err(PlanError::TogetherRefused(refusal)) = plan_together(&members(), most(left().as_ref()))
+        && room.is_some()
+        && budget.is_none_or(|budget| refusal.needed <= budget)
+    {
+        give_way(runs, refusal.needed);
+    }
+    let (members, room) = (members(), left());
+    let most = most(room.as_ref());
     let together = plan_together_or_fixes(&subjects, &members, most, &mut |c| progress(Progress::Trying(c)));
     // The smaller of both is what did not suffice.
-    let together = together.map_err(|e| planning::explain(e, room.filter(|room| most == Some(room.bytes))))?;
+    let tight = || room.filter(|room| most == Some(room.bytes)).map(|room| room.with_lack(lack()));
+    let together = together.map_err(|e| planning::explain(e, tight().as_ref()))?;
     let mut planned = Vec::new();
     for (i, plan) in together.plans.into_iter().enumerate() {
         let made = Planned::new(&subjects[i], &surveys[i], plan, start)?;

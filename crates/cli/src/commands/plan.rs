@@ -48,7 +48,7 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
         if args.frontier || args.max_batch || args.save.is_some() || args.html.is_some() {
             return Err(usage("--frontier, --max-batch, --save and --html are of one run; give one run file"));
         }
-        return several(&runs, budget, json);
+        return several(&mut runs, budget, json);
     };
     if args.max_batch {
         max_batch(run, args.save.as_deref(), json)
@@ -59,9 +59,10 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
     }
 }
 
-fn one(run: &RunResources, save: Option<&Path>, report: Option<&Path>, json: bool) -> Result<()> {
+fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json: bool) -> Result<()> {
     let executor = together::executor(std::slice::from_ref(run))?;
-    let planned = saved(run, &executor, search(run, &executor)?, save)?;
+    let planned = search(run, &executor)?;
+    let planned = saved(run, &executor, planned, save)?;
     if let Some(path) = report {
         let profile = profiling::of_plan(run, &executor, &planned.plan)?;
         file::write(path, &html(&profile, &HtmlOptions::default()))?;
@@ -86,13 +87,13 @@ fn print_data(runs: &[RunResources]) -> Result<()> {
 }
 
 /// The plan, with what is tried on the terminal.
-fn search(run: &RunResources, executor: &AnyExecutor) -> Result<Planned> {
+fn search(run: &mut RunResources, executor: &AnyExecutor) -> Result<Planned> {
     let mut progress = Progress::new("looking for what would fit");
     Ok(planning::plan(run, executor.target(), &mut |at| progress.show(&cure::progress(at)))?)
 }
 
 /// Plans of runs that are to share their devices.
-fn several(runs: &[RunResources], budget: Option<u64>, json: bool) -> Result<()> {
+fn several(runs: &mut [RunResources], budget: Option<u64>, json: bool) -> Result<()> {
     let executor = together::executor(runs)?;
     let mut progress = Progress::new("planning");
     let on_progress = &mut |at: planning::Progress| progress.show(&cure::progress(at));
@@ -160,7 +161,8 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
     let batch = plan.map_or(1, |p| p.batch);
     run.request.batch = batch;
     // Where not even one sample fits, this is the refusal that says so.
-    let planned = saved(run, &executor, search(run, &executor)?, save)?;
+    let planned = search(run, &executor)?;
+    let planned = saved(run, &executor, planned, save)?;
     if json {
         let tried: Vec<_> =
             tried.iter().map(|t| json!({ "batch": t.batch, "needed_bytes": t.needed, "fits": t.fits })).collect();

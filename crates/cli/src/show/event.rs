@@ -34,7 +34,7 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
-        "plan_file": planned.file,
+        "plan_file": planned.file, "fits_here": planned.too_large_here.is_none(),
         "process_limit_bytes": run.process.as_ref().map(|p| p.bytes),
         "outside_bytes": run.process.as_ref().map(|p| p.outside),
     })

@@ -11,7 +11,7 @@ use crate::show::brief::{head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
 use memfit_run::RunResources;
-use memfit_run::planning::Planned;
+use memfit_run::planning::{Planned, TooLargeHere};
 use memfit_run::text::count;
 
 /// Columns of the largest bar.
@@ -100,6 +100,10 @@ fn costs(run: &RunResources, planned: &Planned) {
             other => other.to_string(),
         };
         line("micro-batches", &format!("{} of {samples}; {effect}", plan.accumulate()));
+    }
+    if let Some(TooLargeHere { room, is_there_a_smaller_one }) = &planned.too_large_here {
+        let what = if *is_there_a_smaller_one { "takes a smaller plan" } else { "would refuse it" };
+        line("here", &format!("`memfit train` {what}: {}", room.words()));
     }
     let from = run.cost_model_file.as_ref().map_or("ships with memfit".into(), |f| format!("from {}", f.display()));
     let made = planned.planning_ms.map_or(String::new(), |ms| format!("; planned in {ms:.0} ms"));

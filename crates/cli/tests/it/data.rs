@@ -372,3 +372,27 @@ fn the_host_budget_that_is_proposed_is_enough() {
         assert!(output.status.success(), "{budget}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn a_stem_and_a_budget_that_nobody_said_are_told() {
+    let scratch = Scratch::new("assumed");
+    let run = |args: &[&str], name: &str| {
+        let (code, told) = events(&[&["train", "--steps", "1", "--out", &scratch.path(name)], args].concat());
+        assert_eq!(code, 0, "{told:?}");
+        (told[0].clone(), find(&told, "data")["assumed"].clone())
+    };
+    let (plan, assumed) = run(&[], "digits");
+    let said = assumed["memory.budget"].as_str().and_then(|text| memfit::plan::bytes::parse(text).ok());
+    let budget = plan["budget_bytes"].as_u64().expect("a budget");
+    assert!(said.is_some_and(|said| said.0 >= budget && said.0 < budget + budget / 50), "{assumed} and {plan}");
+    assert!(assumed["model.stem"].is_null(), "{assumed}");
+    assert!(run(&["--budget", "8MiB"], "said").1["memory.budget"].is_null());
+    for n in 0..8 {
+        let pixels: Vec<u8> = (0..8 * 8 * 3).map(|i| (i * n) as u8).collect();
+        let path = scratch.write(&format!("photos/{}/{n}.png", ["a", "b"][n % 2]), "");
+        crate::draw::write_png(std::path::Path::new(&path), &pixels, 8, 3).expect("a picture");
+    }
+    let photos = scratch.path("photos");
+    let args = ["--model", "resnet18", "--input", "8x8x3", "--batch", "2", "--data", &photos];
+    assert_eq!(run(&args, "resnet").1["model.stem"], "imagenet");
+}

@@ -14,7 +14,7 @@ use crate::draw;
 const MIB: u64 = 1 << 20;
 
 /// Pictures of two classes.
-fn pictures(scratch: &Scratch) -> String {
+pub fn pictures(scratch: &Scratch) -> String {
     for n in 0..20 {
         let class = ["bar", "disc"][n % 2];
         let (image, _) = draw::picture(draw::Shape::from_name(class).expect("a shape"), 16, &n.to_string());

@@ -1,5 +1,6 @@
 //! The tests of the program in one binary, so that they are linked once and run side by side.
 
+mod advice;
 mod bad_data;
 mod cage;
 mod cli;
@@ -21,6 +22,7 @@ mod pack;
 mod plan;
 mod refusal;
 mod resident;
+mod resumed;
 #[cfg(unix)]
 mod special_files;
 mod together;

@@ -2,7 +2,6 @@
 //! them, and none is read for ever.
 
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use crate::bad_data::{args, pictures};
@@ -18,7 +17,7 @@ fn what_is_no_file_among_pictures_is_a_bad_sample() {
     assert!(memfit(&args(&data, &run)).status.success());
     let put: [(&str, Put); 3] = [
         ("a named pipe", fifo),
-        ("a socket", |path| drop(UnixListener::bind(path).expect("a socket"))),
+        ("a socket", common::socket),
         ("a device", |path| symlink("/dev/zero", path).expect("a link")),
     ];
     for (n, (words, put)) in put.into_iter().enumerate() {

@@ -280,11 +280,6 @@ fn a_resumed_run_tells_what_it_made_and_makes_no_less_than_was_made() {
     let done = last(&events, "done");
     assert_eq!((code, &done["steps"], &done["steps_made"]), (0, &6.into(), &2.into()));
     check_error(&["train", "--resume", &run, "--steps", "4"], 2, &["--steps 4", "6 steps", "give more"]);
-    check_error(
-        &["train", "--resume", &run, "--threads", "3"],
-        2,
-        &["--threads 3", "made for 2", "leave out --threads"],
-    );
     let text = std::fs::read_to_string(scratch.path("run/run.toml")).expect("a run file");
     assert!(text.contains("steps = 6") && text.contains("threads = 2"), "{text}");
     assert!(stdout(&memfit(&["train", "--resume", &run])).contains("at its end, step 6"));

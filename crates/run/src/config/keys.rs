@@ -318,10 +318,10 @@ pub static KEYS: &[Key] = &[
     .option(
         "host-budget",
         (Form::Text, "SIZE"),
-        TRAIN | PLAN | SEVERAL | RESUME,
+        TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME,
         "Memory budget for everything that the data pipeline holds",
     )
-    .default("512MiB, or a quarter of a smaller device"),
+    .default("512MiB, or a quarter of a smaller device, or less where the arena needs the rest"),
     key("memory", "device", "\"cpu:0\"", "where to compute; cpu:0/1 is the second logical device", |s, v| {
         v.text().set(&mut s.memory.device)
     })

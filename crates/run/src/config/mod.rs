@@ -32,6 +32,8 @@ pub struct RunConfig {
     /// What is set, as a run file has it.
     table: Table,
     origin: Origin,
+    /// Set over what a file says.
+    overridden: Vec<&'static Key>,
 }
 
 /// Where a configuration is from.
@@ -78,7 +80,7 @@ impl RunConfig {
             // A path that is no text cannot be: it was one.
             *path = folder.join(&*path).to_string_lossy().into_owned();
         }
-        Ok(RunConfig { sections: read::sections(&table)?, table, origin: Origin::Defaults })
+        Ok(RunConfig { sections: read::sections(&table)?, table, ..RunConfig::default() })
     }
 
     /// Of a run that is there: its folder, or one of the two checkpoints in it.
@@ -146,16 +148,27 @@ impl RunConfig {
     }
 
     /// Sets a key over what the file says: also of a key that says the same in another way.
-    pub fn override_with(&mut self, key: &Key, value: impl Into<Value>) -> Result<()> {
+    pub fn override_with(&mut self, key: &'static Key, value: impl Into<Value>) -> Result<()> {
         if let Some(other) = key.instead_of {
             self.unset(key.section, other);
         }
         self.set(key.section, key.name, value)?;
+        self.overridden.push(key);
         // The digits are built in, and no kind of data that lies anywhere.
         if (key.section, key.name) == ("data", "train") && self.data.kind.as_deref() == Some("digits") {
             self.unset("data", "kind");
         }
         Ok(())
+    }
+
+    /// What is set for a key, as a run file has it.
+    pub fn value(&self, section: &str, name: &str) -> Option<&Value> {
+        self.table.get(section)?.get(name)
+    }
+
+    /// Whether a key was set over what the file says.
+    pub fn is_overridden(&self, section: &str, name: &str) -> bool {
+        self.overridden.iter().any(|key| (key.section, key.name) == (section, name))
     }
 
     /// As a run file that says the same from anywhere.

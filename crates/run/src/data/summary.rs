@@ -273,5 +273,6 @@ fn assumed(run: &RunResources, data: &DataSources) -> Vec<(&'static str, String)
     }
     add("train.optimizer", config.train.optimizer.is_some(), run.optimizer.clone());
     add("train.lr", config.train.lr.is_some(), run.learning_rate.to_string());
+    assumed.extend(run.assumed());
     assumed
 }

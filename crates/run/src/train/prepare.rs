@@ -5,7 +5,6 @@ use std::path::Path;
 use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Options, Transient};
 use memfit::plan::Plan;
-use memfit::plan::save::Labels;
 use memfit::train::run_dir::{CheckpointKind, RunDir, SavedRun};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
@@ -15,9 +14,9 @@ use super::tensorboard::plan_summary;
 use super::{Planning, RunEvent, Training};
 use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
-use crate::device::{self, Room};
+use crate::device;
 use crate::error::{Result, RunError};
-use crate::planning::{self, OnProgress, Planned};
+use crate::planning::{self, OnProgress, Planned, THREADS};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
@@ -41,6 +40,15 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         run.named(check_data(run, on_event))?;
     }
     let executor = together::executor(&runs)?;
+    if let [run] = &mut runs[..]
+        && run.may_choose_budget()
+        && planning.plan_file.is_none()
+    {
+        run.choose_budget(planning::budget_to_plan_for(run, executor.target())?);
+    }
+    for run in &runs {
+        run.named(tell_data(run, on_event))?;
+    }
     let prepared = plan_all(&mut runs, planning, &executor, on_event)?;
     for (run, prepared) in runs.iter().zip(&prepared) {
         let is_shared = together::is_shared(&runs, run);
@@ -108,7 +116,10 @@ fn check_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
             on_event(RunEvent::DataChanged { run, set });
         }
     }
-    check(run, sources)?;
+    check(run, sources)
+}
+
+fn tell_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
     if let Some(summary) = data::summary(run)? {
         on_event(RunEvent::Data { run, summary: &summary });
     }
@@ -126,15 +137,15 @@ fn plan_all(
     on_event: OnEvent,
 ) -> Result<Vec<Prepared>> {
     if let [run] = runs {
-        if run.may_choose_budget() && planning.plan_file.is_none() {
-            let round = planning::budget_to_plan_for(run, executor.target())?;
-            run.request.budget = Some(run.request.budget.map_or(round, |budget| budget.min(round)));
-        }
         return Ok(vec![plan_alone(run, planning, executor, on_event)?]);
     }
     // Runs of several files are planned for what they take together; runs that go on have their plans.
     if runs.iter().any(|run| run.config.resumed_folder().is_some()) {
-        return runs.iter().map(|run| run.named(plan_one(run, planning, executor, on_event))).collect();
+        let mut plan = |run: &mut RunResources| {
+            let prepared = plan_one(run, planning, executor, on_event);
+            run.named(prepared)
+        };
+        return runs.iter_mut().map(&mut plan).collect();
     }
     let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
     let planned = together::plan(runs, planning.budget, true, executor.target(), on_progress)?;
@@ -154,13 +165,17 @@ fn plan_alone(
     if needed <= room || run.request.budget.is_some() || is_given {
         return Ok(prepared);
     }
-    run.request.budget = Some(room);
-    run.room = Some(Room::of_whole(&run.device));
+    run.limit_to_whole();
     plan_one(run, planning, executor, on_event)
 }
 
-fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_event: OnEvent) -> Result<Prepared> {
-    if let Origin::RunDir { checkpoint, .. } = run.config.origin() {
+fn plan_one(
+    run: &mut RunResources,
+    planning: &Planning,
+    executor: &AnyExecutor,
+    on_event: OnEvent,
+) -> Result<Prepared> {
+    if let Origin::RunDir { checkpoint, .. } = *run.config.origin() {
         return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last));
     }
     let planned = match &planning.plan_file {
@@ -170,18 +185,29 @@ fn plan_one(run: &RunResources, planning: &Planning, executor: &AnyExecutor, on_
     Ok(Prepared { planned, from: None })
 }
 
-fn plan_resumed(run: &RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
-    let folder = run.config.resumed_folder().unwrap_or(Path::new("."));
-    let (run_dir, saved) = RunDir::resume(folder, checkpoint)?;
+fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
+    let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
+    let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
-    check_threads(run, &saved.plan.labels)?;
+    check_seed(run, &saved.checkpoint)?;
     let file = folder.display().to_string();
-    planning::check(run, executor, &saved.plan, &file)?;
+    planning::check_resumed(run, executor, &saved.plan, &file)?;
+    let theirs = saved.plan.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
+    if let Some(theirs) = theirs {
+        let planned = planning::plan_for_threads(run, executor, &saved.plan, theirs)?;
+        return Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) });
+    }
     let plan = saved.plan_for(executor.target())?;
     // Its file may have been changed since.
     if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
         return Err(RunError::PlanTooLarge { file, needed: plan.arena_bytes(), budget, room: None });
     }
+    let needed = plan.arena_bytes();
+    run.make_room(needed);
+    if let Some(room) = run.room.as_ref().map(|_| run.device.free()).filter(|&room| room < needed) {
+        return Err(RunError::PlanTooLarge { file, needed, budget: room, room: run.room_now().map(Box::new) });
+    }
+    run.look_at_room_again();
     let planned = Planned::from_file(plan, file);
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }
@@ -293,10 +319,12 @@ fn check_length(run: &RunResources, checkpoint: &Checkpoint) -> Result<bool> {
     if wanted < done { Err(RunError::TooShort { unit, wanted, done }) } else { Ok(wanted == done) }
 }
 
-/// A run goes on with its own plan, which is made for a number of threads.
-fn check_threads(run: &RunResources, labels: &Labels) -> Result<()> {
-    match labels.get("threads").filter(|theirs| **theirs != run.threads.to_string()) {
-        None => Ok(()),
-        Some(theirs) => Err(RunError::PlanThreads { ours: run.threads, theirs: theirs.clone() }),
+/// What a run drew before, it goes on drawing.
+fn check_seed(run: &RunResources, checkpoint: &Checkpoint) -> Result<()> {
+    if run.seed == checkpoint.seed {
+        return Ok(());
     }
+    let problem =
+        format!("is {}, but the run began with {}, and goes on with that; set it back", run.seed, checkpoint.seed);
+    Err(RunError::of_key("train", "seed", problem))
 }

@@ -3,7 +3,7 @@
 
 use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 use memfit::ExecError;
@@ -65,28 +65,33 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
     let announced = Mutex::new(announce(devices.iter()));
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (i, (mut training, ticket)) in trainings.into_iter().zip(tickets).enumerate() {
+        for (i, (training, ticket)) in trainings.into_iter().zip(tickets).enumerate() {
             let (announced, devices) = (&announced, &devices);
-            let label = training.run.label.clone();
+            // Whoever has no thread is told of by its run.
+            let waiting = Arc::new(Mutex::new(Some(training)));
+            let mine = waiting.clone();
             let run = move || {
+                let mut training = taken(&mine)?;
                 training.session.take_turns(ticket);
                 let outcome = train(&mut training, &mut |event| observer.on_event(i, event));
                 let end = conclude(training, outcome, observer);
                 // What it held is free.
                 *announced.lock().unwrap_or_else(PoisonError::into_inner) = announce(devices.iter());
-                end
+                Some(end)
             };
             let thread = std::thread::Builder::new().spawn_scoped(scope, run);
             threads.push(thread.map_err(|source| {
+                let training = taken(&waiting)?;
                 let error = RunError::Exec(ExecError::Threads { threads: 1, source });
-                End::Failed { label, error }
+                observer.on_failure(&training.run, &error);
+                Some(End::Failed { label: training.run.label, error })
             }));
         }
-        let end = |thread: Result<ScopedJoinHandle<End>, End>| match thread {
+        let end = |thread: Result<ScopedJoinHandle<Option<End>>, Option<End>>| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
             Err(failed) => failed,
         };
-        threads.into_iter().map(end).collect()
+        threads.into_iter().filter_map(end).collect()
     })
 }
 
@@ -100,6 +105,11 @@ fn train(training: &mut Training, observer: &mut dyn FnMut(&Event) -> Flow) -> R
     })?;
     log.map_or(Ok(()), Log::finish)?;
     Ok(outcome)
+}
+
+/// The training that waits for a thread; once.
+fn taken(waiting: &Mutex<Option<Training>>) -> Option<Training> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Each once.

@@ -94,6 +94,13 @@ pub fn fifo(path: &std::path::Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
 }
 
+/// A socket that nobody listens to, at a path of any length.
+#[cfg(unix)]
+pub fn socket(path: &std::path::Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Socket, Mode::RUSR | Mode::WUSR, 0).expect("a socket");
+}
+
 /// The one event of a command that succeeds.
 pub fn event(args: &[&str]) -> Value {
     let (code, mut events) = events(args);

@@ -1,0 +1,64 @@
+//! What may be changed of a run that goes on, and what is said of what may not.
+
+use crate::common::{Scratch, check_error, events, memfit};
+
+#[test]
+fn a_run_goes_on_with_other_threads_to_the_same_bits() {
+    let scratch = Scratch::new("resumed-threads");
+    let (whole, parts) = (scratch.path("whole"), scratch.path("parts"));
+    let begin = |out: &str, steps: &str| {
+        let args = ["train", "--batch", "12", "--micro-batch", "4", "--budget", "64MiB", "--threads", "2"];
+        assert!(memfit(&[&args[..], &["--steps", steps, "--out", out]].concat()).status.success());
+    };
+    begin(&whole, "6");
+    begin(&parts, "2");
+    for (threads, steps) in [("1", "4"), ("3", "5")] {
+        let (code, told) = events(&["train", "--resume", &parts, "--threads", threads, "--steps", steps]);
+        assert_eq!(code, 0, "{told:?}");
+        assert_eq!(told[0]["threads"].to_string(), threads);
+    }
+    // It stays with what it was told last.
+    let (code, told) = events(&["train", "--resume", &parts, "--steps", "6"]);
+    assert_eq!((code, told[0]["threads"].as_u64()), (0, Some(3)));
+    let weights = |run: &str| std::fs::read(format!("{run}/weights.safetensors")).expect("weights");
+    assert_eq!(weights(&parts), weights(&whole));
+}
+
+#[test]
+fn threads_that_do_not_fit_into_the_budget_of_a_run_are_refused_with_those_that_do() {
+    let scratch = Scratch::new("resumed-tight");
+    let run = scratch.path("run");
+    // Just enough for one thread.
+    let small = events(&["plan", "--batch", "16", "--threads", "1", "--budget", "1"]).1;
+    let needed = small[0]["certificate"]["needed_bytes"].to_string();
+    let args = ["train", "--batch", "16", "--threads", "1", "--budget", &needed, "--steps", "1", "--out", &run];
+    assert!(memfit(&args).status.success());
+    let more = ["train", "--resume", &run, "--steps", "2", "--threads", "9"];
+    if events(&["plan", "--batch", "16", "--threads", "9", "--budget", &needed]).0 == 3 {
+        check_error(&more, 3, &["with 9 threads the run takes", "give --threads 1"]);
+    }
+    assert!(memfit(&["train", "--resume", &run, "--steps", "2", "--threads", "1"]).status.success());
+}
+
+#[test]
+fn a_key_that_was_changed_is_named() {
+    let scratch = Scratch::new("resumed-edited");
+    let run = scratch.path("run");
+    let file = scratch.write("run.toml", "[train]\nbatch = 16\nsteps = 1\nweight_decay = 0.25\nseed = 3\n");
+    assert!(memfit(&["train", &file, "--out", &run]).status.success());
+    let path = scratch.path("run/run.toml");
+    let text = std::fs::read_to_string(&path).expect("a run file");
+    let resume = ["train", "--resume", &run, "--steps", "2"];
+    for (from, to, said) in [
+        ("weight_decay = 0.25", "weight_decay = 0.5", "use train.weight_decay = 0.25 in the run.toml of its folder"),
+        ("weight_decay = 0.25", "weight_decay = 0.25\nlabel_smoothing = 0.1", "leave out train.label_smoothing in"),
+        ("weight_decay = 0.25", "", "train.weight_decay is 0.25, here it is not set"),
+        ("seed = 3", "seed = 4", "train.seed is 4, but the run began with 3"),
+    ] {
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&path, text.replace(from, to)).expect("it is ours");
+        check_error(&resume, 2, &[said]);
+    }
+    std::fs::write(&path, &text).expect("it is ours");
+    assert!(memfit(&resume).status.success());
+}
