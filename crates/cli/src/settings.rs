@@ -305,6 +305,6 @@ mod tests {
         }
         assert!(given("lr", Value::from(1)).are_in(scope::RESUME));
         assert!(!given("lr", Value::from(1)).are_in(scope::SEVERAL));
-        assert!(list(scope::TRAIN | scope::RESUME).ends_with(" and --threads"));
+        assert!(list(scope::TRAIN | scope::RESUME).ends_with(" and --histograms"));
     }
 }
