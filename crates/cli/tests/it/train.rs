@@ -395,7 +395,10 @@ fn evaluation_keeps_to_the_memory_of_the_run() {
     let judged = event(&["eval", &run]);
     assert_eq!(judged["batch"], 8);
     assert!(judged["arena_bytes"].as_u64().is_some_and(|bytes| bytes <= 2 << 20), "{judged}");
-    check_error(&["eval", &run, "--batch", "4096"], 3, &["2.00 MiB", "a smaller --batch"]);
+    let (code, told) = events(&["eval", &run, "--batch", "4096"]);
+    let fixes = told[0]["certificate"]["fixes"].as_array().expect("fixes");
+    let batch = fixes.iter().find_map(|f| f["change"].as_str()?.strip_prefix("--batch ")).expect("a smaller batch");
+    assert_eq!((code, event(&["eval", &run, "--batch", batch])["batch"].to_string()), (3, batch.to_string()));
     check_error(&["eval", &format!("{run}/weights.safetensors")], 2, &["weights.safetensors is no checkpoint"]);
 }
 
