@@ -12,7 +12,7 @@ use memfit::{CpuExecutor, Request, Training, ZooModel, survey_model};
 use memfit_profile::export::tensorboard::{At, EventFile};
 use memfit_profile::export::trace::trace_json;
 use memfit_profile::export::xplane::create_xplane;
-use memfit_profile::{Labels, Measured, Profile, Slice, from_plan};
+use memfit_profile::{Class, Labels, Measured, Profile, Slice, from_plan};
 use serde_json::json;
 
 /// Where the time of the samples begins.
@@ -70,12 +70,12 @@ fn write_all(folder: &Path, profile: &Profile) -> Result<(), Box<dyn Error>> {
     let xplane = create_xplane(&logs, "step", profile)?;
     let scalars = write_events(&logs, profile)?;
     let values = scalars.iter().map(|(at, value)| json!([at.step, at.wall_seconds, value]));
-    let classes = profile.live_by_class(profile.peak.program, profile.peak.launch);
+    let classes = at_peak_of_step(profile).ok_or("a step without launches")?;
     let expected = json!({
-        "peak_bytes": profile.memory.peak_bytes,
+        "peak_bytes": classes.iter().sum::<u64>(),
         "arena_bytes": profile.memory.arena_bytes,
         "state_bytes": profile.memory.state_bytes,
-        "peak_by_class": memfit_profile::Class::ALL.iter().map(|c| c.name()).zip(classes).collect::<Vec<_>>(),
+        "peak_by_class": Class::ALL.iter().map(|c| c.name()).zip(classes).collect::<Vec<_>>(),
         "launches": profile.memory.kernels,
         "slices": profile.measured.as_ref().map_or(profile.memory.kernels, |m| m.slices.len()),
         "threads": profile.measured.as_ref().map_or(vec!["predicted".into()], |m| m.threads.clone()),
@@ -85,6 +85,13 @@ fn write_all(folder: &Path, profile: &Profile) -> Result<(), Box<dyn Error>> {
     });
     fs::write(folder.join("expected.json"), serde_json::to_string_pretty(&expected)?)?;
     Ok(())
+}
+
+/// What is live by class where a training step has most. It is the peak of the plan, unless that is in another program.
+fn at_peak_of_step(profile: &Profile) -> Option<[u64; Class::ALL.len()]> {
+    let trained = profile.programs.iter().enumerate().filter(|(_, p)| p.repeats > 0);
+    let live = trained.flat_map(|(p, program)| (0..program.launches.len()).map(move |n| profile.live_by_class(p, n)));
+    live.max_by_key(|by_class| by_class.iter().sum::<u64>())
 }
 
 /// A run that was killed after some steps and resumed from an earlier one; what is left to be seen of its loss.
