@@ -72,7 +72,7 @@ function waterfall(model) {
     el(
       "p",
       { class: "small" },
-      `Proved: no plan of this batch and these micro-batches goes below ${bytes(memory.lower_bound_bytes)}.`,
+      `Proved: no plan goes below ${bytes(memory.lower_bound_bytes)}.`,
     );
   return [
     el(
