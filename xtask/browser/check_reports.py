@@ -61,6 +61,7 @@ def main():
         check_large(browser, folder)
         check_hostile(browser, folder)
         check_comparison(browser, folder)
+        shoot_overview(browser, folder)
         browser.close()
 
 
@@ -289,6 +290,32 @@ def shoot(page, folder, name, sections):
         part = page.locator(f"#{section}")
         if part.count():
             part.screenshot(path=folder / f"{name}-{section}.png")
+
+
+def shoot_overview(browser, folder):
+    """What the README shows: docs/report.png is this picture, in 256 colours."""
+    profile = json.loads((folder / "planned.json").read_text())
+    with Opened(browser, folder / "planned.html", viewport=LAPTOP, color_scheme="light") as page:
+        page.get_by_role("button", name="by kernel").click()
+        scroll_to(page, "arena")
+        kept = [b for b in profile["programs"][0]["buffers"] if b["op"] == "conv2d"]
+        largest = max(kept, key=lambda b: (b["end"] - b["first"]) * b["bytes"])
+        page.mouse.click(*middle(page, profile, largest))
+        page.get_by_role("button", name="by time").click()
+        page.mouse.move(0, 0)
+        # The pictures and the tensor that is chosen, without what surrounds them.
+        page.evaluate("""() => {
+          const hide = ".bar, .controls, .hint, .lead, details, #timeline .inspector, #timeline .small, #arena h3, #arena figure:nth-of-type(2)";
+          document.querySelectorAll(hide).forEach((e) => { e.style.display = "none"; });
+          document.querySelector("#arena .inspector").style.minHeight = "0";
+          document.activeElement.blur();
+          memfit.view.go(memfit.view.track.peak());
+        }""")
+        settle(page)
+        boxes = [page.locator(f"#{section}").bounding_box() for section in ["timeline", "arena"]]
+        top, bottom = boxes[0]["y"] - 12, boxes[1]["y"] + boxes[1]["height"] + 12
+        clip = {"x": boxes[0]["x"] - 12, "y": top + page.evaluate("scrollY"), "width": boxes[0]["width"] + 24, "height": bottom - top}
+        page.screenshot(path=folder / "overview.png", full_page=True, clip=clip)
 
 
 def size(count):

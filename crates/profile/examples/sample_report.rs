@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("gpt", gpt(Gpt::default(), 32, 0.0)?),
         ("gpt48", gpt(Gpt { layers: 48, width: 128, heads: 4, sequence: 128, vocabulary: 512 }, 8, 0.5)?),
         ("digits", planned(&ZooModel::from_name("digits")?, "digits", "8x8x1", 32, 0.3)?),
+        ("planned", only_planned(small.clone())),
         ("many", many(small.clone())),
         ("hostile", hostile(small.clone())),
     ];
@@ -176,6 +177,11 @@ fn many(mut profile: Profile) -> Profile {
     profile.programs = vec![program];
     profile.measured = Some(measured(&profile));
     profile
+}
+
+/// What there is before anything runs.
+fn only_planned(profile: Profile) -> Profile {
+    Profile { limits: None, measured: None, pipeline: None, curves: Vec::new(), ..profile }
 }
 
 /// Names as somebody could choose who means harm.

@@ -14,16 +14,19 @@ const TEMPLATE: &str = include_str!("report.html");
 const STYLE: &str = include_str!("report.css");
 
 /// What a page runs: first what others build on, last what puts a page together.
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 18] = [
     include_str!("js/format.js"),
     include_str!("js/data.js"),
     include_str!("js/track.js"),
     include_str!("js/dom.js"),
     include_str!("js/table.js"),
     include_str!("js/canvas.js"),
+    include_str!("js/points.js"),
     include_str!("js/view.js"),
     include_str!("js/timeline.js"),
     include_str!("js/arena.js"),
+    include_str!("js/tensors.js"),
+    include_str!("js/states.js"),
     include_str!("js/peak.js"),
     include_str!("js/time.js"),
     include_str!("js/planner.js"),
@@ -100,7 +103,12 @@ fn name(profile: &Profile) -> String {
 
 fn packed(profile: &Profile) -> Value {
     // A struct of strings and numbers is always JSON.
-    pack::pack(serde_json::to_value(profile).unwrap_or_default())
+    let mut value = serde_json::to_value(profile).unwrap_or_default();
+    // Nothing is drawn of the slices, which may be more than all the rest.
+    if let Some(slices) = value.pointer_mut("/measured/slices") {
+        *slices = json!([]);
+    }
+    pack::pack(value)
 }
 
 fn page(title: &str, summary: &str, data: &Value, options: &HtmlOptions) -> String {

@@ -2,36 +2,65 @@
 // wider picture than is shown, and moving only copies from it.
 
 const OVERSCAN = 0.75; // of the width, on each side
-const LABEL_WIDTH = 64, LABEL_HEIGHT = 15, MOST_LABELS = 250;
+const LABEL_WIDTH = 64,
+  LABEL_HEIGHT = 15,
+  MOST_LABELS = 250;
 
 function arenaSection(view) {
   const panel = el("div", { class: "inspector", "aria-live": "polite" });
   const items = { of: null };
   const chart = arenaChart(view, items);
   const band = stateBand(view);
-  section("arena", "Arena",
+  section(
+    "arena",
+    "Arena",
     "Where each tensor lies and how long: from bottom to top the offset in the memory of a step, from left to right the step.",
-    el("figure", null, chart.canvas,
-      el("figcaption", { class: "hint" }, "Click a tensor to see what it is and what it is kept for. Keys: ↑ ↓ from tensor to tensor, Enter holds one.")),
+    el(
+      "figure",
+      null,
+      chart.canvas,
+      el(
+        "figcaption",
+        { class: "hint" },
+        "Click a tensor to see what it is and what it is kept for. Keys: ↑ ↓ from tensor to tensor, Enter holds one.",
+      ),
+    ),
     el("h3", null, `States, ${bytes(view.model.memory.state_bytes)}: there all the time`),
-    el("figure", null, band.canvas), panel, behind("The tensors as a table", () => bufferTable(view, chart)));
+    el("figure", null, band.canvas),
+    panel,
+    behind("The tensors as a table", () => bufferTable(view, chart)),
+    behind("The states as a table", () => stateTable(view.model)),
+  );
   const show = () => replace(panel, describeItem(view, view.selected ?? view.hovered));
-  view.on(() => { takeWanted(view, items); chart.request(); band.request(); debounced(panel, show); });
+  view.on(() => {
+    takeWanted(view, items);
+    chart.request();
+    band.request();
+    debounced(panel, show);
+  });
   show();
   return chart;
 }
 
 function arenaChart(view, items) {
   const height = Math.max(300, Math.min(460, window.innerHeight * 0.5));
-  const chart = new Chart(arenaLabel(view.model), height, (context, width, height_, colours) => {
-    chart.plot = { left: LEFT, right: width - RIGHT, top: 8, bottom: height_ - 26 };
-    if (items.of !== view.track) takeTrack(chart, view, items);
-    drawArena(context, chart, view, items, colours);
-  }, { tabindex: "0", role: "application", "aria-roledescription": "chart" });
+  const chart = new Chart(
+    arenaLabel(view.model),
+    height,
+    (context, width, height_, colours) => {
+      chart.plot = { left: LEFT, right: width - RIGHT, top: 8, bottom: height_ - 26 };
+      if (items.of !== view.track) takeTrack(chart, view, items);
+      drawArena(context, chart, view, items, colours);
+    },
+    { tabindex: "0", role: "application", "aria-roledescription": "chart" },
+  );
   chart.items = items;
   const find = (point, x) => itemAt(chart, view, items, x, point.y);
   attach(chart, view, {
-    hover: (point, x) => { view.hovered = find(point, x); view.setCursor(view.track.at(view.mode, x)); },
+    hover: (point, x) => {
+      view.hovered = find(point, x);
+      view.setCursor(view.track.at(view.mode, x));
+    },
     click: (point, x) => select(view, find(point, x)),
     key: {
       ArrowUp: () => stepItem(view, items, 1),
@@ -47,8 +76,13 @@ function arenaChart(view, items) {
 function takeTrack(chart, view, items) {
   Object.assign(items, { of: view.track, ...layItems(view.track) });
   chart.stale = true;
-  const live = items.what.filter((item, i) => item.kind === "buffer" && items.first[i] <= view.cursor && items.last[i] >= view.cursor);
-  view.hovered = live.reduce((best, item) => (best && items.size[best.index] >= items.size[item.index] ? best : item), null);
+  const live = items.what.filter(
+    (item, i) => item.kind === "buffer" && items.first[i] <= view.cursor && items.last[i] >= view.cursor,
+  );
+  view.hovered = live.reduce(
+    (best, item) => (best && items.size[best.index] >= items.size[item.index] ? best : item),
+    null,
+  );
   requestAnimationFrame(() => view.changed());
 }
 
@@ -73,24 +107,57 @@ function select(view, item) {
 
 // Every rectangle of a track: its launches, its place, its class, and what it stands for.
 function layItems(track) {
-  const first = [], last = [], offset = [], size = [], classes = [], what = [];
+  const first = [],
+    last = [],
+    offset = [],
+    size = [],
+    classes = [],
+    what = [];
   const put = (a, b, at, bytes_, c, item) => {
     item.index = first.length;
-    first.push(a); last.push(b); offset.push(at); size.push(bytes_); classes.push(c); what.push(item);
+    first.push(a);
+    last.push(b);
+    offset.push(at);
+    size.push(bytes_);
+    classes.push(c);
+    what.push(item);
   };
   for (const span of track.edges.position.spans.filter((s) => !s.run.skipped)) {
-    const p = span.run.p, program = track.model.programs[p];
+    const p = span.run.p,
+      program = track.model.programs[p];
     program.buffers.forEach((b, i) =>
-      put(span.first + b.first, span.first + b.end - 1, b.offset, b.bytes, CLASS_OF.get(b.class), { kind: "buffer", p, i, span }));
-    program.launches.forEach((l, n) => l.scratch_bytes &&
-      put(span.first + n, span.first + n, l.scratch_offset, l.scratch_bytes, SCRATCH, { kind: "scratch", p, n, span }));
+      put(span.first + b.first, span.first + b.end - 1, b.offset, b.bytes, CLASS_OF.get(b.class), {
+        kind: "buffer",
+        p,
+        i,
+        span,
+      }),
+    );
+    program.launches.forEach(
+      (l, n) =>
+        l.scratch_bytes &&
+        put(span.first + n, span.first + n, l.scratch_offset, l.scratch_bytes, SCRATCH, {
+          kind: "scratch",
+          p,
+          n,
+          span,
+        }),
+    );
     if (program.accumulator_bytes > 0) {
-      track.model.accumulators().forEach((state) => put(span.first, span.last - 1, state.offset, state.bytes, ACCUMULATORS, { kind: "state", state }));
+      track.model
+        .accumulators()
+        .forEach((state) =>
+          put(span.first, span.last - 1, state.offset, state.bytes, ACCUMULATORS, { kind: "state", state }),
+        );
     }
   }
   return {
-    first: Int32Array.from(first), last: Int32Array.from(last), offset: Float64Array.from(offset),
-    size: Float64Array.from(size), classes: Uint8Array.from(classes), what,
+    first: Int32Array.from(first),
+    last: Int32Array.from(last),
+    offset: Float64Array.from(offset),
+    size: Float64Array.from(size),
+    classes: Uint8Array.from(classes),
+    what,
   };
 }
 
@@ -118,20 +185,31 @@ function drawArena(context, chart, view, items, colours) {
 
 // From the wider picture, which is painted anew when it is of another zoom or does not reach far enough.
 function copyPicture(context, chart, view, items, colours) {
-  const { plot, ratio } = chart, width = plot.right - plot.left, height = plot.bottom - plot.top;
-  const shown = view.x1 - view.x0, picture = chart.picture;
-  const fits = picture && !chart.stale && picture.mode === view.mode && Math.abs(picture.shown / shown - 1) < 1e-9 &&
-    picture.from <= view.x0 + 1e-9 && picture.to >= view.x1 - 1e-9;
+  const { plot, ratio } = chart,
+    width = plot.right - plot.left,
+    height = plot.bottom - plot.top;
+  const shown = view.x1 - view.x0,
+    picture = chart.picture;
+  const fits =
+    picture &&
+    !chart.stale &&
+    picture.mode === view.mode &&
+    Math.abs(picture.shown / shown - 1) < 1e-9 &&
+    picture.from <= view.x0 + 1e-9 &&
+    picture.to >= view.x1 - 1e-9;
   if (!fits) paintPicture(chart, view, items, colours, width, height);
   const { canvas, from } = chart.picture;
   const skip = Math.round(((view.x0 - from) / shown) * width * ratio);
-  const w = Math.round(width * ratio), h = Math.round(height * ratio);
+  const w = Math.round(width * ratio),
+    h = Math.round(height * ratio);
   context.drawImage(canvas, skip, 0, w, h, plot.left, plot.top, w / ratio, h / ratio);
 }
 
 function paintPicture(chart, view, items, colours, width, height) {
-  const { ratio } = chart, shown = view.x1 - view.x0;
-  const from = Math.max(0, view.x0 - shown * OVERSCAN), to = Math.min(view.full, view.x1 + shown * OVERSCAN);
+  const { ratio } = chart,
+    shown = view.x1 - view.x0;
+  const from = Math.max(0, view.x0 - shown * OVERSCAN),
+    to = Math.min(view.full, view.x1 + shown * OVERSCAN);
   const canvas = chart.picture?.canvas ?? document.createElement("canvas");
   canvas.width = Math.ceil(((to - from) / shown) * width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -145,19 +223,24 @@ function paintPicture(chart, view, items, colours, width, height) {
 
 // Whole pixels only; class by class, so that the colour rarely changes. Gives the rectangles that have room for words.
 function paintItems(context, view, items, sx, sy, width, ratio, colours) {
-  const { begin, end } = view.edges, { first, last, offset, size, classes } = items;
+  const { begin, end } = view.edges,
+    { first, last, offset, size, classes } = items;
   const labels = [];
   for (let c = 0; c < CLASSES.length; c += 1) {
     context.fillStyle = colours.classes[c];
     for (let i = 0; i < first.length; i += 1) {
       if (classes[i] !== c) continue;
-      const left = Math.round(sx(begin[first[i]])), right = Math.round(sx(end[last[i]]));
+      const left = Math.round(sx(begin[first[i]])),
+        right = Math.round(sx(end[last[i]]));
       if (right < 0 || left > width) continue;
-      const bottom = Math.round(sy(offset[i])), top = Math.round(sy(offset[i] + size[i]));
-      const w = right - left, h = bottom - top;
+      const bottom = Math.round(sy(offset[i])),
+        top = Math.round(sy(offset[i] + size[i]));
+      const w = right - left,
+        h = bottom - top;
       // What is large enough shows a seam to its neighbours.
       context.fillRect(left, top, Math.max(1, w > 3 ? w - 1 : w), Math.max(1, h > 3 ? h - 1 : h));
-      if (w > LABEL_WIDTH * ratio && h > LABEL_HEIGHT * ratio) labels.push({ i, left: Math.max(0, left), right, top, h, c });
+      if (w > LABEL_WIDTH * ratio && h > LABEL_HEIGHT * ratio)
+        labels.push({ i, left: Math.max(0, left), right, top, h, c });
     }
   }
   return labels;
@@ -177,9 +260,14 @@ function outlineItem(context, view, items, item, sx, sy, colours) {
   const i = item.index;
   if (items.what[i] !== item) return;
   const { begin, end } = view.edges;
-  const left = sx(begin[items.first[i]]), right = sx(end[items.last[i]]);
-  const top = sy(items.offset[i] + items.size[i]), bottom = sy(items.offset[i]);
-  for (const [colour, width] of [[colours.surface, 4], [colours.ink, 2]]) {
+  const left = sx(begin[items.first[i]]),
+    right = sx(end[items.last[i]]);
+  const top = sy(items.offset[i] + items.size[i]),
+    bottom = sy(items.offset[i]);
+  for (const [colour, width] of [
+    [colours.surface, 4],
+    [colours.ink, 2],
+  ]) {
     context.strokeStyle = colour;
     context.lineWidth = width;
     context.strokeRect(left, top, Math.max(2, right - left), Math.max(2, bottom - top));
@@ -188,11 +276,13 @@ function outlineItem(context, view, items, item, sx, sy, colours) {
 
 // The smallest one there is at a place, or null.
 function itemAt(chart, view, items, x, py) {
-  const g = view.track.at(view.mode, x), slack = 1.5;
+  const g = view.track.at(view.mode, x),
+    slack = 1.5;
   let best = null;
   for (let i = 0; i < items.first.length; i += 1) {
     if (items.first[i] > g || items.last[i] < g) continue;
-    const bottom = chart.scale.sy(items.offset[i]), top = chart.scale.sy(items.offset[i] + items.size[i]);
+    const bottom = chart.scale.sy(items.offset[i]),
+      top = chart.scale.sy(items.offset[i] + items.size[i]);
     const inside = py <= bottom && py >= top;
     if (inside) return items.what[i];
     if (py <= bottom + slack && py >= top - slack) best = items.what[i];
@@ -202,129 +292,41 @@ function itemAt(chart, view, items, x, py) {
 
 // From one tensor that is live at the cursor to the next one by offset.
 function stepItem(view, items, by) {
-  const g = view.cursor, live = [];
+  const g = view.cursor,
+    live = [];
   for (let i = 0; i < items.first.length; i += 1) if (items.first[i] <= g && items.last[i] >= g) live.push(i);
   live.sort((a, b) => items.offset[a] - items.offset[b]);
   const at = live.findIndex((i) => items.what[i] === (view.selected ?? view.hovered));
   const next = live[at < 0 ? (by > 0 ? 0 : live.length - 1) : Math.max(0, Math.min(live.length - 1, at + by))];
   if (next === undefined) return;
-  if (view.selected) view.selected = items.what[next]; else view.hovered = items.what[next];
+  if (view.selected) view.selected = items.what[next];
+  else view.hovered = items.what[next];
   view.changed();
 }
 
-function itemName(model, item) {
-  if (item.kind === "state") return item.state.name;
-  const program = model.programs[item.p];
-  if (item.kind === "scratch") return `scratch of ${where(program.launches[item.n].op, program.launches[item.n].layer)}`;
-  const b = program.buffers[item.i];
-  return b.op === "input" ? `input ${b.layer}` : where(b.op, b.layer);
-}
-
-function describeItem(view, item) {
-  if (!item) return el("p", { class: "empty" }, "Nothing is here at this instant.");
-  const { model, track } = view;
-  const head = (c) => el("div", { class: "inspector-head" }, swatch(c), el("strong", null, itemName(model, item)), el("span", { class: "small" }, CLASSES[c].name));
-  if (item.kind === "state") {
-    const s = item.state;
-    return el("div", null, head(CLASS_OF.get(s.class)), facts([["type", s.type], ["size", bytes(s.bytes)], ["offset", bytes(s.offset)], ["lives", "as long as the model"]]));
-  }
-  const program = model.programs[item.p];
-  if (item.kind === "scratch") {
-    const l = program.launches[item.n];
-    return el("div", null, head(SCRATCH), facts([["size", bytes(l.scratch_bytes)], ["offset", bytes(l.scratch_offset)], ["lives", `during kernel ${item.n + 1}`]]));
-  }
-  const b = program.buffers[item.i], base = item.span.first;
-  const ms = track.edges.time.end[base + b.end - 1] - track.edges.time.begin[base + b.first];
-  return el("div", null, head(CLASS_OF.get(b.class)), facts([
-    ["type", b.type], ["size", bytes(b.bytes)], ["offset", bytes(b.offset)],
-    ["lives", `${count(b.end - b.first, "kernel")}, ${time(ms)}: from ${b.first + 1} to ${b.end}`],
-    [b.last_read === null ? "is" : "kept for", keptFor(program, b)],
-    ["made", madeHow(b)],
-  ]));
-}
-
-function keptFor(program, b) {
-  if (b.last_read === null) return "an output of the program";
-  const l = program.launches[b.last_read];
-  return `${where(l.op, l.layer)}, kernel ${b.last_read + 1} (${l.part})`;
-}
-
-function madeHow(b) {
-  const ways = [b.recomputed && "a second time, because the first copy was not kept", b.in_place && "in place of an operand"];
-  return ways.filter(Boolean).join("; ");
-}
-
-// The state segment, one beside the other: nothing of it ever moves.
-function stateBand(view) {
-  const states = view.model.states(), total = view.model.memory.state_bytes || 1;
-  const items = states.map((state) => ({ kind: "state", state }));
-  const band = new Chart(`The states: ${count(states.length, "tensor")} in ${bytes(total)}.`, 34, (context, width, height, colours) => {
-    band.sx = linear(0, total, LEFT, width - RIGHT);
-    context.fillStyle = colours.paper;
-    context.fillRect(LEFT, 0, width - RIGHT - LEFT, height);
-    for (const item of items) {
-      const left = band.sx(item.state.offset), right = band.sx(item.state.offset + item.state.bytes), w = right - left;
-      context.fillStyle = colours.classes[CLASS_OF.get(item.state.class)];
-      context.fillRect(left, 0, Math.max(0.5, w > 3 ? w - 0.75 : w), height);
-      if (item !== (view.selected ?? view.hovered)) continue;
-      context.strokeStyle = colours.ink;
-      context.lineWidth = 2;
-      context.strokeRect(left, 1, Math.max(2, w), height - 2);
-    }
-    text(context, "states", LEFT - 8, height / 2, colours.muted, "right");
-  }, { tabindex: "0", role: "application", "aria-roledescription": "chart" });
-  attachBand(band, view, items);
-  return band;
-}
-
-function attachBand(band, view, items) {
-  const find = (event) => {
-    const { x } = localPoint(event);
-    return items.find(({ state }) => x >= band.sx(state.offset) && x <= band.sx(state.offset + state.bytes)) ?? null;
-  };
-  const move = (by) => {
-    const at = items.indexOf(view.selected);
-    if (items.length) select(view, items[Math.max(0, Math.min(items.length - 1, at < 0 ? 0 : at + by))]);
-  };
-  band.canvas.addEventListener("pointermove", (event) => { view.hovered = find(event); view.changed(); });
-  band.canvas.addEventListener("click", (event) => select(view, find(event)));
-  band.canvas.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by) return;
-    move(by);
-    event.preventDefault();
-  });
-}
-
-function bufferTable(view, chart) {
-  const { model } = view, { what, first } = chart.items;
-  const data = what.map((item, i) => ({ item, i })).filter(({ item }) => item.kind === "buffer" && item.span.run.repetition === 0);
-  const of = ({ item }) => model.programs[item.p].buffers[item.i];
-  return table("Tensors of a step", [
-    { title: "bytes", value: (r) => of(r).bytes, show: (r) => bytes(of(r).bytes), numeric: true },
-    { title: "class", value: (r) => CLASSES[CLASS_OF.get(of(r).class)].name },
-    { title: "op", value: (r) => of(r).op },
-    { title: "layer", value: (r) => of(r).layer, wide: true },
-    { title: "type", value: (r) => of(r).type },
-    { title: "offset", value: (r) => of(r).offset, show: (r) => bytes(of(r).offset), numeric: true },
-    { title: "kernels", value: (r) => of(r).end - of(r).first, numeric: true },
-  ], data, { onrow: ({ item, i }) => { select(view, item); view.go(first[i]); scrollToSection("arena"); } });
-}
-
-// The times in milliseconds of redraws while the chart is moved to and fro, each with its pixels read back so that it is done.
-function benchPan(chart, view, frames = 240) {
-  const kept = [view.x0, view.x1], shown = view.full / 4, times = [];
-  const context = chart.canvas.getContext("2d");
+// The times in milliseconds of redraws of both charts while they are moved to and fro, with pixels read back so that all is done.
+function benchPan(timeline, arena, view, frames = 240) {
+  const kept = [view.x0, view.x1],
+    shown = view.full / 4,
+    times = [];
   view.show(0, shown);
   for (let i = 0; i < frames; i += 1) {
-    const phase = Math.abs(((i / frames) * 2) % 2 - 1);
+    const phase = Math.abs((((i / frames) * 2) % 2) - 1);
     view.show((1 - phase) * (view.full - shown), (1 - phase) * (view.full - shown) + shown);
     const start = performance.now();
-    chart.redraw();
-    context.getImageData(0, 0, 1, 1);
+    for (const chart of [timeline, arena]) {
+      chart.redraw();
+      chart.canvas.getContext("2d").getImageData(0, 0, 1, 1);
+    }
     times.push(performance.now() - start);
   }
   view.show(...kept);
   times.sort((a, b) => a - b);
-  return { frames, rectangles: chart.items.first.length, median: times[frames >> 1], p95: times[Math.floor(frames * 0.95)], most: times[frames - 1] };
+  return {
+    frames,
+    rectangles: arena.items.first.length,
+    median: times[frames >> 1],
+    p95: times[Math.floor(frames * 0.95)],
+    most: times[frames - 1],
+  };
 }

@@ -97,7 +97,8 @@ function xAxis(context, plot, values, scale, show, colours) {
   for (const value of values) {
     const x = scale(value);
     if (x < plot.left - 1 || x > plot.right + 1) continue;
-    const words = show(value), half = context.measureText(words).width / 2;
+    const words = show(value),
+      half = context.measureText(words).width / 2;
     segment(context, Math.round(x) + 0.5, plot.bottom, Math.round(x) + 0.5, plot.bottom + 4, colours.line);
     if (x - half < free) continue;
     const at = Math.max(plot.left + half - 4, Math.min(plot.right - half + 4, x));

@@ -50,10 +50,16 @@ class Model {
     this.most = Math.max(this.memory.peak_bytes, ...this.programs.map((p) => this.mostIn(p)));
   }
 
-  get name() { return this.run.model || "model"; }
+  get name() {
+    return this.run.model || "model";
+  }
 
-  states() { return this.profile.states.filter((s) => s.class !== "accumulators"); }
-  accumulators() { return this.profile.states.filter((s) => s.class === "accumulators"); }
+  states() {
+    return this.profile.states.filter((s) => s.class !== "accumulators");
+  }
+  accumulators() {
+    return this.profile.states.filter((s) => s.class === "accumulators");
+  }
 
   // Bytes of the state segment by class, with what is left free between states.
   sumStates() {
@@ -68,7 +74,8 @@ class Model {
 
   // Live bytes by launch and class, one row after the other.
   sumLive(program) {
-    const width = CLASSES.length, length = program.launches.length;
+    const width = CLASSES.length,
+      length = program.launches.length;
     const changes = new Float64Array((length + 1) * width);
     for (const b of program.buffers) {
       const c = CLASS_OF.get(b.class);
@@ -113,7 +120,9 @@ class Model {
     return this.kernelTimes(p, n)?.mean_us ?? this.programs[p].launches[n].predicted_us;
   }
 
-  get isMeasured() { return Boolean(this.measured && this.measured.steps.length); }
+  get isMeasured() {
+    return Boolean(this.measured && this.measured.steps.length);
+  }
 
   stepMs() {
     if (!this.isMeasured) return this.memory.predicted_step_ms;

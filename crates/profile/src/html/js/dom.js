@@ -29,7 +29,12 @@ function replace(element, ...children) {
 // A part of the page, with its entry in the navigation.
 function section(id, title, lead, ...children) {
   const heading = el("h2", { id: `${id}-title` }, title);
-  const part = el("section", { id, "aria-labelledby": `${id}-title` }, heading, lead && el("p", { class: "lead" }, lead));
+  const part = el(
+    "section",
+    { id, "aria-labelledby": `${id}-title` },
+    heading,
+    lead && el("p", { class: "lead" }, lead),
+  );
   append(part, children);
   document.getElementById("main").append(part);
   document.querySelector("nav").append(el("a", { href: `#${id}` }, title));
@@ -46,7 +51,9 @@ function button(label, onclick, options) {
 
 // One of several: buttons of which one is pressed.
 function choice(label, options, chosen, onchange) {
-  const buttons = options.map(([value, text]) => button(text, () => choose(value), { "aria-pressed": value === chosen }));
+  const buttons = options.map(([value, text]) =>
+    button(text, () => choose(value), { "aria-pressed": value === chosen }),
+  );
   const choose = (value) => {
     options.forEach(([v], i) => buttons[i].setAttribute("aria-pressed", String(v === value)));
     onchange(value);
@@ -59,13 +66,21 @@ function swatch(c) {
 }
 
 function legend(classes) {
-  return el("ul", { class: "legend", "aria-label": "Colours" }, classes.map((c) => el("li", null, swatch(c), CLASSES[c].name)));
+  return el(
+    "ul",
+    { class: "legend", "aria-label": "Colours" },
+    classes.map((c) => el("li", null, swatch(c), CLASSES[c].name)),
+  );
 }
 
 // Name and value pairs.
 function facts(pairs) {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return el("dl", { class: "facts" }, known.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))));
+  return el(
+    "dl",
+    { class: "facts" },
+    known.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))),
+  );
 }
 
 // What stands behind a picture, for who would rather read it.
@@ -80,7 +95,11 @@ function behind(title, make) {
 // A share of a whole as a bar.
 function bar(share, colour) {
   const width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-  return el("span", { class: "bar-track", "aria-hidden": "true" }, el("span", { style: { width, background: colour } }));
+  return el(
+    "span",
+    { class: "bar-track", "aria-hidden": "true" },
+    el("span", { style: { width, background: colour } }),
+  );
 }
 
 // The same with its value behind it.

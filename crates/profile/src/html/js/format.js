@@ -4,15 +4,21 @@ const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 // Three digits. What lies in the middle goes to the even one, as everywhere else in memfit.
 function digits(value) {
-  const size = Math.abs(value), places = size < 10 ? 2 : size < 100 ? 1 : 0;
-  const scaled = value * 10 ** places, below = Math.floor(scaled);
+  const size = Math.abs(value),
+    places = size < 10 ? 2 : size < 100 ? 1 : 0;
+  const scaled = value * 10 ** places,
+    below = Math.floor(scaled);
   const isMiddle = scaled - below === 0.5;
   return ((isMiddle ? below + (below % 2) : Math.round(scaled)) / 10 ** places).toFixed(places);
 }
 
 function bytes(count) {
-  let value = Math.abs(count), unit = 0;
-  while (value >= 1024 && unit + 1 < BYTE_UNITS.length) { value /= 1024; unit += 1; }
+  let value = Math.abs(count),
+    unit = 0;
+  while (value >= 1024 && unit + 1 < BYTE_UNITS.length) {
+    value /= 1024;
+    unit += 1;
+  }
   const sign = count < 0 ? "−" : "";
   return sign + (unit === 0 ? Math.round(value) : digits(value)) + " " + BYTE_UNITS[unit];
 }
@@ -35,7 +41,7 @@ function percent(share) {
 }
 
 function count(n, singular, plural) {
-  return n.toLocaleString("en") + " " + (n === 1 ? singular : plural ?? singular + "s");
+  return n.toLocaleString("en") + " " + (n === 1 ? singular : (plural ?? singular + "s"));
 }
 
 // A number in three digits, small ones too.

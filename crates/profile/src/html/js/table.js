@@ -8,11 +8,21 @@ function table(caption, columns, data, { sorted = 0, first = FIRST_ROWS, onrow }
   const state = { column: sorted, down: Boolean(columns[sorted]?.numeric), all: data.length <= first * 1.5 };
   const heads = columns.map((column, i) => head(column, () => sortBy(i)));
   const body = el("tbody");
-  const more = button("", () => { state.all = !state.all; fill(); }, { class: "more" });
+  const more = button(
+    "",
+    () => {
+      state.all = !state.all;
+      fill();
+    },
+    { class: "more" },
+  );
   const fill = () => {
     const order = arranged(columns[state.column], data, state.down);
     heads.forEach((h, i) => setSort(h, i === state.column, state.down));
-    replace(body, (state.all ? order : order.slice(0, first)).map((row) => line(columns, row, onrow)));
+    replace(
+      body,
+      (state.all ? order : order.slice(0, first)).map((row) => line(columns, row, onrow)),
+    );
     more.textContent = state.all ? `Show the first ${first}` : `Show all ${data.length.toLocaleString("en")}`;
   };
   const sortBy = (i) => {
@@ -21,7 +31,13 @@ function table(caption, columns, data, { sorted = 0, first = FIRST_ROWS, onrow }
     fill();
   };
   fill();
-  const grid = el("table", null, el("caption", { class: "hidden" }, caption), el("thead", null, el("tr", null, heads)), body);
+  const grid = el(
+    "table",
+    null,
+    el("caption", { class: "hidden" }, caption),
+    el("thead", null, el("tr", null, heads)),
+    body,
+  );
   const scroller = el("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": caption }, grid);
   return el("div", { class: "table" }, scroller, data.length > first * 1.5 && more);
 }
@@ -60,10 +76,27 @@ function line(columns, row, onrow) {
 
 // Rows of plain text, in the order in which they are.
 function plainTable(caption, titles, rows) {
-  const columns = titles.map((title, i) => ({ title, show: (row) => row[i], numeric: i > 0 && rows.every((r) => isNumber(r[i])) }));
-  const headRow = el("tr", null, columns.map((c) => head(c)));
-  const grid = el("table", null, el("caption", { class: "hidden" }, caption), el("thead", null, headRow),
-    el("tbody", null, rows.map((row) => line(columns, row))));
+  const columns = titles.map((title, i) => ({
+    title,
+    show: (row) => row[i],
+    numeric: i > 0 && rows.every((r) => isNumber(r[i])),
+  }));
+  const headRow = el(
+    "tr",
+    null,
+    columns.map((c) => head(c)),
+  );
+  const grid = el(
+    "table",
+    null,
+    el("caption", { class: "hidden" }, caption),
+    el("thead", null, headRow),
+    el(
+      "tbody",
+      null,
+      rows.map((row) => line(columns, row)),
+    ),
+  );
   return el("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": caption }, grid);
 }
 

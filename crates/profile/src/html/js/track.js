@@ -20,11 +20,15 @@ class Track {
 
   // Where each launch begins and ends, and where each run does.
   lay(widthOf) {
-    const begin = new Float64Array(this.length), end = new Float64Array(this.length);
+    const begin = new Float64Array(this.length),
+      end = new Float64Array(this.length);
     const spans = [];
-    let x = 0, g = 0, skipped = 0;
+    let x = 0,
+      g = 0,
+      skipped = 0;
     for (const run of this.runs) {
-      const from = x, first = g;
+      const from = x,
+        first = g;
       if (run.skipped) {
         const last = spans[spans.length - 1];
         x += (last.to - last.from) * GAP;
@@ -47,10 +51,12 @@ class Track {
   // The launch at a place, or the nearest one before.
   at(mode, x) {
     const { begin } = this.edges[mode];
-    let low = 0, high = this.length - 1;
+    let low = 0,
+      high = this.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (begin[middle] <= x) low = middle; else high = middle - 1;
+      if (begin[middle] <= x) low = middle;
+      else high = middle - 1;
     }
     return low;
   }
@@ -81,9 +87,15 @@ class Track {
     return best;
   }
 
-  live(g) { return this.launchAt(g).live_bytes; }
-  launchAt(g) { return this.model.programs[this.program[g]].launches[this.launch[g]]; }
-  classes(g) { return this.model.liveByClass(this.program[g], this.launch[g]); }
+  live(g) {
+    return this.launchAt(g).live_bytes;
+  }
+  launchAt(g) {
+    return this.model.programs[this.program[g]].launches[this.launch[g]];
+  }
+  classes(g) {
+    return this.model.liveByClass(this.program[g], this.launch[g]);
+  }
 }
 
 function launchesOf(model, run) {

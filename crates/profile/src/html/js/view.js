@@ -1,7 +1,9 @@
 // Which part of a step is shown, and where the cursor is: one state for the timeline and the arena, so that they move together.
 
-const LEFT = 68, RIGHT = 14;
-const CLOSEST = 3; // launches that fill the width when nothing more is to be seen
+const LEFT = 68,
+  RIGHT = 14;
+// The least that is shown: so many launches, or by time so small a part of the step.
+const CLOSEST = { position: 3, time: 2e-5 };
 
 class StepView {
   constructor(model, other = null) {
@@ -34,16 +36,26 @@ class StepView {
     return Math.max(...widths);
   }
 
-  get edges() { return this.track.edges[this.mode]; }
-  get isWhole() { return this.x1 - this.x0 >= this.full * 0.9999; }
+  get edges() {
+    return this.track.edges[this.mode];
+  }
+  get isWhole() {
+    return this.x1 - this.x0 >= this.full * 0.9999;
+  }
 
-  on(listener) { this.listeners.push(listener); }
-  changed() { this.listeners.forEach((listener) => listener()); }
+  on(listener) {
+    this.listeners.push(listener);
+  }
+  changed() {
+    this.listeners.forEach((listener) => listener());
+  }
 
-  reset() { this.show(0, this.full); }
+  reset() {
+    this.show(0, this.full);
+  }
 
   show(from, to) {
-    const least = Math.min(this.full, (this.full / Math.max(1, this.track.length)) * CLOSEST);
+    const least = Math.min(this.full, this.mode === "time" ? this.full * CLOSEST.time : CLOSEST.position);
     const width = Math.min(this.full, Math.max(least, to - from));
     const middle = (from + to) / 2;
     this.x0 = Math.max(0, Math.min(this.full - width, middle - width / 2));
@@ -53,11 +65,14 @@ class StepView {
 
   // A factor above 1 goes closer; `about` stays where it is.
   zoom(factor, about = (this.x0 + this.x1) / 2) {
-    const width = (this.x1 - this.x0) / factor, share = (about - this.x0) / (this.x1 - this.x0);
+    const width = (this.x1 - this.x0) / factor,
+      share = (about - this.x0) / (this.x1 - this.x0);
     this.show(about - width * share, about + width * (1 - share));
   }
 
-  pan(by) { this.show(this.x0 + by, this.x1 + by); }
+  pan(by) {
+    this.show(this.x0 + by, this.x1 + by);
+  }
 
   setCursor(g) {
     this.cursor = Math.max(0, Math.min(this.track.length - 1, g));
@@ -85,7 +100,12 @@ function attach(chart, view, { hover, click, key }) {
     const point = localPoint(event);
     fingers.set(event.pointerId, point);
     canvas.setPointerCapture(event.pointerId);
-    drag = { from: point, last: point, brush: event.shiftKey || (view.isWhole && event.pointerType === "mouse"), moved: false };
+    drag = {
+      from: point,
+      last: point,
+      brush: event.shiftKey || (view.isWhole && event.pointerType === "mouse"),
+      moved: false,
+    };
   });
   canvas.addEventListener("pointermove", (event) => {
     const point = localPoint(event);
@@ -100,7 +120,8 @@ function attach(chart, view, { hover, click, key }) {
     chart.request();
   });
   const end = (event) => {
-    const point = localPoint(event), single = fingers.size === 1;
+    const point = localPoint(event),
+      single = fingers.size === 1;
     fingers.delete(event.pointerId);
     chart.brush = null;
     if (single && drag && event.type === "pointerup") {
@@ -116,7 +137,8 @@ function attach(chart, view, { hover, click, key }) {
 
 function pinch(view, fingers, id, point, toX) {
   const [a, b] = [...fingers.values()];
-  const before = Math.max(20, Math.abs(a.x - b.x)), about = toX((a.x + b.x) / 2);
+  const before = Math.max(20, Math.abs(a.x - b.x)),
+    about = toX((a.x + b.x) / 2);
   fingers.set(id, point);
   const [c, d] = [...fingers.values()];
   view.zoom(Math.max(20, Math.abs(c.x - d.x)) / before, about);
@@ -124,19 +146,23 @@ function pinch(view, fingers, id, point, toX) {
 
 // The page keeps its wheel until the chart has the focus, or control is held.
 function attachWheel(canvas, view, toX, perPixel) {
-  canvas.addEventListener("wheel", (event) => {
-    const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
-    if (sideways) {
-      if (view.isWhole) return;
-      view.pan((event.deltaX || event.deltaY) * perPixel());
-    } else if (event.ctrlKey || event.metaKey || document.activeElement === canvas) {
-      const lines = event.deltaMode === 1 ? 16 : 1;
-      view.zoom(Math.exp((-event.deltaY * lines) / 300), toX(localPoint(event).x));
-    } else {
-      return;
-    }
-    event.preventDefault();
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
+      if (sideways) {
+        if (view.isWhole) return;
+        view.pan((event.deltaX || event.deltaY) * perPixel());
+      } else if (event.ctrlKey || event.metaKey || document.activeElement === canvas) {
+        const lines = event.deltaMode === 1 ? 16 : 1;
+        view.zoom(Math.exp((-event.deltaY * lines) / 300), toX(localPoint(event).x));
+      } else {
+        return;
+      }
+      event.preventDefault();
+    },
+    { passive: false },
+  );
 }
 
 function attachKeys(canvas, view, key) {
@@ -168,19 +194,46 @@ function viewControls(view) {
   const programs = view.model.programs.map((p, i) => [i, p]).filter(([, p]) => p.repeats === 0 && p.launches.length);
   const scopes = [["step", "training step"], ...programs.map(([i, p]) => [String(i), p.phase])];
   const pick = (value) => view.setScope(value === "step" ? null : Number(value));
-  return el("div", { class: "controls" },
-    choice("Horizontal axis", [["time", "by time"], ["position", "by kernel"]], view.mode, (mode) => view.setMode(mode)),
+  return el(
+    "div",
+    { class: "controls" },
+    choice(
+      "Horizontal axis",
+      [
+        ["time", "by time"],
+        ["position", "by kernel"],
+      ],
+      view.mode,
+      (mode) => view.setMode(mode),
+    ),
     programs.length > 0 && !view.other && choice("Program", scopes, "step", pick),
-    choice("Bytes", [["all", "with states"], ["step", "without"]], "all", (bytes_) => { view.withStates = bytes_ === "all"; view.changed(); }),
-    el("div", { class: "choice", role: "group", "aria-label": "Zoom" },
+    choice(
+      "Bytes",
+      [
+        ["all", "with states"],
+        ["step", "without"],
+      ],
+      "all",
+      (bytes_) => {
+        view.withStates = bytes_ === "all";
+        view.changed();
+      },
+    ),
+    el(
+      "div",
+      { class: "choice", role: "group", "aria-label": "Zoom" },
       button("−", () => view.zoom(1 / 1.6), { "aria-label": "Zoom out" }),
       button("+", () => view.zoom(1.6), { "aria-label": "Zoom in" }),
       button("all", () => view.reset(), { "aria-label": "Show the whole step" }),
-      button("peak", () => showPeak(view), { "aria-label": "Go to the peak" })));
+      button("peak", () => showPeak(view), { "aria-label": "Go to the peak" }),
+    ),
+  );
 }
 
 function showPeak(view) {
-  const g = view.track.peak(), x = view.track.middle(view.mode, g), width = Math.min(view.x1 - view.x0, view.full / 4);
+  const g = view.track.peak(),
+    x = view.track.middle(view.mode, g),
+    width = Math.min(view.x1 - view.x0, view.full / 4);
   view.cursor = g;
   view.show(x - width / 2, x + width / 2);
 }
