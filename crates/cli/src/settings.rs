@@ -89,6 +89,11 @@ impl<const COMMAND: u16> Settings<COMMAND> {
         self.given.iter().all(|(key, _)| key.option.as_ref().is_some_and(|option| option.is_in(scope)))
     }
 
+    /// Whether nothing was given.
+    pub fn is_empty(&self) -> bool {
+        self.given.is_empty()
+    }
+
     /// The text of one of them.
     pub fn text(&self, section: &str, name: &str) -> Option<&str> {
         self.given.iter().find(|(key, _)| (key.section, key.name) == (section, name)).and_then(|(_, v)| v.as_str())

@@ -58,7 +58,7 @@ pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
 fn look(args: &ProfileArgs) -> Result<Profile> {
     let run_dir = args.run.as_ref().filter(|path| path.is_dir());
     if let Some(folder) = run_dir.filter(|_| args.steps.is_none()) {
-        if !args.settings.are_in(0) {
+        if !args.settings.is_empty() {
             return Err(usage("the run is looked at as it is; with --steps N some of it is measured"));
         }
         return Ok(profiling::of_run_dir(folder)?.profile);

@@ -20,6 +20,7 @@ mod old_run;
 mod own_files;
 mod pack;
 mod plan;
+mod profile;
 mod refusal;
 mod resident;
 mod resumed;
