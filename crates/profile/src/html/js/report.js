@@ -99,7 +99,7 @@ function stepTile(model) {
   const predicted = model.memory.predicted_step_ms;
   const waited = model.measured?.steps.reduce((sum, s) => sum + s.waited_ms, 0) ?? 0;
   const note = model.isMeasured
-    ? `mean of ${count(model.measured.steps.length, "step")}; predicted ${time(predicted)}` +
+    ? `median of ${count(model.measured.steps.length, "step")}; predicted ${time(predicted)}` +
       (waited > 0 ? `; waited ${time(waited / model.measured.steps.length)} for data` : "")
     : "predicted";
   return kpi("step", time(model.stepMs()), note);
