@@ -39,7 +39,7 @@ fn checks(report: &mut Report, extent: Extent) -> Result<()> {
 }
 
 /// Programs of `memfit-bench` with the fewest rounds that they take.
-const BENCHES: [(&str, &[&str]); 8] = [
+const BENCHES: [(&str, &[&str]); 9] = [
     ("kernels", &["--rounds", "1"]),
     ("budgets", &["--rounds", "1", "mlp"]),
     ("steps", &["mlp", "2", "1"]),
@@ -48,6 +48,7 @@ const BENCHES: [(&str, &[&str]); 8] = [
     ("together", &["--rounds", "1"]),
     ("shared", &["--rounds", "1"]),
     ("fit", &["1", "1"]),
+    ("overhead", &["--rounds", "1", "digits"]),
 ];
 
 /// That each runs, not what it measures.

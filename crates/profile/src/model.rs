@@ -482,7 +482,8 @@ impl Profile {
         let mut sums = self.state_bytes_by_class();
         let program = &self.programs[program];
         for b in program.buffers.iter().filter(|b| b.first <= launch && launch < b.end) {
-            sums[b.class as usize] += b.bytes;
+            let sum = &mut sums[b.class as usize];
+            *sum = sum.saturating_add(b.bytes);
         }
         sums[Class::Accumulators as usize] += program.accumulator_bytes;
         sums[Class::Scratch as usize] += program.launches[launch].scratch_bytes;
@@ -491,9 +492,10 @@ impl Profile {
 
     /// What the state segment has for each class, with what is left free between states.
     pub fn state_bytes_by_class(&self) -> [u64; Class::ALL.len()] {
-        let mut sums = [0; Class::ALL.len()];
+        let mut sums = [0u64; Class::ALL.len()];
         for (state, bytes) in self.padded_states() {
-            sums[state.class as usize] += bytes;
+            let sum = &mut sums[state.class as usize];
+            *sum = sum.saturating_add(bytes);
         }
         sums
     }

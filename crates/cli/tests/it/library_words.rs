@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that keep to it.
-const LIBRARIES: [&str; 11] =
-    ["ir", "transform", "plan", "exec", "exec-cpu", "exec-gpu", "data", "nn", "train", "memfit", "run"];
+const LIBRARIES: [&str; 12] =
+    ["ir", "transform", "plan", "exec", "exec-cpu", "exec-gpu", "data", "nn", "train", "profile", "memfit", "run"];
 
 #[test]
 fn no_library_names_an_option_or_a_command_of_the_command_line() {
