@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memfit::calibrate;
-use memfit::data::{DataError, Example, Lease, LoadOptions, Loader};
+use memfit::data::{BytePool, DataError, Example, Lease, LoadOptions, Loader};
+use memfit::exec::recorder::KernelEvent;
 use memfit::exec::{Engine, Executor, Growth, Options, Recorder};
 use memfit::plan::save::SavedPlan;
 use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
@@ -30,6 +31,8 @@ const WARM_UP: usize = 3;
 const LONG_ENOUGH: Duration = Duration::from_millis(1500);
 /// And for so many steps.
 const STEPS: std::ops::RangeInclusive<usize> = 3..=200;
+/// More kernels than this are not recorded, but counted.
+const MOST_EVENTS: usize = 4 << 20;
 /// The largest profile that is read.
 const LARGEST_PROFILE: u64 = 1 << 30;
 /// In a run's folder.
@@ -159,7 +162,10 @@ fn add_steps(
     let mut feed = Feed::new(run, plan)?;
     let most = steps.unwrap_or(*STEPS.end());
     // A kernel has an event for each thread.
-    let recorder = Arc::new(Recorder::new(most * profile.memory.kernels * run.threads, most));
+    let wanted = most.saturating_mul(profile.memory.kernels).saturating_mul(run.threads).min(MOST_EVENTS);
+    let (events, room) = room_for_events(wanted, &run.pool);
+    let own = room.as_ref().map_or(0, Lease::bytes);
+    let recorder = Arc::new(Recorder::new(events, most.min(MOST_EVENTS)));
     let (mut facts, mut waits) = (Vec::new(), Waits::default());
     let mut begun = Instant::now();
     for n in 0..WARM_UP + most {
@@ -184,14 +190,26 @@ fn add_steps(
                 loss,
                 waited_ms: waited.as_secs_f64() * 1e3,
                 process_resident_bytes: resident::now(),
-                pipeline_bytes: run.data.as_ref().map(|_| run.pool.used()),
+                pipeline_bytes: run.data.as_ref().map(|_| run.pool.used().saturating_sub(own)),
             });
             on_event(ProfileEvent::Step { done: facts.len() });
         }
     }
-    profile.pipeline = waits.since(&feed, run);
+    profile.pipeline = waits.since(&feed, run, own);
     add_measured(profile, plan, &recorder.take(), &facts);
     Ok(())
+}
+
+/// What is recorded lies in the memory of the data pipeline: as many events as have room there beside a share for the data.
+fn room_for_events(wanted: usize, pool: &BytePool) -> (usize, Option<Lease>) {
+    let mut events = wanted.min((pool.free() / 4) as usize / size_of::<KernelEvent>());
+    loop {
+        match pool.reserve((events * size_of::<KernelEvent>()) as u64) {
+            Ok(lease) => return (events, Some(lease)),
+            Err(_) if events == 0 => return (0, None),
+            Err(_) => events /= 2,
+        }
+    }
 }
 
 /// Who waited for whom so far.
@@ -209,13 +227,14 @@ impl Waits {
         }
     }
 
-    fn since(self, feed: &Feed, run: &RunResources) -> Option<Pipeline> {
+    /// `own` bytes of the pool are not the pipeline's.
+    fn since(self, feed: &Feed, run: &RunResources, own: u64) -> Option<Pipeline> {
         let Feed::Data(loader) = feed else { return None };
         let now = Waits::new(feed);
         let ms = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() * 1e3;
         Some(Pipeline {
             limit_bytes: run.pool.limit(),
-            peak_bytes: run.pool.high_water(),
+            peak_bytes: run.pool.high_water().saturating_sub(own),
             step_waited_ms: ms(now.step, self.step),
             data_waited_ms: ms(now.data, self.data),
             threads: loader.threads(),
