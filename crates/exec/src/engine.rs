@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass};
+use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass, has_row_per_sample};
 use memfit_ir::{DType, TensorType, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{Launch, Phase, Place, Plan, Program};
@@ -315,10 +315,9 @@ impl<E: Executor> Engine<E> {
         Ok(())
     }
 
-    /// Whether an input has a row for each sample of a micro-batch. One that has not, such as weights of classes, is the same for
-    /// all.
+    /// Whether an input has a row for each sample of a micro-batch.
     fn has_rows(&self, name: &str, ty: &TensorType) -> bool {
-        name != CLOCK && ty.shape.first() == Some(&self.plan.micro_batch)
+        has_row_per_sample(name, &ty.shape, self.plan.micro_batch)
     }
 
     /// Copies the given rows of each input, and then the last of them again until its place is full.

@@ -145,6 +145,11 @@ pub struct Input {
 /// `i32[4]`: the step counted from 0, the global index of the first sample of this micro-batch, and the two halves of
 /// the seed. Randomness and bias correction are functions of it, so that nothing random is ever stored.
 pub const CLOCK: &str = "clock";
+
+/// Whether an input has a row for each of so many samples; what has not, such as weights of classes, is the same for all.
+pub fn has_row_per_sample(name: &str, shape: &[usize], samples: usize) -> bool {
+    name != CLOCK && shape.first() == Some(&samples)
+}
 /// `f32[]`: the learning rate of this step.
 pub const LEARNING_RATE: &str = "lr";
 

@@ -2,7 +2,7 @@
 //! every kind that the model knows.
 
 use memfit_exec::TensorView;
-use memfit_ir::op::{CLOCK, LEARNING_RATE};
+use memfit_ir::op::{CLOCK, LEARNING_RATE, has_row_per_sample};
 use memfit_ir::{DType, TensorType, philox};
 use memfit_plan::Plan;
 
@@ -44,11 +44,12 @@ fn inputs(plan: &Plan) -> impl Iterator<Item = (&str, TensorType)> {
         .into_iter()
         .flat_map(|program| program.graph.inputs().map(|(name, v)| (name, program.graph.ty(v).clone())));
     let data = inputs.filter(|(name, _)| *name != CLOCK && *name != LEARNING_RATE);
-    data.map(|(name, ty)| match ty.shape.split_first() {
-        Some((rows, sample)) if *rows == plan.micro_batch => {
-            (name, TensorType::new(ty.dtype, [&[plan.batch], sample].concat()))
+    data.map(|(name, ty)| {
+        if has_row_per_sample(name, &ty.shape, plan.micro_batch) {
+            (name, TensorType::new(ty.dtype, [&[plan.batch], &ty.shape[1..]].concat()))
+        } else {
+            (name, ty)
         }
-        _ => (name, ty),
     })
 }
 

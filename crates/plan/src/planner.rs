@@ -3,7 +3,7 @@
 //! Candidates come first and never look at the budget ([`survey`]). So a larger budget never gives a slower plan, and the
 //! whole range of budgets costs no more than one.
 
-use memfit_ir::op::CLOCK;
+use memfit_ir::op::{CLOCK, has_row_per_sample};
 use memfit_ir::{Graph, verify};
 use memfit_transform::{StepGraph, batch_dependence};
 
@@ -76,14 +76,15 @@ pub fn survey<'a>(
 fn shared_inputs(graphs: &[(Phase, StepGraph)], batch: usize) -> Vec<String> {
     let inputs =
         graphs.iter().flat_map(|(_, step)| step.graph.inputs().map(move |(name, v)| (name, step.graph.shape(v))));
-    let shared = inputs.filter(|(name, shape)| *name != CLOCK && shape.first() != Some(&batch));
+    let shared = inputs.filter(|(name, shape)| *name != CLOCK && !has_row_per_sample(name, shape, batch));
     shared.map(|(name, _)| name.to_string()).collect()
 }
 
 /// Whether programs of a micro-batch of `n` are a batch cut into parts. A source that knows whole steps only has nothing to be
 /// cut; and an input that is the same for all samples must not look as if it had a row for each.
 fn can_be_cut(graphs: &[(Phase, StepGraph)], shared: &[String], n: usize) -> bool {
-    let has_rows = |graph: &Graph, name: &str| graph.input(name).is_some_and(|v| graph.shape(v).first() == Some(&n));
+    let has_rows =
+        |graph: &Graph, name: &str| graph.input(name).is_some_and(|v| has_row_per_sample(name, graph.shape(v), n));
     let is_clear = |graph: &Graph| !shared.iter().any(|name| has_rows(graph, name));
     graphs.iter().all(|(phase, step)| *phase != Phase::Step && is_clear(&step.graph))
 }

@@ -9,7 +9,7 @@ use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView};
 use memfit_ir::TensorType;
-use memfit_ir::op::StateClass;
+use memfit_ir::op::{StateClass, has_row_per_sample};
 use memfit_plan::{Phase, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
 
@@ -248,7 +248,7 @@ fn view(tensor: &Tensor) -> TensorView<'_> {
 fn rows(plan: &Plan, batch: &[(&str, TensorView)]) -> Result<usize> {
     let graph = plan.program(Phase::Eval).map(|program| &program.graph);
     let has_rows = |name: &str| match graph.and_then(|graph| Some(graph.shape(graph.input(name)?))) {
-        Some(shape) => shape.first() == Some(&plan.micro_batch),
+        Some(shape) => has_row_per_sample(name, shape, plan.micro_batch),
         None => true,
     };
     let with_rows = batch.iter().filter(|(name, _)| has_rows(name));

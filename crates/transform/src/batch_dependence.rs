@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use memfit_ir::op::{MatMul, Reduce, ReduceKind};
+use memfit_ir::op::{MatMul, Reduce, ReduceKind, has_row_per_sample};
 use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 
 /// What makes a sample's result depend on the rest of its batch.
@@ -47,14 +47,15 @@ impl BatchDependence {
 pub fn batch_dependence(graph: &Graph, end: NodeId, batch: usize) -> Option<BatchDependence> {
     let mut samples: Vec<Option<Samples>> = vec![None; graph.values().len()];
     let mut averaged = vec![false; graph.values().len()];
-    if !graph.inputs().any(|(name, v)| is_data(graph, name, v, batch)) {
+    if !graph.inputs().any(|(name, v)| has_row_per_sample(name, graph.shape(v), batch)) {
         return Some(BatchDependence::NoBatchAxis { batch });
     }
     for id in graph.node_ids().take_while(|&id| id <= end) {
         let node = graph.node(id);
         if let Op::Input(input) = &node.op {
             let v = node.outputs[0];
-            samples[v.index()] = is_data(graph, &input.name, v, batch).then_some(Samples { axis: 0, rows: 1 });
+            samples[v.index()] =
+                has_row_per_sample(&input.name, graph.shape(v), batch).then_some(Samples { axis: 0, rows: 1 });
             continue;
         }
         if node.inputs.iter().any(|v| averaged[v.index()]) {
@@ -110,11 +111,6 @@ fn is_linear(node: &Node, averaged: &[bool], samples: &[Option<Samples>]) -> boo
         matches!(node.op, Op::Unary(Unary::Neg) | Op::Reshape(_) | Op::Cast(_))
     };
     !apart && is_linear
-}
-
-/// Whether an input holds a batch of samples, and not something that is the same for all.
-fn is_data(graph: &Graph, name: &str, v: ValueId, batch: usize) -> bool {
-    name != memfit_ir::op::CLOCK && graph.shape(v).first() == Some(&batch)
 }
 
 /// What becomes of the samples in a node that reads some.
