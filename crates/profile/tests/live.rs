@@ -72,3 +72,43 @@ fn a_profile_reads_back_to_the_same() {
     let profile = check(&plan);
     assert_eq!(Profile::from_json(&profile.to_json()).unwrap(), profile);
 }
+
+#[test]
+fn every_field_of_a_profile_is_documented() {
+    fn keys(value: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                found.insert(key.clone());
+                keys(value, found);
+            }),
+            serde_json::Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+            _ => {}
+        }
+    }
+    let cpu = CpuExecutor::new(1).unwrap();
+    let model = ZooModel::from_name("digits").unwrap();
+    let plan = plan_model(&model, &training(), cpu.target(), &Request::new(8)).unwrap();
+    let mut profile = from_plan(&plan, &Labels::default());
+    profile.frontier.push(memfit_profile::FrontierPoint {
+        arena_bytes: 1,
+        step_ms: 1.0,
+        micro_batch: 1,
+        recomputed_ops: 0,
+    });
+    profile.limits = Some(memfit_profile::MachineLimits { gflops: 1.0, gbytes: 1.0 });
+    profile.pipeline = Some(memfit_profile::Pipeline::default());
+    profile.curves.push(memfit_profile::Curve::default());
+    profile.run.path = Some("here".into());
+    let slice = memfit_profile::Slice { program: 0, launch: 0, micro_batch: 0, thread: 0, begin_us: 0.0, end_us: 1.0 };
+    profile.measured = Some(memfit_profile::Measured {
+        steps: vec![memfit_profile::StepSample::default()],
+        kernels: vec![vec![memfit_profile::KernelTimes::default()]],
+        slices: vec![slice],
+        ..memfit_profile::Measured::default()
+    });
+    let mut found = std::collections::BTreeSet::new();
+    keys(&serde_json::to_value(&profile).unwrap(), &mut found);
+    let documented = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/profile.md")).unwrap();
+    let missing: Vec<&String> = found.iter().filter(|key| !documented.contains(&format!("| `{key}` |"))).collect();
+    assert!(found.len() > 80 && missing.is_empty(), "{missing:?}");
+}
