@@ -3,9 +3,11 @@
 function compareHead(a, b) {
   const row = (name, value, show, lessIsGood = true) => {
     const [x, y] = [value(a), value(b)];
-    const change = x ? (y - x) / x : 0;
+    // From nothing to something is no share of anything.
+    const change = x === y ? 0 : x ? (y - x) / x : Infinity;
     const kind = Math.abs(change) < 0.0005 ? "same" : change < 0 === lessIsGood ? "better" : "worse";
-    const words = kind === "same" ? "the same" : `${change > 0 ? "+" : "−"}${percent(Math.abs(change))}`;
+    const share = change === Infinity ? "new" : `${change > 0 ? "+" : "−"}${percent(Math.abs(change))}`;
+    const words = kind === "same" ? "the same" : share;
     return el(
       "tr",
       null,
