@@ -104,7 +104,12 @@ impl Recorder {
         }
     }
 
-    /// What there is, and begins anew with the same room.
+    /// What there is, and ends: it has no room any more.
+    pub fn finish(&self) -> Recording {
+        std::mem::take(&mut *self.state())
+    }
+
+    /// What there is, and begins anew with as much room, which is taken now.
     pub fn take(&self) -> Recording {
         let mut state = self.state();
         let Recording { kernels, steps, .. } = &*state;
@@ -136,5 +141,14 @@ mod tests {
         assert_eq!((recording.kernels[1].id.launch, recording.kernels[1].thread), (7, 1));
         assert_eq!(recording.kernels_of(0).len(), 3);
         assert_eq!(recorder.take(), Recording::default());
+    }
+
+    #[test]
+    fn a_recorder_that_is_finished_records_nothing_more() {
+        let recorder = Recorder::new(3, 1);
+        recorder.kernel(LaunchId::default(), [(0, 1, 5)]);
+        assert_eq!(recorder.finish().kernels.len(), 1);
+        recorder.kernel(LaunchId::default(), [(0, 6, 8)]);
+        assert_eq!(recorder.finish(), Recording { dropped: 1, ..Recording::default() });
     }
 }

@@ -1,7 +1,9 @@
 //! A profile of a plan: what will happen, before anything does. Read off the plan alone.
 
+use std::collections::{HashMap, HashSet};
+
 use memfit_ir::op::StateClass;
-use memfit_ir::{Donation, Graph, Op, ValueId, cost};
+use memfit_ir::{Donation, NodeId, Op, ValueId, cost};
 use memfit_plan::report::{self, buffers};
 use memfit_plan::{Phase, Plan, Point, Tool};
 
@@ -40,7 +42,8 @@ pub fn from_plan(plan: &Plan, labels: &Labels) -> Profile {
         memfit: env!("CARGO_PKG_VERSION").into(),
         path: None,
     };
-    let programs: Vec<Program> = plan.programs.iter().map(|p| program(plan, p)).collect();
+    let indices: Vec<Index> = plan.programs.iter().map(Index::new).collect();
+    let programs: Vec<Program> = plan.programs.iter().zip(&indices).map(|(p, index)| program(plan, p, index)).collect();
     let kernels = programs.iter().map(|p| p.repeats * p.launches.len()).sum();
     let mut profile = Profile {
         format: FORMAT.into(),
@@ -50,7 +53,7 @@ pub fn from_plan(plan: &Plan, labels: &Labels) -> Profile {
         states: states(plan),
         programs,
         peak: Peak::default(),
-        tools: tools(plan),
+        tools: tools(plan, &indices),
         frontier: labels.frontier.iter().map(point).collect(),
         limits: None,
         measured: None,
@@ -91,15 +94,38 @@ fn states(plan: &Plan) -> Vec<State> {
     slots.into_iter().map(state).collect()
 }
 
-fn program(plan: &Plan, program: &memfit_plan::Program) -> Program {
+/// What is asked of a program for each of its launches and buffers.
+struct Index<'a> {
+    /// Nodes that make the next value of something that is trained.
+    updates: HashSet<NodeId>,
+    clones: HashSet<NodeId>,
+    /// Names, by value.
+    inputs: HashMap<ValueId, &'a str>,
+}
+
+impl<'a> Index<'a> {
+    fn new(program: &'a memfit_plan::Program) -> Index<'a> {
+        let graph = &program.graph;
+        let is_trained =
+            |op: &Op| matches!(op, Op::State(s) if matches!(s.class, StateClass::Param | StateClass::Slot));
+        let is_update = |d: &&Donation| is_trained(graph.producer_op(d.old));
+        Index {
+            updates: graph.donations.iter().filter(is_update).map(|d| graph.producer(d.new)).collect(),
+            clones: program.clones.iter().copied().collect(),
+            inputs: graph.inputs().map(|(name, v)| (v, name)).collect(),
+        }
+    }
+}
+
+fn program(plan: &Plan, program: &memfit_plan::Program, index: &Index) -> Program {
     let graph = &program.graph;
     let accumulators = graph.states().filter(|(s, _)| s.class == StateClass::Accumulator);
     Program {
         phase: program.phase.name().into(),
         repeats: repeats(plan, program.phase),
         accumulator_bytes: accumulators.map(|(_, v)| graph.ty(v).bytes()).sum(),
-        launches: program.launches.iter().map(|l| launch(program, l)).collect(),
-        buffers: buffers(program).iter().filter(|b| b.first < b.end).map(|b| buffer(program, b)).collect(),
+        launches: program.launches.iter().map(|l| launch(program, l, index)).collect(),
+        buffers: buffers(program).iter().filter(|b| b.first < b.end).map(|b| buffer(program, b, index)).collect(),
     }
 }
 
@@ -112,7 +138,7 @@ fn repeats(plan: &Plan, phase: Phase) -> usize {
     }
 }
 
-fn launch(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Launch {
+fn launch(program: &memfit_plan::Program, launch: &memfit_plan::Launch, index: &Index) -> Launch {
     let (graph, group) = (&program.graph, &launch.group);
     let root = graph.node(group.root());
     let flops = group.nodes.iter().fold(0u64, |sum, id| sum.saturating_add(cost(graph, *id).flops));
@@ -122,7 +148,7 @@ fn launch(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Launc
         op: root.op.name().into(),
         ops: ops.join("+"),
         layer: root.scope.clone(),
-        part: part(program, launch),
+        part: part(program, launch, index),
         live_bytes: launch.live_bytes,
         scratch_bytes: launch.scratch.map_or(0, |p| p.size),
         scratch_offset: launch.scratch.map_or(0, |p| p.offset),
@@ -132,13 +158,11 @@ fn launch(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Launc
     }
 }
 
-fn part(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Part {
-    let (graph, group) = (&program.graph, &launch.group);
-    let is_trained = |op: &Op| matches!(op, Op::State(s) if matches!(s.class, StateClass::Param | StateClass::Slot));
-    let changes_state = |d: &Donation| group.contains(graph.producer(d.new)) && is_trained(graph.producer_op(d.old));
-    if program.phase == Phase::Apply || graph.donations.iter().any(changes_state) {
+fn part(program: &memfit_plan::Program, launch: &memfit_plan::Launch, index: &Index) -> Part {
+    let group = &launch.group;
+    if program.phase == Phase::Apply || group.nodes.iter().any(|id| index.updates.contains(id)) {
         Part::Update
-    } else if program.clones.contains(&group.root()) {
+    } else if index.clones.contains(&group.root()) {
         Part::Recompute
     } else if program.forward_end.is_none_or(|end| group.root() <= end) {
         Part::Forward
@@ -147,14 +171,18 @@ fn part(program: &memfit_plan::Program, launch: &memfit_plan::Launch) -> Part {
     }
 }
 
-fn buffer(program: &memfit_plan::Program, b: &report::Buffer) -> Buffer {
+fn buffer(program: &memfit_plan::Program, b: &report::Buffer, index: &Index) -> Buffer {
     let graph = &program.graph;
-    let node = graph.node(graph.producer(b.value));
-    let (op, layer) = origin(graph, b.value);
+    let maker = graph.producer(b.value);
+    let node = graph.node(maker);
+    let (op, layer) = match index.inputs.get(&b.value) {
+        Some(name) => ("input", *name),
+        None => (node.op.name(), node.scope.as_str()),
+    };
     Buffer {
         value: b.value.0,
-        op,
-        layer,
+        op: op.into(),
+        layer: layer.into(),
         ty: graph.ty(b.value).to_string(),
         class: class(b.class),
         offset: b.place.offset,
@@ -162,33 +190,33 @@ fn buffer(program: &memfit_plan::Program, b: &report::Buffer) -> Buffer {
         first: b.first,
         end: b.end,
         last_read: b.last_read,
-        recomputed: program.clones.iter().any(|id| std::ptr::eq(graph.node(*id), node)),
+        recomputed: index.clones.contains(&maker),
         in_place: b.in_place,
     }
 }
 
-/// What makes a value, and where.
-fn origin(graph: &Graph, v: ValueId) -> (String, String) {
-    let node = graph.node(graph.producer(v));
-    let input = graph.inputs().find(|(_, input)| *input == v);
-    match input {
-        Some((name, _)) => ("input".into(), name.into()),
-        None => (node.op.name().into(), node.scope.clone()),
+fn class(class: report::Class) -> Class {
+    match class {
+        report::Class::Parameters => Class::Parameters,
+        report::Class::Optimizer => Class::Optimizer,
+        report::Class::Statistics => Class::Statistics,
+        report::Class::Input => Class::Input,
+        report::Class::Activations => Class::Activations,
+        report::Class::ActivationGradients => Class::ActivationGradients,
+        report::Class::Gradients => Class::Gradients,
+        report::Class::Accumulators => Class::Accumulators,
+        report::Class::Scratch => Class::Scratch,
     }
-}
-
-pub(crate) fn class(class: report::Class) -> Class {
-    Class::ALL[class as usize]
 }
 
 /// What was paid is predicted: for ops that run a second time what these take, and for micro-batches what is left of the
 /// difference to the fastest plan.
-fn tools(plan: &Plan) -> Vec<ToolUse> {
-    let is_clone = |p: &memfit_plan::Program, l: &memfit_plan::Launch| part(p, l) == Part::Recompute;
-    let recompute_of = |p: &memfit_plan::Program| {
-        repeats(plan, p.phase) as f64 * p.launches.iter().filter(|l| is_clone(p, l)).map(|l| l.seconds).sum::<f64>()
+fn tools(plan: &Plan, indices: &[Index]) -> Vec<ToolUse> {
+    let recompute_of = |(p, index): (&memfit_plan::Program, &Index)| {
+        let clones = p.launches.iter().filter(|l| part(p, l, index) == Part::Recompute);
+        repeats(plan, p.phase) as f64 * clones.map(|l| l.seconds).sum::<f64>()
     };
-    let recompute: f64 = plan.programs.iter().map(recompute_of).sum();
+    let recompute: f64 = plan.programs.iter().zip(indices).map(recompute_of).sum();
     let rest = (plan.predicted_step_seconds - plan.fastest_step_seconds - recompute).max(0.0);
     let paid = |tool| match tool {
         Tool::Recompute => recompute,

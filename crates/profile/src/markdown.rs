@@ -20,13 +20,6 @@ pub fn markdown(profile: &Profile) -> String {
     text
 }
 
-/// What a step took, the one in the middle; none where nothing ran.
-fn measured_step_ms(profile: &Profile) -> Option<f64> {
-    let mut times: Vec<f64> = profile.measured.as_ref()?.steps.iter().map(|s| s.ms).collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied()
-}
-
 fn write_all(out: &mut String, profile: &Profile) -> std::fmt::Result {
     let run = &profile.run;
     writeln!(out, "# {}, batch {}\n", cell(&run.model), run.batch)?;
@@ -50,7 +43,7 @@ fn headline(profile: &Profile) -> String {
         let share = 100.0 * (1.0 - m.peak_bytes as f64 / m.keep_all_bytes as f64);
         text += &format!(", {share:.0} % less than keeping everything ({})", Bytes(m.keep_all_bytes));
     }
-    match measured_step_ms(profile) {
+    match profile.median_step_ms() {
         Some(ms) => text += &format!("; a step takes {} (predicted {})", time(ms), time(m.predicted_step_ms)),
         None => text += &format!("; a step is predicted to take {}", time(m.predicted_step_ms)),
     }

@@ -68,12 +68,14 @@ fn kernels(plan: &Plan, recording: &Recording) -> Vec<Vec<KernelTimes>> {
     times
 }
 
-/// The step whose time is in the middle, and of which nothing was dropped.
+/// The step whose time is in the middle of those of which nothing was dropped; the first, where something was of each.
 fn median_step(recording: &Recording) -> Option<usize> {
-    let whole = if recording.dropped == 0 { recording.steps.len() } else { recording.steps.len().min(1) };
-    let mut by_time: Vec<usize> = (0..whole).collect();
-    by_time.sort_by_key(|&i| recording.steps[i].end - recording.steps[i].begin);
-    by_time.get(by_time.len() / 2).copied()
+    let Recording { steps, kernels, dropped } = recording;
+    // A step after which there was still room has all of its kernels.
+    let has_room_after = |i: usize| steps.get(i + 1).is_some_and(|next| next.first_kernel < kernels.len());
+    let mut by_time: Vec<usize> = (0..steps.len()).filter(|&i| *dropped == 0 || has_room_after(i)).collect();
+    by_time.sort_by_key(|&i| steps[i].end - steps[i].begin);
+    by_time.get(by_time.len() / 2).copied().or(if steps.is_empty() { None } else { Some(0) })
 }
 
 fn slices(recording: &Recording, step: usize) -> Vec<Slice> {
@@ -96,4 +98,33 @@ fn threads(recording: &Recording) -> Vec<String> {
     let last = recording.kernels.iter().map(|e| e.thread).max().unwrap_or(0);
     let name = |i| if i == 0 { "step".to_string() } else { format!("worker {i}") };
     (0..=last).map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_exec::recorder::StepEvent;
+
+    use super::*;
+
+    /// Steps of so many nanoseconds, with a kernel each.
+    fn recording(times: &[u64], dropped: u64, room: usize) -> Recording {
+        let step = |(i, &time): (usize, &u64)| StepEvent {
+            step: i as u32,
+            end: time,
+            first_kernel: i.min(room),
+            ..StepEvent::default()
+        };
+        let kernels = vec![KernelEvent::default(); times.len().min(room)];
+        Recording { kernels, steps: times.iter().enumerate().map(step).collect(), dropped }
+    }
+
+    #[test]
+    fn the_step_in_the_middle_is_one_of_which_nothing_was_dropped() {
+        assert_eq!(median_step(&recording(&[5, 1, 9, 7, 3], 0, 5)), Some(0));
+        // The first three have their kernels, and of the third nobody knows whether these are all.
+        assert_eq!(median_step(&recording(&[5, 1, 9, 7, 3], 2, 3)), Some(0));
+        assert_eq!(median_step(&recording(&[1, 5, 9, 7, 3], 1, 4)), Some(1));
+        assert_eq!(median_step(&recording(&[5, 1], 3, 0)), Some(0));
+        assert_eq!(median_step(&recording(&[], 3, 0)), None);
+    }
 }

@@ -4,7 +4,7 @@
 //! counted from 0 within their program, and programs by their place in [`Profile::programs`]. What a step runs, and in which
 //! order, follows from [`Program::repeats`]: the programs in order, each so often.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::ProfileError;
 
@@ -12,6 +12,8 @@ use crate::error::ProfileError;
 pub const FORMAT: &str = "memfit profile";
 /// The version of the schema. It grows when a field is renamed, removed or changes its meaning, not when one is added.
 pub const VERSION: u32 = 1;
+/// The sizes of a profile may not add up to this, so that no sum of some of them is too large for 64 bits.
+const TOO_MANY_BYTES: u128 = 1 << 62;
 
 /// A training step: what is planned, and what was measured where something ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -366,7 +368,8 @@ pub struct StepSample {
     pub ms: f64,
     /// The wait for its batch before.
     pub waited_ms: f64,
-    /// Its loss.
+    /// Its loss; what is not finite is `null` in JSON, which has no such numbers.
+    #[serde(deserialize_with = "number_or_nan")]
     pub loss: f32,
     /// Bytes of the arena in pages that the system holds, after it; none where that cannot be asked.
     pub arena_resident_bytes: Option<u64>,
@@ -415,7 +418,7 @@ pub struct Pipeline {
     pub peak_bytes: u64,
     /// Time in which training waited for a batch.
     pub step_waited_ms: f64,
-    /// Time in which batches were ready and waited for training: of the wall clock, with at least one ready.
+    /// Time in which threads that make batches waited for training, or for room: on average of them.
     pub data_waited_ms: f64,
     /// Threads that make batches.
     pub threads: usize,
@@ -426,7 +429,7 @@ pub struct Pipeline {
 pub struct Curve {
     /// Such as `loss`, `test loss`, `test accuracy`, `learning rate`, `samples/s`.
     pub name: String,
-    /// The number of the step, from 0, and the value there.
+    /// After how many steps, and the value there.
     pub points: Vec<(u64, f64)>,
 }
 
@@ -482,8 +485,7 @@ impl Profile {
         let mut sums = self.state_bytes_by_class();
         let program = &self.programs[program];
         for b in program.buffers.iter().filter(|b| b.first <= launch && launch < b.end) {
-            let sum = &mut sums[b.class as usize];
-            *sum = sum.saturating_add(b.bytes);
+            sums[b.class as usize] += b.bytes;
         }
         sums[Class::Accumulators as usize] += program.accumulator_bytes;
         sums[Class::Scratch as usize] += program.launches[launch].scratch_bytes;
@@ -494,8 +496,7 @@ impl Profile {
     pub fn state_bytes_by_class(&self) -> [u64; Class::ALL.len()] {
         let mut sums = [0u64; Class::ALL.len()];
         for (state, bytes) in self.padded_states() {
-            let sum = &mut sums[state.class as usize];
-            *sum = sum.saturating_add(bytes);
+            sums[state.class as usize] += bytes;
         }
         sums
     }
@@ -524,6 +525,9 @@ impl Profile {
                 return wrong(format!("program {i} runs {} times in a step", program.repeats));
             }
         }
+        if self.all_bytes() >= TOO_MANY_BYTES {
+            return wrong("its sizes add up to more bytes than there are".into());
+        }
         let is_launch = |p: usize, n: usize| self.programs.get(p).is_some_and(|program| n < program.launches.len());
         let launches = self.programs.iter().map(|p| p.launches.len()).sum::<usize>();
         if launches > 0 && !is_launch(self.peak.program, self.peak.launch) {
@@ -545,4 +549,21 @@ impl Profile {
         }
         Ok(())
     }
+
+    /// All sizes that anybody adds up, together.
+    fn all_bytes(&self) -> u128 {
+        let states = self.padded_states().map(|(_, bytes)| bytes).chain(self.states.iter().map(|s| s.bytes));
+        let of_program = |p: &Program| {
+            let buffers = p.buffers.iter().map(|b| u128::from(b.bytes));
+            let launches = p.launches.iter().map(|l| u128::from(l.scratch_bytes) + u128::from(l.live_bytes));
+            buffers.chain(launches).sum::<u128>() + u128::from(p.accumulator_bytes)
+        };
+        let peak = self.peak.live.iter().map(|e| u128::from(e.bytes));
+        states.map(u128::from).chain(self.programs.iter().map(of_program)).chain(peak).sum()
+    }
+}
+
+/// JSON has no number for what is not finite.
+fn number_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f32::NAN))
 }

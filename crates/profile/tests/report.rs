@@ -209,3 +209,30 @@ fn the_summary_is_a_page_of_markdown() {
     At most 512 KiB of 1.00 MiB with 2 threads; training waited 1.00 ms for data, data waited 1.50 s for training.
     ");
 }
+
+#[test]
+fn a_profile_of_a_loss_that_is_not_finite_reads_back() {
+    let mut profile = smallest("digits", 32);
+    let steps = [1.5, f32::NAN, f32::INFINITY].map(|loss| StepSample { loss, ..StepSample::default() });
+    profile.measured.as_mut().unwrap().steps = steps.to_vec();
+    let read = Profile::from_json(&profile.to_json()).unwrap().measured.unwrap();
+    assert_eq!(read.steps[0].loss, 1.5);
+    assert!(read.steps[1..].iter().all(|s| s.loss.is_nan()), "{:?}", read.steps);
+}
+
+#[test]
+fn sizes_that_no_machine_has_are_a_contradiction() {
+    let profile = smallest("digits", 32);
+    let forge: [fn(&mut Profile); 4] = [
+        |p| p.peak.live[0].bytes = u64::MAX,
+        |p| p.programs[0].accumulator_bytes = u64::MAX,
+        |p| p.programs[0].launches[0].scratch_bytes = u64::MAX,
+        |p| p.memory.state_bytes = u64::MAX,
+    ];
+    for forge in forge {
+        let mut forged = profile.clone();
+        forge(&mut forged);
+        let error = Profile::from_json(&forged.to_json()).unwrap_err();
+        assert!(matches!(error, ProfileError::Contradiction(_)), "{error}");
+    }
+}

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memfit::calibrate;
-use memfit::data::{BytePool, DataError, Example, Lease, LoadOptions, Loader};
-use memfit::exec::recorder::KernelEvent;
+use memfit::data::{DataError, Example, Lease, LoadOptions, Loader};
+use memfit::exec::recorder::{KernelEvent, StepEvent};
 use memfit::exec::{Engine, Executor, Growth, Options, Recorder};
 use memfit::plan::save::SavedPlan;
 use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
@@ -23,7 +23,7 @@ use crate::planning::{self, Planned};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::together;
-use crate::train::{check, plan_run, skip_bad};
+use crate::train::{check, plan_run, plan_saved, skip_bad};
 
 /// Steps that are not recorded: the first one touches the memory, and the others fill caches.
 const WARM_UP: usize = 3;
@@ -31,8 +31,10 @@ const WARM_UP: usize = 3;
 const LONG_ENOUGH: Duration = Duration::from_millis(1500);
 /// And for so many steps.
 const STEPS: std::ops::RangeInclusive<usize> = 3..=200;
-/// More kernels than this are not recorded, but counted.
-const MOST_EVENTS: usize = 4 << 20;
+/// So many kernels are recorded at most, each thread's part counted by itself; but a whole step always.
+const MOST_KERNEL_EVENTS: usize = 1 << 20;
+/// So many steps are recorded at most.
+const MOST_STEP_EVENTS: usize = 1 << 16;
 /// The largest profile that is read.
 const LARGEST_PROFILE: u64 = 1 << 30;
 /// In a run's folder.
@@ -79,17 +81,13 @@ pub fn of_plan(run: &RunResources, executor: &AnyExecutor, plan: &Plan) -> Resul
     Ok(from_plan(plan, &labels(run, executor)?))
 }
 
-/// The plan that a run would be trained with; that of its folder, where it has one.
+/// The plan that a run would be trained with, or would go on with where it has a folder.
 fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Result<Planned> {
     let Origin::RunDir { folder, checkpoint } = run.config.origin().clone() else {
         return plan_run(run, executor, &mut |at| on_event(ProfileEvent::Planning(at)));
     };
     let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
-    let file = folder.display().to_string();
-    planning::check(run, executor, &saved.plan, &file)?;
-    let plan = saved.plan_for(executor.target())?;
-    run.make_room(plan.arena_bytes());
-    Ok(Planned::from_file(plan, file))
+    plan_saved(run, executor, &saved, &folder)
 }
 
 fn labels(run: &RunResources, executor: &AnyExecutor) -> Result<Labels> {
@@ -149,10 +147,8 @@ fn add_steps(
     steps: Option<usize>,
     on_event: OnEvent,
 ) -> Result<()> {
-    if let Some(process) = &run.process {
-        let pipeline = run.pool.limit().saturating_sub(run.pool.used());
-        process.check(plan.arena_bytes().saturating_add(pipeline), 0, &[run.threads])?;
-    }
+    let most = steps.unwrap_or(*STEPS.end());
+    let recorder = Arc::new(recorder(run, plan, profile.memory.kernels, most)?);
     // Page by page, so that the pages which the system holds are those that were touched.
     let growth = if run.config.memory.growth.as_deref() == Some("commit") { Growth::Commit } else { Growth::Lazy };
     let options = Options { name: run.label.clone(), growth, poison: false };
@@ -160,15 +156,9 @@ fn add_steps(
     let engine = Engine::new(executor.on(run.device.clone()), plan.clone(), options)?;
     let mut session = Session::start(engine, run.seed)?;
     let mut feed = Feed::new(run, plan)?;
-    let most = steps.unwrap_or(*STEPS.end());
-    // A kernel has an event for each thread.
-    let wanted = most.saturating_mul(profile.memory.kernels).saturating_mul(run.threads).min(MOST_EVENTS);
-    let (events, room) = room_for_events(wanted, &run.pool);
-    let own = room.as_ref().map_or(0, Lease::bytes);
-    let recorder = Arc::new(Recorder::new(events, most.min(MOST_EVENTS)));
     let (mut facts, mut waits) = (Vec::new(), Waits::default());
     let mut begun = Instant::now();
-    for n in 0..WARM_UP + most {
+    for n in 0..most.saturating_add(WARM_UP) {
         if n == WARM_UP {
             session.record(Some(recorder.clone()));
             waits = Waits::new(&feed);
@@ -190,26 +180,36 @@ fn add_steps(
                 loss,
                 waited_ms: waited.as_secs_f64() * 1e3,
                 process_resident_bytes: resident::now(),
-                pipeline_bytes: run.data.as_ref().map(|_| run.pool.used().saturating_sub(own)),
+                pipeline_bytes: run.data.as_ref().map(|_| run.pool.used()),
             });
             on_event(ProfileEvent::Step { done: facts.len() });
         }
     }
-    profile.pipeline = waits.since(&feed, run, own);
-    add_measured(profile, plan, &recorder.take(), &facts);
+    profile.pipeline = waits.since(&feed, run);
+    add_measured(profile, plan, &recorder.finish(), &facts);
     Ok(())
 }
 
-/// What is recorded lies in the memory of the data pipeline: as many events as have room there beside a share for the data.
-fn room_for_events(wanted: usize, pool: &BytePool) -> (usize, Option<Lease>) {
-    let mut events = wanted.min((pool.free() / 4) as usize / size_of::<KernelEvent>());
-    loop {
-        match pool.reserve((events * size_of::<KernelEvent>()) as u64) {
-            Ok(lease) => return (events, Some(lease)),
-            Err(_) if events == 0 => return (0, None),
-            Err(_) => events /= 2,
-        }
+/// With room for so many steps, where the process has it beside arena and pipeline; else for one.
+fn recorder(run: &RunResources, plan: &Plan, kernels: usize, steps: usize) -> Result<Recorder> {
+    // A kernel has an event for each thread.
+    let of_step = kernels.saturating_mul(run.threads);
+    let (all, steps) = events_of(of_step, steps);
+    let Some(process) = &run.process else { return Ok(Recorder::new(all, steps)) };
+    let pipeline = run.pool.limit().saturating_sub(run.pool.used());
+    let needed = plan.arena_bytes().saturating_add(pipeline);
+    let bytes = (all * size_of::<KernelEvent>() + steps * size_of::<StepEvent>()) as u64;
+    if process.check(needed.saturating_add(bytes), 0, &[run.threads]).is_ok() {
+        return Ok(Recorder::new(all, steps));
     }
+    process.check(needed, 0, &[run.threads])?;
+    Ok(Recorder::new(of_step, steps.min(*STEPS.end())))
+}
+
+/// How many kernels and steps are recorded, of so many kernels a step and so many steps.
+fn events_of(of_step: usize, steps: usize) -> (usize, usize) {
+    let kernels = of_step.saturating_mul(steps).min(MOST_KERNEL_EVENTS.max(of_step));
+    (kernels, steps.min(MOST_STEP_EVENTS))
 }
 
 /// Who waited for whom so far.
@@ -227,14 +227,13 @@ impl Waits {
         }
     }
 
-    /// `own` bytes of the pool are not the pipeline's.
-    fn since(self, feed: &Feed, run: &RunResources, own: u64) -> Option<Pipeline> {
+    fn since(self, feed: &Feed, run: &RunResources) -> Option<Pipeline> {
         let Feed::Data(loader) = feed else { return None };
         let now = Waits::new(feed);
         let ms = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() * 1e3;
         Some(Pipeline {
             limit_bytes: run.pool.limit(),
-            peak_bytes: run.pool.high_water().saturating_sub(own),
+            peak_bytes: run.pool.high_water(),
             step_waited_ms: ms(now.step, self.step),
             data_waited_ms: ms(now.data, self.data),
             threads: loader.threads(),
@@ -292,4 +291,17 @@ fn of_saved(saved: SavedPlan, budget: Option<u64>) -> Loaded {
         frontier: Vec::new(),
     };
     Loaded { profile: from_plan(&saved.plan, &labels), plan: Some(saved.plan) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_steps_as_anybody_asks_for_take_no_more_room_than_there_is() {
+        assert_eq!(events_of(300, 20), (6000, 20));
+        assert_eq!(events_of(300, usize::MAX), (MOST_KERNEL_EVENTS, MOST_STEP_EVENTS));
+        // A step in full is what a timeline is made of.
+        assert_eq!(events_of(2 * MOST_KERNEL_EVENTS, 200), (2 * MOST_KERNEL_EVENTS, 200));
+    }
 }

@@ -104,7 +104,7 @@ fn write(folder: &Path, profile: &Profile) -> Result<()> {
 fn write_tensorboard(logs: &Path, profile: &Profile) -> std::io::Result<()> {
     write_scalars(profile, &mut EventFile::create(logs, At::now(0))?)?;
     for n in 1.. {
-        match create_xplane(logs, &format!("{}-{n}", profile.run.model), profile) {
+        match create_xplane(logs, &format!("{}-{n}", folder_name(&profile.run.model)), profile) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             written => return written.map(drop),
         }
@@ -125,10 +125,17 @@ fn check_folder(path: &Path) -> Result<()> {
 /// One that is not there yet.
 fn free_folder(model: &str) -> Result<PathBuf> {
     let profiles = Path::new("profiles");
-    let name = |n: u32| profiles.join(format!("{model}-{n}"));
+    let name = |n: u32| profiles.join(format!("{}-{n}", folder_name(model)));
     let cannot = |e: std::io::Error| usage(format!("{} cannot be made: {e}; give --out DIR", profiles.display()));
     std::fs::create_dir_all(profiles).map_err(cannot)?;
     Ok((1..).map(name).find(|folder| !folder.exists()).unwrap_or_else(|| name(0)))
+}
+
+/// The name of a model as that of a folder: a plan that somebody gives may call it anything.
+fn folder_name(model: &str) -> String {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let name: String = model.chars().take(64).map(|c| if is_safe(c) { c } else { '_' }).collect();
+    if name.is_empty() { "model".into() } else { name }
 }
 
 fn event(profile: &Profile, folder: &Path) -> serde_json::Value {
@@ -141,4 +148,16 @@ fn event(profile: &Profile, folder: &Path) -> serde_json::Value {
         "peak": profile.peak.live.iter().take(10).collect::<Vec<_>>(),
         "slowest_layers": show::profile::layers(profile).into_iter().take(10).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_model_leads_out_of_no_folder() {
+        for (model, name) in [("resnet18", "resnet18"), ("../../a b", "______a_b"), ("..", "__"), ("", "model")] {
+            assert_eq!(folder_name(model), name);
+        }
+    }
 }

@@ -102,6 +102,17 @@ fn a_plan_is_a_report_without_running_anything() {
 }
 
 #[test]
+fn a_profile_of_steps_whose_loss_is_no_number_can_be_read() {
+    let scratch = Scratch::new("diverged-profile");
+    let out = scratch.path("out");
+    let file = scratch.write("run.toml", "[train]\noptimizer = \"sgd\"\nlr = 1e30\n");
+    event(&[&DIGITS[..], &[&file, "--steps", "4", "--out", &out]].concat());
+    let steps = read(&out).measured.expect("steps").steps;
+    assert!(steps.len() == 4 && steps.iter().any(|s| s.loss.is_nan()), "{steps:?}");
+    event(&["profile", "--compare", &out, &out]);
+}
+
+#[test]
 fn what_cannot_be_profiled_or_compared_is_said_in_a_sentence() {
     let scratch = Scratch::new("bad-profiles");
     let (a, b) = (scratch.path("a.json"), scratch.path("b.json"));
@@ -175,6 +186,13 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     assert!(profile.measured.is_none() && profile.curves.iter().any(|c| c.name == "test accuracy"));
     event(&["profile", &one, "--steps", "2", "--threads", "2", "--out", &out]);
     assert!(read(&out).measured.is_some());
+    // As when it is resumed: with other threads, but in no less memory than its plan needs.
+    event(&["profile", &one, "--steps", "1", "--threads", "1", "--out", &out]);
+    check_error(
+        &["profile", &one, "--steps", "1", "--threads", "2", "--budget", "64KiB", "--out", &out],
+        3,
+        &["64.0 KiB"],
+    );
     check_error(&["history", &one, "--curve", "speed"], 2, &["\"speed\"", "samples/s"]);
     check_error(&["history", &scratch.path("nowhere")], 2, &["nowhere"]);
     check_error(&["profile", &one, "--budget", "1MiB", "--out", &out], 2, &["--steps"]);

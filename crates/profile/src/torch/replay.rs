@@ -268,7 +268,8 @@ impl Replay {
         self.empty = self.buffers.iter().filter(|b| b.bytes == 0).count();
         self.buffers.retain(|b| b.bytes > 0);
         self.buffers.sort_by_key(|b| b.lower);
-        let sizes = self.buffers.iter().map(|b| b.bytes).chain(blocks.iter().map(|b| b.bytes));
+        let of_blocks = blocks.iter().map(|b| b.bytes.max(b.requested.unwrap_or(0)));
+        let sizes = self.buffers.iter().map(|b| b.bytes).chain(of_blocks);
         let total = sizes.map(u128::from).sum::<u128>() + (1 << 20) * self.buffers.len() as u128;
         if total >= u128::from(TOO_MANY_BYTES) {
             return Err(TorchError::TooManyBytes);

@@ -225,3 +225,15 @@ fn one_list_of_blocks_does_not_stand_for_many() {
     let error = snapshot.device(None).expect_err("it is refused").to_string();
     assert!(error.contains("again and again"), "{error}");
 }
+
+#[test]
+fn blocks_that_were_requested_with_more_bytes_than_there_are_are_refused() {
+    let most = i64::MAX;
+    let blocks =
+        [("active_allocated", 1, 512, most), ("active_allocated", 2, 512, most), ("active_allocated", 3, 512, most)];
+    // Events speak of all of them, so that none is a buffer of its requested size.
+    let events = [("alloc", 1, 512), ("alloc", 2, 512), ("alloc", 3, 512)];
+    let snapshot = snapshot(&events, vec![segment(1536, &blocks)]);
+    let error = snapshot.device(None).expect_err("too many bytes");
+    assert!(matches!(error, TorchError::TooManyBytes), "{error}");
+}

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use memfit::data::augment::{self, Crop, Normalise, Prepare};
 use memfit::data::image::Channels;
-use memfit::data::sources::Masks;
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
 use memfit::ir::fingerprint;
 use memfit::ir::{DType, TensorType};
 use memfit::nn::zoo::Task;
 use memfit::train::Datasets;
 
-use super::{DataSources, Kind, channels, sequence};
+use super::{DataSources, Kind, Schema, channels, sequence};
 use crate::config::{DataConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::resources::RunResources;
@@ -20,7 +19,7 @@ use crate::text::count;
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -> Result<Datasets> {
     let steps = Steps::new(sources.kind, run)?;
-    let key = source_key(sources.kind, sources.schema.masks.as_ref(), &sources.survey.turned(), &run.config);
+    let key = source_key(sources.kind, &sources.schema, &sources.survey.turned(), &run.config);
     let train = Dataset::from_source(Shared { source: Arc::clone(&sources.train), key });
     let train = match run.config.data.cache.as_deref() {
         None | Some("off") => steps.fixed(train),
@@ -59,14 +58,24 @@ pub fn images_alone(source: impl Source + 'static, run: &RunResources, batch: us
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
 }
 
+/// Of a table, what was found out or said of its header and its label, where they are not the usual: the folder of a run says
+/// what its run file did not.
+fn table_key(schema: &Schema) -> (Option<bool>, Option<String>) {
+    let (header, usual, label) = match &schema.columns {
+        Some(columns) => (None, "label", Some(columns.label.clone())),
+        None => (Some(false), "0", schema.label.map(|number| number.to_string())),
+    };
+    (header, label.filter(|label| label != usual))
+}
+
 /// What a run says about how files are read: a cache that was made of them otherwise is made anew.
-fn source_key(kind: Kind, masks: Option<&Masks>, turned: &str, config: &RunConfig) -> u64 {
-    let masks = masks.map_or(String::new(), |masks| super::masks::to_json(masks).to_string());
-    let DataConfig { label, features, header, token, .. } = &config.data;
-    // What holds by itself is the same whether it is said or not.
-    let header = header.filter(|header| kind != Kind::Csv || !header);
-    let usual = if header == Some(false) { "0" } else { "label" };
-    let label = label.as_ref().filter(|label| kind != Kind::Csv || *label != usual);
+fn source_key(kind: Kind, schema: &Schema, turned: &str, config: &RunConfig) -> u64 {
+    let masks = schema.masks.as_ref().map_or(String::new(), |masks| super::masks::to_json(masks).to_string());
+    let DataConfig { features, token, .. } = &config.data;
+    let (header, label) = match kind {
+        Kind::Csv => table_key(schema),
+        _ => (config.data.header, config.data.label.clone()),
+    };
     let of_model = match kind {
         Kind::Tokens | Kind::Text => format!("{}", sequence(config)),
         Kind::Masks => format!("{:?} {masks}", channels(config)),
@@ -320,6 +329,7 @@ fn labelled(mut example: Example, classes: usize, context: &Context) -> memfit::
 
 #[cfg(test)]
 mod tests {
+    use super::super::Columns;
     use super::*;
 
     #[test]
@@ -347,11 +357,28 @@ mod tests {
                 let sizes: Vec<i64> = sizes.into_iter().map(|n| n as i64).collect();
                 config.set("model", "input", sizes).expect("sizes");
             }
-            source_key(Kind::TfRecord, None, "", &config)
+            source_key(Kind::TfRecord, &Schema::default(), "", &config)
         };
         assert_eq!(of("resnet18", None), of("resnet34", Some(vec![32, 32, 3])), "pictures are scaled later");
         assert_ne!(of("mlp", Some(vec![8])), of("resnet18", None));
         assert_ne!(of("mlp", Some(vec![8])), of("mlp", Some(vec![9])));
+    }
+
+    #[test]
+    fn a_table_is_the_same_data_whether_its_label_was_said_or_found_out() {
+        let found = Schema { label: Some(2), ..Schema::default() };
+        let mut said = RunConfig::default();
+        said.set("data", "header", false).expect("a flag");
+        said.set("data", "label", "2").expect("a text");
+        let key = |schema: &Schema, config: &RunConfig| source_key(Kind::Csv, schema, "", config);
+        assert_eq!(key(&found, &RunConfig::default()), key(&found, &said));
+        let named = |label: &str| {
+            let columns = Columns { label: label.into(), features: Vec::new() };
+            key(&Schema { columns: Some(columns), ..Schema::default() }, &RunConfig::default())
+        };
+        assert_ne!(key(&found, &said), key(&Schema { label: Some(0), ..Schema::default() }, &said));
+        assert_ne!(named("label"), named("2"));
+        assert_ne!(named("2"), key(&found, &said));
     }
 
     #[test]

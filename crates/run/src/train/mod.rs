@@ -20,8 +20,8 @@ use crate::weights::LoadedWeights;
 
 pub(crate) use options::check;
 pub use options::{EPOCHS, skip_bad};
-pub(crate) use prepare::plan_run;
 pub use prepare::prepare;
+pub(crate) use prepare::{plan_run, plan_saved};
 pub use run_all::{End, Finished, Observer, run_all};
 
 /// How runs are planned.

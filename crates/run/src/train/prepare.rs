@@ -190,12 +190,22 @@ fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: Chec
     let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
     check_seed(run, &saved.checkpoint)?;
+    let planned = plan_saved(run, executor, &saved, &folder)?;
+    Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
+}
+
+/// The plan that a run goes on with: its own; or where it computes with another number of threads, one that is for them.
+pub(crate) fn plan_saved(
+    run: &mut RunResources,
+    executor: &AnyExecutor,
+    saved: &SavedRun,
+    folder: &Path,
+) -> Result<Planned> {
     let file = folder.display().to_string();
     planning::check_resumed(run, executor, &saved.plan, &file)?;
     let theirs = saved.plan.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
     if let Some(theirs) = theirs {
-        let planned = planning::plan_for_threads(run, executor, &saved.plan, theirs)?;
-        return Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) });
+        return planning::plan_for_threads(run, executor, &saved.plan, theirs);
     }
     let plan = saved.plan_for(executor.target())?;
     // Its file may have been changed since.
@@ -208,8 +218,7 @@ fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: Chec
         return Err(RunError::PlanTooLarge { file, needed, budget: room, room: run.room_now().map(Box::new) });
     }
     run.look_at_room_again();
-    let planned = Planned::from_file(plan, file);
-    Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
+    Ok(Planned::from_file(plan, file))
 }
 
 /// For each run, the memory that it shares with others of its device; none for one that is alone there.

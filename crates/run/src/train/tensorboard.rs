@@ -2,7 +2,7 @@
 //! It is told of the steps that the run's history keeps.
 
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memfit::Plan;
 use memfit::data::BytePool;
@@ -41,7 +41,7 @@ impl Log {
             return Ok(None);
         }
         let folder = training.folder.clone();
-        let first = At::now(training.first_step.into());
+        let first = At::now(first_event(training.first_step));
         let opened = EventFile::create(&folder, first).and_then(|mut events| {
             events.text("plan", first, &training.plan_summary)?;
             events.flush()?;
@@ -117,12 +117,23 @@ impl Log {
     /// Histograms of the checkpoint that was just written. What has no room in the data pipeline's memory is named instead.
     fn weights(&mut self, at: At) -> std::io::Result<()> {
         let saved = run_dir::read(&self.folder, CheckpointKind::Last).map_err(std::io::Error::other)?;
+        let path = saved.tensors().to_path_buf();
+        drop(saved);
+        let mut file = open_own(&path)?;
+        let length = file.metadata()?.len();
+        let (data, metadata) = read_header(&mut file, length, &path).map_err(std::io::Error::other)?;
         let mut left_out = Vec::new();
         for name in &self.histograms {
-            match read_tensor(saved.tensors(), name, &self.pool)? {
-                Some(values) => self.events.histogram(&format!("weights/{name}"), at, &values)?,
-                None => left_out.push(name.as_str()),
-            }
+            let place = metadata.info(name).map(|info| (info.data_offsets.0 as u64, info.data_offsets.1 as u64));
+            let reserved =
+                place.and_then(|(start, end)| Some((start, end - start, self.pool.reserve(end - start).ok()?)));
+            // The room is held until the histogram is written.
+            let Some((start, bytes, _room)) = reserved else {
+                left_out.push(name.as_str());
+                continue;
+            };
+            let values = read_values(&mut file, data + start, bytes)?;
+            self.events.histogram(&format!("weights/{name}"), at, &values)?;
         }
         match left_out[..] {
             [] => Ok(()),
@@ -143,17 +154,26 @@ pub fn plan_summary(run: &RunResources, plan: &Plan) -> String {
     markdown(&from_plan(plan, &labels))
 }
 
-/// The values of a tensor of numbers of 32 bits; none where it has no room.
-fn read_tensor(path: &Path, name: &str, pool: &BytePool) -> std::io::Result<Option<Vec<f32>>> {
-    let mut file = open_own(path)?;
-    let length = file.metadata()?.len();
-    let (data, metadata) = read_header(&mut file, length, path).map_err(std::io::Error::other)?;
-    let Some(info) = metadata.info(name) else { return Ok(None) };
-    let (start, end) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
-    // As it is read and as it is looked at, until it is written.
-    let Ok(_room) = pool.reserve(end - start) else { return Ok(None) };
-    let mut values = vec![0f32; (end - start) as usize / size_of::<f32>()];
-    file.seek(SeekFrom::Start(data + start))?;
+/// The step of the first event that this process writes: one before it was written by an earlier one, and stays.
+fn first_event(first_step: u32) -> u64 {
+    if first_step == 0 { 0 } else { u64::from(first_step) + 1 }
+}
+
+/// The numbers of 32 bits in so many bytes of a file.
+fn read_values(file: &mut (impl Read + Seek), start: u64, bytes: u64) -> std::io::Result<Vec<f32>> {
+    let mut values = vec![0f32; bytes as usize / size_of::<f32>()];
+    file.seek(SeekFrom::Start(start))?;
     file.read_exact(bytemuck::cast_slice_mut(&mut values))?;
-    Ok(Some(values))
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_event;
+
+    #[test]
+    fn what_was_written_of_the_step_that_a_run_goes_on_from_stays() {
+        // Readers forget what older files say of the first event's step and of later ones.
+        assert_eq!([0, 1, 60].map(first_event), [0, 2, 61]);
+    }
 }
