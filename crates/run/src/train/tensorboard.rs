@@ -42,7 +42,9 @@ impl Log {
         }
         let folder = training.folder.clone();
         let first = At::now(training.first_step.into());
-        let opened = EventFile::create(&folder, first).and_then(|mut events| {
+        // What older files say of the steps that were made stays, and of those that come it is forgotten.
+        let next = At { step: first.step + 1, ..first };
+        let opened = EventFile::create(&folder, next).and_then(|mut events| {
             events.text("plan", first, &training.plan_summary)?;
             events.flush()?;
             Ok(events)
