@@ -170,6 +170,10 @@ pub fn training(error: &TrainError) -> Option<String> {
             "{0} holds a run already; `memfit train --resume {0}` goes on with it, or give another folder",
             folder.display()
         ),
+        // Its folder is that of the run.
+        TrainError::Foreign { path, kind } if is_command(scope::RESUME) => {
+            format!("{} ({kind}) is not of a run, which would write over it; move it away", path.display())
+        }
         TrainError::Foreign { .. } => format!("{error}: --out"),
         TrainError::NoFolder { .. } => format!("{error} with --out"),
         TrainError::Damaged { path: damaged, problem, recovery: Recovery::Resume { which, step, path } } => {

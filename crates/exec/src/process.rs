@@ -30,6 +30,8 @@ pub struct Limit {
     pub used: u64,
     /// Of the program's own files, what is mapped but was not touched yet.
     untouched: u64,
+    /// Stacks of threads that have ended, which the C library keeps mapped for the next ones.
+    idle_stacks: u64,
 }
 
 /// What a process will still take that no plan and no pipeline counts.
@@ -74,7 +76,8 @@ impl Limit {
 
     /// What one thread more takes of it.
     pub fn of_thread(&self) -> u64 {
-        self.counts(&ToCome { threads: 1, heap: 0 }) - self.counts(&ToCome::default())
+        let fresh = Limit { idle_stacks: 0, ..*self };
+        fresh.counts(&ToCome { threads: 1, heap: 0 }) - fresh.counts(&ToCome::default())
     }
 
     /// What is there and what is to come of the program itself, even where it is more than the limit.
@@ -91,7 +94,8 @@ impl Limit {
             Limiter::Machine | Limiter::Said => heap + threads * TOUCHED + self.untouched,
             // Its own files go when something else is wanted.
             Limiter::Group => heap + threads * (TOUCHED + KERNEL) + WRITTEN,
-            Limiter::AddressSpace | Limiter::Data => heap + threads * stack(),
+            // Those that are kept are used already.
+            Limiter::AddressSpace | Limiter::Data => heap + threads.saturating_sub(self.idle_stacks) * stack(),
         }
     }
 }
@@ -100,6 +104,25 @@ impl Limit {
 fn stack() -> u64 {
     let said = std::env::var("RUST_MIN_STACK").ok().and_then(|s| s.parse::<u64>().ok());
     said.unwrap_or(2 * MIB) + 64 * KIB
+}
+
+/// Stacks of threads that are mapped, less those of so many that run: a page that nobody may touch, and a stack above it.
+fn idle_stacks(maps: &str, running: u64) -> u64 {
+    let least = stack() - 64 * KIB;
+    let mut guard_end = None;
+    let mut stacks: u64 = 0;
+    for mapping in maps.lines().filter_map(Mapping::of_line) {
+        let is_stack = mapping.access == "rw-p" && !mapping.is_file && mapping.bytes() >= least;
+        stacks += u64::from(is_stack && guard_end == Some(mapping.start));
+        let is_guard = mapping.access == "---p" && mapping.bytes() == page_size();
+        guard_end = is_guard.then_some(mapping.end);
+    }
+    stacks.saturating_sub(running)
+}
+
+/// Threads of this process besides its first, whose stack is another kind of mapping.
+fn running_threads() -> u64 {
+    std::fs::read_dir("/proc/self/task").map_or(0, |threads| (threads.count() as u64).saturating_sub(1))
 }
 
 /// Bytes of this process that are in memory now, as the system counts them; none where it does not say.
@@ -125,10 +148,12 @@ fn page_size() -> u64 {
 pub fn limits(said: Option<u64>) -> Vec<Limit> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = field(&status, "VmRSS:").unwrap_or(0);
-    let files = mapped_files(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let (files, idle_stacks) = (mapped_files(&maps), idle_stacks(&maps, running_threads()));
     let untouched = files.saturating_sub(field(&status, "RssFile:").unwrap_or(0));
-    let limit =
-        |limiter, bytes: Option<u64>, used: Option<u64>| Some(Limit { limiter, bytes: bytes?, used: used?, untouched });
+    let limit = |limiter, bytes: Option<u64>, used: Option<u64>| {
+        Some(Limit { limiter, bytes: bytes?, used: used?, untouched, idle_stacks })
+    };
     let group = machine::tightest_group();
     let found = [
         limit(Limiter::Machine, machine::built_in(), Some(resident)),
@@ -193,14 +218,30 @@ fn field(status: &str, name: &str) -> Option<u64> {
 
 /// Bytes of the mappings of files.
 fn mapped_files(maps: &str) -> u64 {
-    let bytes = |line: &str| {
+    maps.lines().filter_map(Mapping::of_line).filter(|m| m.is_file).map(|m| m.bytes()).sum()
+}
+
+/// A line of `/proc/self/maps`.
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    /// Such as `rw-p`.
+    access: &'a str,
+    is_file: bool,
+}
+
+impl Mapping<'_> {
+    fn of_line(line: &str) -> Option<Mapping<'_>> {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
-        let is_file = rest.contains(" /");
-        let size = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(start, 16).ok()?)?;
-        is_file.then_some(size)
-    };
-    maps.lines().filter_map(bytes).sum()
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        let access = rest.split(' ').next()?;
+        (start <= end).then_some(Mapping { start, end, access, is_file: rest.contains(" /") })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
 }
 
 #[cfg(test)]
@@ -209,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_to_come_counts_as_its_limit_counts() {
-        let limit = |limiter| Limit { limiter, bytes: 100 * MIB, used: 10 * MIB, untouched: 3 * MIB };
+        let limit = |limiter| Limit { limiter, bytes: 100 * MIB, used: 10 * MIB, untouched: 3 * MIB, idle_stacks: 0 };
         let coming = ToCome { threads: 4, heap: 2 * MIB };
         let room = |limiter| limit(limiter).room(&coming);
         assert_eq!(room(Limiter::Said), (90 - 1 - 2 - 1 - 3) * MIB);
@@ -218,6 +259,9 @@ mod tests {
         let group = (90 - 1 - 2 - 1 - 4) * MIB - 4 * KERNEL;
         assert_eq!(room(Limiter::Group), group - group / PER_PAGE_TABLE);
         assert_eq!(Limit { used: 200 * MIB, ..limit(Limiter::Group) }.room(&coming), 0);
+        let kept = Limit { idle_stacks: 3, ..limit(Limiter::AddressSpace) };
+        assert_eq!(kept.room(&coming), (90 - 1 - 2) * MIB - stack());
+        assert_eq!(kept.of_thread(), stack());
         // A few pages more or less make no difference where a program has just started.
         let started = |used| Limit { used, ..limit(Limiter::Group) }.room(&coming);
         assert_eq!(started(MIB), started(MIB + 300 * KIB));
@@ -229,6 +273,22 @@ mod tests {
             "55e0-65e0 r-xp 0 fe:00 12  /usr/bin/a b\n7000-9000 rw-p 0 00:00 0 [heap]\n9000-a000 rw-p 0 00:00 0\n";
         assert_eq!(mapped_files(maps), 0x1000);
         assert_eq!(field("VmRSS:\t  12 kB\nVmSize: 3 kB", "VmSize:"), Some(3 * KIB));
+    }
+
+    #[test]
+    fn stacks_of_threads_that_ended_are_told_from_those_in_use_and_from_other_memory() {
+        let (page, bytes) = (page_size(), stack() - 64 * KIB);
+        let first = 0x7f00_0000_0000;
+        let stack_at = |at: u64| {
+            let base = at + page;
+            format!("{at:x}-{base:x} ---p 00000000 00:00 0 \n{base:x}-{:x} rw-p 00000000 00:00 0 \n", base + bytes)
+        };
+        let two = stack_at(first) + &stack_at(first + page + bytes);
+        // A buffer without a guard, and a heap whose rest is not open yet.
+        let others =
+            "10000000-20000000 rw-p 0 00:00 0\n20000000-24000000 ---p 0 00:00 0\n24000000-28000000 rw-p 0 00:00 0\n";
+        let maps = format!("{others}{two}");
+        assert_eq!([0, 1, 2, 3].map(|running| idle_stacks(&maps, running)), [2, 1, 0, 0]);
     }
 
     #[test]

@@ -336,12 +336,16 @@ fn mask_problem(problem: &MaskProblem) -> String {
     };
     let file = |(format, path): &(MaskFormat, PathBuf)| format!("{} {}", path.display(), format_words(*format));
     match problem {
-        MaskProblem::Values { values } => format!(
-            "cannot tell what the values of these masks mean: {}; say data.masks = \"classes\" (each is the number of a \
-             class), \"binary\" (background and foreground) or \"grey\" (0 to 255 is a share of foreground){}",
-            list(values),
-            levels_as_classes(values)
-        ),
+        MaskProblem::Values { values } => {
+            // With 255 they would be taken for classes and pixels to be ignored.
+            let classes = if values.contains(&255) { "" } else { "\"classes\" (each is the number of a class), " };
+            format!(
+                "cannot tell what the values of these masks mean: {}; say data.masks = {classes}\"binary\" (background and \
+                 foreground) or \"grey\" (0 to 255 is a share of foreground){}",
+                list(values),
+                levels_as_classes(values)
+            )
+        }
         MaskProblem::Void { values, colours } => {
             // As it can be typed: what is to be ignored joins the first class.
             let first = values.first().copied().unwrap_or(0);

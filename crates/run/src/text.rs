@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 
-/// "1 op", "2 ops", "3 classes".
+/// "1 op", "2 ops", "3 classes", "4 epochs".
 pub fn count<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
     let plural = match what {
         _ if n == N::from(1) => "",
+        "epoch" => "s",
         what if what.ends_with('s') || what.ends_with("ch") => "es",
         _ => "s",
     };
@@ -33,5 +34,6 @@ mod tests {
             [count(1u8, "class"), count(3u8, "class"), count(2u8, "batch")],
             ["1 class", "3 classes", "2 batches"]
         );
+        assert_eq!([count(1u8, "epoch"), count(3u8, "epoch")], ["1 epoch", "3 epochs"]);
     }
 }

@@ -140,16 +140,18 @@ pub fn read(folder: &Path) -> io::Result<Vec<Row>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text?,
     };
-    let bad = |number: usize| {
-        let problem = format!("line {number} is not one of a run's history");
-        io::Error::new(io::ErrorKind::InvalidData, problem)
-    };
+    let bad = |number: usize| foreign_line(number, "history");
     if !text.starts_with(&header()) {
         return if header().starts_with(&text) { Ok(Vec::new()) } else { Err(bad(1)) };
     }
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let rows = whole.lines().enumerate().skip(1);
     rows.map(|(i, line)| Row::from_line(line).ok_or_else(|| bad(i + 1))).collect()
+}
+
+fn foreign_line(number: usize, of: &str) -> io::Error {
+    let problem = format!("line {number} is not one of a run's {of}");
+    io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
 fn header() -> String {
@@ -194,13 +196,7 @@ impl History {
         let kept: String = rows.iter().filter(|r| r.is_before(step, progress)).map(Row::to_line).collect();
         let table = Journal::open(folder.join(HISTORY), &(header() + &kept))?;
         let path = folder.join(EVENTS);
-        let text = match read_own_text(&path, LARGEST) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(|e| (path.clone(), e))?,
-        };
-        let is_kept =
-            |line: &&str| serde_json::from_str(line).is_ok_and(|event: Value| happened_before(&event, step, progress));
-        let kept: String = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
+        let kept = events_before(&path, step, progress).map_err(|e| (path.clone(), e))?;
         let events = Journal::open(path, &kept)?;
         Ok(History { table, events, batch, peak_bytes, flushed: Instant::now() })
     }
@@ -300,15 +296,37 @@ fn line(mut data: Value, step: u32, epoch: u64) -> String {
     format!("{data}\n")
 }
 
-fn happened_before(event: &Value, step: u32, progress: &Progress) -> bool {
-    let number = |key: &str| event[key].as_u64();
-    let kind = match event["event"].as_str() {
-        Some("eval") => RowKind::Eval,
-        Some("epoch") => RowKind::Epoch,
+/// The lines of what happened before a checkpoint; none where there is no file. A last line that was not brought to its end counts
+/// for nothing; any other that is no event is somebody else's.
+fn events_before(path: &Path, step: u32, progress: &Progress) -> io::Result<String> {
+    let text = match read_own_text(path, LARGEST) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        text => text?,
+    };
+    let mut kept = String::new();
+    for (i, line) in text.split_inclusive('\n').enumerate() {
+        match event_row(line) {
+            Some(row) if row.is_before(step, progress) => {
+                kept += line.trim_end_matches('\n');
+                kept.push('\n');
+            }
+            None if line.ends_with('\n') => return Err(foreign_line(i + 1, "events")),
+            Some(_) | None => {}
+        }
+    }
+    Ok(kept)
+}
+
+/// What a line of events is of, and when it happened.
+fn event_row(line: &str) -> Option<Row> {
+    let event: Value = serde_json::from_str(line).ok()?;
+    let kind = match event["event"].as_str()? {
+        "eval" => RowKind::Eval,
+        "epoch" => RowKind::Epoch,
         _ => RowKind::Step,
     };
-    let (Some(at), Some(epoch)) = (number("step"), number("epoch")) else { return false };
-    Row::new(kind, u32::try_from(at).unwrap_or(u32::MAX), epoch).is_before(step, progress)
+    let step = u32::try_from(event["step"].as_u64()?).unwrap_or(u32::MAX);
+    Some(Row::new(kind, step, event["epoch"].as_u64()?))
 }
 
 /// The shortest number that is this one in 32 bits.

@@ -201,7 +201,9 @@ fn label_words(classes: &ClassSummary) -> &'static str {
 fn name(classes: &ClassSummary, class: usize) -> String {
     match classes.names.get(class) {
         Some(name) => name.clone(),
-        None if classes.count == 1 => ["background", "foreground"].get(class).unwrap_or(&"").to_string(),
+        None if classes.count == 1 && classes.unit == Unit::Pixels => {
+            ["background", "foreground"].get(class).unwrap_or(&"").to_string()
+        }
         None if classes.unit == Unit::Pixels || classes.names.is_empty() => format!("{class}:"),
         None => class.to_string(),
     }
@@ -301,5 +303,9 @@ fn warning_words(warning: &Warning, classes: Option<&ClassSummary>) -> String {
 
 /// A class as a sentence has it.
 fn class_of(name: &str, classes: Option<&ClassSummary>) -> String {
-    if classes.is_some_and(|classes| classes.count == 1) { name.into() } else { format!("of class {name}") }
+    if classes.is_some_and(|classes| classes.count == 1 && classes.unit == Unit::Pixels) {
+        name.into()
+    } else {
+        format!("of class {name}")
+    }
 }

@@ -139,6 +139,10 @@ fn masks_that_may_be_several_things_are_refused_with_the_choices() {
     let (code, told) = segment(&sparse, "masks = \"binary\"", 1);
     assert_eq!((code, &find(&told, "data")["classes"]["count"]), (0, &1.into()));
     // What is proposed works when it is typed.
+    let levels =
+        say("mask-levels", |class| [0, 127, 255][usize::from(class)], &["0, 127, 255", "data.masks = \"binary\""]);
+    let (_, refused) = segment(&levels, "", 1);
+    assert!(!refused[0]["message"].as_str().expect("an error").contains("\"classes\""), "{refused:?}");
     let void = say("mask-void", |class| [0, 1, 255][usize::from(class)], &["0, 1, 255", "ignore"]);
     let table = "masks = \"colours\"\ncolours = [\"0 #000000\", \"1 #010101\", \"0 #ffffff\"]";
     let (_, refused) = segment(&void, "", 1);

@@ -326,3 +326,25 @@ fn masks_of_three_values_are_no_soft_edges() {
     let (code, told) = events(&["plan", &file, "--batch", "2"]);
     assert_eq!((code, &find(&told, "data")["classes"]["count"]), (0, &3.into()), "{told:?}");
 }
+
+#[test]
+fn samples_of_one_class_alone_get_a_warning() {
+    let scratch = Scratch::new("one-class");
+    labelled(&scratch, "same.npz", "|u1", &[12], &[0; 12]);
+    let (code, told) = train_file(&scratch, "same.npz", &[]);
+    assert_eq!((code, &find(&told, "data")["warnings"][0]["kind"]), (0, &"one_class".into()), "{told:?}");
+    let text = stdout(&memfit(&["plan", "--data", &scratch.path("same.npz")]));
+    assert!(text.contains("all samples are of class 0") && !text.contains("background"), "{text}");
+}
+
+#[test]
+fn a_row_that_lacks_a_cell_is_said_to_and_not_its_neighbour_to_be_no_number() {
+    let scratch = Scratch::new("ragged");
+    let row = |n: usize| if n == 5 { "1,cat\n".into() } else { format!("{n},2,{}\n", ["cat", "dog"][n % 2]) };
+    scratch.write("rows.csv", format!("a,b,label\n{}", (0..20).map(row).collect::<String>()));
+    // All of them are read, be it for the step or for its evaluation.
+    let (data, out) = (scratch.path("rows.csv"), scratch.path("out"));
+    let (code, told) = events(&["train", "--data", &data, "--batch", "16", "--steps", "1", "--out", &out]);
+    let said = message(&told);
+    assert!(code == 4 && said.contains("line 7: the row has 2 columns, and the first one has 3"), "{said}");
+}

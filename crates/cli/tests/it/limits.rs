@@ -87,6 +87,24 @@ fn under_a_limit_of_address_space_a_run_fits_or_is_refused() {
 }
 
 #[test]
+fn what_a_limit_of_address_space_refuses_fits_into_the_one_that_is_proposed() {
+    let scratch = Scratch::new("address-space-proposed");
+    // Its pipeline gives way to the arena, which is found by trying: with threads that end before those of the run begin.
+    let mut args: Vec<String> =
+        "train --model mobilenet_v3_small --input 16x16x3 --batch 2 --steps 2 --threads 2 --data"
+            .split(' ')
+            .map(String::from)
+            .collect();
+    args.push(pictures(&scratch));
+    let out = scratch.path("out");
+    let End::Refused(message) = train(&Cage::AddressSpace, 48, &args, &out) else { panic!("it fits into 48 MiB") };
+    let proposed = limit_in(&message).unwrap_or_else(|| panic!("no limit is proposed: {message}")).ceil() as u64;
+    for mib in [proposed, proposed + 4, proposed + 20] {
+        assert_eq!(train(&Cage::AddressSpace, mib, &args, &out), End::Done, "{proposed} MiB are proposed, in {mib}");
+    }
+}
+
+#[test]
 fn in_a_control_group_a_run_fits_or_is_refused() {
     match Cage::group() {
         Ok(cage) => {

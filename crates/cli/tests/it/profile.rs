@@ -172,6 +172,12 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     assert_eq!(steps(&one), (1..=70).collect::<Vec<_>>());
     let files = |folder: &str| names(Path::new(folder)).iter().filter(|n| n.contains("tfevents")).count();
     assert_eq!((files(&one), files(&other)), (2, 0));
+    // TensorBoard forgets what comes again, from step 61 on, and nothing that was made: a session starts there.
+    let file = names(Path::new(&one)).into_iter().filter(|n| n.contains("tfevents")).max().expect("an event file");
+    let bytes = std::fs::read(Path::new(&one).join(file)).expect("an event file");
+    let start = |step: u8| [0x10, step, 0x3a, 2, 8, 1];
+    let has = |step: u8| bytes.windows(6).any(|w| w == start(step));
+    assert!(has(61) && !has(60));
     let page = stdout(&memfit(&["history", &one, &other]));
     for part in [one.as_str(), &other, "loss: at the end", "test accuracy", "step └1"] {
         assert!(page.contains(part), "{part}: {page}");
@@ -196,6 +202,11 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     check_error(&["history", &one, "--curve", "speed"], 2, &["\"speed\"", "samples/s"]);
     check_error(&["history", &scratch.path("nowhere")], 2, &["nowhere"]);
     check_error(&["profile", &one, "--budget", "1MiB", "--out", &out], 2, &["--steps"]);
+    // Events that are somebody else's stay as they are.
+    let events = Path::new(&one).join("events.jsonl");
+    std::fs::write(&events, "my notes\n").expect("a file");
+    check_error(&["train", "--resume", &one, "--steps", "71"], 4, &["events.jsonl", "line 1 is not one"]);
+    assert_eq!(std::fs::read_to_string(&events).expect("a file"), "my notes\n");
     std::fs::write(Path::new(&one).join("history.csv"), "step,1,1\n").expect("a file");
     check_error(&["history", &one], 4, &["history.csv", "line 1"]);
 }

@@ -53,6 +53,8 @@ fn a_key_that_was_changed_is_named() {
         ("weight_decay = 0.25", "weight_decay = 0.5", "use train.weight_decay = 0.25 in the run.toml of its folder"),
         ("weight_decay = 0.25", "weight_decay = 0.25\nlabel_smoothing = 0.1", "leave out train.label_smoothing in"),
         ("weight_decay = 0.25", "", "train.weight_decay is 0.25, here it is not set"),
+        ("batch = 16", "batch = 8", "its batch is 16, here it is 8 (use train.batch = 16"),
+        ("batch = 16", "batch = 20", "its batch is 16, here it is 20 (use train.batch = 16"),
         ("seed = 3", "seed = 4", "train.seed is 4, but the run began with 3"),
     ] {
         assert!(text.contains(from), "{text}");
@@ -61,4 +63,20 @@ fn a_key_that_was_changed_is_named() {
     }
     std::fs::write(&path, &text).expect("it is ours");
     assert!(memfit(&resume).status.success());
+}
+
+#[cfg(unix)]
+#[test]
+fn what_lies_in_the_way_of_a_run_that_goes_on_can_only_be_moved() {
+    let scratch = Scratch::new("resumed-foreign");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "1", "--threads", "1", "--out", &run]).status.success());
+    let history = format!("{run}/history.csv");
+    std::fs::rename(&history, scratch.path("history.csv")).expect("a file");
+    std::os::unix::fs::symlink(scratch.path("history.csv"), &history).expect("a link");
+    let output = memfit(&["train", "--resume", &run, "--steps", "2"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("history.csv (a symbolic link)") && message.contains("move it away"), "{message}");
+    assert!(!message.contains("--out"), "there is no other folder for it: {message}");
 }

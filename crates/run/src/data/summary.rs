@@ -184,7 +184,7 @@ fn class_warnings(classes: &ClassSummary, warnings: &mut Vec<Warning>) {
     let nearly_all = if classes.unit == Unit::Pixels { NEARLY_ALL_PIXELS } else { NEARLY_ALL_SAMPLES };
     let empty: Vec<usize> = rows.iter().enumerate().filter(|(_, n)| **n == 0).map(|(class, _)| class).collect();
     let share = most as f64 / sum as f64;
-    if share >= nearly_all && rows.len() > 1 {
+    if share >= nearly_all {
         let class = rows.iter().position(|n| *n == most).unwrap_or(0);
         warnings.push(Warning::OneClass { class, share });
     } else if classes.unit == Unit::Samples && most / least.max(1) >= UNEQUAL {

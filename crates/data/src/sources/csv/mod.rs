@@ -198,13 +198,16 @@ impl Csv {
     }
 
     fn parse(&self, row: &[u8], x: &mut [f32]) -> Result<f32, String> {
-        let (mut label, mut next, mut count) = (0.0, 0, 0);
+        let (mut label, mut next, mut count, mut problem) = (0.0, 0, 0, None);
         for (i, cell) in self.cells(row).enumerate() {
             count += 1;
             let Some(column) = self.columns.get(i) else { continue };
             let class = self.label == Some(i) && matches!(self.layout.label, Some(Label::Class(_)));
             let value = if class { self.class(cell) } else { number(cell, false) };
-            let value = value.map_err(|problem| format!("column \"{column}\" {problem}"))?;
+            let value = value.unwrap_or_else(|is| {
+                problem.get_or_insert_with(|| format!("column \"{column}\" {is}"));
+                0.0
+            });
             if self.label == Some(i) {
                 label = value;
             } else {
@@ -213,11 +216,12 @@ impl Csv {
                 next += 1;
             }
         }
+        // First, for in such a row the cells stand in columns of others.
         if count != self.columns.len() {
             let count = counted(count, "column");
             return Err(format!("the row has {count}, and the first one has {}", self.columns.len()));
         }
-        Ok(label)
+        problem.map_or(Ok(label), Err)
     }
 }
 
