@@ -161,6 +161,7 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     assert_eq!(steps(&one), (1..=70).collect::<Vec<_>>());
     let files = |folder: &str| names(Path::new(folder)).iter().filter(|n| n.contains("tfevents")).count();
     assert_eq!((files(&one), files(&other)), (2, 0));
+    assert_eq!(first_steps(Path::new(&one)), [1, 61], "TensorBoard forgets no step that was saved");
     let page = stdout(&memfit(&["history", &one, &other]));
     for part in [one.as_str(), &other, "loss: at the end", "test accuracy", "step └1"] {
         assert!(page.contains(part), "{part}: {page}");
@@ -176,8 +177,24 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     event(&["profile", &one, "--steps", "2", "--threads", "2", "--out", &out]);
     assert!(read(&out).measured.is_some());
     check_error(&["history", &one, "--curve", "speed"], 2, &["\"speed\"", "samples/s"]);
-    check_error(&["history", &scratch.path("nowhere")], 2, &["nowhere"]);
+    check_error(&["history", &scratch.path("nowhere")], 2, &["nowhere is not the folder of a run"]);
     check_error(&["profile", &one, "--budget", "1MiB", "--out", &out], 2, &["--steps"]);
     std::fs::write(Path::new(&one).join("history.csv"), "step,1,1\n").expect("a file");
     check_error(&["history", &one], 4, &["history.csv", "line 1"]);
+}
+
+/// From which step on each event file of a folder is what counts: the step of its second record, which follows on the time.
+fn first_steps(folder: &Path) -> Vec<u8> {
+    let mut files = names(folder);
+    files.retain(|n| n.contains("tfevents"));
+    files.sort();
+    let first_step = |name: &String| {
+        let bytes = std::fs::read(folder.join(name)).expect("an event file");
+        let length = u64::from_le_bytes(bytes[..8].try_into().expect("a length")) as usize;
+        // A record has its length and a sum before it, and a sum after it.
+        let second = &bytes[12 + length + 4 + 12..];
+        assert_eq!((second[0], second[9]), (0x09, 0x10), "a time, then a step");
+        second[10]
+    };
+    files.iter().map(first_step).collect()
 }

@@ -41,7 +41,9 @@ impl Log {
             return Ok(None);
         }
         let folder = training.folder.clone();
-        let first = At::now(training.first_step.into());
+        // TensorBoard forgets what another file has from this step on. Steps are counted from 1 here, and the last one that was
+        // saved stays.
+        let first = At::now(u64::from(training.first_step) + 1);
         let opened = EventFile::create(&folder, first).and_then(|mut events| {
             events.text("plan", first, &training.plan_summary)?;
             events.flush()?;
