@@ -3,7 +3,9 @@
 function timeSection(model) {
   const launches = timedLaunches(model);
   if (!launches.length) return;
-  const how = model.isMeasured ? "measured" : "predicted";
+  const how = model.isMeasured
+    ? `measured, on average over ${count(model.measured.steps.length, "step")}`
+    : "predicted";
   const total = launches.reduce((sum, k) => sum + k.ms, 0);
   const limits = model.profile.limits;
   const lead =
