@@ -12,6 +12,8 @@ use crate::error::ProfileError;
 pub const FORMAT: &str = "memfit profile";
 /// The version of the schema. It grows when a field is renamed, removed or changes its meaning, not when one is added.
 pub const VERSION: u32 = 1;
+/// No time is longer, in whatever unit it is given: thirty years in microseconds.
+const LONGEST: f64 = 1e15;
 
 /// A training step: what is planned, and what was measured where something ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -485,8 +487,13 @@ impl Profile {
             let sum = &mut sums[b.class as usize];
             *sum = sum.saturating_add(b.bytes);
         }
-        sums[Class::Accumulators as usize] += program.accumulator_bytes;
-        sums[Class::Scratch as usize] += program.launches[launch].scratch_bytes;
+        let rest = [
+            (Class::Accumulators, program.accumulator_bytes),
+            (Class::Scratch, program.launches[launch].scratch_bytes),
+        ];
+        for (class, bytes) in rest {
+            sums[class as usize] = sums[class as usize].saturating_add(bytes);
+        }
         sums
     }
 
@@ -507,6 +514,17 @@ impl Profile {
         states.into_iter().zip(ends).map(|(state, end)| (state, end.saturating_sub(state.offset)))
     }
 
+    /// Every time that is shown or added up, each in its own unit.
+    fn times(&self) -> impl Iterator<Item = f64> {
+        let launches = self.programs.iter().flat_map(|p| &p.launches).map(|l| l.predicted_us);
+        let steps = self.measured.iter().flat_map(|m| &m.steps).flat_map(|s| [s.ms, s.waited_ms]);
+        let kernels = self.measured.iter().flat_map(|m| m.kernels.iter().flatten()).map(|k| k.mean_us);
+        let slices = self.measured.iter().flat_map(|m| &m.slices).flat_map(|s| [s.begin_us, s.end_us]);
+        let waits = self.pipeline.iter().flat_map(|p| [p.step_waited_ms, p.data_waited_ms]);
+        let predicted = [self.memory.predicted_step_ms, self.memory.fastest_step_ms];
+        launches.chain(steps).chain(kernels).chain(slices).chain(waits).chain(predicted)
+    }
+
     /// A file may say anything: what everybody else takes for granted is looked at here.
     fn check(&self) -> Result<(), ProfileError> {
         let wrong = |what: String| Err(ProfileError::Contradiction(what));
@@ -523,6 +541,9 @@ impl Profile {
             if program.repeats > 1 << 20 {
                 return wrong(format!("program {i} runs {} times in a step", program.repeats));
             }
+        }
+        if self.times().any(|time| !(0.0..=LONGEST).contains(&time)) {
+            return wrong("a time in it is negative, or longer than anything takes".into());
         }
         let is_launch = |p: usize, n: usize| self.programs.get(p).is_some_and(|program| n < program.launches.len());
         let launches = self.programs.iter().map(|p| p.launches.len()).sum::<usize>();
