@@ -183,7 +183,7 @@ fn times_by_op(profile: &Profile) -> Vec<(&str, OpTime)> {
             let times = measured.and_then(|kernels| kernels.get(n)).filter(|k| k.count > 0);
             let sum = ops.entry(&launch.op).or_default();
             sum.launches += program.repeats;
-            sum.us += repeats * times.map_or(launch.predicted_us, |k| k.mean_us);
+            sum.us += repeats * times.map_or(launch.predicted_us, |k| k.median_us);
             sum.flops += repeats * launch.flops as f64;
             sum.bytes += repeats * launch.traffic_bytes as f64;
         }

@@ -383,8 +383,10 @@ pub struct StepSample {
 pub struct KernelTimes {
     /// How often it ran.
     pub count: u64,
-    /// On average.
+    /// On average, with what disturbed it.
     pub mean_us: f64,
+    /// In the middle: what is shown. Of all kernels, it adds up to a step that nothing disturbed.
+    pub median_us: f64,
     /// At best.
     pub min_us: f64,
     /// At worst.
@@ -466,7 +468,7 @@ impl Profile {
     pub fn launch_us(&self, program: usize, launch: usize, is_measured: bool) -> f64 {
         let measured = self.measured.as_ref().filter(|_| is_measured).map(|m| m.kernels[program][launch]);
         match measured {
-            Some(KernelTimes { count: 1.., mean_us, .. }) => mean_us,
+            Some(KernelTimes { count: 1.., median_us, .. }) => median_us,
             Some(KernelTimes { count: 0, .. }) | None => self.programs[program].launches[launch].predicted_us,
         }
     }
@@ -518,7 +520,8 @@ impl Profile {
     fn times(&self) -> impl Iterator<Item = f64> {
         let launches = self.programs.iter().flat_map(|p| &p.launches).map(|l| l.predicted_us);
         let steps = self.measured.iter().flat_map(|m| &m.steps).flat_map(|s| [s.ms, s.waited_ms]);
-        let kernels = self.measured.iter().flat_map(|m| m.kernels.iter().flatten()).map(|k| k.mean_us);
+        let kernels =
+            self.measured.iter().flat_map(|m| m.kernels.iter().flatten()).flat_map(|k| [k.mean_us, k.median_us]);
         let slices = self.measured.iter().flat_map(|m| &m.slices).flat_map(|s| [s.begin_us, s.end_us]);
         let waits = self.pipeline.iter().flat_map(|p| [p.step_waited_ms, p.data_waited_ms]);
         let predicted = [self.memory.predicted_step_ms, self.memory.fastest_step_ms];
