@@ -104,7 +104,7 @@ fn measured(profile: &Profile) -> Measured {
     let mut noise = Noise(1);
     let mut kernel = |l: &Launch| {
         let mean_us = l.predicted_us * (1.08 + 0.2 * noise.next());
-        KernelTimes { count: 20, mean_us, min_us: mean_us * 0.93, max_us: mean_us * 1.3 }
+        KernelTimes { count: 20, mean_us, median_us: mean_us, min_us: mean_us * 0.93, max_us: mean_us * 1.3 }
     };
     let times = |p: &Program| p.launches.iter().map(&mut kernel).collect();
     let kernels: Vec<Vec<KernelTimes>> = profile.programs.iter().map(times).collect();

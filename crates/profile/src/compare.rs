@@ -174,9 +174,11 @@ fn numbers(a: &Profile, b: &Profile, is_measured: bool) -> Vec<Number> {
 }
 
 fn classes(a: &Profile, b: &Profile) -> Vec<ClassBytes> {
-    let bytes = |p: &Profile, class| p.peak.live.iter().filter(|e| e.class == class).map(|e| e.bytes).sum();
+    let bytes = |p: &Profile, class| {
+        p.peak.live.iter().filter(|e| e.class == class).map(|e| e.bytes).fold(0, u64::saturating_add)
+    };
     let pair = |class| ClassBytes { class, before: bytes(a, class), after: bytes(b, class) };
-    Class::ALL.into_iter().map(pair).filter(|p| p.before + p.after > 0).collect()
+    Class::ALL.into_iter().map(pair).filter(|p| p.before > 0 || p.after > 0).collect()
 }
 
 fn layers(a: &Profile, b: &Profile) -> Vec<LayerBytes> {
@@ -186,7 +188,8 @@ fn layers(a: &Profile, b: &Profile) -> Vec<LayerBytes> {
             // The name of a state is its layer's and its own.
             let layer =
                 if e.op == "state" { e.layer.rsplit_once('/').map_or("", |(layer, _)| layer) } else { &e.layer };
-            sums.entry((layer, e.class)).or_default()[side] += e.bytes;
+            let sum = &mut sums.entry((layer, e.class)).or_default()[side];
+            *sum = sum.saturating_add(e.bytes);
         }
     }
     let entry = |((layer, class), [before, after]): ((&str, Class), [u64; 2])| LayerBytes {

@@ -100,7 +100,7 @@ fn write_peak(out: &mut String, profile: &Profile) -> std::fmt::Result {
         writeln!(out, "| {} | {} | {op} | {layer} | {ty} | {recompute} |", Bytes(e.bytes), e.class.name())?;
     }
     if let Some(rest) = peak.live.get(PEAK_ROWS..).filter(|r| !r.is_empty()) {
-        let bytes = rest.iter().map(|e| e.bytes).sum();
+        let bytes = rest.iter().map(|e| e.bytes).fold(0, u64::saturating_add);
         writeln!(out, "| {} | | {} more | | | |", Bytes(bytes), rest.len())?;
     }
     writeln!(out)
@@ -111,10 +111,19 @@ fn write_tools(out: &mut String, profile: &Profile) -> std::fmt::Result {
         return Ok(());
     }
     writeln!(out, "## What the planner did\n\n| tool | saved | paid |\n|---|---:|---:|")?;
+    let mut row = |tool: &str, saved: i64, paid_ms: f64| {
+        let sign = if saved < 0 { "−" } else { "" };
+        let paid = if paid_ms > 0.0 { time(paid_ms) } else { "–".into() };
+        writeln!(out, "| {} | {sign}{} | {paid} |", cell(tool), Bytes(saved.unsigned_abs()))
+    };
+    // What tools do for each other: the lines add up to what the plan saves.
+    let mut rest = (profile.memory.keep_all_bytes as i64).saturating_sub(profile.memory.peak_bytes as i64);
     for t in &profile.tools {
-        let sign = if t.saved_bytes < 0 { "−" } else { "" };
-        let paid = if t.paid_ms > 0.0 { time(t.paid_ms) } else { "–".into() };
-        writeln!(out, "| {} | {sign}{} | {paid} |", cell(&t.tool), Bytes(t.saved_bytes.unsigned_abs()))?;
+        row(&t.tool, t.saved_bytes, t.paid_ms)?;
+        rest = rest.saturating_sub(t.saved_bytes);
+    }
+    if rest != 0 {
+        row("in combination", rest, 0.0)?;
     }
     writeln!(out)
 }
@@ -167,7 +176,7 @@ fn times_by_op(profile: &Profile) -> Vec<(&str, OpTime)> {
             let times = measured.and_then(|kernels| kernels.get(n)).filter(|k| k.count > 0);
             let sum = ops.entry(&launch.op).or_default();
             sum.launches += program.repeats;
-            sum.us += repeats * times.map_or(launch.predicted_us, |k| k.mean_us);
+            sum.us += repeats * times.map_or(launch.predicted_us, |k| k.median_us);
             sum.flops += repeats * launch.flops as f64;
             sum.bytes += repeats * launch.traffic_bytes as f64;
         }
@@ -206,7 +215,7 @@ fn time(ms: f64) -> String {
 }
 
 /// A word of a profile as text in a table: it may hold anything, and names no tag, link or column.
-fn cell(text: &str) -> String {
+pub(crate) fn cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

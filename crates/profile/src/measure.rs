@@ -28,11 +28,11 @@ pub fn add_measured(profile: &mut Profile, plan: &Plan, recording: &Recording, f
         threads: threads(recording),
         dropped: recording.dropped,
     };
-    let mean = |program: usize, launch: usize| match measured.kernels[program][launch] {
+    let seconds = |program: usize, launch: usize| match measured.kernels[program][launch] {
         KernelTimes { count: 0, .. } => plan.programs[program].launches[launch].seconds,
-        times => times.mean_us * 1e-6,
+        times => times.median_us * 1e-6,
     };
-    profile.peak = peak::at_peak(plan, profile, &mean);
+    profile.peak = peak::at_peak(plan, profile, &seconds);
     profile.measured = Some(measured);
 }
 
@@ -51,21 +51,20 @@ fn steps(recording: &Recording, facts: &[StepFacts]) -> Vec<StepSample> {
 
 /// For each program, for each launch. A kernel takes as long as on the thread that launched it, which waits for the others.
 fn kernels(plan: &Plan, recording: &Recording) -> Vec<Vec<KernelTimes>> {
-    let mut times: Vec<Vec<KernelTimes>> =
-        plan.programs.iter().map(|p| vec![KernelTimes::default(); p.launches.len()]).collect();
+    let mut times: Vec<Vec<Vec<f64>>> = plan.programs.iter().map(|p| vec![Vec::new(); p.launches.len()]).collect();
     for event in recording.kernels.iter().filter(|e| e.thread == 0) {
         let launch = times.get_mut(event.id.program as usize).and_then(|p| p.get_mut(event.id.launch as usize));
         let Some(times) = launch else { continue };
-        let us = event.end.saturating_sub(event.begin) as f64 * 1e-3;
-        times.min_us = if times.count == 0 { us } else { times.min_us.min(us) };
-        times.max_us = times.max_us.max(us);
-        times.mean_us += us;
-        times.count += 1;
+        times.push(event.end.saturating_sub(event.begin) as f64 * 1e-3);
     }
-    for times in times.iter_mut().flatten().filter(|t| t.count > 0) {
-        times.mean_us /= times.count as f64;
-    }
-    times
+    times.into_iter().map(|program| program.into_iter().map(kernel_times).collect()).collect()
+}
+
+fn kernel_times(mut us: Vec<f64>) -> KernelTimes {
+    us.sort_by(f64::total_cmp);
+    let (Some(&min_us), Some(&max_us)) = (us.first(), us.last()) else { return KernelTimes::default() };
+    let mean_us = us.iter().sum::<f64>() / us.len() as f64;
+    KernelTimes { count: us.len() as u64, mean_us, median_us: us[us.len() / 2], min_us, max_us }
 }
 
 /// The step whose time is in the middle of those of which nothing was dropped; the first, where something was of each.
@@ -126,5 +125,13 @@ mod tests {
         assert_eq!(median_step(&recording(&[1, 5, 9, 7, 3], 1, 4)), Some(1));
         assert_eq!(median_step(&recording(&[5, 1], 3, 0)), Some(0));
         assert_eq!(median_step(&recording(&[], 3, 0)), None);
+    }
+
+    #[test]
+    fn one_disturbed_run_of_a_kernel_does_not_change_its_median() {
+        let times = kernel_times(vec![3.0, 2.0, 1000.0]);
+        assert_eq!((times.count, times.median_us, times.mean_us), (3, 3.0, 335.0));
+        assert_eq!((times.min_us, times.max_us), (2.0, 1000.0));
+        assert_eq!(kernel_times(Vec::new()), KernelTimes::default());
     }
 }

@@ -14,6 +14,8 @@ pub const FORMAT: &str = "memfit profile";
 pub const VERSION: u32 = 1;
 /// The sizes of a profile may not add up to this, so that no sum of some of them is too large for 64 bits.
 const TOO_MANY_BYTES: u128 = 1 << 62;
+/// No time is longer, in whatever unit it is given: thirty years in microseconds.
+const LONGEST: f64 = 1e15;
 
 /// A training step: what is planned, and what was measured where something ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -384,8 +386,10 @@ pub struct StepSample {
 pub struct KernelTimes {
     /// How often it ran.
     pub count: u64,
-    /// On average.
+    /// On average, with what disturbed it.
     pub mean_us: f64,
+    /// In the middle: what is shown. Of all kernels, it adds up to a step that nothing disturbed.
+    pub median_us: f64,
     /// At best.
     pub min_us: f64,
     /// At worst.
@@ -467,7 +471,7 @@ impl Profile {
     pub fn launch_us(&self, program: usize, launch: usize, is_measured: bool) -> f64 {
         let measured = self.measured.as_ref().filter(|_| is_measured).map(|m| m.kernels[program][launch]);
         match measured {
-            Some(KernelTimes { count: 1.., mean_us, .. }) => mean_us,
+            Some(KernelTimes { count: 1.., median_us, .. }) => median_us,
             Some(KernelTimes { count: 0, .. }) | None => self.programs[program].launches[launch].predicted_us,
         }
     }
@@ -487,8 +491,13 @@ impl Profile {
         for b in program.buffers.iter().filter(|b| b.first <= launch && launch < b.end) {
             sums[b.class as usize] += b.bytes;
         }
-        sums[Class::Accumulators as usize] += program.accumulator_bytes;
-        sums[Class::Scratch as usize] += program.launches[launch].scratch_bytes;
+        let rest = [
+            (Class::Accumulators, program.accumulator_bytes),
+            (Class::Scratch, program.launches[launch].scratch_bytes),
+        ];
+        for (class, bytes) in rest {
+            sums[class as usize] = sums[class as usize].saturating_add(bytes);
+        }
         sums
     }
 
@@ -506,6 +515,18 @@ impl Profile {
         let states: Vec<&State> = self.states.iter().filter(|s| s.class != Class::Accumulators).collect();
         let ends: Vec<u64> = states.iter().skip(1).map(|s| s.offset).chain([self.memory.state_bytes]).collect();
         states.into_iter().zip(ends).map(|(state, end)| (state, end.saturating_sub(state.offset)))
+    }
+
+    /// Every time that is shown or added up, each in its own unit.
+    fn times(&self) -> impl Iterator<Item = f64> {
+        let launches = self.programs.iter().flat_map(|p| &p.launches).map(|l| l.predicted_us);
+        let steps = self.measured.iter().flat_map(|m| &m.steps).flat_map(|s| [s.ms, s.waited_ms]);
+        let kernels =
+            self.measured.iter().flat_map(|m| m.kernels.iter().flatten()).flat_map(|k| [k.mean_us, k.median_us]);
+        let slices = self.measured.iter().flat_map(|m| &m.slices).flat_map(|s| [s.begin_us, s.end_us]);
+        let waits = self.pipeline.iter().flat_map(|p| [p.step_waited_ms, p.data_waited_ms]);
+        let predicted = [self.memory.predicted_step_ms, self.memory.fastest_step_ms];
+        launches.chain(steps).chain(kernels).chain(slices).chain(waits).chain(predicted)
     }
 
     /// A file may say anything: what everybody else takes for granted is looked at here.
@@ -527,6 +548,9 @@ impl Profile {
         }
         if self.all_bytes() >= TOO_MANY_BYTES {
             return wrong("its sizes add up to more bytes than there are".into());
+        }
+        if self.times().any(|time| !(0.0..=LONGEST).contains(&time)) {
+            return wrong("a time in it is negative, or longer than anything takes".into());
         }
         let is_launch = |p: usize, n: usize| self.programs.get(p).is_some_and(|program| n < program.launches.len());
         let launches = self.programs.iter().map(|p| p.launches.len()).sum::<usize>();

@@ -1,10 +1,14 @@
 //! Tables of Markdown that read as text too.
 
-/// A table whose columns stand under each other; the first is at the left, the others at the right.
+use crate::markdown::cell;
+
+/// A table whose columns stand under each other; the first is at the left, the others at the right. What stands in it may hold
+/// anything.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|text| cell(text))).collect();
     let length = |s: &str| s.chars().count();
     let mut widths = head.map(|h| length(h).max(3));
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(length(cell));
         }

@@ -43,3 +43,27 @@ fn what_is_the_same_is_said_to_be_and_other_models_are_refused() {
     let problem = compare(&a, &other).unwrap_err().to_string();
     assert!(problem.contains("mlp") && problem.contains("digits"), "{problem}");
 }
+
+#[test]
+fn words_of_a_profile_add_no_line_or_column_to_a_comparison_and_move_no_cursor() {
+    let [a, mut b] = profiles("digits");
+    b.programs[0].launches[0].layer = "a|b\n# c\u{1b}[2J".into();
+    b.run.device = "\u{1b}]0;title\u{7}".into();
+    let comparison = compare(&a, &b).unwrap();
+    assert!(comparison.kernels.iter().any(|k| k.layer.contains('\n')), "the data are as they were");
+    let text = comparison.markdown(["a", "b"]);
+    assert!(text.contains("a\\|b # c"), "{text}");
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'), "{text}");
+}
+
+#[test]
+fn times_that_cannot_be_are_refused() {
+    let [profile, _] = profiles("mlp");
+    assert_eq!(Profile::from_json(&profile.to_json()).unwrap(), profile);
+    for time in [-1.0, 1e300] {
+        let mut forged = profile.clone();
+        forged.programs[0].launches[0].predicted_us = time;
+        let problem = Profile::from_json(&forged.to_json()).unwrap_err().to_string();
+        assert!(problem.contains("negative"), "{problem}");
+    }
+}

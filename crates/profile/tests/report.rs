@@ -22,7 +22,13 @@ fn smallest(name: &str, batch: usize) -> Profile {
 
 /// As if something had run: every launch, and one step in full on two threads.
 fn measured(profile: &Profile) -> Measured {
-    let times = |l: &Launch| KernelTimes { count: 7, mean_us: l.predicted_us, min_us: 1.0 / 3.0, max_us: 1e4 / 3.0 };
+    let times = |l: &Launch| KernelTimes {
+        count: 7,
+        mean_us: l.predicted_us,
+        median_us: l.predicted_us,
+        min_us: 1.0 / 3.0,
+        max_us: 1e4 / 3.0,
+    };
     let kernels = profile.programs.iter().map(|p| p.launches.iter().map(times).collect()).collect();
     let mut slices = Vec::new();
     for (program, micro_batch) in profile.step_runs() {

@@ -185,7 +185,7 @@ fn add_steps(
             on_event(ProfileEvent::Step { done: facts.len() });
         }
     }
-    profile.pipeline = waits.since(&feed, run);
+    profile.pipeline = waits.since(&feed, run, &facts);
     add_measured(profile, plan, &recorder.finish(), &facts);
     Ok(())
 }
@@ -212,30 +212,28 @@ fn events_of(of_step: usize, steps: usize) -> (usize, usize) {
     (kernels, steps.min(MOST_STEP_EVENTS))
 }
 
-/// Who waited for whom so far.
+/// How long data waited for steps so far.
 #[derive(Clone, Copy, Default)]
 struct Waits {
-    step: Duration,
     data: Duration,
 }
 
 impl Waits {
     fn new(feed: &Feed) -> Waits {
         match feed {
-            Feed::Data(loader) => Waits { step: loader.waited(), data: loader.idle() },
+            Feed::Data(loader) => Waits { data: loader.idle() },
             Feed::Synthetic(..) => Waits::default(),
         }
     }
 
-    fn since(self, feed: &Feed, run: &RunResources) -> Option<Pipeline> {
+    /// The pipeline of the steps since then.
+    fn since(self, feed: &Feed, run: &RunResources, steps: &[StepFacts]) -> Option<Pipeline> {
         let Feed::Data(loader) = feed else { return None };
-        let now = Waits::new(feed);
-        let ms = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() * 1e3;
         Some(Pipeline {
             limit_bytes: run.pool.limit(),
             peak_bytes: run.pool.high_water(),
-            step_waited_ms: ms(now.step, self.step),
-            data_waited_ms: ms(now.data, self.data),
+            step_waited_ms: steps.iter().map(|s| s.waited_ms).sum(),
+            data_waited_ms: Waits::new(feed).data.saturating_sub(self.data).as_secs_f64() * 1e3,
             threads: loader.threads(),
         })
     }

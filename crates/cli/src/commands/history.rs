@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::Result;
 use memfit::profile::Curve;
-use memfit::train::TrainError;
 use memfit_run::{RunConfig, RunError, file, history};
 use serde_json::{Map, json};
 
@@ -60,7 +59,7 @@ pub fn history(args: &HistoryArgs, json: bool) -> Result<()> {
 
 fn read(folder: &Path) -> Result<Vec<Curve>> {
     if !folder.is_dir() {
-        return Err(RunError::from(TrainError::NoRun { folder: folder.into() }).into());
+        return Err(RunError::NotARun { folder: folder.into() }.into());
     }
     // A folder that is no run's is told so.
     RunConfig::resume(folder)?;

@@ -172,12 +172,7 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     assert_eq!(steps(&one), (1..=70).collect::<Vec<_>>());
     let files = |folder: &str| names(Path::new(folder)).iter().filter(|n| n.contains("tfevents")).count();
     assert_eq!((files(&one), files(&other)), (2, 0));
-    // TensorBoard forgets what comes again, from step 61 on, and nothing that was made: a session starts there.
-    let file = names(Path::new(&one)).into_iter().filter(|n| n.contains("tfevents")).max().expect("an event file");
-    let bytes = std::fs::read(Path::new(&one).join(file)).expect("an event file");
-    let start = |step: u8| [0x10, step, 0x3a, 2, 8, 1];
-    let has = |step: u8| bytes.windows(6).any(|w| w == start(step));
-    assert!(has(61) && !has(60));
+    assert_eq!(first_steps(Path::new(&one)), [1, 61], "TensorBoard forgets no step that was saved");
     let page = stdout(&memfit(&["history", &one, &other]));
     for part in [one.as_str(), &other, "loss: at the end", "test accuracy", "step └1"] {
         assert!(page.contains(part), "{part}: {page}");
@@ -200,7 +195,7 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
         &["64.0 KiB"],
     );
     check_error(&["history", &one, "--curve", "speed"], 2, &["\"speed\"", "samples/s"]);
-    check_error(&["history", &scratch.path("nowhere")], 2, &["nowhere"]);
+    check_error(&["history", &scratch.path("nowhere")], 2, &["nowhere is not the folder of a run"]);
     check_error(&["profile", &one, "--budget", "1MiB", "--out", &out], 2, &["--steps"]);
     // Events that are somebody else's stay as they are.
     let events = Path::new(&one).join("events.jsonl");
@@ -209,4 +204,20 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     assert_eq!(std::fs::read_to_string(&events).expect("a file"), "my notes\n");
     std::fs::write(Path::new(&one).join("history.csv"), "step,1,1\n").expect("a file");
     check_error(&["history", &one], 4, &["history.csv", "line 1"]);
+}
+
+/// From which step on each event file of a folder is what counts: the step of its second record, which follows on the time.
+fn first_steps(folder: &Path) -> Vec<u8> {
+    let mut files = names(folder);
+    files.retain(|n| n.contains("tfevents"));
+    files.sort();
+    let first_step = |name: &String| {
+        let bytes = std::fs::read(folder.join(name)).expect("an event file");
+        let length = u64::from_le_bytes(bytes[..8].try_into().expect("a length")) as usize;
+        // A record has its length and a sum before it, and a sum after it.
+        let second = &bytes[12 + length + 4 + 12..];
+        assert_eq!((second[0], second[9]), (0x09, 0x10), "a time, then a step");
+        second[10]
+    };
+    files.iter().map(first_step).collect()
 }

@@ -3,11 +3,10 @@
 function compareHead(a, b) {
   const row = (name, value, show, lessIsGood = true) => {
     const [x, y] = [value(a), value(b)];
-    // From nothing to something is no share of anything.
-    const change = x === y ? 0 : x ? (y - x) / x : Infinity;
+    const change = x ? (y - x) / x : y;
     const kind = Math.abs(change) < 0.0005 ? "same" : change < 0 === lessIsGood ? "better" : "worse";
-    const share = change === Infinity ? "new" : `${change > 0 ? "+" : "−"}${percent(Math.abs(change))}`;
-    const words = kind === "same" ? "the same" : share;
+    const words =
+      kind === "same" ? "the same" : x ? `${change > 0 ? "+" : "−"}${percent(Math.abs(change))}` : "new";
     return el(
       "tr",
       null,
@@ -26,9 +25,10 @@ function compareHead(a, b) {
       "div",
       { class: "hero" },
       el("p", { class: "eyebrow" }, "comparison"),
-      el("h1", null, `${a.name} against ${b.name}`),
-      el("p", { class: "sub" }, "A: ", describeRun(a)),
-      el("p", { class: "sub" }, "B: ", describeRun(b)),
+      // Layers of two models cannot be compared.
+      el("h1", null, a.name),
+      el("p", { class: "sub" }, "A: ", describeRun(a), " · ", describeBudget(a)),
+      el("p", { class: "sub" }, "B: ", describeRun(b), " · ", describeBudget(b)),
       el(
         "table",
         { class: "versus" },
@@ -40,7 +40,7 @@ function compareHead(a, b) {
           row("peak", (m) => m.memory.peak_bytes, bytes),
           row("arena", (m) => m.memory.arena_bytes, bytes),
           row("states", (m) => m.memory.state_bytes, bytes),
-          row("step time", (m) => m.stepMs(), time),
+          row(`step, ${a.isMeasured ? "measured" : "predicted"}`, (m) => m.stepMs(), time),
           row(
             "kernels of a step",
             (m) => m.memory.kernels,
@@ -55,6 +55,10 @@ function compareHead(a, b) {
       ),
     ),
   );
+}
+
+function describeBudget({ memory }) {
+  return memory.budget_bytes ? `budget ${bytes(memory.budget_bytes)}` : "no budget";
 }
 
 function compareSections(tables) {

@@ -115,9 +115,9 @@ class Model {
     return times && times.count > 0 ? times : null;
   }
 
-  // As measured on average, or as predicted where it did not run.
+  // As measured, the median, or as predicted where it did not run.
   launchUs(p, n) {
-    return this.kernelTimes(p, n)?.mean_us ?? this.programs[p].launches[n].predicted_us;
+    return this.kernelTimes(p, n)?.median_us ?? this.programs[p].launches[n].predicted_us;
   }
 
   get isMeasured() {

@@ -23,9 +23,15 @@ function bytes(count) {
   return sign + (unit === 0 ? Math.round(value) : digits(value)) + " " + BYTE_UNITS[unit];
 }
 
-// The bytes of a tick, which is round in its unit: no more digits than it has.
+// The bytes of a tick, which is round in its unit: no more digits than it has, and as many as tell it from the next one.
 function byteTick(count) {
-  return bytes(count).replace(/\.(\d*?)0+ /, (_, kept) => (kept ? "." + kept : "") + " ");
+  const unit = Math.min(byteUnit(count), BYTE_UNITS.length - 1);
+  return `${Number((count / 1024 ** unit).toPrecision(4))} ${BYTE_UNITS[unit]}`;
+}
+
+// The largest unit of which there is at least one.
+function byteUnit(count) {
+  return Math.floor(Math.log2(Math.max(1, Math.abs(count))) / 10);
 }
 
 function time(ms) {
@@ -48,8 +54,8 @@ function count(n, singular, plural) {
 function short(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size >= 1e4 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
-  return String(Number(value.toPrecision(3)));
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
+  return size >= 1e4 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
 // Round values that divide a range into about so many parts.
@@ -61,11 +67,12 @@ function ticks(from, to, parts) {
   return multiples(from, to, step);
 }
 
-// The same for bytes, which are round in powers of two.
+// The same for bytes: round in their unit, and halves, quarters… of it where they are closer than that.
 function byteTicks(from, to, parts) {
   const raw = (to - from) / Math.max(1, parts);
   if (!(raw > 0) || !Number.isFinite(raw)) return [];
-  const unit = 1024 ** Math.max(0, Math.floor(Math.log2(raw) / 10));
+  const unit = 1024 ** byteUnit(raw);
+  if (byteUnit(raw) < byteUnit(to)) return multiples(from, to, 2 ** Math.ceil(Math.log2(raw * 0.999)));
   const step = unit * [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1024].find((m) => m * unit >= raw * 0.999);
   return multiples(from, to, step);
 }

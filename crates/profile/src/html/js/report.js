@@ -5,6 +5,8 @@ function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const model = new Model(unpack(data.profile));
   const other = data.other ? new Model(unpack(data.other)) : null;
+  // What was measured is not held against what was predicted.
+  if (other && !(model.isMeasured && other.isMeasured)) model.measured = other.measured = null;
   const view = new StepView(model, other);
   if (other) compareHead(model, other);
   else hero(model);
@@ -97,7 +99,7 @@ function peakTile({ memory }) {
 
 function stepTile(model) {
   const predicted = model.memory.predicted_step_ms;
-  const waited = model.measured?.steps.reduce((sum, s) => sum + s.waited_ms, 0) ?? 0;
+  const waited = model.profile.pipeline?.step_waited_ms ?? 0;
   const note = model.isMeasured
     ? `median of ${count(model.measured.steps.length, "step")}; predicted ${time(predicted)}` +
       (waited > 0 ? `; waited ${time(waited / model.measured.steps.length)} for data` : "")

@@ -26,7 +26,7 @@ function measuredCurves(model) {
 
 function curveFigure(curve) {
   const points = curve.points.filter(([, v]) => Number.isFinite(v));
-  const show = curve.show ?? short;
+  const show = curve.show ?? (curve.name.endsWith(" bytes") ? bytes : short);
   const last = points[points.length - 1];
   const readout = el("span", { class: "size" }, last ? show(last[1]) : "");
   const chart = pointChart({
@@ -37,7 +37,7 @@ function curveFigure(curve) {
     readout,
     reach: Infinity,
     draw: (context, width, height, colours, at) => {
-      const plot = { left: 60, right: width - 8, top: 8, bottom: height - 22 };
+      const plot = { left: 68, right: width - 8, top: 8, bottom: height - 22 };
       return drawCurve(context, plot, points, show, at, colours);
     },
   });

@@ -101,5 +101,5 @@ function plainTable(caption, titles, rows) {
 }
 
 function isNumber(text) {
-  return /^[-−+–]?\s*[\d.,]*\s*[%\wµ/]*$/.test(String(text));
+  return /^(|–|new|[-−+]?\s*\d[\d.,]*\s*[%×\wµ/]*)$/.test(String(text));
 }

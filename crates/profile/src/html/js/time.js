@@ -3,7 +3,9 @@
 function timeSection(model) {
   const launches = timedLaunches(model);
   if (!launches.length) return;
-  const how = model.isMeasured ? "measured" : "predicted";
+  const how = model.isMeasured
+    ? `measured, each in the middle of ${count(model.measured.steps.length, "step")}`
+    : "predicted";
   const total = launches.reduce((sum, k) => sum + k.ms, 0);
   const limits = model.profile.limits;
   const lead =
@@ -24,6 +26,7 @@ function timeSection(model) {
     "Time",
     lead,
     partBar(launches, total),
+    model.isMeasured && model.stepMs() > 1.05 * total && el("p", { class: "small" }, disturbed(model.stepMs())),
     roofline(launches, limits),
     launches.some((k) => limits && reached(k, limits) > 1.05) && el("p", { class: "small" }, PASSED),
     choice(
@@ -42,6 +45,10 @@ function timeSection(model) {
 
 const PASSED =
   "A kernel can pass the limit: what is read from a cache, and convolutions that take fewer multiplications than are counted.";
+
+function disturbed(stepMs) {
+  return `The step in the middle took ${time(stepMs)}: what its kernels took longer than they usually do, and what lies between them, is not in here.`;
+}
 
 function timedLaunches(model) {
   return model.programs

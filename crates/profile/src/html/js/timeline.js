@@ -317,7 +317,7 @@ function describeLaunch(view, g) {
     [
       "time",
       times
-        ? `${time(times.mean_us / 1e3)} measured, ${time(launch.predicted_us / 1e3)} predicted`
+        ? `${time(times.median_us / 1e3)} measured, ${time(launch.predicted_us / 1e3)} predicted`
         : `${time(launch.predicted_us / 1e3)} predicted`,
     ],
     ["live", `${bytes(total)}, of it states ${bytes(model.memory.state_bytes)}`],
