@@ -156,7 +156,7 @@ pub fn plan_summary(run: &RunResources, plan: &Plan) -> String {
 
 /// The step of the first event that this process writes: one before it was written by an earlier one, and stays.
 fn first_event(first_step: u32) -> u64 {
-    if first_step == 0 { 0 } else { u64::from(first_step) + 1 }
+    u64::from(first_step) + 1
 }
 
 /// The numbers of 32 bits in so many bytes of a file.
@@ -174,6 +174,6 @@ mod tests {
     #[test]
     fn what_was_written_of_the_step_that_a_run_goes_on_from_stays() {
         // Readers forget what older files say of the first event's step and of later ones.
-        assert_eq!([0, 1, 60].map(first_event), [0, 2, 61]);
+        assert_eq!([0, 1, 60].map(first_event), [1, 2, 61]);
     }
 }
