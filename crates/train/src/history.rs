@@ -129,8 +129,8 @@ impl Row {
     }
 }
 
-/// The table of a run's folder, in the order of time; empty where a run has none. A last line that was not brought to its end
-/// counts for nothing.
+/// The table of a run's folder, in the order of time; empty where a run has none. Lines at its end that were not brought to theirs,
+/// as when the power fails, count for nothing.
 ///
 /// # Errors
 /// Of the system, and where the file is no such table.
@@ -144,13 +144,18 @@ pub fn read(folder: &Path) -> io::Result<Vec<Row>> {
     if !text.starts_with(&header()) {
         return if header().starts_with(&text) { Ok(Vec::new()) } else { Err(bad(1)) };
     }
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let rows = whole.lines().enumerate().skip(1);
-    rows.map(|(i, line)| Row::from_line(line).ok_or_else(|| bad(i + 1))).collect()
+    let rows: Vec<Option<Row>> = text.split_inclusive('\n').skip(1).map(whole_row).collect();
+    let end = rows.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    rows.into_iter().take(end).enumerate().map(|(i, row)| row.ok_or_else(|| bad(i + 2))).collect()
+}
+
+/// The row of a line, if that came to its end.
+fn whole_row(line: &str) -> Option<Row> {
+    Row::from_line(line.strip_suffix('\n')?)
 }
 
 fn foreign_line(number: usize, of: &str) -> io::Error {
-    let problem = format!("line {number} is not one of a run's {of}");
+    let problem = format!("line {number} is not one of a run's {of}; move the file away, and a new one is begun");
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
@@ -351,6 +356,23 @@ mod tests {
             assert_eq!(kept(1 << power..2 << power), 512);
         }
         assert!(is_kept(0) && (0..=u32::MAX).step_by(1 << 22).all(is_kept));
+    }
+
+    #[test]
+    fn what_a_lost_machine_left_at_the_end_counts_for_nothing() {
+        let folder = std::env::temp_dir().join(format!("memfit-history-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let row = Row::new(RowKind::Step, 1, 1);
+        let check = |rest: &str, expected: Option<usize>| {
+            std::fs::write(folder.join(HISTORY), header() + &row.to_line() + rest).unwrap();
+            assert_eq!(read(&folder).ok().map(|rows| rows.len()), expected, "{rest:?}");
+        };
+        check("", Some(1));
+        check("step,2", Some(1));
+        check("\0\0\0\n\0\0", Some(1));
+        check(&("\0\n".to_string() + &row.to_line()), None);
+        check(row.to_line().trim_end(), Some(1));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

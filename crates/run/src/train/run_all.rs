@@ -95,16 +95,19 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
     })
 }
 
-/// Trains to the end, and has TensorBoard told of it.
-fn train(training: &mut Training, observer: &mut dyn FnMut(&Event) -> Flow) -> Result<Outcome> {
+/// How a training went, and whether TensorBoard could be told of it.
+type Trained = (Outcome, Result<()>);
+
+/// Trains to the end, and has TensorBoard told of it. Where that cannot be written, it stops at once and is saved.
+fn train(training: &mut Training, observer: &mut dyn FnMut(&Event) -> Flow) -> Result<Trained> {
     let mut log = Log::open(training)?;
     let Training { session, data, options, .. } = training;
     let outcome = fit(session, data, options, &mut |event| {
         log.iter_mut().for_each(|log| log.on_event(event));
-        observer(event)
+        let flow = observer(event);
+        if log.as_ref().is_some_and(Log::has_failed) { Flow::Stop } else { flow }
     })?;
-    log.map_or(Ok(()), Log::finish)?;
-    Ok(outcome)
+    Ok((outcome, log.map_or(Ok(()), Log::finish)))
 }
 
 /// The training that waits for a thread; once.
@@ -123,8 +126,12 @@ fn devices(trainings: &[Training]) -> Vec<Device> {
     devices
 }
 
-fn conclude(mut training: Training, outcome: Result<Outcome>, observer: &dyn Observer) -> End {
-    match outcome.and_then(|outcome| finish(&mut training, &outcome, observer)) {
+fn conclude(mut training: Training, trained: Result<Trained>, observer: &dyn Observer) -> End {
+    let end = trained.and_then(|(outcome, logged)| {
+        let end = finish(&mut training, &outcome, observer)?;
+        logged.map(|()| end)
+    });
+    match end {
         Ok(end) => end,
         Err(error) => {
             let RunResources { config, device, .. } = &training.run;

@@ -68,6 +68,11 @@ impl Log {
         }
     }
 
+    /// Whether something could not be written.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Whether all was written.
     pub fn finish(mut self) -> Result<()> {
         let flushed = match self.failed.take() {
