@@ -1,7 +1,7 @@
 //! The report: a profile as one page that anybody can open. It holds its style, its program and its data, and fetches nothing.
 //!
 //! Nothing of a profile becomes markup: strings reach the page as JSON in which no `<` is left (`pack`), and its program sets
-//! them as text. The program is split by what it draws (`js/`); all of its files share one scope, in the order of [`SCRIPTS`].
+//! them as text. The program is split by what it draws (`js/`); all of its files share one scope, in the order of `SCRIPTS`.
 
 mod pack;
 
