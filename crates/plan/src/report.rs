@@ -6,15 +6,20 @@ use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
+use serde::{Deserialize, Serialize};
 
 use crate::flow::{in_state, storage};
 use crate::types::{Place, Plan, Program, Segment, StateSlot};
 
 /// What bytes are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Class {
+    /// Weights.
     Parameters,
+    /// Slots of the optimizer.
     Optimizer,
+    /// Running statistics of batch norms.
     Statistics,
     /// The staged batch.
     Input,
@@ -26,10 +31,12 @@ pub enum Class {
     Gradients,
     /// Sums over micro-batches.
     Accumulators,
+    /// Temporary memory of one kernel.
     Scratch,
 }
 
 impl Class {
+    /// From what stays to what is there for an instant: as they are stacked in a timeline.
     pub const ALL: [Class; 9] = [
         Class::Parameters,
         Class::Optimizer,
@@ -42,6 +49,7 @@ impl Class {
         Class::Scratch,
     ];
 
+    /// In words.
     pub fn name(self) -> &'static str {
         match self {
             Class::Parameters => "parameters",

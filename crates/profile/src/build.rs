@@ -86,7 +86,7 @@ fn states(plan: &Plan) -> Vec<State> {
     slots.sort_by_key(|s| (s.place.segment, s.place.offset));
     let state = |s: &memfit_plan::StateSlot| State {
         name: s.name.clone(),
-        class: class(report::Class::of_state(s.class)),
+        class: Class::of_state(s.class),
         ty: s.ty.to_string(),
         offset: s.place.offset,
         bytes: s.place.size,
@@ -184,7 +184,7 @@ fn buffer(program: &memfit_plan::Program, b: &report::Buffer, index: &Index) -> 
         op: op.into(),
         layer: layer.into(),
         ty: graph.ty(b.value).to_string(),
-        class: class(b.class),
+        class: b.class,
         offset: b.place.offset,
         bytes: b.place.size,
         first: b.first,
@@ -192,20 +192,6 @@ fn buffer(program: &memfit_plan::Program, b: &report::Buffer, index: &Index) -> 
         last_read: b.last_read,
         recomputed: index.clones.contains(&maker),
         in_place: b.in_place,
-    }
-}
-
-fn class(class: report::Class) -> Class {
-    match class {
-        report::Class::Parameters => Class::Parameters,
-        report::Class::Optimizer => Class::Optimizer,
-        report::Class::Statistics => Class::Statistics,
-        report::Class::Input => Class::Input,
-        report::Class::Activations => Class::Activations,
-        report::Class::ActivationGradients => Class::ActivationGradients,
-        report::Class::Gradients => Class::Gradients,
-        report::Class::Accumulators => Class::Accumulators,
-        report::Class::Scratch => Class::Scratch,
     }
 }
 
