@@ -1,7 +1,9 @@
 //! The GPUs of this machine: which there are, and what each can be given. A device is opened once in a process and
 //! shared by all that ask for it.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
@@ -11,6 +13,8 @@ use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl::{Device, MemoryScope};
 use memfit_exec::ExecError;
 
+use crate::call::Key;
+
 /// An open device.
 pub struct Gpu {
     /// On one queue, whichever thread uses it: the runtime would give each thread its own, and orders two of them by who
@@ -18,6 +22,10 @@ pub struct Gpu {
     pub(crate) client: Client,
     /// Held while a segment is taken.
     pub(crate) taking: Mutex<()>,
+    /// The shaders that are known to run: by key, and how many operands and numbers they are given.
+    pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
+    /// Each with the time from its launch to its answer, which is that of its compilation.
+    pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
     /// "gpu:0"
     pub id: String,
     /// As its driver calls it.
@@ -163,7 +171,22 @@ impl Gpu {
             DeviceType::Other => Kind::Other,
         };
         let (name, api) = (info.name, info.backend.to_string());
-        Gpu { client, taking: Mutex::new(()), id: format!("gpu:{index}"), name, api, kind, limits }
+        Gpu {
+            client,
+            taking: Mutex::new(()),
+            probed: Mutex::default(),
+            compiled: Mutex::default(),
+            id: format!("gpu:{index}"),
+            name,
+            api,
+            kind,
+            limits,
+        }
+    }
+
+    /// The shaders that were compiled so far, each with its kernel's name and the time that took.
+    pub fn compiled(&self) -> Vec<(&'static str, Duration)> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {
