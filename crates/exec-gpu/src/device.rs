@@ -1,12 +1,13 @@
 //! The GPUs of this machine: which there are, and what each can be given. A device is opened once in a process and
 //! shared by all that ask for it.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
-use cubecl::wgpu::wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor};
+use cubecl::wgpu::wgpu::{self, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl::{Device, MemoryScope};
 use memfit_exec::ExecError;
@@ -16,8 +17,14 @@ pub struct Gpu {
     /// On one queue, whichever thread uses it: the runtime would give each thread its own, and orders two of them by who
     /// made a buffer, not by who wrote it.
     pub(crate) client: Client,
-    /// Held while a segment is taken.
-    pub(crate) taking: Mutex<()>,
+    /// Below the runtime: copies go this way.
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    /// Bytes of all buffers that copies go through.
+    pub(crate) staged: AtomicU64,
+    /// Held by whoever sends to the runtime, and as long as what is sent belongs together: while a segment is taken, while
+    /// launches are captured.
+    sending: Mutex<()>,
     /// "gpu:0"
     pub id: String,
     /// As its driver calls it.
@@ -163,7 +170,14 @@ impl Gpu {
             DeviceType::Other => Kind::Other,
         };
         let (name, api) = (info.name, info.backend.to_string());
-        Gpu { client, taking: Mutex::new(()), id: format!("gpu:{index}"), name, api, kind, limits }
+        let (device, queue) = (setup.device.clone(), setup.queue.clone());
+        let (staged, sending) = (AtomicU64::new(0), Mutex::new(()));
+        Gpu { client, device, queue, staged, sending, id: format!("gpu:{index}"), name, api, kind, limits }
+    }
+
+    /// The runtime for oneself: launches of others would be captured with one's own, and what they allocate or read would fail.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

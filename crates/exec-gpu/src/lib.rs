@@ -26,6 +26,8 @@ mod launch;
 pub mod layout;
 #[cfg(feature = "gpu")]
 mod product;
+#[cfg(feature = "gpu")]
+mod staging;
 pub mod support;
 pub mod tape;
 
@@ -34,6 +36,6 @@ pub use arena::GpuMemory;
 #[cfg(feature = "gpu")]
 pub use device::{Kind, Limits, devices};
 #[cfg(feature = "gpu")]
-pub use executor::GpuExecutor;
+pub use executor::{Captured, GpuExecutor, Reserved};
 #[cfg(feature = "gpu")]
 pub use launch::Kernel;
