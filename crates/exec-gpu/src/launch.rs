@@ -14,6 +14,7 @@ use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
+use crate::kernels::fold::fold_terms;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -157,6 +158,7 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
     unsafe {
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
+            Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }
