@@ -11,7 +11,8 @@ use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
 use crate::arena::GpuMemory;
-use crate::device::{Gpu, Kind, open};
+use crate::adapters::Kind;
+use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::layout::Layout;
@@ -25,10 +26,10 @@ pub struct GpuExecutor {
 }
 
 impl GpuExecutor {
-    /// On the GPU of this number; see [`crate::devices`]. How much memory it has, no interface says.
+    /// On the GPU of this number; see [`crate::devices`].
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
         let gpu = open(index)?;
-        let device = Device::new(gpu.id.to_string(), u64::MAX);
+        let device = gpu.device().clone();
         Ok(GpuExecutor { gpu, device })
     }
 
