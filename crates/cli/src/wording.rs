@@ -9,7 +9,7 @@ use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
-use memfit_run::device::{Room, larger_process};
+use memfit_run::room::{Room, larger_process};
 use memfit_run::planning::{INSTRUCTIONS, NOT_SET};
 use memfit_run::text::count;
 use memfit_run::{Difference, RunError, task_words};

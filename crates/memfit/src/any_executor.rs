@@ -60,7 +60,30 @@ impl AnyExecutor {
         if device.starts_with("cpu") {
             return Ok(CpuExecutor::default_cost_model(Isa::chosen()?, threads));
         }
-        Ok(AnyExecutor::open(device, 1)?.target().cost_model())
+        let whole = device.split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, 1)?.target().cost_model())
+    }
+
+    /// How many GPUs this machine has; none where this build knows of no GPUs.
+    pub fn gpu_count() -> Option<usize> {
+        #[cfg(feature = "gpu")]
+        return Some(memfit_exec_gpu::count());
+        #[cfg(not(feature = "gpu"))]
+        None
+    }
+
+    /// The memory of the GPU of this number, which is opened for that.
+    pub fn gpu_memory(number: usize) -> Result<Device, ExecError> {
+        Ok(gpu(number)?.device().clone())
+    }
+
+    /// Whether memory can be had page by page, when it is touched.
+    pub fn gives_pages(&self) -> bool {
+        match self {
+            AnyExecutor::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(_) => false,
+        }
     }
 
     /// The same with the memory of another device, such as a logical one.

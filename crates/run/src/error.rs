@@ -17,7 +17,7 @@ use memfit::{ExecError, PlanError};
 use crate::config::Key;
 use crate::data::Kind;
 use crate::data::same_data::Set;
-use crate::device::Room;
+use crate::room::Room;
 use crate::process::limiter_words;
 use crate::text::{count, first_few};
 
@@ -115,6 +115,11 @@ pub enum RunError {
     // Devices and plans.
     #[error("{0}")]
     Device(String),
+    /// A GPU is asked for.
+    #[error("\"{name}\" cannot be used: memfit was built without GPUs, which are its feature gpu")]
+    WithoutGpus { name: String },
+    #[error("{device} gives memory whole and not page by page; leave out memory.growth = \"lazy\"")]
+    NoPages { device: String },
     #[error(
         "run {number} has no logical device: there are {devices}; give more memory.logical sizes, or a memory.device in each run file"
     )]

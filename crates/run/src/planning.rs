@@ -12,7 +12,7 @@ use memfit::transform::{BatchDependence, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
 use crate::config::find;
-use crate::device::Room;
+use crate::room::Room;
 use crate::error::{Difference, Result, RunError};
 use crate::file;
 use crate::resources::RunResources;
@@ -71,7 +71,7 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
     let mut planned = Planned::new(&subject, &survey, plan, start)?;
     planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.arena_bytes()).map(|room| {
-        let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_in_pool());
+        let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_for_arena());
         TooLargeHere { room, is_there_a_smaller_one }
     });
     drop(survey);

@@ -33,7 +33,8 @@ pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
-    let devices = Devices::new(Device::host(), &args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
+    let limits = args.logical.iter().map(size).collect::<Result<Vec<_>>>()?;
+    let devices = Devices::new(Device::host(), &limits, &[None])?;
     let host = Host::new()?;
     if as_json {
         host.print_json(&devices)

@@ -118,7 +118,7 @@ fn taken(waiting: &Mutex<Option<Training>>) -> Option<Training> {
 /// Each once.
 fn devices(trainings: &[Training]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
-    for device in trainings.iter().map(|t| &t.run.device) {
+    for device in trainings.iter().flat_map(|t| [&t.run.device, &t.run.host]) {
         if !devices.iter().any(|d| d.name() == device.name()) {
             devices.push(device.clone());
         }
@@ -134,8 +134,7 @@ fn conclude(mut training: Training, trained: Result<Trained>, observer: &dyn Obs
     match end {
         Ok(end) => end,
         Err(error) => {
-            let RunResources { config, device, .. } = &training.run;
-            let error = host_budget::advise(error, config, Purpose::Train, device);
+            let error = host_budget::advise(error, &training.run.config, Purpose::Train, &training.run.placement());
             observer.on_failure(&training.run, &error);
             End::Failed { label: training.run.label.clone(), error }
         }
