@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn a_card_that_two_drivers_list_is_one_device_and_the_next_keeps_its_place_in_the_list() {
         let card = |name: &str, bus: &str| adapter(Kind::Discrete, name, bus);
-        let listed = [card("a", "0000:01:00.0"), card("a by another driver", "0000:01:00.0"), card("b", "0000:02:00.0")];
+        let listed =
+            [card("a", "0000:01:00.0"), card("a by another driver", "0000:01:00.0"), card("b", "0000:02:00.0")];
         check(&listed, &[("a", 0), ("b", 2)]);
         // Where no bus is said, nobody can tell.
         check(&[card("a", ""), card("a", "")], &[("a", 0), ("a", 1)]);

@@ -10,8 +10,8 @@ use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
-use crate::arena::GpuMemory;
 use crate::adapters::Kind;
+use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};

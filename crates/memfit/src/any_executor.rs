@@ -38,6 +38,9 @@ pub enum AnyKernel {
 }
 
 impl AnyExecutor {
+    /// The name of what a plan for a GPU depends on: see [`AnyExecutor::identity`].
+    pub const ADAPTER: &str = "gpu";
+
     /// For the device of this name, such as `cpu`, `cpu:0` or `gpu:0`. Threads are the CPU's. A logical device has a limit,
     /// which its name does not say: see [`AnyExecutor::for_device`].
     pub fn open(device: &str, threads: usize) -> Result<AnyExecutor, ExecError> {
@@ -77,6 +80,15 @@ impl AnyExecutor {
         Ok(gpu(number)?.device().clone())
     }
 
+    /// What the driver calls the device of this name; none for the CPU, which has no driver.
+    pub fn adapter(device: &str) -> Result<Option<String>, ExecError> {
+        if device.starts_with("cpu") {
+            return Ok(None);
+        }
+        let whole = device.split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, 1)?.identity().into_iter().next().map(|(_, name)| name))
+    }
+
     /// Whether memory can be had page by page, when it is touched.
     pub fn gives_pages(&self) -> bool {
         match self {
@@ -102,7 +114,7 @@ impl AnyExecutor {
                 vec![("threads", cpu.threads().to_string()), ("instructions", cpu.isa().name().to_string())]
             }
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => vec![("gpu", gpu.gpu().name.clone())],
+            AnyExecutor::Gpu(gpu) => vec![(AnyExecutor::ADAPTER, gpu.gpu().name.clone())],
         }
     }
 }

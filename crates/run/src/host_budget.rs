@@ -54,8 +54,7 @@ pub(crate) fn give_way_to_arena(runs: &[&RunResources], arena: u64) {
 
 /// Has the pipelines of runs on one host leave room for so many bytes there, as far as they can.
 pub(crate) fn give_way(runs: &[&RunResources], bytes: u64) {
-    let Some(missing) = runs.first().map(|run| bytes.saturating_sub(run.host.free())).filter(|&bytes| bytes > 0)
-    else {
+    let Some(missing) = runs.first().map(|run| bytes.saturating_sub(run.host.free())).filter(|&bytes| bytes > 0) else {
         return;
     };
     let spare: Vec<u64> = runs.iter().map(|run| run.spare_in_pool()).collect();

@@ -88,7 +88,7 @@ fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Re
         return plan_run(run, executor, &mut |at| on_event(ProfileEvent::Planning(at)));
     };
     let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
-    plan_saved(run, executor, &saved, &folder)
+    plan_saved(run, executor, &saved, &folder, &mut |at| on_event(ProfileEvent::Planning(at)))
 }
 
 fn labels(run: &RunResources, executor: &AnyExecutor) -> Result<Labels> {

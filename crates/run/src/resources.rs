@@ -259,6 +259,10 @@ impl RunResources {
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
         let threads = threads(config.memory.threads)?;
+        if config.resumed_folder().is_some() && config.is_overridden("memory", "device") {
+            // It is of the device that the run had.
+            config.unset("memory", "cost_model");
+        }
         // Where nothing is planned anew, the file that a run was planned with may be gone.
         let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
         let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());

@@ -7,11 +7,11 @@ use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
 use memfit::plan::{Member, Target, plan_together};
 use memfit::{AnyExecutor, Plan, PlanError, Subject};
 
-use crate::room::Room;
 use crate::error::{Result, RunError};
 use crate::host_budget::give_way_to_arena;
 use crate::planning::{self, OnProgress, Planned, Progress};
 use crate::resources::RunResources;
+use crate::room::Room;
 
 /// The runs of each device, by their numbers.
 pub fn groups(runs: &[RunResources]) -> Vec<Vec<usize>> {

@@ -186,7 +186,7 @@ fn plan_one(
     on_event: OnEvent,
 ) -> Result<Prepared> {
     if let Origin::RunDir { checkpoint, .. } = *run.config.origin() {
-        return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last));
+        return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last), on_event);
     }
     let planned = match &planning.plan_file {
         Some(path) => planning::load(run, executor, path)?,
@@ -195,24 +195,35 @@ fn plan_one(
     Ok(Prepared { planned, from: None })
 }
 
-fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
+fn plan_resumed(
+    run: &mut RunResources,
+    executor: &AnyExecutor,
+    checkpoint: CheckpointKind,
+    on_event: OnEvent,
+) -> Result<Prepared> {
     let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
     let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
     check_seed(run, &saved.checkpoint)?;
-    let planned = plan_saved(run, executor, &saved, &folder)?;
+    let planned = plan_saved(run, executor, &saved, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }
 
-/// The plan that a run goes on with: its own; or where it computes with another number of threads, one that is for them.
+/// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that
+/// is for them.
 pub(crate) fn plan_saved(
     run: &mut RunResources,
     executor: &AnyExecutor,
     saved: &SavedRun,
     folder: &Path,
+    on_progress: OnProgress,
 ) -> Result<Planned> {
     let file = folder.display().to_string();
     planning::check_resumed(run, executor, &saved.plan, &file)?;
+    if let Some(moved_from) = planning::other_device(executor, &saved.plan) {
+        let planned = planning::plan(run, executor.target(), on_progress)?;
+        return Ok(Planned { moved_from: Some(moved_from), ..planned });
+    }
     let theirs = saved.plan.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
     if let Some(theirs) = theirs {
         return planning::plan_for_threads(run, executor, &saved.plan, theirs);
