@@ -1,7 +1,9 @@
 //! The GPUs of this machine: which there are, and what each can be given. A device is opened once in a process and
 //! shared by all that ask for it.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
@@ -12,6 +14,7 @@ use cubecl::{Device, MemoryScope};
 use memfit_exec::{Device as Ledger, ExecError, Reservation};
 
 use crate::adapters::{Adapter, Kind, Numbered, numbered};
+use crate::call::Key;
 use crate::card_memory::CardMemory;
 
 /// An open device.
@@ -21,6 +24,10 @@ pub struct Gpu {
     pub(crate) client: Client,
     /// Held while a segment is taken.
     pub(crate) taking: Mutex<()>,
+    /// The shaders that are known to run: by key, and how many operands and numbers they are given.
+    pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
+    /// Each with the time from its launch to its answer, which is that of its compilation.
+    pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
     /// "gpu:0"
     pub id: String,
     /// As its driver calls it.
@@ -195,6 +202,8 @@ impl Gpu {
             compiler: compiler(client.name()).into(),
             client,
             taking: Mutex::new(()),
+            probed: Mutex::default(),
+            compiled: Mutex::default(),
             id,
             name: info.name,
             api: info.backend.to_string(),
@@ -210,6 +219,11 @@ impl Gpu {
     /// Its memory, of which whoever takes some takes it here. Without a limit where nobody says how much there is.
     pub fn device(&self) -> &Ledger {
         &self.device
+    }
+
+    /// The shaders that were compiled so far, each with its kernel's name and the time that took.
+    pub fn compiled(&self) -> Vec<(&'static str, Duration)> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

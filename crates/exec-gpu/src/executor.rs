@@ -6,7 +6,7 @@ use cubecl::bytes::Bytes;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
+use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
@@ -15,7 +15,7 @@ use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::layout::Layout;
+use crate::lower::{Step, estimate};
 use crate::support;
 
 /// Clones are the same GPU.
@@ -84,28 +84,18 @@ impl Target for GpuExecutor {
         support::supports(graph, node)
     }
 
-    /// Chains keep all in registers; see [`Layout`] for products.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        Layout::new(graph, group, self.gpu.limits.alignment).bytes
+        estimate(graph, group, self.gpu.limits.alignment).scratch
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, _: u64, cost_model: &CostModel) -> f64 {
-        let root = graph.node(group.root());
-        let mut bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
-        let (mut launches, mut flops) = (1, 0);
-        if root.op.is_contraction() {
-            flops = cost(graph, group.root()).flops;
-            // Prologues and epilogue are kernels of their own: what they share with the product is written and read.
-            let fed = root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty());
-            let result = root.outputs.iter().filter(|_| !group.epilogue().is_empty());
-            for &v in fed.chain(result) {
-                launches += 1;
-                bytes += 2 * graph.ty(v).bytes();
-            }
-        }
-        f64::from(launches) * cost_model.launch_us * 1e-6
-            + flops as f64 / (cost_model.gflops * 1e9)
-            + bytes as f64 / (cost_model.gbytes * 1e9)
+        let seconds = |step: &Step| {
+            let (flops, bytes) = step.work();
+            let (compute, memory) =
+                (flops as f64 / (cost_model.gflops * 1e9), bytes as f64 / (cost_model.gbytes * 1e9));
+            cost_model.launch_us * 1e-6 + compute.max(memory)
+        };
+        estimate(graph, group, self.gpu.limits.alignment).steps.iter().map(seconds).sum()
     }
 
     fn alignment(&self) -> u64 {

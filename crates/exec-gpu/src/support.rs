@@ -1,34 +1,36 @@
 //! What there are kernels for: asked by the planner before anything is planned, and once more when a group is compiled.
 //! Plain data: no device is touched.
 
-use memfit_ir::{DType, Graph, NodeId, Op};
-
-use crate::chain::code;
+use memfit_ir::op::Contraction;
+use memfit_ir::{DType, Family, Graph, NodeId};
 
 /// Whether there is a kernel for a node; else why not, and what one can do about it.
 pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let node = graph.node(id);
-    let is_known = if let Op::MatMul(_) = node.op {
-        node.inputs.iter().all(|&v| graph.ty(v).elements() > 0)
-    } else {
-        code(&node.op).is_some()
+    let f32 = || node.inputs.iter().chain(&node.outputs).all(|&v| graph.ty(v).dtype == DType::F32);
+    let is_known = match node.op.family() {
+        Family::Elementwise(_) => true,
+        Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
+        Family::Source
+        | Family::Constant
+        | Family::Reduction
+        | Family::Layout
+        | Family::Contraction(_)
+        | Family::Attention
+        | Family::Window
+        | Family::Norm
+        | Family::Softmax
+        | Family::Loss
+        | Family::Gather
+        | Family::Update => false,
     };
-    if !is_known {
-        return Err("there is no GPU kernel for it yet; run it on the CPU".into());
-    }
-    match node.inputs.iter().chain(&node.outputs).find(|&&v| graph.ty(v).dtype != DType::F32) {
-        None => Ok(()),
-        Some(&v) => Err(format!(
-            "it has an operand of {}, and there are only kernels for f32 yet; use f32 or run it on the CPU",
-            graph.ty(v)
-        )),
-    }
+    if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_ir::{Builder, TensorType};
+    use memfit_ir::{Builder, Op, TensorType};
 
     #[test]
     fn f32_products_and_chains_are_supported_and_the_rest_is_refused_by_name() {

@@ -2,3 +2,7 @@
 
 pub mod elementwise;
 pub mod fill;
+mod math;
+mod philox;
+pub mod probe;
+pub mod word;
