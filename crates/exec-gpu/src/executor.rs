@@ -12,8 +12,9 @@ use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
+use crate::adapters::Kind;
 use crate::arena::{GpuMemory, WORD};
-use crate::device::{Gpu, Kind, open};
+use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::lower::{Step, estimate};
@@ -49,10 +50,10 @@ const PAGES: u64 = 100;
 const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
-    /// On the GPU of this number; see [`crate::devices`]. How much memory it has, no interface says.
+    /// On the GPU of this number; see [`crate::devices`].
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
         let gpu = open(index)?;
-        let device = Device::new(gpu.id.to_string(), u64::MAX);
+        let device = gpu.device().clone();
         Ok(GpuExecutor { gpu, device, copies: Arc::default() })
     }
 
