@@ -74,7 +74,8 @@ impl GpuMemory {
     }
 }
 
-fn take(gpu: &Gpu, bytes: u64) -> Result<Option<(Handle, Buffer)>, ServerError> {
+/// Takes memory that the runtime neither moves nor shares.
+pub(crate) fn take(gpu: &Gpu, bytes: u64) -> Result<Option<(Handle, Buffer)>, ServerError> {
     if bytes == 0 {
         return Ok(None);
     }

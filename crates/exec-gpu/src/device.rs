@@ -1,22 +1,33 @@
 //! The GPUs of this machine: which there are, and what each can be given. A device is opened once in a process and
 //! shared by all that ask for it.
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
+use cubecl::server::Handle;
 use cubecl::wgpu::wgpu::{self, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl::{Device, MemoryScope};
 use memfit_exec::ExecError;
+
+use crate::call::Key;
 
 /// An open device.
 pub struct Gpu {
     /// On one queue, whichever thread uses it: the runtime would give each thread its own, and orders two of them by who
     /// made a buffer, not by who wrote it.
     pub(crate) client: Client,
+    /// The shaders that are known to run: by key, and how many operands and numbers they are given.
+    pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
+    /// Each with the time from its launch to its answer, which is that of its compilation.
+    pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
+    /// A few words that kernels are tried on.
+    pub(crate) canary: OnceLock<Handle>,
     /// Below the runtime: copies go this way.
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
@@ -171,8 +182,26 @@ impl Gpu {
         };
         let (name, api) = (info.name, info.backend.to_string());
         let (device, queue) = (setup.device.clone(), setup.queue.clone());
-        let (staged, sending) = (AtomicU64::new(0), Mutex::new(()));
-        Gpu { client, device, queue, staged, sending, id: format!("gpu:{index}"), name, api, kind, limits }
+        Gpu {
+            client,
+            probed: Mutex::default(),
+            compiled: Mutex::default(),
+            canary: OnceLock::new(),
+            device,
+            queue,
+            staged: AtomicU64::new(0),
+            sending: Mutex::new(()),
+            id: format!("gpu:{index}"),
+            name,
+            api,
+            kind,
+            limits,
+        }
+    }
+
+    /// The shaders that were compiled so far, each with its kernel's name and the time that took.
+    pub fn compiled(&self) -> Vec<(&'static str, Duration)> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The runtime for oneself: launches of others would be captured with one's own, and what they allocate or read would fail.

@@ -9,15 +9,15 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId, cost};
+use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
-use crate::arena::GpuMemory;
+use crate::arena::{GpuMemory, WORD};
 use crate::device::{Gpu, Kind, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::layout::Layout;
+use crate::lower::{Step, estimate};
 use crate::staging::{Staging, StagingSizes};
 use crate::support;
 
@@ -71,11 +71,13 @@ impl GpuExecutor {
         let report = self.gpu.client.memory_report(MemoryScope::Device);
         let auxiliary = report.streams.iter().flat_map(|s| &s.auxiliary);
         let beside: u64 = auxiliary.map(|memory| memory.pools.usage().bytes_reserved).sum();
-        let segments = report.streams.iter().map(|s| s.pools.dedicated.usage.bytes_in_use).sum();
-        let rest = report.usage().bytes_reserved - beside;
+        let canary = self.gpu.canary.get().map_or(0, |handle| handle.size_in_used());
+        let dedicated: u64 = report.streams.iter().map(|s| s.pools.dedicated.usage.bytes_in_use).sum();
+        let segments = dedicated - canary;
+        let rest = report.usage().bytes_reserved - beside - canary;
         let allocator = self.gpu.device.generate_allocator_report().map(|report| report.total_reserved_bytes);
         let staging = self.gpu.staged.load(Ordering::Relaxed);
-        Reserved { segments, staging, parameters: beside, other: rest.saturating_sub(segments), allocator }
+        Reserved { segments, staging, parameters: beside + canary, other: rest.saturating_sub(segments), allocator }
     }
 
     /// Takes down what launching these kernels does: see [`Executor::capture`]. The runtime refuses whatever is not a launch,
@@ -138,7 +140,7 @@ pub struct Reserved {
     pub segments: u64,
     /// What copies from and to the host go through.
     pub staging: u64,
-    /// What the runtime keeps for the parameters of kernels.
+    /// What the runtime keeps for the parameters of kernels, and the words that they are tried on.
     pub parameters: u64,
     /// What it keeps else: nothing that memfit knows of.
     pub other: u64,
@@ -151,13 +153,6 @@ impl Reserved {
     pub fn all(&self) -> u64 {
         self.segments + self.staging + self.parameters + self.other
     }
-}
-
-/// How many kernels of the runtime a group is, at most: its root, one for each prologue, one for its epilogue.
-fn kernels(graph: &Graph, group: &Group) -> u64 {
-    let root = graph.node(group.root());
-    let fed = root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty());
-    2 + fed.count() as u64
 }
 
 impl Target for GpuExecutor {
@@ -182,28 +177,18 @@ impl Target for GpuExecutor {
         support::supports(graph, node)
     }
 
-    /// Chains keep all in registers; see [`Layout`] for products.
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        Layout::new(graph, group, self.gpu.limits.alignment).bytes
+        estimate(graph, group, self.gpu.limits.alignment).scratch
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, _: u64, cost_model: &CostModel) -> f64 {
-        let root = graph.node(group.root());
-        let mut bytes: u64 = group.reads.iter().chain(&group.writes).map(|&v| graph.ty(v).bytes()).sum();
-        let (mut launches, mut flops) = (1, 0);
-        if root.op.is_contraction() {
-            flops = cost(graph, group.root()).flops;
-            // Prologues and epilogue are kernels of their own: what they share with the product is written and read.
-            let fed = root.inputs.iter().filter(|&&v| !group.prologue_of(graph, v).is_empty());
-            let result = root.outputs.iter().filter(|_| !group.epilogue().is_empty());
-            for &v in fed.chain(result) {
-                launches += 1;
-                bytes += 2 * graph.ty(v).bytes();
-            }
-        }
-        f64::from(launches) * cost_model.launch_us * 1e-6
-            + flops as f64 / (cost_model.gflops * 1e9)
-            + bytes as f64 / (cost_model.gbytes * 1e9)
+        let seconds = |step: &Step| {
+            let (flops, bytes) = step.work();
+            let (compute, memory) =
+                (flops as f64 / (cost_model.gflops * 1e9), bytes as f64 / (cost_model.gbytes * 1e9));
+            cost_model.launch_us * 1e-6 + compute.max(memory)
+        };
+        estimate(graph, group, self.gpu.limits.alignment).steps.iter().map(seconds).sum()
     }
 
     fn alignment(&self) -> u64 {
@@ -249,9 +234,12 @@ impl Executor for GpuExecutor {
 
     /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
     fn staging_bytes(&self, plan: &Plan) -> u64 {
-        let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| kernels(&p.graph, &l.group)));
-        let kernels: u64 = launches.sum();
-        StagingSizes::new(plan).bytes() + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
+        let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
+        let steps = |(graph, group)| estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64;
+        // Each may have been tried first.
+        let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
+        let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
+        StagingSizes::new(plan).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
     }
 
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {

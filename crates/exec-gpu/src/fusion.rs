@@ -24,7 +24,7 @@ mod tests {
     use memfit_transform::group::group;
 
     use super::fusion;
-    use crate::chain::Chain;
+    use crate::chain::chain;
 
     /// A product of two sums, to which more is added: each term is an operand of its own.
     fn sums_around_a_product(terms: usize) -> Result<Graph> {
@@ -65,7 +65,7 @@ mod tests {
             for bindings in 3..16 {
                 for group in group(&graph, &fusion(bindings)) {
                     for (nodes, writes) in chains(&graph, &group) {
-                        let operands = Chain::new(&graph, &nodes, &writes, &place).operands.len();
+                        let operands = chain(&graph, &nodes, &writes, &place).operands.len();
                         assert!(operands <= bindings, "{operands} operands of {bindings}, {terms} terms: {group:?}");
                     }
                 }

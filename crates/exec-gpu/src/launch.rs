@@ -1,30 +1,34 @@
-//! From a planned group to something that can be launched, or to a refusal that names the op, the layer and the cure.
+//! From lowered groups to launches on the device.
 
-use cubecl::calculate_cube_count_elemwise;
+use std::sync::PoisonError;
+use std::time::Instant;
+
 use cubecl::prelude::*;
+use cubecl::server::{Handle, ServerError};
 use memfit_exec::{Arena, ExecError};
-use memfit_ir::{Node, NodeId, Op, ValueId};
+use memfit_ir::{Node, ValueId};
 use memfit_plan::{Launch, Place, Program};
 
-use crate::arena::{GpuMemory, WORD};
-use crate::chain::Chain;
+use crate::arena::{GpuMemory, WORD, take};
+use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
-use crate::layout::Layout;
+use crate::kernels::fold::fold_terms;
+use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
 
-/// A compiled group: a chain; or a product, the chains that compute its operands, and the chain over its result.
+/// A compiled group: what is launched for it, one after the other.
 #[derive(Default)]
 pub struct Kernel {
-    prologues: Vec<Chain>,
-    product: Option<Product>,
-    chain: Option<Chain>,
+    steps: Vec<Step>,
 }
 
-/// Units of a cube.
-const UNITS: u32 = 256;
+enum Step {
+    Call(Call),
+    Product(Box<Product>),
+}
 
 pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, ExecError> {
     let (graph, group) = (&program.graph, &launch.group);
@@ -32,33 +36,26 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
         supports(graph, id).map_err(|problem| unsupported(graph.node(id), problem))?;
     }
     let root = graph.node(group.root());
-    // A tensor of no elements is there without any work.
-    if graph.ty(root.outputs[0]).elements() == 0 {
-        return Ok(Kernel::default());
-    }
-    let layout = Layout::new(graph, group, gpu.limits.alignment);
+    let none = Place { segment: memfit_plan::Segment::Transient, offset: 0, size: 0 };
+    let place = |v: ValueId| placed(program, v);
+    let Lowered { steps, scratch } = lower(graph, group, gpu.limits.alignment, &place, launch.scratch.unwrap_or(none));
     let given = launch.scratch.map_or(0, |p| p.size);
-    if given != layout.bytes {
-        let problem = format!("the plan gives it {given} bytes of scratch, but it takes {}", layout.bytes);
+    if given != scratch {
+        let problem = format!("the plan gives it {given} bytes of scratch, but it takes {scratch}");
         return Err(unsupported(root, format!("{problem}; plan for this device")));
     }
-    let raw = root.outputs[0];
-    let place = |v: ValueId| {
-        let summed_up = if v == raw { group.product_home(graph).unwrap_or(raw) } else { v };
-        launch.scratch.and_then(|s| layout.place(s, v)).unwrap_or_else(|| placed(program, summed_up))
-    };
-    let chain = |nodes: &[NodeId], writes: &[ValueId]| within(gpu, root, Chain::new(graph, nodes, writes, &place));
-    let Op::MatMul(op) = root.op else {
-        return Ok(Kernel { chain: Some(chain(&group.nodes, &group.writes)?), ..Kernel::default() });
-    };
-    let fed = root.inputs.iter().map(|&v| (v, group.prologue_of(graph, v))).filter(|(_, nodes)| !nodes.is_empty());
-    let prologues = fed.map(|(v, nodes)| chain(&nodes, &[v])).collect::<Result<_, _>>()?;
-    let tensor = |v: ValueId| (place(v), graph.shape(v));
-    let product = Product::new(&gpu.client, op, [tensor(root.inputs[0]), tensor(root.inputs[1]), tensor(raw)])
-        .map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))?;
-    let epilogue = group.epilogue();
-    let chain = if epilogue.is_empty() { None } else { Some(chain(epilogue, &group.writes)?) };
-    Ok(Kernel { prologues, product: Some(product), chain })
+    let steps = steps.into_iter().map(|step| match step {
+        lower::Step::Call(call) => {
+            let call = within(gpu, root, call)?;
+            probe(gpu, &call).map_err(|problem| unsupported(root, problem))?;
+            Ok(Step::Call(call))
+        }
+        lower::Step::Product(product) => {
+            let made = Product::new(&gpu.client, product);
+            made.map(|p| Step::Product(Box::new(p))).map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))
+        }
+    });
+    Ok(Kernel { steps: steps.collect::<Result<_, _>>()? })
 }
 
 /// A validated plan places every value that crosses groups.
@@ -70,10 +67,10 @@ fn placed(program: &Program, v: ValueId) -> Place {
 }
 
 /// A device binds only so many operands at once.
-fn within(gpu: &Gpu, root: &Node, chain: Chain) -> Result<Chain, ExecError> {
-    let (given, most) = (chain.operands.len(), gpu.limits.bindings);
+fn within(gpu: &Gpu, root: &Node, call: Call) -> Result<Call, ExecError> {
+    let (given, most) = (call.operands.len(), gpu.limits.bindings);
     if given <= most {
-        return Ok(chain);
+        return Ok(call);
     }
     let problem = format!("its group has {given} operands, but a kernel takes at most {most}; plan every node alone");
     Err(unsupported(root, problem))
@@ -85,43 +82,105 @@ fn unsupported(node: &Node, problem: String) -> ExecError {
 
 impl Kernel {
     pub fn launch(&self, client: &Client, arena: &Arena<GpuMemory>) {
-        self.prologues.iter().for_each(|chain| launch_chain(client, arena, chain));
-        if let Some(product) = &self.product {
-            product.launch(client, arena);
-        }
-        if let Some(chain) = &self.chain {
-            launch_chain(client, arena, chain);
+        for step in &self.steps {
+            match step {
+                Step::Call(call) => {
+                    let slice = |p: &Place| (arena.segment(*p).slice(*p), p.size);
+                    run(client, call, 0, call.operands.iter().map(slice));
+                }
+                Step::Product(product) => product.launch(client, arena),
+            }
         }
     }
 }
 
-fn launch_chain(client: &Client, arena: &Arena<GpuMemory>, c: &Chain) {
-    // SAFETY: a slice has as many elements as its place.
+/// Runs the kernel of a call on a few words, unless that was done before: a device that cannot compile a kernel may say
+/// nothing, and leave results as they were.
+fn probe(gpu: &Gpu, call: &Call) -> Result<(), String> {
+    let mut known = gpu.probed.lock().unwrap_or_else(PoisonError::into_inner);
+    let shader = (call.key.clone(), call.operands.len(), call.numbers.len());
+    if known.contains(&shader) {
+        return Ok(());
+    }
+    let (name, start) = (call.key.name(), Instant::now());
+    let failed = |problem: &str| {
+        format!("{} ({}) cannot run its kernel \"{name}\": {problem}; run it on the CPU", gpu.id, gpu.name)
+    };
+    let canary = canary(gpu).map_err(|e| failed(&e.to_string()))?;
+    let _alone = gpu.alone();
+    fill_words(&gpu.client, canary.clone(), canary.size_in_used() / WORD, u32::MAX);
+    let size = canary_bytes(gpu);
+    let slice = |i: usize| {
+        let start = i as u64 * size;
+        let end = canary.size_in_used() - start - size;
+        (canary.clone().offset_start(start).offset_end(end), size)
+    };
+    let one = Call { grid: Grid { cubes: 1, ..call.grid }, ..call.clone() };
+    run(&gpu.client, &one, PROBE, (0..call.operands.len()).map(slice));
+    let read = gpu.client.read_one(canary.clone()).map_err(|e| failed(&e.to_string()))?;
+    let answered = read.chunks_exact(WORD as usize).filter(|word| *word == PROBE.to_ne_bytes()).count();
+    if answered != 1 {
+        return Err(failed("the driver took it and did not run it"));
+    }
+    known.insert(shader);
+    gpu.compiled.lock().unwrap_or_else(PoisonError::into_inner).push((name, start.elapsed()));
+    Ok(())
+}
+
+/// The words that kernels are tried on: a part for each operand.
+fn canary(gpu: &Gpu) -> Result<&Handle, ServerError> {
+    if let Some(known) = gpu.canary.get() {
+        return Ok(known);
+    }
+    let taken = take(gpu, canary_bytes(gpu) * gpu.limits.bindings as u64)?;
+    Ok(gpu.canary.get_or_init(|| match taken {
+        Some((handle, _)) => handle,
+        None => unreachable!("a device whose kernels are given nothing"),
+    }))
+}
+
+fn canary_bytes(gpu: &Gpu) -> u64 {
+    gpu.limits.alignment.max(WORD)
+}
+
+/// What a kernel answers to a probe: no number that lies there anyway.
+const PROBE: u32 = 0x600d_ca11;
+
+/// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
+fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
+    // SAFETY: a slice has as many words as its place.
     let buffer =
-        |p: &Place| unsafe { BufferArg::from_raw_parts(arena.segment(*p).slice(*p), (p.size / WORD) as usize) };
-    let buffers: SequenceArg<Box<[f32]>> = c.operands.iter().map(buffer).collect();
-    let numbers: SequenceArg<u32> = c.numbers.iter().copied().collect();
-    let dim = cube_dim(client);
-    let count = calculate_cube_count_elemwise(client, c.elements, dim);
-    // SAFETY: units beyond the elements end at once, and broadcast positions lie inside of their operand.
-    unsafe { chain::launch_unchecked(client, count, dim, buffers, numbers, c.elements, c.tape.clone()) };
+        |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
+    let buffers: SequenceArg<Box<[u32]>> = buffers.map(buffer).collect();
+    let numbers: SequenceArg<u32> = call.numbers.iter().copied().collect();
+    let (count, dim) = spread(client, call.grid);
+    // SAFETY: units beyond what the numbers say end at once, and positions lie inside of their operands.
+    unsafe {
+        match call.key.clone() {
+            Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
+            Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+        }
+    }
+}
+
+/// A number of cubes over the three axes of a launch; there may be some more.
+fn spread(client: &Client, grid: Grid) -> (CubeCount, CubeDim) {
+    let most = client.properties().hardware.max_cube_count.0.min(65_535) as usize;
+    let (x, y) = if grid.cubes <= most { (grid.cubes, 1) } else { (most, grid.cubes.div_ceil(most)) };
+    (CubeCount::Static(x as u32, y as u32, 1), CubeDim::new_1d(grid.units as u32))
 }
 
 /// Sets every byte of a place, up to the end of its last word.
 pub fn launch_fill(client: &Client, memory: &GpuMemory, place: Place, byte: u8) {
-    let words = place.size.div_ceil(WORD) as usize;
-    if words == 0 {
-        return;
-    }
-    let dim = cube_dim(client);
-    let count = calculate_cube_count_elemwise(client, words, dim);
-    // SAFETY: the slice has as many words, and units beyond them end at once.
-    unsafe {
-        let output = BufferArg::from_raw_parts(memory.slice(place), words);
-        fill::launch_unchecked(client, count, dim, output, u32::from_ne_bytes([byte; 4]), words);
+    let words = place.size.div_ceil(WORD);
+    if words > 0 {
+        fill_words(client, memory.slice(place), words, u32::from_ne_bytes([byte; 4]));
     }
 }
 
-fn cube_dim(client: &Client) -> CubeDim {
-    CubeDim::new_1d(UNITS.min(client.properties().hardware.max_units_per_cube))
+fn fill_words(client: &Client, slice: Handle, words: u64, word: u32) {
+    let words = words as usize;
+    let (count, dim) = spread(client, Grid::each(words));
+    // SAFETY: the slice has as many words, and units beyond them end at once.
+    unsafe { fill::launch_unchecked(client, count, dim, BufferArg::from_raw_parts(slice, words), word, words) };
 }

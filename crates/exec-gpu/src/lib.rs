@@ -5,7 +5,7 @@
 //! device while a step runs, beyond the first step, which compiles shaders and keeps their parameters. What a kernel
 //! here cannot do yet is refused by name before anything is planned, never computed elsewhere in silence.
 //!
-//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`layout`], [`fusion`], [`support`]), so that a new op is missed
+//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`lower`], [`fusion`], [`support`]), so that a new op is missed
 //! by no build, and nothing of cubecl is downloaded.
 
 // A new op must be placed by whoever adds it: no match falls through.
@@ -13,6 +13,7 @@
 
 #[cfg(feature = "gpu")]
 mod arena;
+pub mod call;
 pub mod chain;
 #[cfg(feature = "gpu")]
 mod device;
@@ -23,7 +24,7 @@ pub mod fusion;
 mod kernels;
 #[cfg(feature = "gpu")]
 mod launch;
-pub mod layout;
+pub mod lower;
 #[cfg(feature = "gpu")]
 mod product;
 #[cfg(feature = "gpu")]

@@ -15,6 +15,7 @@ use memfit_ir::op::MatMul;
 use memfit_plan::Place;
 
 use crate::arena::GpuMemory;
+use crate::lower;
 
 /// A product with its places, tiled as the device can run it.
 pub struct Product {
@@ -34,8 +35,8 @@ struct Operand {
 
 impl Product {
     /// Finds the tiling, or what keeps the device from having one.
-    pub fn new(client: &Client, op: MatMul, [a, b, y]: [(Place, &[usize]); 3]) -> Result<Product, MatmulSetupError> {
-        let [a, b, y] = operands(op, [a, b, y]);
+    pub fn new(client: &Client, product: lower::Product) -> Result<Product, MatmulSetupError> {
+        let [a, b, y] = operands(product.op, product.operands.each_ref().map(|(place, shape)| (*place, &shape[..])));
         let dtypes = MatmulElems::from_single_dtype(f32::elem_type_native());
         let problem = MatmulProblem::from_shapes_and_strides(
             Shape::from(a.shape.clone()),

@@ -1,31 +1,118 @@
 //! A chain as a tape: what one unit of a kernel does for one element. Plain data, which a kernel unrolls when it is
 //! compiled; equal tapes are one kernel.
+//!
+//! A register has 32 bits whatever its type: floats are f32 (of 16-bit types rounded to what they hold), integers i32, and
+//! bits 0 or 1.
+
+use memfit_ir::DType;
+use memfit_ir::op::{self, Binary, Compare};
 
 /// What one unit does for its element.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tape {
     /// Each fills the register with its number.
     pub values: Vec<Value>,
     pub stores: Vec<Store>,
 }
 
+impl Tape {
+    /// Elements of one unit: it owns whole words of all that it stores.
+    pub fn lanes(&self) -> usize {
+        self.stores.iter().map(|s| per_word(s.buffer.dtype)).max().unwrap_or(1)
+    }
+}
+
+/// Elements of a word.
+pub const fn per_word(dtype: DType) -> usize {
+    32 / dtype.bits()
+}
+
+/// An operand of a kernel: the number of its buffer, and what lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    pub index: usize,
+    pub dtype: DType,
+}
+
 /// Where the content of a register comes from. Others are named by their number, which is lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     Load {
-        buffer: usize,
+        buffer: Buffer,
         read: Read,
     },
+    /// What the kernel computed for this element before the tape, as f32.
+    Given,
     /// As bits: floats are not equal to themselves.
     Constant(u32),
     Unary {
         op: Unary,
         x: usize,
     },
+    /// dx from x or y, as the op says, and dy.
+    UnaryGrad {
+        op: Unary,
+        saved: usize,
+        dy: usize,
+    },
+    /// 1 where y is in the interval of which a mask tells.
+    Mask {
+        op: Unary,
+        y: usize,
+    },
+    MaskGrad {
+        op: Unary,
+        bit: usize,
+        dy: usize,
+    },
     Binary {
         op: Binary,
         a: usize,
         b: usize,
+    },
+    Compare {
+        op: Compare,
+        a: usize,
+        b: usize,
+    },
+    /// Of integers: − or | |.
+    UnaryInt {
+        negate: bool,
+        x: usize,
+    },
+    BinaryInt {
+        op: Binary,
+        a: usize,
+        b: usize,
+    },
+    CompareInt {
+        op: Compare,
+        a: usize,
+        b: usize,
+    },
+    /// a where the condition is not 0.
+    Select {
+        condition: usize,
+        a: usize,
+        b: usize,
+    },
+    Cast {
+        from_float: bool,
+        to: DType,
+        x: usize,
+    },
+    /// To what a type of fewer bits holds.
+    Round {
+        to: DType,
+        x: usize,
+    },
+    /// x, kept or dropped. The number with this index is the elements of a sample.
+    Dropout {
+        x: usize,
+        clock: Buffer,
+        rate: u32,
+        stream: u32,
+        per_sample: usize,
     },
 }
 
@@ -43,7 +130,7 @@ pub enum Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
     pub register: usize,
-    pub buffer: usize,
+    pub buffer: Buffer,
 }
 
 /// As in the IR, with parameters as bits.
@@ -69,12 +156,27 @@ pub enum Unary {
     GeluErf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Binary {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Min,
-    Max,
+impl From<op::Unary> for Unary {
+    fn from(u: op::Unary) -> Unary {
+        match u {
+            op::Unary::Neg => Unary::Neg,
+            op::Unary::Abs => Unary::Abs,
+            op::Unary::Exp => Unary::Exp,
+            op::Unary::Log => Unary::Log,
+            op::Unary::Sqrt => Unary::Sqrt,
+            op::Unary::Rsqrt => Unary::Rsqrt,
+            op::Unary::Tanh => Unary::Tanh,
+            op::Unary::Sigmoid => Unary::Sigmoid,
+            op::Unary::Relu => Unary::Relu,
+            op::Unary::Relu6 => Unary::Relu6,
+            op::Unary::LeakyRelu(slope) => Unary::LeakyRelu(slope.to_bits()),
+            op::Unary::Elu(alpha) => Unary::Elu(alpha.to_bits()),
+            op::Unary::Softplus => Unary::Softplus,
+            op::Unary::HardSigmoid => Unary::HardSigmoid,
+            op::Unary::HardSwish => Unary::HardSwish,
+            op::Unary::Silu => Unary::Silu,
+            op::Unary::GeluTanh => Unary::GeluTanh,
+            op::Unary::GeluErf => Unary::GeluErf,
+        }
+    }
 }

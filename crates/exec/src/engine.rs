@@ -86,9 +86,11 @@ impl<E: Executor> Engine<E> {
         // Both or none, so that a limit is met before anything is allocated.
         let bytes = plan.arena_bytes() + executor.staging_bytes(&plan);
         executor.device().check_room(&options.holder("the arena"), bytes)?;
+        // Before memory is taken: what a device cannot compile is known then.
+        let kernels = compile(&executor, &plan)?;
         let holder = options.holder("activations");
         let transient = Transient::new(&executor, &holder, plan.transient_bytes, options.growth)?;
-        Engine::join(executor, plan, options, transient)
+        Engine::join(executor, plan, kernels, options, transient)
     }
 
     /// The same in a transient segment that other engines run in too, in turns.
@@ -103,15 +105,20 @@ impl<E: Executor> Engine<E> {
         if needed > given {
             return Err(ExecError::SharedTooSmall { needed, given });
         }
-        Engine::join(executor, plan, options, transient.clone())
+        let kernels = compile(&executor, &plan)?;
+        Engine::join(executor, plan, kernels, options, transient.clone())
     }
 
-    fn join(mut executor: E, plan: Plan, options: Options, transient: Transient<E::Memory>) -> Result<Self, ExecError> {
+    fn join(
+        mut executor: E,
+        plan: Plan,
+        kernels: Vec<Vec<E::Kernel>>,
+        options: Options,
+        transient: Transient<E::Memory>,
+    ) -> Result<Self, ExecError> {
         executor.take_staging(&options.holder("copies"), &plan)?;
         let memory = executor.allocate(&options.holder("weights"), plan.state_bytes, options.growth)?;
         let states = Mutex::new(States::new(memory, plan.states.len()));
-        let compile = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
-        let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
         let runs = Mutex::new(plan.programs.iter().map(|_| Run::First).collect());
         Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, runs, options, recorder: None })
     }
@@ -372,6 +379,12 @@ impl<E: Executor> Engine<E> {
         self.read_place(name, place, &mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// The kernels of each program, in order.
+fn compile<E: Executor>(executor: &E, plan: &Plan) -> Result<Vec<Vec<E::Kernel>>, ExecError> {
+    let program = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect();
+    plan.programs.iter().map(program).collect()
 }
 
 fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {

@@ -284,7 +284,7 @@ impl Unary {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     Add,
     Sub,
@@ -297,7 +297,7 @@ pub enum Binary {
     SigmoidCrossEntropy,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compare {
     Eq,
     Ne,
@@ -324,7 +324,7 @@ pub struct Reduce {
     pub keep: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceKind {
     Sum,
     Mean,
@@ -338,7 +338,7 @@ pub struct Slice {
     pub stop: Vec<usize>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul {
     pub transpose_a: bool,
     pub transpose_b: bool,
@@ -410,7 +410,7 @@ pub struct Upsample {
     pub factor: [usize; 2],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpsampleMode {
     Nearest,
     /// Half-pixel centres.
@@ -438,7 +438,7 @@ pub struct GroupNorm {
     pub eps: f32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Softmax {
     pub log: bool,
 }

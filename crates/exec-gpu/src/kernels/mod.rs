@@ -2,3 +2,8 @@
 
 pub mod elementwise;
 pub mod fill;
+pub mod fold;
+mod math;
+mod philox;
+pub mod probe;
+pub mod word;
