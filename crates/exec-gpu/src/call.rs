@@ -4,6 +4,9 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::gather::GatherKey;
+use crate::lower::layout::LayoutKey;
+use crate::lower::update::UpdateKey;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -26,6 +29,9 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Chain(Tape),
+    Layout(LayoutKey),
+    Gather(GatherKey),
+    Update(UpdateKey),
 }
 
 impl Key {
@@ -33,6 +39,9 @@ impl Key {
     pub fn name(&self) -> &'static str {
         match self {
             Key::Chain(_) => "chain",
+            Key::Layout(key) => key.name(),
+            Key::Gather(key) => key.name(),
+            Key::Update(_) => "update",
         }
     }
 }

@@ -6,7 +6,7 @@ use cubecl::bytes::Bytes;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
@@ -120,8 +120,19 @@ impl Target for GpuExecutor {
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
             !read && group.product_home(graph) != Some(output)
         };
+        if root.op.is_update() {
+            return state_of(root, output) == Some(input);
+        }
         same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
     }
+}
+
+/// The state whose place an output of an update takes.
+fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
+    let i = update.outputs.iter().position(|&v| v == output)?;
+    // Parameter and slots stand in the order of the results; the gradient stands between them.
+    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+    Some(update.inputs[from])
 }
 
 impl Executor for GpuExecutor {

@@ -13,6 +13,9 @@ use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
+use crate::kernels::gather::gather;
+use crate::kernels::layout::layout;
+use crate::kernels::update::update;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -139,6 +142,9 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
     unsafe {
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
+            Key::Layout(key) => layout::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Plain data: no device is touched.
 
 use memfit_ir::op::Contraction;
-use memfit_ir::{DType, Family, Graph, NodeId};
+use memfit_ir::{DType, Family, Graph, NodeId, Op};
 
 /// Whether there is a kernel for a node; else why not, and what one can do about it.
 pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
@@ -11,18 +11,16 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let is_known = match node.op.family() {
         Family::Elementwise(_) => true,
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
+        Family::Constant | Family::Layout | Family::Gather => true,
+        Family::Update => matches!(node.op, Op::Update(_)),
         Family::Source
-        | Family::Constant
         | Family::Reduction
-        | Family::Layout
         | Family::Contraction(_)
         | Family::Attention
         | Family::Window
         | Family::Norm
         | Family::Softmax
-        | Family::Loss
-        | Family::Gather
-        | Family::Update => false,
+        | Family::Loss => false,
     };
     if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }
@@ -30,7 +28,7 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_ir::{Builder, Op, TensorType};
+    use memfit_ir::{Builder, TensorType};
 
     #[test]
     fn f32_products_and_chains_are_supported_and_the_rest_is_refused_by_name() {

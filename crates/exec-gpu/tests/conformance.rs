@@ -90,4 +90,12 @@ families! {
     cast: 4,
     dropout: 3,
     chain: 8,
+    fill: 4,
+    reshape: 3,
+    transpose: 5,
+    slice: 5,
+    concat: 6,
+    pad: 6,
+    gather: 4,
+    update: 8,
 }

@@ -2,7 +2,10 @@
 
 pub mod elementwise;
 pub mod fill;
+pub mod gather;
+pub mod layout;
 mod math;
 mod philox;
 pub mod probe;
+pub mod update;
 pub mod word;

@@ -2,6 +2,9 @@
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
 mod contract;
+pub mod gather;
+pub mod layout;
+pub mod update;
 
 use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
@@ -85,17 +88,17 @@ impl<'a> Lowering<'a> {
         match root.op.family() {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
+            Family::Constant => self.constant(root),
+            Family::Layout => self.layout(root),
+            Family::Gather => self.gather(root),
+            Family::Update => self.update(root),
             Family::Source
-            | Family::Constant
             | Family::Reduction
-            | Family::Layout
             | Family::Attention
             | Family::Window
             | Family::Norm
             | Family::Softmax
-            | Family::Loss
-            | Family::Gather
-            | Family::Update => unreachable!("{} was not supported", root.op.name()),
+            | Family::Loss => unreachable!("{} was not supported", root.op.name()),
         }
     }
 
@@ -111,7 +114,6 @@ impl<'a> Lowering<'a> {
         (self.place)(v)
     }
 
-    #[allow(dead_code)]
     fn ty(&self, v: ValueId) -> &'a TensorType {
         self.graph.ty(v)
     }
