@@ -7,6 +7,7 @@ use memfit_plan::Place;
 use crate::lower::gather::GatherKey;
 use crate::lower::layout::LayoutKey;
 use crate::lower::update::UpdateKey;
+use crate::lower::window::WindowKey;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -30,6 +31,7 @@ pub struct Call {
 pub enum Key {
     Chain(Tape),
     Layout(LayoutKey),
+    Window(WindowKey),
     Gather(GatherKey),
     Update(UpdateKey),
 }
@@ -40,6 +42,7 @@ impl Key {
         match self {
             Key::Chain(_) => "chain",
             Key::Layout(key) => key.name(),
+            Key::Window(key) => key.name(),
             Key::Gather(key) => key.name(),
             Key::Update(_) => "update",
         }

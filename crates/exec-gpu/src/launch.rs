@@ -16,6 +16,7 @@ use crate::kernels::fill::fill;
 use crate::kernels::gather::gather;
 use crate::kernels::layout::layout;
 use crate::kernels::update::update;
+use crate::kernels::window::window;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -143,6 +144,7 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
             Key::Layout(key) => layout::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }

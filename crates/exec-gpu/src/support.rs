@@ -11,13 +11,12 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let is_known = match node.op.family() {
         Family::Elementwise(_) => true,
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        Family::Constant | Family::Layout | Family::Gather => true,
+        Family::Constant | Family::Layout | Family::Window | Family::Gather => true,
         Family::Update => matches!(node.op, Op::Update(_)),
         Family::Source
         | Family::Reduction
         | Family::Contraction(_)
         | Family::Attention
-        | Family::Window
         | Family::Norm
         | Family::Softmax
         | Family::Loss => false,

@@ -96,6 +96,9 @@ families! {
     slice: 5,
     concat: 6,
     pad: 6,
+    max_pool: 6,
+    avg_pool: 5,
+    upsample: 5,
     gather: 4,
     update: 8,
 }

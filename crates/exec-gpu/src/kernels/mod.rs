@@ -8,4 +8,5 @@ mod math;
 mod philox;
 pub mod probe;
 pub mod update;
+pub mod window;
 pub mod word;

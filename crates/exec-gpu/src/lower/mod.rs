@@ -5,6 +5,7 @@ mod contract;
 pub mod gather;
 pub mod layout;
 pub mod update;
+pub mod window;
 
 use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
@@ -90,15 +91,12 @@ impl<'a> Lowering<'a> {
             Family::Contraction(op) => self.contraction(op),
             Family::Constant => self.constant(root),
             Family::Layout => self.layout(root),
+            Family::Window => self.window(root),
             Family::Gather => self.gather(root),
             Family::Update => self.update(root),
-            Family::Source
-            | Family::Reduction
-            | Family::Attention
-            | Family::Window
-            | Family::Norm
-            | Family::Softmax
-            | Family::Loss => unreachable!("{} was not supported", root.op.name()),
+            Family::Source | Family::Reduction | Family::Attention | Family::Norm | Family::Softmax | Family::Loss => {
+                unreachable!("{} was not supported", root.op.name())
+            }
         }
     }
 
