@@ -9,8 +9,8 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
+use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -215,8 +215,19 @@ impl Target for GpuExecutor {
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
             !read && group.product_home(graph) != Some(output)
         };
+        if root.op.is_update() {
+            return state_of(root, output) == Some(input);
+        }
         same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
     }
+}
+
+/// The state whose place an output of an update takes.
+fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
+    let i = update.outputs.iter().position(|&v| v == output)?;
+    // Parameter and slots stand in the order of the results; the gradient stands between them.
+    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+    Some(update.inputs[from])
 }
 
 impl Executor for GpuExecutor {

@@ -15,6 +15,10 @@ use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::kernels::fold::fold_terms;
+use crate::kernels::gather::gather;
+use crate::kernels::layout::layout;
+use crate::kernels::update::update;
+use crate::kernels::window::window;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -159,6 +163,10 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
             Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Layout(key) => layout::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }

@@ -3,7 +3,11 @@
 pub mod elementwise;
 pub mod fill;
 pub mod fold;
+pub mod gather;
+pub mod layout;
 mod math;
 mod philox;
 pub mod probe;
+pub mod update;
+pub mod window;
 pub mod word;
