@@ -14,6 +14,7 @@ use crate::arena::GpuMemory;
 use crate::device::{Gpu, Kind, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
+use crate::lower::attention::may_overwrite;
 use crate::lower::{Step, estimate};
 use crate::support;
 
@@ -120,6 +121,13 @@ impl Target for GpuExecutor {
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
             !read && group.product_home(graph) != Some(output)
         };
+        let attention = |qkv: ValueId| {
+            let others = &root.inputs[1..];
+            input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4])
+        };
+        if let Op::AttentionGrad(_) = root.op {
+            return same && attention(root.inputs[0]);
+        }
         same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
     }
 }

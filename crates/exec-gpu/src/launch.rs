@@ -11,6 +11,7 @@ use memfit_plan::{Launch, Place, Program};
 use crate::arena::{GpuMemory, WORD};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
+use crate::kernels::attention;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::lower::{self, Lowered, lower};
@@ -128,7 +129,12 @@ fn probe(gpu: &Gpu, call: &Call) -> Result<(), String> {
 const PROBE: u32 = 0x600d_ca11;
 
 /// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
-fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (cubecl::server::Handle, u64)>) {
+pub(crate) fn run(
+    client: &Client,
+    call: &Call,
+    probe: u32,
+    buffers: impl Iterator<Item = (cubecl::server::Handle, u64)>,
+) {
     // SAFETY: a slice has as many words as its place.
     let buffer =
         |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
@@ -139,6 +145,7 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
     unsafe {
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
         }
     }
 }

@@ -11,12 +11,12 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let is_known = match node.op.family() {
         Family::Elementwise(_) => true,
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
+        Family::Attention => true,
         Family::Source
         | Family::Constant
         | Family::Reduction
         | Family::Layout
         | Family::Contraction(_)
-        | Family::Attention
         | Family::Window
         | Family::Norm
         | Family::Softmax

@@ -90,4 +90,5 @@ families! {
     cast: 4,
     dropout: 3,
     chain: 8,
+    attention: 6,
 }

@@ -1,6 +1,7 @@
 //! From a planned group to launches, as plain data: which kernels run, on which places, and what scratch they take. The same
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
+pub mod attention;
 mod contract;
 
 use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
@@ -85,11 +86,11 @@ impl<'a> Lowering<'a> {
         match root.op.family() {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
+            Family::Attention => self.attention(root),
             Family::Source
             | Family::Constant
             | Family::Reduction
             | Family::Layout
-            | Family::Attention
             | Family::Window
             | Family::Norm
             | Family::Softmax
