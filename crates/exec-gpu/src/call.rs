@@ -9,6 +9,7 @@ use crate::lower::gather::GatherKey;
 use crate::lower::layout::LayoutKey;
 use crate::lower::update::UpdateKey;
 use crate::lower::window::WindowKey;
+use crate::lower::attention;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -36,6 +37,7 @@ pub enum Key {
     Window(WindowKey),
     Gather(GatherKey),
     Update(UpdateKey),
+    Attention(attention::Kernel),
 }
 
 impl Key {
@@ -48,6 +50,7 @@ impl Key {
             Key::Window(key) => key.name(),
             Key::Gather(key) => key.name(),
             Key::Update(_) => "update",
+            Key::Attention(kernel) => kernel.name(),
         }
     }
 }

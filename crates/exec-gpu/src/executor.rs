@@ -18,6 +18,7 @@ use crate::arena::{GpuMemory, WORD};
 use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
+use crate::lower::attention::may_overwrite;
 use crate::lower::{Step, estimate};
 use crate::staging::{Staging, StagingSizes};
 use crate::support;
@@ -217,6 +218,12 @@ impl Target for GpuExecutor {
         };
         if root.op.is_update() {
             return state_of(root, output) == Some(input);
+        let attention = |qkv: ValueId| {
+            let others = &root.inputs[1..];
+            input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4])
+        };
+        if let Op::AttentionGrad(_) = root.op {
+            return same && attention(root.inputs[0]);
         }
         same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
     }

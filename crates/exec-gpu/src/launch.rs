@@ -12,6 +12,7 @@ use memfit_plan::{Launch, Place, Program};
 use crate::arena::{GpuMemory, WORD, take};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
+use crate::kernels::attention;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::kernels::fold::fold_terms;
@@ -152,6 +153,12 @@ const PROBE: u32 = 0x600d_ca11;
 
 /// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
 fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
+pub(crate) fn run(
+    client: &Client,
+    call: &Call,
+    probe: u32,
+    buffers: impl Iterator<Item = (cubecl::server::Handle, u64)>,
+) {
     // SAFETY: a slice has as many words as its place.
     let buffer =
         |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
@@ -167,6 +174,7 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
             Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
         }
     }
 }

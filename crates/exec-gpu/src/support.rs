@@ -14,12 +14,8 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
         Family::Constant | Family::Layout | Family::Window | Family::Gather => true,
         Family::Update => matches!(node.op, Op::Update(_)),
-        Family::Source
-        | Family::Contraction(_)
-        | Family::Attention
-        | Family::Norm
-        | Family::Softmax
-        | Family::Loss => false,
+        Family::Attention => true,
+        Family::Source | Family::Contraction(_) | Family::Norm | Family::Softmax | Family::Loss => false,
     };
     if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }

@@ -101,4 +101,5 @@ families! {
     upsample: 5,
     gather: 4,
     update: 8,
+    attention: 6,
 }

@@ -1,5 +1,6 @@
 //! What runs on the device, written in cubecl: plain functions over slices, without a word of plans.
 
+pub mod attention;
 pub mod elementwise;
 pub mod fill;
 pub mod fold;

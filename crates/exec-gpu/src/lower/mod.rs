@@ -1,6 +1,7 @@
 //! From a planned group to launches, as plain data: which kernels run, on which places, and what scratch they take. The same
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
+pub mod attention;
 mod contract;
 pub mod fold;
 mod reduce;
@@ -97,7 +98,8 @@ impl<'a> Lowering<'a> {
             Family::Window => self.window(root),
             Family::Gather => self.gather(root),
             Family::Update => self.update(root),
-            Family::Source | Family::Attention | Family::Norm | Family::Softmax | Family::Loss => {
+            Family::Attention => self.attention(root),
+            Family::Source | Family::Norm | Family::Softmax | Family::Loss => {
                 unreachable!("{} was not supported", root.op.name())
             }
         }
