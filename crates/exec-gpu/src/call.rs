@@ -4,6 +4,7 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -26,6 +27,8 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Chain(Tape),
+    Gemm(GemmKey),
+    Depthwise(DepthwiseKey),
 }
 
 impl Key {
@@ -33,6 +36,8 @@ impl Key {
     pub fn name(&self) -> &'static str {
         match self {
             Key::Chain(_) => "chain",
+            Key::Gemm(_) => "gemm",
+            Key::Depthwise(_) => "depthwise",
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Gpu {
     pub(crate) taking: Mutex<()>,
     /// The shaders that are known to run: by key, and how many operands and numbers they are given.
     pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
+    /// The same of cubek's, by what they are compiled from.
+    pub(crate) products: Mutex<HashSet<String>>,
     /// Each with the time from its launch to its answer, which is that of its compilation.
     pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
     /// "gpu:0"
@@ -175,6 +177,7 @@ impl Gpu {
             client,
             taking: Mutex::new(()),
             probed: Mutex::default(),
+            products: Mutex::default(),
             compiled: Mutex::default(),
             id: format!("gpu:{index}"),
             name,

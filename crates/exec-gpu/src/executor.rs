@@ -6,7 +6,7 @@ use cubecl::bytes::Bytes;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Graph, NodeId, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
 use memfit_transform::{Fusion, Group};
 
@@ -14,6 +14,7 @@ use crate::arena::GpuMemory;
 use crate::device::{Gpu, Kind, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
+use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
 use crate::support;
 
@@ -114,13 +115,14 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do its prologues, and where it is summed up nothing of before is left.
+        // A product does not, nor do its prologues, and where it is put before the chain over it nothing of before is left.
         let after_product = || {
             let others = &group.nodes[..=group.prologue_len];
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            !read && group.product_home(graph) != Some(output)
+            let buried = group.product_home(graph) == Some(output) && writes_product_first(graph, group);
+            !read && !buried
         };
-        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
+        same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
     }
 }
 

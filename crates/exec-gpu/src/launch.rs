@@ -11,8 +11,10 @@ use memfit_plan::{Launch, Place, Program};
 use crate::arena::{GpuMemory, WORD};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
+use crate::kernels::depthwise::depthwise;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
+use crate::kernels::gemm::gemm;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -49,8 +51,10 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
             Ok(Step::Call(call))
         }
         lower::Step::Product(product) => {
-            let made = Product::new(&gpu.client, product);
-            made.map(|p| Step::Product(Box::new(p))).map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))
+            let refused = |problem: String| unsupported(root, format!("{problem}; run it on the CPU"));
+            let product = Product::new(&gpu.client, product).map_err(|e| refused(e.to_string()))?;
+            product.probe(gpu).map_err(refused)?;
+            Ok(Step::Product(Box::new(product)))
         }
     });
     Ok(Kernel { steps: steps.collect::<Result<_, _>>()? })
@@ -139,6 +143,8 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
     unsafe {
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
+            Key::Gemm(key) => gemm::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Depthwise(key) => depthwise::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }

@@ -90,4 +90,11 @@ families! {
     cast: 4,
     dropout: 3,
     chain: 8,
+    matmul: 6,
+    conv: 5,
+    depthwise: 5,
+    conv_transpose: 5,
+    conv_filter: 5,
+    conv_3x3: 5,
+    prologue: 6,
 }
