@@ -10,7 +10,8 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let f32 = || node.inputs.iter().chain(&node.outputs).all(|&v| graph.ty(v).dtype == DType::F32);
     let is_known = match node.op.family() {
         Family::Elementwise(_) => true,
-        Family::Reduction => matches!(node.op, Op::Reduce(_)),
+        Family::Reduction | Family::Norm | Family::Softmax | Family::Loss => true,
+        Family::Update => matches!(node.op, Op::BatchUpdate(_)),
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
         Family::Source
         | Family::Constant
@@ -18,11 +19,7 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
         | Family::Contraction(_)
         | Family::Attention
         | Family::Window
-        | Family::Norm
-        | Family::Softmax
-        | Family::Loss
-        | Family::Gather
-        | Family::Update => false,
+        | Family::Gather => false,
     };
     if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }

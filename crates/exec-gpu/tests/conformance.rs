@@ -90,4 +90,13 @@ families! {
     cast: 4,
     dropout: 3,
     chain: 8,
+    batch_norm: 6,
+    batch_stats: 6,
+    batch_apply: 4,
+    batch_update: 4,
+    layer_norm: 6,
+    rms_norm: 6,
+    group_norm: 6,
+    softmax: 6,
+    cross_entropy: 8,
 }

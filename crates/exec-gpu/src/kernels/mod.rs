@@ -1,9 +1,11 @@
 //! What runs on the device, written in cubecl: plain functions over slices, without a word of plans.
 
+mod apply;
 pub mod elementwise;
 pub mod fill;
 pub mod fold;
 mod math;
 mod philox;
 pub mod probe;
+mod terms;
 pub mod word;

@@ -1,11 +1,14 @@
 //! From a planned group to launches, as plain data: which kernels run, on which places, and what scratch they take. The same
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
+mod batch_update;
 mod contract;
 pub mod fold;
+mod norm;
 mod reduce;
+mod softmax;
 
-use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
+use memfit_ir::{Family, Graph, Node, Op, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
 use memfit_transform::Group;
 
@@ -88,16 +91,19 @@ impl<'a> Lowering<'a> {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
             Family::Reduction => self.reduction(root),
+            Family::Norm => self.norm(root),
+            Family::Softmax => self.softmax(root),
+            Family::Loss => self.loss(root),
+            Family::Update => match root.op {
+                Op::BatchUpdate(op) => self.batch_update(root, op),
+                ref op => unreachable!("{} was not supported", op.name()),
+            },
             Family::Source
             | Family::Constant
             | Family::Layout
             | Family::Attention
             | Family::Window
-            | Family::Norm
-            | Family::Softmax
-            | Family::Loss
-            | Family::Gather
-            | Family::Update => unreachable!("{} was not supported", root.op.name()),
+            | Family::Gather => unreachable!("{} was not supported", root.op.name()),
         }
     }
 
