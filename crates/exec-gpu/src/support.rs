@@ -2,7 +2,7 @@
 //! Plain data: no device is touched.
 
 use memfit_ir::op::Contraction;
-use memfit_ir::{DType, Family, Graph, NodeId, Op};
+use memfit_ir::{DType, Family, Graph, NodeId};
 
 /// Whether there is a kernel for a node; else why not, and what one can do about it.
 pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
@@ -11,15 +11,10 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let is_known = match node.op.family() {
         Family::Elementwise(_) => true,
         Family::Reduction | Family::Norm | Family::Softmax | Family::Loss => true,
-        Family::Update => matches!(node.op, Op::BatchUpdate(_)),
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        Family::Source
-        | Family::Constant
-        | Family::Layout
-        | Family::Contraction(_)
-        | Family::Attention
-        | Family::Window
-        | Family::Gather => false,
+        Family::Constant | Family::Layout | Family::Window | Family::Gather => true,
+        Family::Attention | Family::Update => true,
+        Family::Source | Family::Contraction(_) => false,
     };
     if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }

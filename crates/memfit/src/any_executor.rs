@@ -7,7 +7,7 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
 #[cfg(feature = "gpu")]
 use memfit_exec_gpu::GpuExecutor;
-use memfit_plan::{CostModel, Launch, Place, Program, Target};
+use memfit_plan::{CostModel, Launch, Place, Plan, Program, Target};
 
 /// Clones share their threads.
 #[derive(Clone)]
@@ -37,7 +37,19 @@ pub enum AnyKernel {
     Gpu(<GpuExecutor as Executor>::Kernel),
 }
 
+/// A program as a device repeats it.
+pub enum AnyCaptured {
+    /// Of the CPU, which repeats none.
+    Cpu(<CpuExecutor as Executor>::Captured),
+    /// Of a GPU.
+    #[cfg(feature = "gpu")]
+    Gpu(<GpuExecutor as Executor>::Captured),
+}
+
 impl AnyExecutor {
+    /// The name of what a plan for a GPU depends on: see [`AnyExecutor::identity`].
+    pub const ADAPTER: &str = "gpu";
+
     /// For the device of this name, such as `cpu`, `cpu:0` or `gpu:0`. Threads are the CPU's. A logical device has a limit,
     /// which its name does not say: see [`AnyExecutor::for_device`].
     pub fn open(device: &str, threads: usize) -> Result<AnyExecutor, ExecError> {
@@ -60,7 +72,39 @@ impl AnyExecutor {
         if device.starts_with("cpu") {
             return Ok(CpuExecutor::default_cost_model(Isa::chosen()?, threads));
         }
-        Ok(AnyExecutor::open(device, 1)?.target().cost_model())
+        let whole = device.split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, 1)?.target().cost_model())
+    }
+
+    /// How many GPUs this machine has; none where this build knows of no GPUs.
+    pub fn gpu_count() -> Option<usize> {
+        #[cfg(feature = "gpu")]
+        return Some(memfit_exec_gpu::count());
+        #[cfg(not(feature = "gpu"))]
+        None
+    }
+
+    /// The memory of the GPU of this number, which is opened for that.
+    pub fn gpu_memory(number: usize) -> Result<Device, ExecError> {
+        Ok(gpu(number)?.device().clone())
+    }
+
+    /// What the driver calls the device of this name; none for the CPU, which has no driver.
+    pub fn adapter(device: &str) -> Result<Option<String>, ExecError> {
+        if device.starts_with("cpu") {
+            return Ok(None);
+        }
+        let whole = device.split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, 1)?.identity().into_iter().next().map(|(_, name)| name))
+    }
+
+    /// Whether memory can be had page by page, when it is touched.
+    pub fn gives_pages(&self) -> bool {
+        match self {
+            AnyExecutor::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(_) => false,
+        }
     }
 
     /// The same with the memory of another device, such as a logical one.
@@ -79,7 +123,7 @@ impl AnyExecutor {
                 vec![("threads", cpu.threads().to_string()), ("instructions", cpu.isa().name().to_string())]
             }
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => vec![("gpu", gpu.gpu().name.clone())],
+            AnyExecutor::Gpu(gpu) => vec![(AnyExecutor::ADAPTER, gpu.gpu().name.clone())],
         }
     }
 }
@@ -107,6 +151,7 @@ fn foreign() -> ! {
 impl Executor for AnyExecutor {
     type Memory = AnyMemory;
     type Kernel = AnyKernel;
+    type Captured = AnyCaptured;
 
     fn target(&self) -> &dyn Target {
         match self {
@@ -129,6 +174,22 @@ impl Executor for AnyExecutor {
             AnyExecutor::Cpu(cpu) => cpu.allocate(holder, bytes, growth).map(AnyMemory::Cpu),
             #[cfg(feature = "gpu")]
             AnyExecutor::Gpu(gpu) => gpu.allocate(holder, bytes, growth).map(AnyMemory::Gpu),
+        }
+    }
+
+    fn staging_bytes(&self, plan: &Plan) -> u64 {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.staging_bytes(plan),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.staging_bytes(plan),
+        }
+    }
+
+    fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.take_staging(holder, plan),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.take_staging(holder, plan),
         }
     }
 
@@ -171,6 +232,64 @@ impl Executor for AnyExecutor {
             }
             #[cfg(feature = "gpu")]
             _ => foreign(),
+        }
+    }
+
+    fn capture(&self, kernels: &[AnyKernel], arena: &mut Arena<AnyMemory>) -> Result<Option<AnyCaptured>, ExecError> {
+        match (self, &mut *arena.state, &mut *arena.transient) {
+            // The CPU launches its kernels one by one.
+            (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => Ok(None),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
+                let kernels = kernels.iter().map(|kernel| match kernel {
+                    AnyKernel::Gpu(kernel) => kernel,
+                    AnyKernel::Cpu(_) => foreign(),
+                });
+                let captured = gpu.capture_all(kernels, &Arena { state, transient })?;
+                Ok(Some(AnyCaptured::Gpu(captured)))
+            }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn replay(&self, captured: &AnyCaptured) -> Result<(), ExecError> {
+        match (self, captured) {
+            (AnyExecutor::Cpu(cpu), AnyCaptured::Cpu(captured)) => cpu.replay(captured),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyCaptured::Gpu(captured)) => gpu.replay(captured),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn end_run(&self) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.end_run(),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.end_run(),
+        }
+    }
+
+    fn keep(&self, arena: &mut Arena<AnyMemory>, places: &[Place]) -> Result<bool, ExecError> {
+        match (self, &mut *arena.state, &mut *arena.transient) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(state), AnyMemory::Cpu(transient)) => {
+                cpu.keep(&mut Arena { state, transient }, places)
+            }
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
+                gpu.keep(&mut Arena { state, transient }, places)
+            }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn kept(&self, words: &mut [u32]) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.kept(words),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.kept(words),
         }
     }
 

@@ -1,12 +1,17 @@
 //! From a planned group to launches, as plain data: which kernels run, on which places, and what scratch they take. The same
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
+pub mod attention;
 mod batch_update;
 mod contract;
 pub mod fold;
+pub mod gather;
+pub mod layout;
 mod norm;
 mod reduce;
 mod softmax;
+pub mod update;
+pub mod window;
 
 use memfit_ir::{Family, Graph, Node, Op, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
@@ -94,16 +99,19 @@ impl<'a> Lowering<'a> {
             Family::Norm => self.norm(root),
             Family::Softmax => self.softmax(root),
             Family::Loss => self.loss(root),
-            Family::Update => match root.op {
-                Op::BatchUpdate(op) => self.batch_update(root, op),
-                ref op => unreachable!("{} was not supported", op.name()),
-            },
-            Family::Source
-            | Family::Constant
-            | Family::Layout
-            | Family::Attention
-            | Family::Window
-            | Family::Gather => unreachable!("{} was not supported", root.op.name()),
+            Family::Constant => self.constant(root),
+            Family::Layout => self.layout(root),
+            Family::Window => self.window(root),
+            Family::Gather => self.gather(root),
+            Family::Update => {
+                if let Op::BatchUpdate(op) = root.op {
+                    self.batch_update(root, op)
+                } else {
+                    self.update(root)
+                }
+            }
+            Family::Attention => self.attention(root),
+            Family::Source => unreachable!("{} was not supported", root.op.name()),
         }
     }
 
