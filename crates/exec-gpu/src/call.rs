@@ -5,6 +5,7 @@ use memfit_ir::DType;
 use memfit_plan::Place;
 
 use crate::lower::attention;
+use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::lower::fold::Fold;
 use crate::lower::gather::GatherKey;
 use crate::lower::layout::LayoutKey;
@@ -38,6 +39,8 @@ pub enum Key {
     Gather(GatherKey),
     Update(UpdateKey),
     Attention(attention::Kernel),
+    Gemm(GemmKey),
+    Depthwise(DepthwiseKey),
 }
 
 impl Key {
@@ -51,6 +54,8 @@ impl Key {
             Key::Gather(key) => key.name(),
             Key::Update(_) => "update",
             Key::Attention(kernel) => kernel.name(),
+            Key::Gemm(_) => "gemm",
+            Key::Depthwise(_) => "depthwise",
         }
     }
 }

@@ -2,10 +2,12 @@
 
 mod apply;
 pub mod attention;
+pub mod depthwise;
 pub mod elementwise;
 pub mod fill;
 pub mod fold;
 pub mod gather;
+pub mod gemm;
 pub mod layout;
 mod math;
 mod philox;

@@ -3,11 +3,12 @@
 
 pub mod attention;
 mod batch_update;
-mod contract;
+pub mod contract;
 pub mod fold;
 pub mod gather;
 pub mod layout;
 mod norm;
+pub mod problem;
 mod reduce;
 mod softmax;
 pub mod update;
@@ -96,22 +97,19 @@ impl<'a> Lowering<'a> {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
             Family::Reduction => self.reduction(root),
-            Family::Norm => self.norm(root),
-            Family::Softmax => self.softmax(root),
-            Family::Loss => self.loss(root),
             Family::Constant => self.constant(root),
             Family::Layout => self.layout(root),
             Family::Window => self.window(root),
             Family::Gather => self.gather(root),
-            Family::Update => {
-                if let Op::BatchUpdate(op) = root.op {
-                    self.batch_update(root, op)
-                } else {
-                    self.update(root)
-                }
-            }
             Family::Attention => self.attention(root),
-            Family::Source => unreachable!("{} was not supported", root.op.name()),
+            Family::Norm => self.norm(root),
+            Family::Softmax => self.softmax(root),
+            Family::Loss => self.loss(root),
+            Family::Update => match root.op {
+                Op::BatchUpdate(op) => self.batch_update(root, op),
+                _ => self.update(root),
+            },
+            Family::Source => unreachable!("{} is in no group", root.op.name()),
         }
     }
 
