@@ -4,6 +4,7 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::fold::Fold;
 use crate::lower::gather::GatherKey;
 use crate::lower::layout::LayoutKey;
 use crate::lower::update::UpdateKey;
@@ -30,6 +31,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Chain(Tape),
+    Fold(Fold),
     Layout(LayoutKey),
     Window(WindowKey),
     Gather(GatherKey),
@@ -41,6 +43,7 @@ impl Key {
     pub fn name(&self) -> &'static str {
         match self {
             Key::Chain(_) => "chain",
+            Key::Fold(_) => "fold",
             Key::Layout(key) => key.name(),
             Key::Window(key) => key.name(),
             Key::Gather(key) => key.name(),

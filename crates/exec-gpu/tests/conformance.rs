@@ -96,6 +96,7 @@ families! {
     slice: 5,
     concat: 6,
     pad: 6,
+    broadcast: 4,
     max_pool: 6,
     avg_pool: 5,
     upsample: 5,

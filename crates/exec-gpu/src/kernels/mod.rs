@@ -2,6 +2,7 @@
 
 pub mod elementwise;
 pub mod fill;
+pub mod fold;
 pub mod gather;
 pub mod layout;
 mod math;

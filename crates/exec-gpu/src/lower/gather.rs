@@ -63,11 +63,12 @@ impl GatherKey {
 }
 
 impl Lowering<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn gather(&mut self, node: &Node) {
-        match node.op {
+        match &node.op {
             Op::Gather => self.rows(node),
             Op::GatherGrad(_) => self.gather_grad(node),
-            _ => unreachable!("{} gathers nothing", node.op.name()),
+            op => unreachable!("{} gathers nothing", op.name()),
         }
     }
 

@@ -2,8 +2,10 @@
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
 mod contract;
+pub mod fold;
 pub mod gather;
 pub mod layout;
+mod reduce;
 pub mod update;
 pub mod window;
 
@@ -89,12 +91,13 @@ impl<'a> Lowering<'a> {
         match root.op.family() {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
+            Family::Reduction => self.reduction(root),
             Family::Constant => self.constant(root),
             Family::Layout => self.layout(root),
             Family::Window => self.window(root),
             Family::Gather => self.gather(root),
             Family::Update => self.update(root),
-            Family::Source | Family::Reduction | Family::Attention | Family::Norm | Family::Softmax | Family::Loss => {
+            Family::Source | Family::Attention | Family::Norm | Family::Softmax | Family::Loss => {
                 unreachable!("{} was not supported", root.op.name())
             }
         }
