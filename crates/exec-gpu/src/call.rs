@@ -4,6 +4,8 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::attention;
+use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::lower::fold::Fold;
 use crate::lower::gather::GatherKey;
 use crate::lower::layout::LayoutKey;
@@ -36,6 +38,9 @@ pub enum Key {
     Window(WindowKey),
     Gather(GatherKey),
     Update(UpdateKey),
+    Attention(attention::Kernel),
+    Gemm(GemmKey),
+    Depthwise(DepthwiseKey),
 }
 
 impl Key {
@@ -48,6 +53,9 @@ impl Key {
             Key::Window(key) => key.name(),
             Key::Gather(key) => key.name(),
             Key::Update(_) => "update",
+            Key::Attention(kernel) => kernel.name(),
+            Key::Gemm(_) => "gemm",
+            Key::Depthwise(_) => "depthwise",
         }
     }
 }

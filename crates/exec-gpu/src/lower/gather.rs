@@ -67,13 +67,13 @@ impl Lowering<'_> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn gather(&mut self, node: &Node) {
         match &node.op {
-            Op::Gather => self.rows(node),
+            Op::Gather => self.gathered_rows(node),
             Op::GatherGrad(_) => self.gather_grad(node),
             op => unreachable!("{} gathers nothing", op.name()),
         }
     }
 
-    fn rows(&mut self, node: &Node) {
+    fn gathered_rows(&mut self, node: &Node) {
         let [table, ids, y] = [node.inputs[0], node.inputs[1], node.outputs[0]];
         let (rows, columns) = (self.graph.shape(table)[0], self.graph.shape(table)[1]);
         if rows == 0 {
