@@ -85,6 +85,7 @@ impl Lowering<'_> {
         self.push(operands.call(Key::Layout(LayoutKey::Fill(buffer)), Grid::each(words), 0));
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn layout(&mut self, node: &Node) {
         let (graph, y) = (self.graph, node.outputs[0]);
         let (x, to) = (graph.shape(node.inputs[0]), graph.shape(y));
@@ -96,7 +97,7 @@ impl Lowering<'_> {
             Op::Slice(s) => Copy::slice(bits, x, s),
             Op::Pad(pads) => Copy::pad(bits, x, pads),
             Op::Broadcast(_) => Copy::broadcast(bits, x, to),
-            _ => unreachable!("{} moves no elements", node.op.name()),
+            op => unreachable!("{} moves no elements", op.name()),
         };
         if graph.ty(node.inputs[0]).elements() == 0 {
             // Padding around nothing.

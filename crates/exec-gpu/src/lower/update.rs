@@ -60,7 +60,7 @@ fn rule(update: Update) -> (Rule, Vec<f64>) {
     // The power of a β of 0 is 0 from the first step on; devices need not know of infinities.
     let log = |beta: f64| beta.ln().max(-100.0);
     match update {
-        Update::Sgd { momentum, weight_decay, .. } if momentum == 0.0 => (Rule::Sgd, vec![weight_decay.into()]),
+        Update::Sgd { momentum: 0.0, weight_decay, .. } => (Rule::Sgd, vec![weight_decay.into()]),
         Update::Sgd { momentum, nesterov, weight_decay } => {
             (Rule::Momentum { nesterov }, vec![weight_decay.into(), momentum.into()])
         }
