@@ -5,6 +5,7 @@ use memfit_ir::DType;
 use memfit_plan::Place;
 
 use crate::lower::attention;
+use crate::lower::fold::Fold;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -27,6 +28,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Chain(Tape),
+    Fold(Fold),
     Attention(attention::Kernel),
 }
 
@@ -35,6 +37,7 @@ impl Key {
     pub fn name(&self) -> &'static str {
         match self {
             Key::Chain(_) => "chain",
+            Key::Fold(_) => "fold",
             Key::Attention(kernel) => kernel.name(),
         }
     }

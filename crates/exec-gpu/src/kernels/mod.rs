@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod elementwise;
 pub mod fill;
+pub mod fold;
 mod math;
 mod philox;
 pub mod probe;

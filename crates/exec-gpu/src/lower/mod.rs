@@ -3,6 +3,8 @@
 
 pub mod attention;
 mod contract;
+pub mod fold;
+mod reduce;
 
 use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
@@ -86,10 +88,10 @@ impl<'a> Lowering<'a> {
         match root.op.family() {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
+            Family::Reduction => self.reduction(root),
             Family::Attention => self.attention(root),
             Family::Source
             | Family::Constant
-            | Family::Reduction
             | Family::Layout
             | Family::Window
             | Family::Norm
@@ -112,7 +114,6 @@ impl<'a> Lowering<'a> {
         (self.place)(v)
     }
 
-    #[allow(dead_code)]
     fn ty(&self, v: ValueId) -> &'a TensorType {
         self.graph.ty(v)
     }
