@@ -269,10 +269,10 @@ impl Heads {
 
 impl Lowering<'_> {
     pub(super) fn attention(&mut self, root: &Node) {
-        match root.op {
-            Op::Attention(op) => self.attention_forward(op, root),
-            Op::AttentionGrad(op) => self.attention_grad(op, root),
-            ref op => unreachable!("{} is no attention", op.name()),
+        if let Op::Attention(op) = root.op {
+            self.attention_forward(op, root);
+        } else if let Op::AttentionGrad(op) = root.op {
+            self.attention_grad(op, root);
         }
     }
 
@@ -338,7 +338,7 @@ mod tests {
 
     fn calls(lowered: &Lowered) -> Vec<&Call> {
         let call = |step| match step {
-            &Step::Call(ref call) => call,
+            Step::Call(call) => call,
             Step::Product(_) => unreachable!("a product in attention"),
         };
         lowered.steps.iter().map(call).collect()
