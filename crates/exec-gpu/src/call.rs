@@ -5,7 +5,12 @@ use memfit_ir::DType;
 use memfit_plan::Place;
 
 use crate::lower::attention;
+use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::lower::fold::Fold;
+use crate::lower::gather::GatherKey;
+use crate::lower::layout::LayoutKey;
+use crate::lower::update::UpdateKey;
+use crate::lower::window::WindowKey;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -29,7 +34,13 @@ pub struct Call {
 pub enum Key {
     Chain(Tape),
     Fold(Fold),
-    Attention(attention::Kernel),
+    Layout(LayoutKey),
+    Window(WindowKey),
+    Gather(GatherKey),
+    Update(UpdateKey),
+    Attention(Box<attention::Kernel>),
+    Gemm(GemmKey),
+    Depthwise(DepthwiseKey),
 }
 
 impl Key {
@@ -38,7 +49,13 @@ impl Key {
         match self {
             Key::Chain(_) => "chain",
             Key::Fold(_) => "fold",
+            Key::Layout(key) => key.name(),
+            Key::Window(key) => key.name(),
+            Key::Gather(key) => key.name(),
+            Key::Update(_) => "update",
             Key::Attention(kernel) => kernel.name(),
+            Key::Gemm(_) => "gemm",
+            Key::Depthwise(_) => "depthwise",
         }
     }
 }

@@ -7,16 +7,19 @@ use cubecl::MemoryScope;
 use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
+use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
+use crate::adapters::Kind;
 use crate::arena::{GpuMemory, WORD};
-use crate::device::{Gpu, Kind, open};
+use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::lower::attention::may_overwrite;
+use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
 use crate::staging::{Staging, StagingSizes};
 use crate::support;
@@ -50,10 +53,10 @@ const PAGES: u64 = 100;
 const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
-    /// On the GPU of this number; see [`crate::devices`]. How much memory it has, no interface says.
+    /// On the GPU of this number; see [`crate::devices`].
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
         let gpu = open(index)?;
-        let device = Device::new(gpu.id.to_string(), u64::MAX);
+        let device = gpu.device().clone();
         Ok(GpuExecutor { gpu, device, copies: Arc::default() })
     }
 
@@ -127,8 +130,9 @@ impl GpuExecutor {
     }
 
     /// Whether what is to be read was written: where a kernel could not be launched, its results carry the reason.
-    fn check(&self, memory: &GpuMemory, place: Place) -> Result<(), ExecError> {
-        self.gpu.client.check([&memory.slice(place)]).map_err(|e| self.gpu.error(e))
+    fn check<'a>(&self, places: impl IntoIterator<Item = (&'a GpuMemory, Place)>) -> Result<(), ExecError> {
+        let slices: Vec<Handle> = places.into_iter().map(|(memory, place)| memory.slice(place)).collect();
+        self.gpu.client.check(&slices).map_err(|e| self.gpu.error(e))
     }
 }
 
@@ -207,20 +211,64 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do its prologues, and where it is summed up nothing of before is left.
+        // A product does not, nor do its prologues, and where it is put before the chain over it nothing of before is left.
         let after_product = || {
             let others = &group.nodes[..=group.prologue_len];
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            !read && group.product_home(graph) != Some(output)
+            let buried = group.product_home(graph) == Some(output) && writes_product_first(graph, group);
+            !read && !buried
         };
-        let attention = |qkv: ValueId| {
-            let others = &root.inputs[1..];
-            input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4])
-        };
-        if let Op::AttentionGrad(_) = root.op {
-            return same && attention(root.inputs[0]);
+        if root.op.is_update() {
+            return state_of(root, output) == Some(input);
         }
-        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
+        if let Op::AttentionGrad(_) = root.op {
+            let qkv = root.inputs[0];
+            let others = &root.inputs[1..];
+            return same && input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4]);
+        }
+        let by_element = operands_by_element(&root.op);
+        if !by_element.is_empty() {
+            let read_otherwise = root.inputs.iter().enumerate().any(|(i, &v)| v == input && !by_element.contains(&i));
+            return same && output == root.outputs[0] && !read_otherwise;
+        }
+        same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
+    }
+}
+
+/// The state whose place an output of an update takes.
+fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
+    let i = update.outputs.iter().position(|&v| v == output)?;
+    // Parameter and slots stand in the order of the results; the gradient stands between them.
+    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+    Some(update.inputs[from])
+}
+
+/// Which operands of an op that folds are read element by element where its first result is written: by the same unit and
+/// by no other, and whatever else is made of them is made before.
+fn operands_by_element(op: &Op) -> &'static [usize] {
+    match op.family() {
+        Family::Norm | Family::Softmax | Family::Loss => {}
+        Family::Source
+        | Family::Constant
+        | Family::Elementwise(_)
+        | Family::Reduction
+        | Family::Layout
+        | Family::Contraction(_)
+        | Family::Attention
+        | Family::Window
+        | Family::Gather
+        | Family::Update => return &[],
+    }
+    if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
+        &[0, 4]
+    } else if matches!(op, Op::RmsNormGrad) {
+        &[0, 3]
+    } else if matches!(op, Op::SoftmaxGrad(_) | Op::CrossEntropyGrad(_)) {
+        &[0, 1]
+    } else if matches!(op, Op::CrossEntropy(_)) {
+        &[]
+    } else {
+        &[0]
     }
 }
 
@@ -296,12 +344,12 @@ impl Executor for GpuExecutor {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.check(memory, place)?;
+        self.check([(memory, place)])?;
         self.copy(|staging| staging.read(memory.buffer(place), place.offset, bytes))
     }
 
     fn keep(&self, arena: &mut Arena<GpuMemory>, places: &[Place]) -> Result<bool, ExecError> {
-        places.iter().try_for_each(|&place| self.check(arena.segment(place), place))?;
+        self.check(places.iter().map(|&place| (arena.segment(place), place)))?;
         let words = places.iter().map(|&place| (arena.segment(place).buffer(place), place.offset));
         self.copy(|staging| staging.keep(words))?;
         Ok(true)
@@ -312,6 +360,15 @@ impl Executor for GpuExecutor {
     }
 
     fn fill(&self, memory: &mut GpuMemory, place: Place, byte: u8) {
+        if place.size == 0 {
+            return;
+        }
+        if byte == 0 {
+            return self.copy_silently(|staging| {
+                staging.clear(memory.buffer(place), place.offset, place.size);
+                Ok(())
+            });
+        }
         self.copy_silently(Staging::submit_writes);
         let _alone = self.gpu.alone();
         launch_fill(&self.gpu.client, memory, place, byte);

@@ -13,9 +13,15 @@ use crate::arena::{GpuMemory, WORD, take};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
 use crate::kernels::attention;
+use crate::kernels::depthwise::depthwise;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::kernels::fold::fold_terms;
+use crate::kernels::gather::gather;
+use crate::kernels::gemm::gemm;
+use crate::kernels::layout::layout;
+use crate::kernels::update::update;
+use crate::kernels::window::window;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -52,8 +58,10 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
             Ok(Step::Call(call))
         }
         lower::Step::Product(product) => {
-            let made = Product::new(&gpu.client, product);
-            made.map(|p| Step::Product(Box::new(p))).map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))
+            let refused = |problem: String| unsupported(root, format!("{problem}; run it on the CPU"));
+            let product = Product::new(&gpu.client, product).map_err(|e| refused(e.to_string()))?;
+            product.probe(gpu).map_err(refused)?;
+            Ok(Step::Product(Box::new(product)))
         }
     });
     Ok(Kernel { steps: steps.collect::<Result<_, _>>()? })
@@ -160,7 +168,13 @@ pub(crate) fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterat
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
             Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
-            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
+            Key::Layout(key) => layout::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, *kernel),
+            Key::Gemm(key) => gemm::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Depthwise(key) => depthwise::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }

@@ -6,8 +6,7 @@ mod common;
 use common::gpu;
 use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::edges::{self, Edge};
-use memfit_exec_tests::{Error, Expected, Planned, Runner, Settings};
-use memfit_plan::PlanError;
+use memfit_exec_tests::{Expected, Planned, Runner, Settings};
 use memfit_transform::Grouping;
 
 /// In poisoned memory.
@@ -16,37 +15,12 @@ fn runner() -> impl Runner {
     Planned::new(|| GpuExecutor::new(0), settings)
 }
 
-/// Ops without a kernel: refused by name. All others must run.
-const REFUSED: [&str; 13] = [
-    "max_pool",
-    "avg_pool",
-    "softmax",
-    "log_softmax",
-    "matmul",
-    "concat",
-    "slice",
-    "pad",
-    "transpose",
-    "broadcast",
-    "conv",
-    "conv_transpose",
-    "conv_filter",
-];
-
-/// Whether there is no kernel for it, and there need not be one.
-fn is_refused(e: &Error) -> bool {
-    match e {
-        Error::Plan(PlanError::Unsupported { ops, .. }) => ops.iter().any(|missing| REFUSED.contains(&missing.op)),
-        _ => false,
-    }
-}
-
 /// Says all that is wrong, not the first of it.
 fn check(edges: &[Edge]) {
     if gpu().is_none() {
         return;
     }
-    let errors = edges.iter().filter_map(|edge| edge.check(&mut runner()).err()).filter(|e| !is_refused(e));
+    let errors = edges.iter().filter_map(|edge| edge.check(&mut runner()).err());
     let wrong: Vec<String> = errors.map(|e| e.to_string()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -89,9 +63,8 @@ fn empty_tensors_are_no_special_case() {
     for example in edges::empty().unwrap() {
         let text = memfit_ir::text::print(&example.graph);
         let expected = Expected::new(&example.graph, &example.inputs, &example.states).unwrap();
-        match runner().run(&example.graph, &example.inputs, &example.states) {
-            Ok(given) => expected.check(&given).map(|_| ()).unwrap_or_else(|e| panic!("{e}\n{text}")),
-            Err(e) => assert!(is_refused(&e), "{e}\n{text}"),
-        }
+        let given = runner().run(&example.graph, &example.inputs, &example.states);
+        let given = given.unwrap_or_else(|e| panic!("{e}\n{text}"));
+        expected.check(&given).unwrap_or_else(|e| panic!("{e}\n{text}"));
     }
 }
