@@ -5,6 +5,7 @@ use memfit_ir::DType;
 use memfit_plan::Place;
 
 use crate::lower::contract::{DepthwiseKey, GemmKey};
+use crate::lower::fold::Fold;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -29,6 +30,7 @@ pub enum Key {
     Chain(Tape),
     Gemm(GemmKey),
     Depthwise(DepthwiseKey),
+    Fold(Fold),
 }
 
 impl Key {
@@ -38,6 +40,7 @@ impl Key {
             Key::Chain(_) => "chain",
             Key::Gemm(_) => "gemm",
             Key::Depthwise(_) => "depthwise",
+            Key::Fold(_) => "fold",
         }
     }
 }

@@ -2,13 +2,15 @@
 //! shared by all that ask for it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
-use cubecl::wgpu::wgpu::{Backend, Backends, DeviceType, Instance, InstanceDescriptor};
+use cubecl::server::Handle;
+use cubecl::wgpu::wgpu::{self, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl::{Device, MemoryScope};
 use memfit_exec::ExecError;
@@ -20,14 +22,22 @@ pub struct Gpu {
     /// On one queue, whichever thread uses it: the runtime would give each thread its own, and orders two of them by who
     /// made a buffer, not by who wrote it.
     pub(crate) client: Client,
-    /// Held while a segment is taken.
-    pub(crate) taking: Mutex<()>,
     /// The shaders that are known to run: by key, and how many operands and numbers they are given.
     pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
     /// The same of cubek's, by what they are compiled from.
     pub(crate) products: Mutex<HashSet<String>>,
     /// Each with the time from its launch to its answer, which is that of its compilation.
     pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
+    /// A few words that kernels are tried on.
+    pub(crate) canary: OnceLock<Handle>,
+    /// Below the runtime: copies go this way.
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    /// Bytes of all buffers that copies go through.
+    pub(crate) staged: AtomicU64,
+    /// Held by whoever sends to the runtime, and as long as what is sent belongs together: while a segment is taken, while
+    /// launches are captured.
+    sending: Mutex<()>,
     /// "gpu:0"
     pub id: String,
     /// As its driver calls it.
@@ -173,12 +183,17 @@ impl Gpu {
             DeviceType::Other => Kind::Other,
         };
         let (name, api) = (info.name, info.backend.to_string());
+        let (device, queue) = (setup.device.clone(), setup.queue.clone());
         Gpu {
             client,
-            taking: Mutex::new(()),
             probed: Mutex::default(),
             products: Mutex::default(),
             compiled: Mutex::default(),
+            canary: OnceLock::new(),
+            device,
+            queue,
+            staged: AtomicU64::new(0),
+            sending: Mutex::new(()),
             id: format!("gpu:{index}"),
             name,
             api,
@@ -190,6 +205,11 @@ impl Gpu {
     /// The shaders that were compiled so far, each with its kernel's name and the time that took.
     pub fn compiled(&self) -> Vec<(&'static str, Duration)> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The runtime for oneself: launches of others would be captured with one's own, and what they allocate or read would fail.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

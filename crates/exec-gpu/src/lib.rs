@@ -27,6 +27,8 @@ mod launch;
 pub mod lower;
 #[cfg(feature = "gpu")]
 mod product;
+#[cfg(feature = "gpu")]
+mod staging;
 pub mod support;
 pub mod tape;
 
@@ -35,6 +37,6 @@ pub use arena::GpuMemory;
 #[cfg(feature = "gpu")]
 pub use device::{Kind, Limits, devices};
 #[cfg(feature = "gpu")]
-pub use executor::GpuExecutor;
+pub use executor::{Captured, GpuExecutor, Reserved};
 #[cfg(feature = "gpu")]
 pub use launch::Kernel;

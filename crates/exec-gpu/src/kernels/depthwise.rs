@@ -19,7 +19,7 @@ pub fn depthwise(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[c
     }
     let lanes = comptime!(key.result.lanes());
     let elements = numbers[ELEMENTS] as usize;
-    let units = (elements + comptime!(lanes - 1)) / lanes;
+    let units = elements.div_ceil(lanes);
     let part = ABSOLUTE_POS / units;
     if part >= numbers[PARTS] as usize {
         terminate!();
@@ -114,7 +114,7 @@ fn lines(
     let begin = part * numbers[PART];
     let end = min(begin + numbers[PART], numbers[TERMS]);
     let mut sum = 0.0f32;
-    for number in begin / inner..(end + inner - 1) / inner {
+    for number in begin / inner..end.div_ceil(inner) {
         let line = line_of(numbers, tap, number);
         let start = number * inner;
         let from = max(max(begin, start) - start, line.from);

@@ -95,7 +95,7 @@ fn sums(buffers: &mut Buffers, numbers: &Sequence<u32>, tile: &Tile, #[comptime]
         block[i] = 0.0;
     }
     let mut terms = 0u32.runtime();
-    for number in begin / inner..(end + inner - 1) / inner {
+    for number in begin / inner..end.div_ceil(inner) {
         let segment = segment(numbers, tile, number, begin, end, comptime!(key.source));
         let a_starts = row_starts(numbers, tile, &origins, &segment, comptime!(key.clone()));
         let b_starts = column_starts(numbers, tile, number, comptime!(key.clone()));
@@ -204,8 +204,8 @@ struct Pixel {
 
 #[cube]
 fn phase_pixel(numbers: &Sequence<u32>, row: u32) -> Pixel {
-    let height = (numbers[OTHER_HEIGHT] + numbers[STRIDE_H] - 1) / numbers[STRIDE_H];
-    let width = (numbers[OTHER_WIDTH] + numbers[STRIDE_W] - 1) / numbers[STRIDE_W];
+    let height = numbers[OTHER_HEIGHT].div_ceil(numbers[STRIDE_H]);
+    let width = numbers[OTHER_WIDTH].div_ceil(numbers[STRIDE_W]);
     Pixel { image: row / width / height, down: row / width % height, right: row % width }
 }
 
@@ -268,10 +268,10 @@ pub fn line_of(numbers: &Sequence<u32>, tap: u32, number: u32) -> Line {
     let line = down * numbers[STRIDE_H] + tap_h * numbers[DILATION_H] - numbers[TOP];
     let moved = tap_w * numbers[DILATION_W];
     let (left, stride) = (numbers[LEFT], numbers[STRIDE_W]);
-    let from = select(left > moved, (left - moved + stride - 1) / stride, 0);
+    let from = select(left > moved, (left - moved).div_ceil(stride), 0);
     // What the image has to the right of the first pixel that is met.
     let beyond = numbers[WIDTH] + left;
-    let to = select(beyond > moved, (beyond - moved + stride - 1) / stride, 0);
+    let to = select(beyond > moved, (beyond - moved).div_ceil(stride), 0);
     Line {
         from,
         to: select(line < numbers[HEIGHT], min(to, numbers[OTHER_WIDTH]), 0),

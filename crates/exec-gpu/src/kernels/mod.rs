@@ -3,6 +3,7 @@
 pub mod depthwise;
 pub mod elementwise;
 pub mod fill;
+pub mod fold;
 pub mod gemm;
 mod math;
 mod philox;
