@@ -4,8 +4,13 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::attention;
 use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::lower::fold::Fold;
+use crate::lower::gather::GatherKey;
+use crate::lower::layout::LayoutKey;
+use crate::lower::update::UpdateKey;
+use crate::lower::window::WindowKey;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -28,9 +33,14 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Chain(Tape),
+    Fold(Fold),
+    Layout(LayoutKey),
+    Window(WindowKey),
+    Gather(GatherKey),
+    Update(UpdateKey),
+    Attention(attention::Kernel),
     Gemm(GemmKey),
     Depthwise(DepthwiseKey),
-    Fold(Fold),
 }
 
 impl Key {
@@ -38,9 +48,14 @@ impl Key {
     pub fn name(&self) -> &'static str {
         match self {
             Key::Chain(_) => "chain",
+            Key::Fold(_) => "fold",
+            Key::Layout(key) => key.name(),
+            Key::Window(key) => key.name(),
+            Key::Gather(key) => key.name(),
+            Key::Update(_) => "update",
+            Key::Attention(kernel) => kernel.name(),
             Key::Gemm(_) => "gemm",
             Key::Depthwise(_) => "depthwise",
-            Key::Fold(_) => "fold",
         }
     }
 }

@@ -7,18 +7,11 @@ use memfit_ir::{Family, Graph, NodeId, Op};
 pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
     let node = graph.node(id);
     let is_known = match node.op.family() {
-        Family::Elementwise(_) | Family::Contraction(_) => true,
+        Family::Elementwise(_) | Family::Contraction(_) | Family::Attention => true,
+        Family::Constant | Family::Layout | Family::Window | Family::Gather => true,
         Family::Reduction => matches!(node.op, Op::Reduce(_)),
-        Family::Source
-        | Family::Constant
-        | Family::Layout
-        | Family::Attention
-        | Family::Window
-        | Family::Norm
-        | Family::Softmax
-        | Family::Loss
-        | Family::Gather
-        | Family::Update => false,
+        Family::Update => matches!(node.op, Op::Update(_)),
+        Family::Source | Family::Norm | Family::Softmax | Family::Loss => false,
     };
     if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }
