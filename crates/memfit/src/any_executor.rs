@@ -237,8 +237,11 @@ impl Executor for AnyExecutor {
 
     fn capture(&self, kernels: &[AnyKernel], arena: &mut Arena<AnyMemory>) -> Result<Option<AnyCaptured>, ExecError> {
         match (self, &mut *arena.state, &mut *arena.transient) {
-            // The CPU launches its kernels one by one.
-            (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => Ok(None),
+            (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => {
+                debug_assert!(kernels.iter().all(|kernel| matches!(kernel, AnyKernel::Cpu(_))));
+                // It launches them one by one.
+                Ok(None)
+            }
             #[cfg(feature = "gpu")]
             (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
                 let kernels = kernels.iter().map(|kernel| match kernel {
