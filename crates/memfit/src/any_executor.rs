@@ -98,6 +98,15 @@ impl AnyExecutor {
         }
     }
 
+    /// Whether what it gives is memory of this process: that of a CPU is, and that of a rasteriser in software.
+    pub fn gives_process_memory(&self) -> bool {
+        match self {
+            AnyExecutor::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.gpu().kind == memfit_exec_gpu::adapters::Kind::Software,
+        }
+    }
+
     /// The same with the memory of another device, such as a logical one.
     pub fn on(&self, device: Device) -> AnyExecutor {
         match self {

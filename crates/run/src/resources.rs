@@ -89,8 +89,9 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
         configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
     }
     let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
-    let (whole, process) = ProcessMemory::new(&configs)?;
     let said: Vec<Option<&str>> = configs.iter().map(|config| config.memory.device.as_deref()).collect();
+    Devices::load_drivers(&said)?;
+    let (whole, process) = ProcessMemory::new(&configs)?;
     let devices = Devices::new(whole, &limits, &said)?;
     let place = |(i, name): (usize, Option<&str>)| devices.of_run(name, i);
     let on = said.into_iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
@@ -120,6 +121,7 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
 
 /// Opens a run that only answers.
 pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
+    Devices::load_drivers(&[config.memory.device.as_deref()])?;
     let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config))?;
     let place = Devices::of_one(whole, &config.memory)?;
     let label = label_of(&config);

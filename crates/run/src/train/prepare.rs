@@ -62,7 +62,7 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
     for group in &groups {
         group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), group.arena_bytes())?;
     }
-    check_process(&runs, &prepared, &groups)?;
+    check_process(&runs, &prepared, &groups, &executors)?;
     let mut homes = Vec::new();
     for (run, prepared) in runs.iter().zip(prepared) {
         let home = Home::new(run, &executors.of(run)?, &prepared.planned.plan, prepared.from);
@@ -88,10 +88,19 @@ pub(crate) fn plan_run(run: &mut RunResources, executor: &AnyExecutor, on_progre
 }
 
 /// Whether the process has room for what was planned, as the system counts it now that planning is over.
-fn check_process(runs: &[RunResources], prepared: &[Prepared], groups: &[SharedMemory]) -> Result<()> {
+fn check_process(
+    runs: &[RunResources],
+    prepared: &[Prepared],
+    groups: &[SharedMemory],
+    executors: &Executors,
+) -> Result<()> {
     let Some(process) = runs.first().and_then(|run| run.process.as_ref()) else { return Ok(()) };
-    let on_host = groups.iter().filter(|group| runs[group.members[0]].is_on_host());
-    let arenas: u64 = on_host.map(SharedMemory::arena_bytes).sum();
+    let mut arenas: u64 = 0;
+    for group in groups {
+        if executors.of(&runs[group.members[0]])?.gives_process_memory() {
+            arenas = arenas.saturating_add(group.arena_bytes());
+        }
+    }
     let pipelines: u64 = runs.iter().map(|run| run.pool.limit().saturating_sub(run.pool.used())).sum();
     // The last checkpoint, the best, the one that is written, and the weights at the end.
     let of_run = |(run, prepared): (&RunResources, &Prepared)| {
