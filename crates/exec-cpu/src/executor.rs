@@ -2,6 +2,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use memfit_exec::recorder::{LaunchId, Recorder, now};
@@ -222,6 +223,7 @@ fn pace(isa: Isa, graph: &Graph, node: NodeId) -> f64 {
 impl Executor for CpuExecutor {
     type Memory = HostMemory;
     type Kernel = CpuKernel;
+    type Captured = Infallible;
 
     fn target(&self) -> &dyn Target {
         self

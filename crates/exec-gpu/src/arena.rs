@@ -1,9 +1,11 @@
 //! Device memory for a plan: allocations that no pool of the runtime may move, cut or reuse.
 
-use std::sync::PoisonError;
+use std::sync::Arc;
 
 use cubecl::MemoryAllocationMode;
-use cubecl::server::Handle;
+use cubecl::server::{Handle, ServerError};
+use cubecl::wgpu::wgpu::Buffer;
+use cubecl::wgpu::{AutoCompiler, WgpuServer};
 use memfit_exec::{Device, ExecError, Reservation};
 use memfit_plan::Place;
 use memfit_plan::bytes::Bytes;
@@ -12,27 +14,35 @@ use crate::device::Gpu;
 
 /// A segment in the memory of a GPU.
 pub struct GpuMemory {
-    /// None where the plan takes nothing.
-    segment: Option<Handle>,
+    /// As the runtime knows it, and as copies do; none where the plan takes nothing.
+    segment: Option<(Handle, Buffer)>,
+    gpu: Arc<Gpu>,
     _held: Reservation,
+}
+
+impl Drop for GpuMemory {
+    /// The runtime keeps what was given back until it is told not to.
+    fn drop(&mut self) {
+        if self.segment.take().is_some() {
+            let _alone = self.gpu.alone();
+            // If the device is lost, there is nothing to give back.
+            let _ = self.gpu.client.memory_cleanup();
+        }
+    }
 }
 
 /// Devices copy and fill words of this many bytes.
 pub const WORD: u64 = 4;
 
 impl GpuMemory {
-    pub fn new(gpu: &Gpu, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
+    pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
         let held = device.take(holder, bytes)?;
-        let out_of_memory = |problem: String| {
-            let (device, holder) = (format!("{} ({})", gpu.id, gpu.name), holder.to_string());
-            ExecError::OutOfMemory { device, holder, bytes, source: std::io::Error::other(problem) }
-        };
+        let out_of_memory = |problem: String| gpu.out_of_memory(holder, bytes, problem);
         if bytes > gpu.limits.buffer {
             return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.limits.buffer))));
         }
-        let segment = take(gpu, bytes);
-        gpu.client.check(segment.iter()).map_err(|e| out_of_memory(e.to_string()))?;
-        Ok(GpuMemory { segment, _held: held })
+        let segment = take(gpu, bytes).map_err(|e| out_of_memory(e.to_string()))?;
+        Ok(GpuMemory { segment, gpu: gpu.clone(), _held: held })
     }
 
     /// The slice of a place in this segment.
@@ -42,22 +52,38 @@ impl GpuMemory {
 
     /// `size` bytes from `offset` of a place, up to the end of their last word.
     pub fn part(&self, place: Place, offset: u64, size: u64) -> Handle {
-        let Some(segment) = &self.segment else { unreachable!("{place:?} is in a segment of no bytes") };
+        let (segment, _) = self.segment(place);
         let start = place.offset + offset;
         let end = start + size.next_multiple_of(WORD);
         segment.clone().offset_start(start).offset_end(segment.size_in_used() - end)
     }
+
+    /// The whole segment, of which a place is a part.
+    pub(crate) fn buffer(&self, place: Place) -> &Buffer {
+        &self.segment(place).1
+    }
+
+    fn segment(&self, place: Place) -> &(Handle, Buffer) {
+        match &self.segment {
+            Some(segment) => segment,
+            None => unreachable!("{place:?} is in a segment of no bytes"),
+        }
+    }
 }
 
-fn take(gpu: &Gpu, bytes: u64) -> Option<Handle> {
+/// Takes memory that the runtime neither moves nor shares.
+pub(crate) fn take(gpu: &Gpu, bytes: u64) -> Result<Option<(Handle, Buffer)>, ServerError> {
     if bytes == 0 {
-        return None;
+        return Ok(None);
     }
-    let _alone = gpu.taking.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = gpu.alone();
     // SAFETY: the mode is of the device's only queue, and nothing else is allocated there until it is set back.
     unsafe { gpu.client.allocation_mode(MemoryAllocationMode::Dedicated) };
     let taken = gpu.client.empty(bytes.next_multiple_of(WORD) as usize);
     // SAFETY: as above.
     unsafe { gpu.client.allocation_mode(MemoryAllocationMode::Auto) };
-    Some(taken)
+    gpu.client.check([&taken])?;
+    // The runtime moves no dedicated allocation, so this is where it stays.
+    let resource = gpu.client.get_resource::<WgpuServer<AutoCompiler>>(taken.clone())?;
+    Ok(Some((taken, resource.resource().buffer.clone())))
 }

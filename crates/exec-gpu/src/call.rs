@@ -4,6 +4,7 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::fold::Fold;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -26,6 +27,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Chain(Tape),
+    Fold(Fold),
 }
 
 impl Key {
@@ -33,6 +35,7 @@ impl Key {
     pub fn name(&self) -> &'static str {
         match self {
             Key::Chain(_) => "chain",
+            Key::Fold(_) => "fold",
         }
     }
 }

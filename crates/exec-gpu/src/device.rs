@@ -2,12 +2,14 @@
 //! shared by all that ask for it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
+use cubecl::server::Handle;
 use cubecl::wgpu::wgpu::{self, AdapterInfo, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl::{Device, MemoryScope};
@@ -22,12 +24,20 @@ pub struct Gpu {
     /// On one queue, whichever thread uses it: the runtime would give each thread its own, and orders two of them by who
     /// made a buffer, not by who wrote it.
     pub(crate) client: Client,
-    /// Held while a segment is taken.
-    pub(crate) taking: Mutex<()>,
     /// The shaders that are known to run: by key, and how many operands and numbers they are given.
     pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
     /// Each with the time from its launch to its answer, which is that of its compilation.
     pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
+    /// A few words that kernels are tried on.
+    pub(crate) canary: OnceLock<Handle>,
+    /// Below the runtime: copies go this way.
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    /// Bytes of all buffers that copies go through.
+    pub(crate) staged: AtomicU64,
+    /// Held by whoever sends to the runtime, and as long as what is sent belongs together: while a segment is taken, while
+    /// launches are captured.
+    sending: Mutex<()>,
     /// "gpu:0"
     pub id: String,
     /// As its driver calls it.
@@ -44,7 +54,7 @@ pub struct Gpu {
     /// When it was opened.
     pub memory: CardMemory,
     /// Who holds what of it in this process. There is one, so that its limit holds for all.
-    device: Ledger,
+    ledger: Ledger,
     /// What other programs held then.
     _others: Option<Reservation>,
 }
@@ -197,13 +207,18 @@ impl Gpu {
         let id = format!("gpu:{index}");
         let ledger = Ledger::new(id.clone(), memory.total.unwrap_or(u64::MAX));
         let others = memory.used.map(|used| used.min(ledger.limit())).and_then(|used| ledger.take(OTHERS, used).ok());
+        let (device, queue) = (setup.device.clone(), setup.queue.clone());
         Gpu {
             features: Features::of(&setup.device, &info),
             compiler: compiler(client.name()).into(),
             client,
-            taking: Mutex::new(()),
             probed: Mutex::default(),
             compiled: Mutex::default(),
+            canary: OnceLock::new(),
+            device,
+            queue,
+            staged: AtomicU64::new(0),
+            sending: Mutex::new(()),
             id,
             name: info.name,
             api: info.backend.to_string(),
@@ -211,19 +226,30 @@ impl Gpu {
             kind,
             limits,
             memory,
-            device: ledger,
+            ledger,
             _others: others,
         }
     }
 
     /// Its memory, of which whoever takes some takes it here. Without a limit where nobody says how much there is.
-    pub fn device(&self) -> &Ledger {
-        &self.device
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The shaders that were compiled so far, each with its kernel's name and the time that took.
     pub fn compiled(&self) -> Vec<(&'static str, Duration)> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The runtime for oneself: launches of others would be captured with one's own, and what they allocate or read would fail.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It refused so many bytes.
+    pub(crate) fn out_of_memory(&self, holder: &str, bytes: u64, problem: impl ToString) -> ExecError {
+        let (device, source) = (format!("{} ({})", self.id, self.name), std::io::Error::other(problem.to_string()));
+        ExecError::OutOfMemory { device, holder: holder.to_string(), bytes, source }
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

@@ -1,65 +1,157 @@
 //! The executor itself: what the planner may ask of a GPU, and how plans run on it.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cubecl::bytes::Bytes;
+use cubecl::MemoryScope;
+use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Graph, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
-use crate::arena::GpuMemory;
+use crate::arena::{GpuMemory, WORD};
 use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::lower::{Step, estimate};
+use crate::staging::{Staging, StagingSizes};
 use crate::support;
 
-/// Clones are the same GPU.
+/// Clones are the same GPU, and their copies go the same way.
 #[derive(Clone)]
 pub struct GpuExecutor {
     gpu: Arc<Gpu>,
     device: Device,
+    copies: Arc<Mutex<Copies>>,
 }
+
+/// How bytes come to the device and back.
+#[derive(Default)]
+struct Copies {
+    /// Of the engine; without one, taken at the first copy.
+    staging: Option<Staging>,
+    /// What went wrong where there was nobody to tell.
+    failed: Option<ExecError>,
+}
+
+/// The launches of a program, recorded.
+pub struct Captured(CapturedGraph);
+
+/// The runtime keeps the parameters of a kernel in pages: the first has so many bytes, and each a hundredth less than the one
+/// before, down to the parameters themselves.
+const FIRST_PAGE: u64 = 16 << 10;
+/// Pages that this makes, taken together.
+const PAGES: u64 = 100;
+/// No kernel has more parameters.
+const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
     /// On the GPU of this number; see [`crate::devices`].
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
         let gpu = open(index)?;
-        let device = gpu.device().clone();
-        Ok(GpuExecutor { gpu, device })
+        let device = gpu.ledger().clone();
+        Ok(GpuExecutor { gpu, device, copies: Arc::default() })
     }
 
     /// The same GPU with the memory of another device, such as a logical one.
     pub fn on(&self, device: Device) -> GpuExecutor {
-        GpuExecutor { gpu: self.gpu.clone(), device }
+        GpuExecutor { gpu: self.gpu.clone(), device, copies: Arc::default() }
     }
 
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// What the runtime has reserved on the device, in bytes: the segments, and beside them what it keeps for parameters
-    /// of kernels and for copies to the host.
+    /// What all executors in this process have taken of the GPU, in bytes.
     pub fn reserved_bytes(&self) -> Reserved {
-        let report = self.gpu.client.memory_report(cubecl::MemoryScope::Device);
-        let segments = report.streams.iter().map(|s| s.pools.dedicated.usage.bytes_in_use).sum();
-        Reserved { segments, all: report.usage().bytes_reserved }
+        let report = self.gpu.client.memory_report(MemoryScope::Device);
+        let auxiliary = report.streams.iter().flat_map(|s| &s.auxiliary);
+        let beside: u64 = auxiliary.map(|memory| memory.pools.usage().bytes_reserved).sum();
+        let canary = self.gpu.canary.get().map_or(0, |handle| handle.size_in_used());
+        let dedicated: u64 = report.streams.iter().map(|s| s.pools.dedicated.usage.bytes_in_use).sum();
+        let segments = dedicated - canary;
+        let rest = report.usage().bytes_reserved - beside - canary;
+        let allocator = self.gpu.device.generate_allocator_report().map(|report| report.total_reserved_bytes);
+        let staging = self.gpu.staged.load(Ordering::Relaxed);
+        Reserved { segments, staging, parameters: beside + canary, other: rest.saturating_sub(segments), allocator }
     }
 
-    fn client(&self) -> &Client {
-        &self.gpu.client
+    /// Takes down what launching these kernels does: see [`Executor::capture`]. The runtime refuses whatever is not a launch,
+    /// an allocation above all.
+    pub fn capture_all<'a>(
+        &self,
+        kernels: impl IntoIterator<Item = &'a Kernel>,
+        arena: &Arena<GpuMemory>,
+    ) -> Result<Captured, ExecError> {
+        self.capture_launches(|client| kernels.into_iter().for_each(|kernel| kernel.launch(client, arena)))
+    }
+
+    /// The same of launches of whatever kind.
+    pub fn capture_launches(&self, launch: impl FnOnce(&Client)) -> Result<Captured, ExecError> {
+        self.copy(Staging::submit_all)?;
+        let (_alone, client) = (self.gpu.alone(), &self.gpu.client);
+        client.graph_prepare().map_err(|e| self.gpu.error(e))?;
+        let started = client.start_capture();
+        if started.is_ok() {
+            launch(client);
+        }
+        // Also where it could not be started: it is prepared no more then.
+        let captured = client.stop_capture();
+        started.and(captured).map(Captured).map_err(|e| self.gpu.error(e))
+    }
+
+    /// Does something with the buffers that copies go through; first what could not be told before is told.
+    fn copy<T>(&self, copy: impl FnOnce(&mut Staging) -> Result<T, ExecError>) -> Result<T, ExecError> {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let Copies { staging, failed } = &mut *copies;
+        failed.take().map_or(Ok(()), Err)?;
+        let staging = match staging {
+            Some(staging) => staging,
+            None => {
+                let sizes = StagingSizes::LEAST;
+                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, sizes.bytes())?)
+            }
+        };
+        copy(staging)
+    }
+
+    /// The same where nobody can be told of what goes wrong: the next one who can is.
+    fn copy_silently(&self, copy: impl FnOnce(&mut Staging) -> Result<(), ExecError>) {
+        if let Err(e) = self.copy(copy) {
+            self.copies.lock().unwrap_or_else(PoisonError::into_inner).failed.get_or_insert(e);
+        }
+    }
+
+    /// Whether what is to be read was written: where a kernel could not be launched, its results carry the reason.
+    fn check(&self, memory: &GpuMemory, place: Place) -> Result<(), ExecError> {
+        self.gpu.client.check([&memory.slice(place)]).map_err(|e| self.gpu.error(e))
     }
 }
 
+/// Bytes of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// Of all arenas on the device.
+    /// Of all arenas.
     pub segments: u64,
-    pub all: u64,
+    /// What copies from and to the host go through.
+    pub staging: u64,
+    /// What the runtime keeps for the parameters of kernels, and the words that they are tried on.
+    pub parameters: u64,
+    /// What it keeps else: nothing that memfit knows of.
+    pub other: u64,
+    /// All of it as the driver gave it, in blocks; none where it does not say.
+    pub allocator: Option<u64>,
+}
+
+impl Reserved {
+    /// What was asked for, without what blocks round up.
+    pub fn all(&self) -> u64 {
+        self.segments + self.staging + self.parameters + self.other
+    }
 }
 
 impl Target for GpuExecutor {
@@ -128,6 +220,7 @@ impl Target for GpuExecutor {
 impl Executor for GpuExecutor {
     type Memory = GpuMemory;
     type Kernel = Kernel;
+    type Captured = Captured;
 
     fn target(&self) -> &dyn Target {
         self
@@ -136,6 +229,23 @@ impl Executor for GpuExecutor {
     /// A device gives an allocation whole: it cannot grow page by page.
     fn allocate(&self, holder: &str, bytes: u64, _: Growth) -> Result<GpuMemory, ExecError> {
         GpuMemory::new(&self.gpu, &self.device, holder, bytes)
+    }
+
+    /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
+    fn staging_bytes(&self, plan: &Plan) -> u64 {
+        let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
+        let steps = |(graph, group)| estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64;
+        // Each may have been tried first.
+        let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
+        let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
+        StagingSizes::new(plan).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
+    }
+
+    fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
+        let (sizes, all) = (StagingSizes::new(plan), self.staging_bytes(plan));
+        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, all)?);
+        self.copies = Arc::new(Mutex::new(Copies { staging, failed: None }));
+        Ok(())
     }
 
     fn device(&self) -> &Device {
@@ -147,31 +257,64 @@ impl Executor for GpuExecutor {
     }
 
     fn launch(&self, kernel: &Kernel, arena: &mut Arena<GpuMemory>) -> Result<(), KernelError> {
-        kernel.launch(self.client(), arena);
+        self.copy_silently(Staging::submit_writes);
+        let _alone = self.gpu.alone();
+        kernel.launch(&self.gpu.client, arena);
         Ok(())
+    }
+
+    fn capture(&self, kernels: &[Kernel], arena: &mut Arena<GpuMemory>) -> Result<Option<Captured>, ExecError> {
+        self.capture_all(kernels, arena).map(Some)
+    }
+
+    fn replay(&self, captured: &Captured) -> Result<(), ExecError> {
+        self.copy(Staging::submit_writes)?;
+        let _alone = self.gpu.alone();
+        // SAFETY: the engine has both segments as long as what was captured in them, and all that uses them goes the way of
+        // the same client.
+        unsafe { captured.0.replay() }.map_err(|e| self.gpu.error(e))
+    }
+
+    fn end_run(&self) -> Result<(), ExecError> {
+        self.copy(Staging::end_run)
     }
 
     fn write(&self, memory: &mut GpuMemory, place: Place, offset: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
-            let to = memory.part(place, offset, bytes.len() as u64);
-            self.client().write(&to, Bytes::from_bytes_vec(bytes.to_vec()));
+            self.copy_silently(|staging| staging.write(memory.buffer(place), place.offset + offset, bytes));
         }
     }
 
     fn read(&self, memory: &GpuMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        if !bytes.is_empty() {
-            let from = memory.part(place, 0, bytes.len() as u64);
-            let read = self.client().read_one(from).map_err(|e| self.gpu.error(e))?;
-            bytes.copy_from_slice(&read[..bytes.len()]);
+        if bytes.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.check(memory, place)?;
+        self.copy(|staging| staging.read(memory.buffer(place), place.offset, bytes))
+    }
+
+    fn keep(&self, arena: &mut Arena<GpuMemory>, places: &[Place]) -> Result<bool, ExecError> {
+        places.iter().try_for_each(|&place| self.check(arena.segment(place), place))?;
+        let words = places.iter().map(|&place| (arena.segment(place).buffer(place), place.offset));
+        self.copy(|staging| staging.keep(words))?;
+        Ok(true)
+    }
+
+    fn kept(&self, words: &mut [u32]) -> Result<(), ExecError> {
+        self.copy(|staging| staging.kept(words))
     }
 
     fn fill(&self, memory: &mut GpuMemory, place: Place, byte: u8) {
-        launch_fill(self.client(), memory, place, byte);
+        self.copy_silently(Staging::submit_writes);
+        let _alone = self.gpu.alone();
+        launch_fill(&self.gpu.client, memory, place, byte);
     }
 
     fn wait(&self) -> Result<(), ExecError> {
-        block_on(self.client().sync()).map_err(|e| self.gpu.error(e))
+        self.copy(Staging::submit_all)?;
+        let alone = self.gpu.alone();
+        let ended = self.gpu.client.sync();
+        drop(alone);
+        block_on(ended).map_err(|e| self.gpu.error(e))
     }
 }

@@ -4,15 +4,17 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use cubecl::prelude::*;
+use cubecl::server::{Handle, ServerError};
 use memfit_exec::{Arena, ExecError};
 use memfit_ir::{Node, ValueId};
 use memfit_plan::{Launch, Place, Program};
 
-use crate::arena::{GpuMemory, WORD};
+use crate::arena::{GpuMemory, WORD, take};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
+use crate::kernels::fold::fold_terms;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -104,9 +106,10 @@ fn probe(gpu: &Gpu, call: &Call) -> Result<(), String> {
     let failed = |problem: &str| {
         format!("{} ({}) cannot run its kernel \"{name}\": {problem}; run it on the CPU", gpu.id, gpu.name)
     };
-    let words = vec![u32::MAX; call.operands.len() * gpu.limits.alignment.max(WORD) as usize / WORD as usize];
-    let canary = gpu.client.create_from_slice(bytemuck::cast_slice(&words));
-    let size = gpu.limits.alignment.max(WORD);
+    let canary = canary(gpu).map_err(|e| failed(&e.to_string()))?;
+    let _alone = gpu.alone();
+    fill_words(&gpu.client, canary.clone(), canary.size_in_used() / WORD, u32::MAX);
+    let size = canary_bytes(gpu);
     let slice = |i: usize| {
         let start = i as u64 * size;
         let end = canary.size_in_used() - start - size;
@@ -124,11 +127,27 @@ fn probe(gpu: &Gpu, call: &Call) -> Result<(), String> {
     Ok(())
 }
 
+/// The words that kernels are tried on: a part for each operand.
+fn canary(gpu: &Gpu) -> Result<&Handle, ServerError> {
+    if let Some(known) = gpu.canary.get() {
+        return Ok(known);
+    }
+    let taken = take(gpu, canary_bytes(gpu) * gpu.limits.bindings as u64)?;
+    Ok(gpu.canary.get_or_init(|| match taken {
+        Some((handle, _)) => handle,
+        None => unreachable!("a device whose kernels are given nothing"),
+    }))
+}
+
+fn canary_bytes(gpu: &Gpu) -> u64 {
+    gpu.limits.alignment.max(WORD)
+}
+
 /// What a kernel answers to a probe: no number that lies there anyway.
 const PROBE: u32 = 0x600d_ca11;
 
 /// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
-fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (cubecl::server::Handle, u64)>) {
+fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
     // SAFETY: a slice has as many words as its place.
     let buffer =
         |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
@@ -139,6 +158,7 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
     unsafe {
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
+            Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }
@@ -152,14 +172,15 @@ fn spread(client: &Client, grid: Grid) -> (CubeCount, CubeDim) {
 
 /// Sets every byte of a place, up to the end of its last word.
 pub fn launch_fill(client: &Client, memory: &GpuMemory, place: Place, byte: u8) {
-    let words = place.size.div_ceil(WORD) as usize;
-    if words == 0 {
-        return;
+    let words = place.size.div_ceil(WORD);
+    if words > 0 {
+        fill_words(client, memory.slice(place), words, u32::from_ne_bytes([byte; 4]));
     }
+}
+
+fn fill_words(client: &Client, slice: Handle, words: u64, word: u32) {
+    let words = words as usize;
     let (count, dim) = spread(client, Grid::each(words));
     // SAFETY: the slice has as many words, and units beyond them end at once.
-    unsafe {
-        let output = BufferArg::from_raw_parts(memory.slice(place), words);
-        fill::launch_unchecked(client, count, dim, output, u32::from_ne_bytes([byte; 4]), words);
-    }
+    unsafe { fill::launch_unchecked(client, count, dim, BufferArg::from_raw_parts(slice, words), word, words) };
 }

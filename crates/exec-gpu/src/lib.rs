@@ -30,6 +30,8 @@ mod launch;
 pub mod lower;
 #[cfg(feature = "gpu")]
 mod product;
+#[cfg(feature = "gpu")]
+mod staging;
 pub mod support;
 pub mod tape;
 
@@ -40,6 +42,6 @@ pub use card_memory::CardMemory;
 #[cfg(feature = "gpu")]
 pub use device::{Features, Gpu, Limits, count, devices};
 #[cfg(feature = "gpu")]
-pub use executor::GpuExecutor;
+pub use executor::{Captured, GpuExecutor, Reserved};
 #[cfg(feature = "gpu")]
 pub use launch::Kernel;

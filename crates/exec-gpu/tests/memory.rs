@@ -1,24 +1,34 @@
-//! The memory of the device: what is taken is what was planned, and steps take nothing more. Alone in its process,
+//! The memory of the device: what is taken is what was planned, steps take nothing more, and copies arrive. Alone in its process,
 //! because the device counts for all.
 #![cfg(feature = "gpu")]
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{gpu, graph};
-use memfit_exec::{Clock, Engine, Executor, Options, TensorView};
-use memfit_ir::op::Init;
+use memfit_exec::{Clock, Device, Engine, ExecError, Executor, Growth, Options, Recorder, TensorView};
+use memfit_exec_gpu::{GpuExecutor, GpuMemory};
+use memfit_ir::op::{Init, LEARNING_RATE, MatMul};
 use memfit_ir::{Builder, TensorType};
-use memfit_plan::{Phase, Plan, PlanError, Request, plan};
+use memfit_plan::{Phase, Place, Plan, PlanError, Request, Segment, plan};
 
 /// One test after the other: they count the same device.
 #[test]
 fn the_memory_of_the_device_is_the_plan() {
-    let Some(executor) = gpu() else { return };
-    steps_take_nothing(executor);
-    let Some(executor) = gpu() else { return };
-    segments_may_be_larger_than_operands(executor);
-    let Some(executor) = gpu() else { return };
-    fills_reach_every_byte_of_a_place_and_no_other(executor);
+    let parts: [fn(GpuExecutor); 7] = [
+        a_hundred_steps_take_nothing,
+        an_allocation_among_captured_launches_is_an_error,
+        copies_are_part_of_what_a_device_gives,
+        numbers_of_two_steps_are_kept,
+        copies_of_any_size_arrive,
+        segments_may_be_larger_than_operands,
+        fills_reach_every_byte_of_a_place_and_no_other,
+    ];
+    for part in parts {
+        let Some(executor) = gpu() else { return };
+        part(executor);
+    }
 }
 
 fn planned(executor: &impl Executor, build: impl Fn(&mut Builder) -> memfit_ir::Result<()>) -> Result<Plan, PlanError> {
@@ -26,46 +36,173 @@ fn planned(executor: &impl Executor, build: impl Fn(&mut Builder) -> memfit_ir::
     plan(&|_| Ok(vec![(Phase::Eval, g.clone().into())]), executor.target(), &Request::new(1))
 }
 
-fn steps_take_nothing(executor: memfit_exec_gpu::GpuExecutor) {
-    let plan = planned(&executor, |b| {
-        let mut h = b.input("x", TensorType::f32([30, 70]))?;
-        for (i, [inside, out]) in [[70, 110], [110, 110], [110, 10]].into_iter().enumerate() {
-            h = b.scope(i, |b| {
-                let w = b.param("weight", [inside, out], Init::Normal { std: 0.1 })?;
-                let bias = b.param("bias", [out], Init::Constant(0.5))?;
-                let h = b.matmul(h, w)?;
-                let h = b.add(h, bias)?;
-                b.relu(h)
-            })?;
-        }
-        b.output("y", h);
+const ROWS: usize = 30;
+
+/// Two layers that learn to give `y`, by hand: the gradient of the last one only. Its `loss` is a sum of squares.
+fn learner(executor: &impl Executor) -> Plan {
+    let g = graph(|b| {
+        let x = b.input("x", TensorType::f32([ROWS, 70]))?;
+        let y = b.input("y", TensorType::f32([ROWS, 10]))?;
+        let lr = b.input(LEARNING_RATE, TensorType::f32([]))?;
+        let first = b.param("first", [70, 110], Init::Normal { std: 0.1 })?;
+        let last = b.param("last", [110, 10], Init::Normal { std: 0.1 })?;
+        let h = b.matmul(x, first)?;
+        let h = b.relu(h)?;
+        let given = b.matmul(h, last)?;
+        let wrong = b.sub(given, y)?;
+        let [row, column] = [[1, ROWS * 10], [ROWS * 10, 1]].map(|shape| b.reshape(wrong, shape));
+        let loss = b.matmul(row?, column?)?;
+        let loss = b.reshape(loss, [])?;
+        b.output("loss", loss);
+        let transposed = MatMul { transpose_a: true, transpose_b: false };
+        let gradient = b.matmul_with(h, wrong, transposed)?;
+        let change = b.mul(gradient, lr)?;
+        let next = b.sub(last, change)?;
+        b.donate(last, next);
         Ok(())
-    })
-    .unwrap();
-    assert_eq!(executor.reserved_bytes().segments, 0, "no arena was taken yet");
-    let arena = plan.arena_bytes();
-    let mut engine = Engine::new(executor, plan, Options { poison: true, ..Options::default() }).unwrap();
-    assert_eq!(engine.executor().reserved_bytes().segments, arena);
+    });
+    plan(&|_| Ok(vec![(Phase::Step, g.clone().into())]), executor.target(), &Request::new(1)).unwrap()
+}
+
+/// Step after step, each with other data and another rate.
+fn step(engine: &mut Engine<GpuExecutor>, step: u32) {
+    let x: Vec<f32> = (0..ROWS as u32 * 70).map(|i| ((i + step) % 17) as f32 / 8.0 - 1.0).collect();
+    let y: Vec<f32> = (0..ROWS as u32 * 10).map(|i| ((i * (1 + step % 3)) % 5) as f32 - 2.0).collect();
+    let inputs = [("x", TensorView::f32(&[ROWS, 70], &x)), ("y", TensorView::f32(&[ROWS, 10], &y))];
+    engine.step(&inputs, 1e-4 / (1.0 + step as f32), Clock { step, seed: 7 }).unwrap();
+}
+
+fn engine(executor: &GpuExecutor, options: Options) -> Engine<GpuExecutor> {
+    let mut engine = Engine::new(executor.clone(), learner(executor), options).unwrap();
     engine.init(1).unwrap();
-    let x: Vec<f32> = (0..30 * 70).map(|i| (i % 17) as f32 - 8.0).collect();
-    let mut run = || {
-        let inputs = [("x", TensorView::f32(&[30, 70], &x))];
-        engine.run(Phase::Eval, &inputs, 0.0, Clock::default()).unwrap();
-        (engine.output(Phase::Eval, "y").unwrap(), engine.executor().reserved_bytes())
-    };
-    let (first, after_one) = run();
-    assert_eq!(after_one.segments, arena);
-    for step in 2..=20 {
-        let (again, reserved) = run();
-        assert_eq!(reserved, after_one, "step {step} took memory");
-        assert_eq!(again, first, "step {step} gives other bits");
+    engine
+}
+
+/// From the third step on they are replayed; the results are those of launches one by one, and of poisoned ones.
+fn a_hundred_steps_take_nothing(executor: GpuExecutor) {
+    assert_eq!(executor.reserved_bytes().segments, 0, "no arena was taken yet");
+    let mut replayed = engine(&executor, Options::default());
+    let arena = replayed.plan().arena_bytes();
+    assert_eq!(executor.reserved_bytes().segments, arena);
+    let mut poisoned = engine(&executor, Options { poison: true, ..Options::default() });
+    let mut recorded = engine(&executor, Options::default());
+    recorded.record(Some(Arc::new(Recorder::new(1000, 20))));
+    for number in 0..12 {
+        [&mut replayed, &mut poisoned, &mut recorded].into_iter().for_each(|engine| step(engine, number));
+        let loss = replayed.loss().unwrap();
+        assert!(loss.is_finite() && loss > 0.0);
+        assert_eq!(poisoned.loss().unwrap().to_bits(), loss.to_bits(), "step {number} poisoned");
+        assert_eq!(recorded.loss().unwrap().to_bits(), loss.to_bits(), "step {number} launch by launch");
+        let weights = replayed.read_state("last").unwrap();
+        assert!(poisoned.read_state("last").unwrap() == weights, "step {number} poisoned");
+        assert!(recorded.read_state("last").unwrap() == weights, "step {number} launch by launch");
     }
-    let outside = after_one.all - arena;
-    println!("{arena} bytes of segments, {outside} bytes beside them for parameters and copies");
+    drop((poisoned, recorded));
+    let planned = replayed.staging_bytes();
+    let before = executor.reserved_bytes();
+    for number in 12..112 {
+        step(&mut replayed, number);
+        if number % 10 == 0 {
+            replayed.read_state("first").unwrap();
+        }
+        let reserved = executor.reserved_bytes();
+        assert_eq!(reserved, before, "step {number} took memory");
+    }
+    assert_eq!((before.segments, before.other), (arena, 0));
+    assert!(before.staging + before.parameters <= planned, "{before:?} beside {planned} planned");
+    println!("{before:?}, {planned} planned beside the segments");
+    drop(replayed);
+    let after = executor.reserved_bytes();
+    assert_eq!((after.segments, after.staging, after.other), (0, 0, 0), "all of it is given back");
+}
+
+fn an_allocation_among_captured_launches_is_an_error(executor: GpuExecutor) {
+    executor.capture_launches(|_| {}).expect("nothing is no allocation");
+    let name = executor.gpu().name.clone();
+    let problem = match executor.capture_launches(|client| drop(client.empty(1 << 20))) {
+        Err(ExecError::Device { device, problem }) => {
+            assert!(device.contains(&name), "{device}");
+            problem
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was captured"),
+    };
+    assert!(problem.contains("capture"), "{problem}");
+    // The device is as good as before.
+    let mut engine = engine(&executor, Options::default());
+    (0..3).for_each(|number| step(&mut engine, number));
+    assert!(engine.loss().unwrap().is_finite());
+}
+
+fn copies_are_part_of_what_a_device_gives(executor: GpuExecutor) {
+    let plan = learner(&executor);
+    let (arena, beside) = (plan.arena_bytes(), executor.staging_bytes(&plan));
+    assert!(beside > 2 * plan.input_bytes(), "two batches, and more");
+    let small = executor.on(Device::new("small", arena + beside - 1));
+    let refused = Engine::new(small.clone(), plan.clone(), Options::default());
+    assert!(matches!(refused, Err(ExecError::DeviceFull(_))));
+    assert_eq!(small.device().used(), 0, "nothing is held by who was refused");
+    let device = Device::new("exact", arena + beside);
+    let engine = Engine::new(executor.on(device.clone()), plan, Options::default()).unwrap();
+    assert_eq!(device.used(), arena + beside);
+    drop(engine);
+    assert_eq!(device.used(), 0);
+}
+
+fn numbers_of_two_steps_are_kept(executor: GpuExecutor) {
+    let (mut now, mut later) = (engine(&executor, Options::default()), engine(&executor, Options::default()));
+    let (_, place) = later.numbers().into_iter().find(|(name, _)| name == "loss").unwrap();
+    let mut losses = Vec::new();
+    let mut kept = [0];
+    for number in 0..9 {
+        step(&mut now, number);
+        losses.push(now.loss().unwrap().to_bits());
+        step(&mut later, number);
+        assert!(later.keep(&[place]).unwrap(), "a GPU works on its own");
+        if number > 0 {
+            later.kept(&mut kept).unwrap();
+            assert_eq!(kept[0], losses[number as usize - 1], "step {}", number - 1);
+        }
+    }
+    later.kept(&mut kept).unwrap();
+    assert_eq!(Some(&kept[0]), losses.last());
+    let mut read = [0];
+    later.read_words(&[place], &mut read).unwrap();
+    assert_eq!(read, kept);
+}
+
+/// More than a buffer of copies has, fewer than a word, and from the middle of a word on.
+fn copies_of_any_size_arrive(executor: GpuExecutor) {
+    let size = 700_001;
+    let mut memory = executor.allocate("bytes", 2 * 700_032, Growth::default()).unwrap();
+    let place = Place { segment: Segment::State, offset: 700_032, size: size as u64 };
+    let bytes: Vec<u8> = (0..size).map(|i| (i * i / 7 + i) as u8).collect();
+    let read = |memory: &GpuMemory, place: Place| {
+        let mut bytes = vec![0; place.size as usize];
+        executor.read(memory, place, &mut bytes).unwrap();
+        bytes
+    };
+    for piece in [size, 65_536, 4096, 9999, 7] {
+        executor.fill(&mut memory, place, 0xee);
+        for (i, part) in bytes.chunks(piece).enumerate() {
+            executor.write(&mut memory, place, (i * piece) as u64, part);
+            // What is written goes on where it ended, also if somebody looked meanwhile.
+            if i == 5 {
+                executor.wait().unwrap();
+            }
+        }
+        assert!(read(&memory, place) == bytes, "in pieces of {piece}");
+    }
+    for size in [1, 2, 3, 5, 6] {
+        let place = Place { segment: Segment::State, offset: 64, size };
+        executor.write(&mut memory, place, 0, &bytes[..size as usize]);
+        assert_eq!(read(&memory, place), bytes[..size as usize]);
+    }
+    assert!(read(&memory, place) == bytes, "what lies beside them");
 }
 
 /// A kernel is given one value at a time: the limit of what it can be given is not one of the segment.
-fn segments_may_be_larger_than_operands(executor: memfit_exec_gpu::GpuExecutor) {
+fn segments_may_be_larger_than_operands(executor: GpuExecutor) {
     let limit = executor.target().largest_binding();
     let too_large = planned(&executor, |b| {
         let x = b.input("x", TensorType::f32([limit as usize / 4 + 1]))?;
@@ -98,7 +235,7 @@ fn segments_may_be_larger_than_operands(executor: memfit_exec_gpu::GpuExecutor) 
     assert_eq!(wrong, None, "of {elements}");
 }
 
-fn fills_reach_every_byte_of_a_place_and_no_other(executor: memfit_exec_gpu::GpuExecutor) {
+fn fills_reach_every_byte_of_a_place_and_no_other(executor: GpuExecutor) {
     let plan = planned(&executor, |b| {
         for (name, n) in [("a", 3), ("b", 70), ("c", 1)] {
             b.param(name, [n], Init::Constant(1.5))?;

@@ -1,6 +1,8 @@
 //! An executor that watches another one: a kernel may write its results and its scratch and nothing else, and what lay
 //! there before must not matter.
 
+use std::convert::Infallible;
+
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_plan::{Launch, Place, Program, Segment, Target};
 
@@ -22,6 +24,7 @@ pub struct Kernel<K> {
 impl<E: Executor<Memory = HostMemory>> Executor for Watched<E> {
     type Memory = HostMemory;
     type Kernel = Kernel<E::Kernel>;
+    type Captured = Infallible;
 
     fn target(&self) -> &dyn Target {
         self.0.target()

@@ -1,11 +1,11 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass, has_row_per_sample};
-use memfit_ir::{DType, TensorType, ValueId};
+use memfit_ir::op::StateClass;
+use memfit_ir::{TensorType, ValueId};
 use memfit_plan::validate::validate;
 use memfit_plan::{Launch, Phase, Place, Plan, Program};
 
@@ -13,30 +13,9 @@ use crate::arena::{Arena, Tenant, Transient};
 use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::host_memory::Growth;
+use crate::inputs::{RunInputs, TensorView};
 use crate::recorder::{LaunchId, Recorder, StepEvent, now};
 use crate::states::States;
-
-/// A tensor of the host: its type and its bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a> {
-    pub dtype: DType,
-    pub shape: &'a [usize],
-    pub bytes: &'a [u8],
-}
-
-impl<'a> TensorView<'a> {
-    pub fn f32(shape: &'a [usize], data: &'a [f32]) -> Self {
-        TensorView { dtype: DType::F32, shape, bytes: bytemuck::cast_slice(data) }
-    }
-
-    pub fn i32(shape: &'a [usize], data: &'a [i32]) -> Self {
-        TensorView { dtype: DType::I32, shape, bytes: bytemuck::cast_slice(data) }
-    }
-
-    fn ty(&self) -> TensorType {
-        TensorType::new(self.dtype, self.shape)
-    }
-}
 
 /// When a step happens: what randomness and bias correction depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -64,6 +43,8 @@ impl Options {
 
 /// A planned model with its memory, on one executor.
 pub struct Engine<E: Executor> {
+    /// How each program is run the next time. Before the memory: what was captured is given back first.
+    runs: Mutex<Vec<Run<E::Captured>>>,
     pub(crate) executor: E,
     pub(crate) states: Mutex<States<E::Memory>>,
     pub(crate) transient: Transient<E::Memory>,
@@ -76,6 +57,16 @@ pub struct Engine<E: Executor> {
     recorder: Option<Arc<Recorder>>,
 }
 
+/// How a program is run.
+enum Run<C> {
+    /// One by one, which compiles what is left to be compiled.
+    First,
+    /// It is captured, if the device does that.
+    Second,
+    Replay(C),
+    OneByOne,
+}
+
 /// Who is told of launches.
 enum Watch<'a> {
     Nobody,
@@ -83,17 +74,6 @@ enum Watch<'a> {
     Recorder(&'a Recorder),
     /// The time of each, which ends before the next one starts.
     Observer(&'a mut dyn FnMut(&Program, &Launch, Duration)),
-}
-
-/// What one run of a program is given.
-#[derive(Clone, Copy)]
-struct RunInputs<'a> {
-    /// Of the whole batch, by name.
-    tensors: &'a [(&'a str, TensorView<'a>)],
-    lr: f32,
-    clock: Clock,
-    /// Which micro-batch of it, counted from 0.
-    part: usize,
 }
 
 /// All ones: NaN in every float type.
@@ -104,10 +84,13 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         check_plan(&executor, &plan)?;
         // Both or none, so that a limit is met before anything is allocated.
-        executor.device().check_room(&options.holder("the arena"), plan.arena_bytes())?;
+        let bytes = plan.arena_bytes() + executor.staging_bytes(&plan);
+        executor.device().check_room(&options.holder("the arena"), bytes)?;
+        // Before memory is taken: what a device cannot compile is known then.
+        let kernels = compile(&executor, &plan)?;
         let holder = options.holder("activations");
         let transient = Transient::new(&executor, &holder, plan.transient_bytes, options.growth)?;
-        Engine::join(executor, plan, options, transient)
+        Engine::join(executor, plan, kernels, options, transient)
     }
 
     /// The same in a transient segment that other engines run in too, in turns.
@@ -122,15 +105,22 @@ impl<E: Executor> Engine<E> {
         if needed > given {
             return Err(ExecError::SharedTooSmall { needed, given });
         }
-        Engine::join(executor, plan, options, transient.clone())
+        let kernels = compile(&executor, &plan)?;
+        Engine::join(executor, plan, kernels, options, transient.clone())
     }
 
-    fn join(executor: E, plan: Plan, options: Options, transient: Transient<E::Memory>) -> Result<Self, ExecError> {
+    fn join(
+        mut executor: E,
+        plan: Plan,
+        kernels: Vec<Vec<E::Kernel>>,
+        options: Options,
+        transient: Transient<E::Memory>,
+    ) -> Result<Self, ExecError> {
+        executor.take_staging(&options.holder("copies"), &plan)?;
         let memory = executor.allocate(&options.holder("weights"), plan.state_bytes, options.growth)?;
         let states = Mutex::new(States::new(memory, plan.states.len()));
-        let compile = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect::<Result<Vec<_>, _>>();
-        let kernels = plan.programs.iter().map(compile).collect::<Result<_, _>>()?;
-        Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, options, recorder: None })
+        let runs = Mutex::new(plan.programs.iter().map(|_| Run::First).collect());
+        Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, runs, options, recorder: None })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -139,6 +129,11 @@ impl<E: Executor> Engine<E> {
 
     pub fn executor(&self) -> &E {
         &self.executor
+    }
+
+    /// What it takes of its device beside its two segments, at most: see [`Executor::staging_bytes`].
+    pub fn staging_bytes(&self) -> u64 {
+        self.executor.staging_bytes(&self.plan)
     }
 
     /// The transient segment, which other engines may share.
@@ -249,8 +244,33 @@ impl<E: Executor> Engine<E> {
         })
     }
 
-    /// Runs the kernels of a program whose inputs are there.
-    fn launch(
+    /// Runs the kernels of a program whose inputs are there: as a whole, where nobody looks at them one by one.
+    fn launch(&self, arena: &mut Arena<E::Memory>, index: usize, part: usize, watch: Watch) -> Result<(), ExecError> {
+        let is_watched = self.options.poison || !matches!(watch, Watch::Nobody);
+        if is_watched || !self.replay(arena, index)? {
+            self.launch_each(arena, index, part, watch)?;
+        }
+        self.executor.end_run()
+    }
+
+    /// Runs a program as a whole, from its second run on; false if it is to be run kernel by kernel.
+    fn replay(&self, arena: &mut Arena<E::Memory>, index: usize) -> Result<bool, ExecError> {
+        let run = &mut self.runs.lock().unwrap_or_else(PoisonError::into_inner)[index];
+        match run {
+            Run::First => *run = Run::Second,
+            Run::Second => {
+                let captured = self.executor.capture(&self.kernels[index], arena)?;
+                *run = captured.map_or(Run::OneByOne, Run::Replay);
+            }
+            Run::Replay(_) | Run::OneByOne => {}
+        }
+        match run {
+            Run::Replay(captured) => self.executor.replay(captured).map(|()| true),
+            Run::First | Run::Second | Run::OneByOne => Ok(false),
+        }
+    }
+
+    fn launch_each(
         &self,
         arena: &mut Arena<E::Memory>,
         index: usize,
@@ -292,68 +312,6 @@ impl<E: Executor> Engine<E> {
         self.plan.programs.iter().position(|p| p.phase == phase).ok_or(ExecError::NoPhase(phase))
     }
 
-    /// Copies the inputs of a program into its segment; of a whole batch, the rows of the micro-batch.
-    fn stage(&self, arena: &mut Arena<E::Memory>, index: usize, inputs: &RunInputs) -> Result<(), ExecError> {
-        let RunInputs { tensors, lr, clock, part } = *inputs;
-        let program = &self.plan.programs[index];
-        let parts = if program.phase == Phase::Accumulate { self.plan.accumulate() } else { 1 };
-        check_known(&self.plan, program, tensors)?;
-        let first_sample = (part * self.plan.micro_batch) as i32;
-        let ticks = [clock.step as i32, first_sample, clock.seed as i32, (clock.seed >> 32) as i32];
-        for (name, v) in program.graph.inputs() {
-            let Some(place) = program.place(v) else { continue };
-            let ty = program.graph.ty(v);
-            let bytes: &[u8] = match tensors.iter().find(|(n, _)| *n == name) {
-                Some((_, tensor)) if self.has_rows(name, ty) => rows_of_part(name, ty, tensor, part, parts)?,
-                Some((_, tensor)) => whole_tensor(name, ty, tensor)?,
-                None if name == CLOCK => bytemuck::cast_slice(&ticks),
-                None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
-                None => return Err(missing(program, name, ty)),
-            };
-            self.executor.write(arena.segment_mut(place), place, 0, bytes);
-        }
-        Ok(())
-    }
-
-    /// Whether an input has a row for each sample of a micro-batch.
-    fn has_rows(&self, name: &str, ty: &TensorType) -> bool {
-        has_row_per_sample(name, &ty.shape, self.plan.micro_batch)
-    }
-
-    /// Copies the given rows of each input, and then the last of them again until its place is full.
-    fn stage_rows(
-        &self,
-        arena: &mut Arena<E::Memory>,
-        index: usize,
-        inputs: &[(&str, TensorView)],
-        rows: Range<usize>,
-    ) -> Result<(), ExecError> {
-        let program = &self.plan.programs[index];
-        check_known(&self.plan, program, inputs)?;
-        for (name, v) in program.graph.inputs() {
-            let Some(place) = program.place(v) else { continue };
-            let ty = program.graph.ty(v);
-            match inputs.iter().find(|(n, _)| *n == name) {
-                Some((_, tensor)) if !self.has_rows(name, ty) => {
-                    self.executor.write(arena.segment_mut(place), place, 0, whole_tensor(name, ty, tensor)?);
-                }
-                Some((_, tensor)) => {
-                    let (bytes, row) = rows_in_range(name, ty, tensor, &rows)?;
-                    self.executor.write(arena.segment_mut(place), place, 0, bytes);
-                    for offset in (bytes.len() as u64..place.size).step_by(row.len().max(1)) {
-                        self.executor.write(arena.segment_mut(place), place, offset, row);
-                    }
-                }
-                // Evaluation has neither a time nor a learning rate.
-                None if name == CLOCK || name == LEARNING_RATE => {
-                    self.executor.fill(arena.segment_mut(place), place, 0)
-                }
-                None => return Err(missing(program, name, ty)),
-            }
-        }
-        Ok(())
-    }
-
     // ---- outputs -----------------------------------------------------------------------------------------------------
 
     fn output_place(&self, phase: Phase, name: &str) -> Result<(&Program, ValueId, Place), ExecError> {
@@ -378,12 +336,55 @@ impl<E: Executor> Engine<E> {
         self.read_place(name, place, bytes)
     }
 
+    /// The outputs of a step that are single numbers, by name: where [`Engine::keep`] finds them.
+    pub fn numbers(&self) -> Vec<(String, Place)> {
+        let Some(program) = self.plan.program(self.loss_phase()) else { return Vec::new() };
+        let outputs = program.graph.outputs.iter().filter(|(_, v)| *program.graph.ty(*v) == TensorType::f32([]));
+        outputs.filter_map(|(name, v)| Some((name.clone(), program.place(*v)?))).collect()
+    }
+
+    /// Puts the first word of each of these places aside, as the program that ran last left them, without waiting for it.
+    /// False, and nothing is put aside, where reading waits for nothing: see [`Engine::read_words`].
+    pub fn keep(&self, places: &[Place]) -> Result<bool, ExecError> {
+        self.with_last_run(|engine, arena| engine.executor.keep(arena, places))?
+    }
+
+    /// The words that were put aside longest ago, of which no more than two are kept. Waits until they are there.
+    pub fn kept(&self, words: &mut [u32]) -> Result<(), ExecError> {
+        self.executor.kept(words)
+    }
+
+    /// The first word of each of these places, once the program that ran last has ended.
+    pub fn read_words(&self, places: &[Place], words: &mut [u32]) -> Result<(), ExecError> {
+        self.with_last_run(|engine, arena| {
+            places.iter().zip(words).try_for_each(|(&place, word)| {
+                engine.executor.read(arena.segment(place), place, bytemuck::bytes_of_mut(word))
+            })
+        })?
+    }
+
+    /// Looks at what the last run left, unless another model has run in the same memory since.
+    fn with_last_run<T>(&self, look: impl FnOnce(&Self, &mut Arena<E::Memory>) -> T) -> Result<T, ExecError> {
+        let mut states = self.set_states();
+        let mut turn = self.transient.lock();
+        if turn.last != Some(self.tenant) {
+            return Err(ExecError::Gone { name: "loss".into() });
+        }
+        Ok(look(self, &mut Arena { state: &mut states.memory, transient: &mut turn.memory }))
+    }
+
     pub fn output(&self, phase: Phase, name: &str) -> Result<Vec<u8>, ExecError> {
         let (_, _, place) = self.output_place(phase, name)?;
         let mut bytes = vec![0; place.size as usize];
         self.read_place(name, place, &mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// The kernels of each program, in order.
+fn compile<E: Executor>(executor: &E, plan: &Plan) -> Result<Vec<Vec<E::Kernel>>, ExecError> {
+    let program = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect();
+    plan.programs.iter().map(program).collect()
 }
 
 fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {
@@ -395,92 +396,4 @@ fn check_plan<E: Executor>(executor: &E, plan: &Plan) -> Result<(), ExecError> {
         })?;
     }
     Ok(())
-}
-
-pub(crate) fn check_tensor(name: &str, expected: &TensorType, given: &TensorView) -> Result<(), ExecError> {
-    if given.dtype != expected.dtype || given.shape != &expected.shape[..] {
-        return Err(ExecError::WrongInput { name: name.into(), expected: expected.clone(), given: given.ty() });
-    }
-    check_length(name, given)
-}
-
-fn check_length(name: &str, given: &TensorView) -> Result<(), ExecError> {
-    // In bits, which is where a product of extents that no tensor has would overflow.
-    let bits = given.shape.iter().try_fold(given.dtype.bits(), |n, &d| n.checked_mul(d));
-    if bits.map(|n| n.div_ceil(8)) != Some(given.bytes.len()) {
-        return Err(ExecError::InputLength { name: name.into(), ty: given.ty(), bytes: given.bytes.len() });
-    }
-    Ok(())
-}
-
-/// What another program reads is the model's too: a label that only a metric compares is there in training as well.
-fn check_known(plan: &Plan, program: &Program, inputs: &[(&str, TensorView)]) -> Result<(), ExecError> {
-    let is_known = |name: &str| plan.programs.iter().any(|p| p.graph.input(name).is_some());
-    match inputs.iter().find(|(n, _)| !is_known(n)) {
-        Some((name, _)) => {
-            let known: Vec<&str> = program.graph.inputs().map(|(n, _)| n).collect();
-            Err(ExecError::UnknownInput { name: name.to_string(), known: known.join(", ") })
-        }
-        None => Ok(()),
-    }
-}
-
-fn missing(program: &Program, name: &str, ty: &TensorType) -> ExecError {
-    ExecError::MissingInput { name: name.to_string(), phase: program.phase, expected: ty.clone() }
-}
-
-/// The bytes of an input that is the same for all samples.
-fn whole_tensor<'a>(name: &str, ty: &TensorType, whole: &TensorView<'a>) -> Result<&'a [u8], ExecError> {
-    check_tensor(name, ty, whole)?;
-    Ok(whole.bytes)
-}
-
-/// The bytes of rows of a batch, and of the last of them.
-fn rows_in_range<'a>(
-    name: &str,
-    ty: &TensorType,
-    whole: &TensorView<'a>,
-    rows: &Range<usize>,
-) -> Result<(&'a [u8], &'a [u8]), ExecError> {
-    let Some((&most, sample)) = ty.shape.split_first() else { return Ok((whole_tensor(name, ty, whole)?, &[])) };
-    let count = whole.shape.first().copied().unwrap_or(0);
-    let fits = whole.dtype == ty.dtype && whole.shape.get(1..) == Some(sample);
-    if !fits || rows.is_empty() || rows.len() > most || rows.end > count {
-        let expected = TensorType::new(ty.dtype, [&[rows.end], sample].concat());
-        return Err(ExecError::WrongInput { name: name.into(), expected, given: whole.ty() });
-    }
-    check_length(name, whole)?;
-    let size = whole.bytes.len() / count;
-    let bytes = &whole.bytes[rows.start * size..rows.end * size];
-    Ok((bytes, &bytes[bytes.len() - size..]))
-}
-
-/// The rows of one micro-batch out of a whole batch.
-fn rows_of_part<'a>(
-    name: &str,
-    ty: &TensorType,
-    whole: &TensorView<'a>,
-    part: usize,
-    parts: usize,
-) -> Result<&'a [u8], ExecError> {
-    let fits = whole.dtype == ty.dtype
-        && whole.shape.len() == ty.shape.rank()
-        && whole
-            .shape
-            .iter()
-            .zip(ty.shape.iter())
-            .enumerate()
-            .all(|(i, (&w, &t))| w == if i == 0 { t * parts } else { t });
-    if !fits {
-        let mut expected = ty.clone();
-        if parts > 1 && ty.shape.rank() > 0 {
-            let mut dims = ty.shape.to_vec();
-            dims[0] *= parts;
-            expected = TensorType::new(ty.dtype, dims);
-        }
-        return Err(ExecError::WrongInput { name: name.into(), expected, given: whole.ty() });
-    }
-    check_length(name, whole)?;
-    let size = whole.bytes.len() / parts;
-    Ok(&whole.bytes[part * size..][..size])
 }

@@ -1,6 +1,6 @@
 //! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
 
-use memfit_plan::{Launch, Place, Program, Target};
+use memfit_plan::{Launch, Place, Plan, Program, Target};
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -13,6 +13,8 @@ pub trait Executor {
     type Memory;
     /// A compiled group, bound to its places.
     type Kernel;
+    /// The kernels of a program as the device repeats them in one go: see [`Executor::capture`].
+    type Captured;
 
     /// What the planner asks this device.
     fn target(&self) -> &dyn Target;
@@ -22,6 +24,18 @@ pub trait Executor {
 
     /// Takes a segment for a holder of this name, once. Everything that a run needs afterwards lies in its two segments.
     fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<Self::Memory, ExecError>;
+
+    /// What a plan takes of the device beside its two segments, at most: what copies from and to the host go through, and what
+    /// the device keeps of each kernel. Nothing where the host's memory is the device's.
+    fn staging_bytes(&self, _plan: &Plan) -> u64 {
+        0
+    }
+
+    /// Takes that for a holder of this name, once, before the segments. Copies of an executor that were made before do not
+    /// have it.
+    fn take_staging(&mut self, _holder: &str, _plan: &Plan) -> Result<(), ExecError> {
+        Ok(())
+    }
 
     /// Makes the kernel of a launch. May allocate; [`Executor::launch`] may not.
     fn compile(&self, program: &Program, launch: &Launch) -> Result<Self::Kernel, ExecError>;
@@ -45,16 +59,52 @@ pub trait Executor {
         Ok(())
     }
 
+    /// Takes down what launching these kernels, in this order, does to the device, and launches none of them. None where
+    /// there is nothing to gain: they are launched one by one then. It is an error if one of them allocates.
+    fn capture(
+        &self,
+        _kernels: &[Self::Kernel],
+        _arena: &mut Arena<Self::Memory>,
+    ) -> Result<Option<Self::Captured>, ExecError> {
+        Ok(None)
+    }
+
+    /// Launches all kernels that were captured, in the memory that they were captured with.
+    fn replay(&self, _captured: &Self::Captured) -> Result<(), ExecError> {
+        unreachable!("an executor that captures also replays")
+    }
+
+    /// Hands all that was started to the device, as the end of a run of a program, and waits until the run before it has
+    /// ended: so the host is never more than one run ahead, and what it stages for the next run lies beside no more than
+    /// what this one reads.
+    fn end_run(&self) -> Result<(), ExecError> {
+        Ok(())
+    }
+
     /// Bytes of a segment in pages that the system holds at the moment; none where nobody can tell.
     fn resident_bytes(&self, _memory: &Self::Memory) -> Option<u64> {
         None
     }
 
-    /// Copies bytes of the host to `offset` bytes into a place of this segment; the host may change them at once.
+    /// Copies bytes of the host to `offset` bytes into a place of this segment; the host may change them at once. It starts
+    /// at a multiple of four, or where the write before it ended: a device that writes words may also set the bytes up to the
+    /// next multiple of four.
     fn write(&self, memory: &mut Self::Memory, place: Place, offset: u64, bytes: &[u8]);
 
     /// Copies a place, from its start, to the host, once everything started before has run.
     fn read(&self, memory: &Self::Memory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError>;
+
+    /// Puts one word of each of these places aside, as they are when everything started before has run, and waits for
+    /// nothing. False, and nothing is put aside, where the host reads a place without waiting.
+    fn keep(&self, _arena: &mut Arena<Self::Memory>, _places: &[Place]) -> Result<bool, ExecError> {
+        Ok(false)
+    }
+
+    /// The words that were put aside longest ago, once they are there; then they are not kept any more. No more than two
+    /// are kept at a time.
+    fn kept(&self, _words: &mut [u32]) -> Result<(), ExecError> {
+        unreachable!("an executor that keeps words also hands them out")
+    }
 
     /// Sets every byte of a place. A device that writes words may also set the bytes up to the next multiple of four,
     /// which belong to no place.

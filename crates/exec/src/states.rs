@@ -8,10 +8,11 @@ use memfit_ir::op::Init;
 use memfit_ir::{DType, philox};
 use memfit_plan::{Place, Segment, StateSlot};
 
-use crate::engine::{Engine, TensorView, check_tensor};
+use crate::engine::Engine;
 use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::host_memory::Growth;
+use crate::inputs::{TensorView, check_tensor};
 
 /// The state segment.
 pub(crate) struct States<M> {

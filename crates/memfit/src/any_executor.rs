@@ -7,7 +7,7 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
 #[cfg(feature = "gpu")]
 use memfit_exec_gpu::GpuExecutor;
-use memfit_plan::{CostModel, Launch, Place, Program, Target};
+use memfit_plan::{CostModel, Launch, Place, Plan, Program, Target};
 
 /// Clones share their threads.
 #[derive(Clone)]
@@ -35,6 +35,15 @@ pub enum AnyKernel {
     /// Of a GPU.
     #[cfg(feature = "gpu")]
     Gpu(<GpuExecutor as Executor>::Kernel),
+}
+
+/// A program as a device repeats it.
+pub enum AnyCaptured {
+    /// Of the CPU, which repeats none.
+    Cpu(<CpuExecutor as Executor>::Captured),
+    /// Of a GPU.
+    #[cfg(feature = "gpu")]
+    Gpu(<GpuExecutor as Executor>::Captured),
 }
 
 impl AnyExecutor {
@@ -151,6 +160,7 @@ fn foreign() -> ! {
 impl Executor for AnyExecutor {
     type Memory = AnyMemory;
     type Kernel = AnyKernel;
+    type Captured = AnyCaptured;
 
     fn target(&self) -> &dyn Target {
         match self {
@@ -173,6 +183,22 @@ impl Executor for AnyExecutor {
             AnyExecutor::Cpu(cpu) => cpu.allocate(holder, bytes, growth).map(AnyMemory::Cpu),
             #[cfg(feature = "gpu")]
             AnyExecutor::Gpu(gpu) => gpu.allocate(holder, bytes, growth).map(AnyMemory::Gpu),
+        }
+    }
+
+    fn staging_bytes(&self, plan: &Plan) -> u64 {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.staging_bytes(plan),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.staging_bytes(plan),
+        }
+    }
+
+    fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.take_staging(holder, plan),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.take_staging(holder, plan),
         }
     }
 
@@ -215,6 +241,64 @@ impl Executor for AnyExecutor {
             }
             #[cfg(feature = "gpu")]
             _ => foreign(),
+        }
+    }
+
+    fn capture(&self, kernels: &[AnyKernel], arena: &mut Arena<AnyMemory>) -> Result<Option<AnyCaptured>, ExecError> {
+        match (self, &mut *arena.state, &mut *arena.transient) {
+            // The CPU launches its kernels one by one.
+            (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => Ok(None),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
+                let kernels = kernels.iter().map(|kernel| match kernel {
+                    AnyKernel::Gpu(kernel) => kernel,
+                    AnyKernel::Cpu(_) => foreign(),
+                });
+                let captured = gpu.capture_all(kernels, &Arena { state, transient })?;
+                Ok(Some(AnyCaptured::Gpu(captured)))
+            }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn replay(&self, captured: &AnyCaptured) -> Result<(), ExecError> {
+        match (self, captured) {
+            (AnyExecutor::Cpu(cpu), AnyCaptured::Cpu(captured)) => cpu.replay(captured),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyCaptured::Gpu(captured)) => gpu.replay(captured),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn end_run(&self) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.end_run(),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.end_run(),
+        }
+    }
+
+    fn keep(&self, arena: &mut Arena<AnyMemory>, places: &[Place]) -> Result<bool, ExecError> {
+        match (self, &mut *arena.state, &mut *arena.transient) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(state), AnyMemory::Cpu(transient)) => {
+                cpu.keep(&mut Arena { state, transient }, places)
+            }
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
+                gpu.keep(&mut Arena { state, transient }, places)
+            }
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn kept(&self, words: &mut [u32]) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.kept(words),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.kept(words),
         }
     }
 

@@ -103,7 +103,7 @@ pub use memfit_profile as profile;
 pub use memfit_train as train;
 pub use memfit_transform as transform;
 
-pub use any_executor::{AnyExecutor, AnyKernel, AnyMemory};
+pub use any_executor::{AnyCaptured, AnyExecutor, AnyKernel, AnyMemory};
 pub use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 pub use memfit_exec_cpu::CpuExecutor;
 pub use memfit_nn::{Model, ZooModel};

@@ -29,6 +29,8 @@ pub struct Planned {
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
+    /// What it takes of its device beside the arena, at most.
+    pub staging_bytes: u64,
     /// Of a run that goes on: the device that it was on before, where that is another one.
     pub moved_from: Option<String>,
     /// Where it is for a larger machine than this, or for a process with more than this one may have.
@@ -117,10 +119,16 @@ impl Planned {
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
+            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: None,
         })
+    }
+
+    /// With what it takes beside its arena on the device that it is for.
+    pub fn with_staging(self, executor: &AnyExecutor) -> Planned {
+        Planned { staging_bytes: executor.staging_bytes(&self.plan), ..self }
     }
 
     /// A plan that was made before.
@@ -132,6 +140,7 @@ impl Planned {
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
+            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: Some(file),

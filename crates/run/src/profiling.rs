@@ -193,13 +193,7 @@ fn add_steps(
 }
 
 /// With room for so many steps, where the process has it beside arena and pipeline; else for one.
-fn recorder(
-    run: &RunResources,
-    executor: &AnyExecutor,
-    plan: &Plan,
-    kernels: usize,
-    steps: usize,
-) -> Result<Recorder> {
+fn recorder(run: &RunResources, executor: &AnyExecutor, plan: &Plan, kernels: usize, steps: usize) -> Result<Recorder> {
     // A kernel has an event for each thread.
     let of_step = kernels.saturating_mul(run.threads);
     let (all, steps) = events_of(of_step, steps);

@@ -64,6 +64,8 @@ pub struct RunResources {
     pub process: Option<Arc<ProcessMemory>>,
     /// What is kept of it for the plan and its kernels.
     _plan_memory: Option<Reservation>,
+    /// What is kept of its device for copies from and to the host, until they take it themselves.
+    copies: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// None where the run is only planned for no data in particular, or only answers.
@@ -299,6 +301,7 @@ impl RunResources {
             least_pool: OnceLock::new(),
             process,
             _plan_memory: None,
+            copies: None,
             room: None,
             data,
         })
@@ -351,6 +354,30 @@ impl RunResources {
     pub(crate) fn limit_to_whole(&mut self) {
         self.room = Some(Room::of_whole(&self.device));
         self.limit_budget();
+    }
+
+    /// Plans for what the device leaves beside so many bytes for copies.
+    pub(crate) fn keep_for_copies(&mut self, bytes: u64) -> Result<()> {
+        self.copies = None;
+        if bytes > 0 {
+            self.copies = Some(self.device.take(&format!("copies of {}", self.label), bytes)?);
+        }
+        if self.room.is_some() {
+            self.look_at_room_again();
+        } else {
+            self.limit_to_whole();
+        }
+        Ok(())
+    }
+
+    /// In bytes.
+    pub(crate) fn kept_for_copies(&self) -> u64 {
+        self.copies.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// Gives them to whoever takes them now.
+    pub(crate) fn release_copies(&mut self) {
+        self.copies = None;
     }
 
     /// Takes a budget where none is said.

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView};
-use memfit_ir::TensorType;
 use memfit_ir::op::{StateClass, has_row_per_sample};
-use memfit_plan::{Phase, Plan, StateSlot};
+use memfit_plan::{Phase, Place, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
 
 use crate::error::{Result, TrainError};
@@ -45,13 +44,31 @@ pub struct Session<E: Executor> {
     /// The number of the next one.
     pub(crate) step: u32,
     pub(crate) seed: u64,
-    /// Every single number that a step gives, by name; none has a value before the first step.
-    numbers: Vec<(String, Option<f32>)>,
+    numbers: Numbers,
     /// Where others have the device too.
     ticket: Option<Ticket>,
     /// For its turn, before the last step.
     waited: Duration,
 }
+
+/// The single numbers that steps give, and who has seen them.
+struct Numbers {
+    /// Of the outputs, in the order of their places.
+    names: Vec<String>,
+    /// Of all of them; behind the outputs, the count of skipped steps where there is one.
+    places: Vec<Place>,
+    /// What was looked at last, or is there to be looked at.
+    words: Vec<u32>,
+    /// Whether the words are those of the step that was looked at last.
+    is_seen: bool,
+    /// Steps that were started and not looked at.
+    unseen: usize,
+    /// Whether the device keeps them meanwhile.
+    is_kept: bool,
+}
+
+/// Steps whose numbers a device keeps at a time.
+const KEPT: usize = 2;
 
 impl<E: Executor> Session<E> {
     /// Takes the memory of the plan and sets every state to its initial value.
@@ -71,7 +88,7 @@ impl<E: Executor> Session<E> {
     }
 
     pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
-        let numbers = numbers(&engine);
+        let numbers = Numbers::new(&engine);
         Session { engine, step, seed, numbers, ticket: None, waited: Duration::ZERO }
     }
 
@@ -105,24 +122,61 @@ impl<E: Executor> Session<E> {
         self.seed
     }
 
-    /// One step on a whole batch; gives its loss. Allocates nothing after the first.
+    /// One step on a whole batch; gives its loss, and waits for it. Allocates nothing after the first.
     pub fn step(&mut self, batch: &[(&str, TensorView)], lr: f32) -> Result<f32> {
+        self.start_step(batch, lr)?;
+        while self.look()? {}
+        self.output("loss")
+    }
+
+    /// One step on a whole batch, whose numbers are there when [`Session::look`] says so. A device that works on its own is
+    /// given the step and left alone: this waits until the step before has ended, so that a batch is staged while the last one
+    /// is worked on. Elsewhere the step is over when this returns. Allocates nothing after the first.
+    ///
+    /// A device keeps the numbers of two steps: of a third one, the oldest are lost to whoever has not looked at them.
+    pub fn start_step(&mut self, batch: &[(&str, TensorView)], lr: f32) -> Result<()> {
         let next = self.step.checked_add(1).ok_or(TrainError::TooManySteps)?;
-        self.numbers.iter_mut().for_each(|(_, value)| *value = None);
+        while self.numbers.unseen >= KEPT {
+            self.look()?;
+        }
+        // Where they are overwritten.
+        self.numbers.is_seen &= self.numbers.is_kept;
         let asked = Instant::now();
         let turn = self.ticket.as_mut().map(Ticket::turn);
         self.waited = asked.elapsed();
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
         // Now, because whoever has the next turn may write over them.
-        for (name, value) in &mut self.numbers {
-            let mut number = [0f32];
-            self.engine.read_output(self.engine.loss_phase(), name, bytemuck::cast_slice_mut(&mut number))?;
-            *value = Some(number[0]);
+        let Numbers { places, words, is_seen, unseen, is_kept, .. } = &mut self.numbers;
+        *is_kept = self.engine.keep(places)?;
+        if !*is_kept {
+            (*is_seen, *unseen) = (false, 0);
+            self.engine.read_words(places, words)?;
         }
+        *unseen += 1;
         drop(turn);
-        let loss = self.output("loss")?;
         self.step = next;
-        Ok(loss)
+        Ok(())
+    }
+
+    /// Looks at the numbers of the oldest step that nobody has looked at: waits until it has ended, and from then on
+    /// [`Session::output`] gives them. False if there is none.
+    pub fn look(&mut self) -> Result<bool> {
+        let Numbers { words, is_seen, unseen, is_kept, .. } = &mut self.numbers;
+        if *unseen == 0 {
+            return Ok(false);
+        }
+        if *is_kept {
+            self.engine.kept(words)?;
+        }
+        *is_seen = true;
+        *unseen -= 1;
+        Ok(true)
+    }
+
+    /// How many steps may go unseen so that looking at those before them waits for nothing: one, where the device works on its
+    /// own, and none elsewhere. Known after the first step.
+    pub fn lag(&self) -> usize {
+        usize::from(self.numbers.is_kept)
     }
 
     /// How long the last step waited for its turn.
@@ -131,13 +185,19 @@ impl<E: Executor> Session<E> {
     }
 
     /// A number that the last step gave, until the next step: `loss`, the loss of one head as `head/loss` where there are
-    /// several, or whatever else the model has as a scalar output.
+    /// several, or whatever else the model has as a scalar output. Where steps are looked at later than they are started, it is
+    /// one of the step that was looked at last.
     pub fn output(&self, name: &str) -> Result<f32> {
-        let number = self.numbers.iter().find(|(n, _)| n == name).and_then(|(_, value)| *value);
-        number.ok_or_else(|| {
-            let known: Vec<&str> = self.numbers.iter().map(|(n, _)| n.as_str()).collect();
-            TrainError::NoNumber { name: name.into(), known: known.join(", ") }
-        })
+        let Numbers { names, words, is_seen, .. } = &self.numbers;
+        let index = names.iter().position(|n| n == name).filter(|_| *is_seen);
+        let number = index.map(|i| f32::from_bits(words[i]));
+        number.ok_or_else(|| TrainError::NoNumber { name: name.into(), known: names.join(", ") })
+    }
+
+    /// How many steps were skipped until the one that was looked at last, it included; none where nothing is ever skipped.
+    pub(crate) fn skips_seen(&self) -> Option<i32> {
+        let Numbers { names, words, is_seen, .. } = &self.numbers;
+        words.get(names.len()).filter(|_| *is_seen).map(|&word| word as i32)
     }
 
     /// How many steps changed nothing because a gradient was not finite; none where the loss is not scaled, and
@@ -228,11 +288,13 @@ impl<E: Executor> Session<E> {
     }
 }
 
-/// What a step gives that is one number of 32 bits.
-fn numbers<E: Executor>(engine: &Engine<E>) -> Vec<(String, Option<f32>)> {
-    let Some(program) = engine.plan().program(engine.loss_phase()) else { return Vec::new() };
-    let outputs = program.graph.outputs.iter().filter(|(_, v)| *program.graph.ty(*v) == TensorType::f32([]));
-    outputs.map(|(name, _)| (name.clone(), None)).collect()
+impl Numbers {
+    fn new<E: Executor>(engine: &Engine<E>) -> Numbers {
+        let (names, mut places): (Vec<String>, Vec<Place>) = engine.numbers().into_iter().unzip();
+        places.extend(engine.plan().states.iter().find(|s| s.name == SKIPPED_STEPS).map(|s| s.place));
+        let words = vec![0; places.len()];
+        Numbers { names, places, words, is_seen: false, unseen: 0, is_kept: false }
+    }
 }
 
 /// An element of a data set as a model reads it; nothing is copied.

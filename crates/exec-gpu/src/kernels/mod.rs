@@ -2,6 +2,7 @@
 
 pub mod elementwise;
 pub mod fill;
+pub mod fold;
 mod math;
 mod philox;
 pub mod probe;

@@ -2,6 +2,8 @@
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
 mod contract;
+pub mod fold;
+mod reduce;
 
 use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
@@ -85,9 +87,9 @@ impl<'a> Lowering<'a> {
         match root.op.family() {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
+            Family::Reduction => self.reduction(root),
             Family::Source
             | Family::Constant
-            | Family::Reduction
             | Family::Layout
             | Family::Attention
             | Family::Window
@@ -111,7 +113,6 @@ impl<'a> Lowering<'a> {
         (self.place)(v)
     }
 
-    #[allow(dead_code)]
     fn ty(&self, v: ValueId) -> &'a TensorType {
         self.graph.ty(v)
     }

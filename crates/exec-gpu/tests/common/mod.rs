@@ -1,5 +1,8 @@
 //! What the tests of this crate share: a device, or a word on the screen that there is none.
 
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
 use std::cell::Cell;
 use std::io::Write;
 

@@ -2,6 +2,7 @@
 //! reference and a real device: what is wrong here is wrong in the plan or in the engine, not in a kernel.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Graph, Node, NodeId, Op, TensorType, ValueId};
@@ -37,6 +38,7 @@ pub struct Kernel {
 impl Executor for ReferenceExecutor {
     type Memory = HostMemory;
     type Kernel = Kernel;
+    type Captured = Infallible;
 
     fn target(&self) -> &dyn Target {
         self

@@ -2,6 +2,7 @@
 //! may say stop; nothing is printed.
 
 mod run;
+mod steps;
 
 use std::path::PathBuf;
 use std::time::Duration;

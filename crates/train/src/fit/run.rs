@@ -1,12 +1,14 @@
 //! The loop. What is due follows from the step, the position in the data and what was saved with them, never from what
 //! happened to be done before: so a run that is stopped anywhere and resumed does the rest as if nothing had been.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use memfit_data::{Dataset, Example, Loader, Next, Position, SkippedSamples};
-use memfit_exec::{Executor, TensorView};
+use memfit_data::{Dataset, Loader, Position, SkippedSamples};
+use memfit_exec::Executor;
 
+use super::steps::Started;
 use super::{Datasets, Event, FitOptions, Flow, Outcome, StopReason};
 use crate::checkpoint::{Evaluation, Progress};
 use crate::error::{BadValue, Result, TrainError};
@@ -15,27 +17,25 @@ use crate::history::{Failed, History};
 use crate::metrics::Scores;
 use crate::run_dir::CheckpointKind;
 use crate::schedule::{Decay, Period, Span};
-use crate::session::{Session, views};
-
-/// Skipped steps in a row. Each halves the loss's scale, and from the largest scale to the smallest it is 48 times:
-/// after that no scale helps.
-const MOST_SKIPS: u32 = 48;
+use crate::session::Session;
 
 pub(super) struct Fit<'a, E: Executor> {
-    session: &'a mut Session<E>,
-    options: &'a FitOptions,
-    observer: &'a mut dyn FnMut(&Event) -> Flow,
-    span: Span,
-    train: Loader,
-    test: Option<Test<'a>>,
-    progress: Progress,
+    pub(super) session: &'a mut Session<E>,
+    pub(super) options: &'a FitOptions,
+    pub(super) observer: &'a mut dyn FnMut(&Event) -> Flow,
+    pub(super) span: Span,
+    pub(super) train: Loader,
+    pub(super) test: Option<Test<'a>>,
+    pub(super) progress: Progress,
     /// The observer wants an end.
-    stop: bool,
-    last_loss: f32,
+    pub(super) stop: bool,
+    /// Steps that were started and whose numbers nobody has seen, the oldest first.
+    pub(super) started: VecDeque<Started>,
+    pub(super) last_loss: f32,
     /// How many steps the session has skipped so far, and how many of them just now in a row.
-    skipped: Option<i32>,
-    skips: u32,
-    saved: LastSave,
+    pub(super) skipped: Option<i32>,
+    pub(super) skips: u32,
+    pub(super) saved: LastSave,
     /// What the run keeps of its course, where it has a folder.
     history: Option<History>,
     /// The first thing of it that could not be written.
@@ -43,7 +43,7 @@ pub(super) struct Fit<'a, E: Executor> {
 }
 
 /// The test set, opened when it is first needed.
-struct Test<'a> {
+pub(super) struct Test<'a> {
     data: &'a Dataset,
     evaluator: Evaluator,
     loader: Option<Loader>,
@@ -58,12 +58,12 @@ impl Test<'_> {
 }
 
 /// The last checkpoint that was written.
-struct LastSave {
+pub(super) struct LastSave {
     /// None if it is not known to be of this run's present.
     step: Option<u32>,
     at: Instant,
     /// The end of an epoch wants one.
-    due: bool,
+    pub(super) due: bool,
 }
 
 impl<'a, E: Executor> Fit<'a, E> {
@@ -100,6 +100,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             test,
             progress,
             stop: false,
+            started: VecDeque::with_capacity(2),
             last_loss,
             skipped,
             skips: 0,
@@ -123,6 +124,8 @@ impl<'a, E: Executor> Fit<'a, E> {
             }
             self.save_if_due()?;
         };
+        self.see_all()?;
+        let reason = self.end().unwrap_or(reason);
         let step = self.session.steps();
         if reason != StopReason::Interrupted && self.evaluated_at() != Some(step) {
             self.evaluate()?;
@@ -140,9 +143,14 @@ impl<'a, E: Executor> Fit<'a, E> {
         Ok(Outcome { reason, steps: step, evaluation, best, saved, left_out, test_left_out })
     }
 
-    fn report(&mut self, event: Event) {
+    pub(super) fn report(&mut self, event: Event) {
+        self.report_after(self.session.steps(), event);
+    }
+
+    /// What happened after so many steps.
+    pub(super) fn report_after(&mut self, steps: u32, event: Event) {
         if let Some(history) = &mut self.history
-            && let Err(failed) = history.add(&event, self.session.steps(), self.progress.epoch)
+            && let Err(failed) = history.add(&event, steps, self.progress.epoch)
         {
             self.not_written.get_or_insert(not_written(failed));
         }
@@ -179,101 +187,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         }
     }
 
-    // ---- training ---------------------------------------------------------------------------------------------------
-
-    /// One step, or none if it was stopped before its data came; false if the epoch is over.
-    fn step(&mut self) -> Result<bool> {
-        let start = Instant::now();
-        let (observer, stop) = (&mut *self.observer, &mut self.stop);
-        let example = match self.train.next_unless(&mut || stops_waiting(observer, stop))? {
-            Next::Element(example) => example,
-            Next::End => return Ok(false),
-            Next::Stopped => return Ok(true),
-        };
-        let waited = start.elapsed().as_secs_f64();
-        let (step, epoch) = (self.session.steps(), self.progress.epoch);
-        let lr = self.options.schedule.rate(step, self.span);
-        let batch = views(&example);
-        check_batch(&batch, self.session.plan().batch)?;
-        let start = Instant::now();
-        let loss = self.session.step(&batch, lr)?;
-        let turn = self.session.waited();
-        let seconds = start.elapsed().saturating_sub(turn).as_secs_f64();
-        drop(batch);
-        let skipped = self.guard(step, loss, lr, &example)?;
-        drop(example);
-        let Position { epoch: next_epoch, element } = self.train.position();
-        (self.progress.epoch, self.progress.element) = (next_epoch, element);
-        if loss.is_finite() {
-            self.progress.loss_sum += f64::from(loss);
-            self.progress.loss_count += 1;
-        }
-        self.last_loss = loss;
-        self.report(Event::Step { step, epoch, loss, lr, seconds, waited, turn: turn.as_secs_f64(), skipped });
-        Ok(true)
-    }
-
-    /// Whether the program skipped the step by itself. A loss that is not a number and was not skipped is the end.
-    fn guard(&mut self, step: u32, loss: f32, lr: f32, batch: &Example) -> Result<bool> {
-        let count = self.session.skipped_steps()?;
-        let skipped = count != self.skipped;
-        self.skipped = count;
-        self.skips = if skipped { self.skips + 1 } else { 0 };
-        let lost = self.skips > MOST_SKIPS || (!loss.is_finite() && !skipped);
-        if lost && batch.fields.iter().any(|(_, tensor)| !tensor.is_finite()) {
-            let place = self.not_finite().map(|(place, field)| BadValue { field, place });
-            return Err(TrainError::NotFinite { step, loss, place, saved: self.last_good() });
-        }
-        if self.skips > MOST_SKIPS {
-            return Err(TrainError::Overflow { step, skips: self.skips, lr, saved: self.last_good() });
-        }
-        if lost {
-            return Err(TrainError::Diverged { step, loss, lr, saved: self.last_good() });
-        }
-        Ok(skipped)
-    }
-
-    /// Where in the batch of the last step.
-    fn not_finite(&mut self) -> Option<(String, String)> {
-        let next = self.train.position();
-        self.train.find_non_finite(Position { element: next.element.checked_sub(1)?, ..next })
-    }
-
-    /// The last checkpoint: none is written after a loss that is not a number.
-    fn last_good(&self) -> Option<PathBuf> {
-        self.options.run.as_ref().map(|run| run.path(CheckpointKind::Last)).filter(|path| path.exists())
-    }
-
-    fn end_epoch(&mut self) -> Result<()> {
-        let epoch = self.progress.epoch;
-        if self.progress.element == 0 {
-            return Err(TrainError::EmptyEpoch { batch: self.session.plan().batch });
-        }
-        let due = match self.options.evaluate {
-            Period::Epochs(n) => n > 0 && (epoch + 1).is_multiple_of(u64::from(n)),
-            Period::Steps(_) => false,
-        };
-        let step = Some(self.session.steps());
-        if due && self.test.is_some() && self.evaluated_at() != step {
-            self.evaluate()?;
-            if self.evaluated_at() != step {
-                // It was stopped on the way: the epoch ends when the run is resumed.
-                return Ok(());
-            }
-        }
-        let here = self.progress.evaluation.as_ref().filter(|e| Some(e.step) == step);
-        let scores = here.map(|e| e.scores.clone());
-        let loss = self.progress.loss_sum / f64::from(self.progress.loss_count);
-        let (loss_sum, loss_count) = (0.0, 0);
-        self.progress = Progress { epoch: epoch + 1, element: 0, loss_sum, loss_count, ..self.progress.clone() };
-        self.saved.due |= self.options.save.epoch;
-        self.report(Event::Epoch { epoch, loss, scores });
-        Ok(())
-    }
-
     // ---- evaluation -------------------------------------------------------------------------------------------------
 
-    fn evaluated_at(&self) -> Option<u32> {
+    pub(super) fn evaluated_at(&self) -> Option<u32> {
         self.progress.evaluation.as_ref().map(|e| e.step)
     }
 
@@ -288,7 +204,8 @@ impl<'a, E: Executor> Fit<'a, E> {
     }
 
     /// Nothing changes where there is no test set, or where it is stopped on the way.
-    fn evaluate(&mut self) -> Result<()> {
+    pub(super) fn evaluate(&mut self) -> Result<()> {
+        self.see_all()?;
         let Some(test) = &mut self.test else { return Ok(()) };
         let (observer, stop) = (&mut *self.observer, &mut self.stop);
         // The pool may be the same: each gives back what it made ahead while the other works.
@@ -389,8 +306,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         if self.saved.due || (moved && (by_steps() || by_time())) { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
     }
 
-    /// Never after a loss that is not a number: then what was saved before remains.
+    /// Never after a loss that is not a number, for which every step is looked at before: then what was saved before remains.
     fn save(&mut self, which: &[CheckpointKind]) -> Result<()> {
+        self.see_all()?;
         let options = self.options;
         let Some(run) = &options.run else { return Ok(()) };
         if !self.last_loss.is_finite() {
@@ -415,7 +333,7 @@ fn not_written((path, source): Failed) -> TrainError {
 }
 
 /// Whether the observer wants no more of a run whose next batch is not there.
-fn stops_waiting(observer: &mut dyn FnMut(&Event) -> Flow, stop: &mut bool) -> bool {
+pub(super) fn stops_waiting(observer: &mut dyn FnMut(&Event) -> Flow, stop: &mut bool) -> bool {
     *stop |= observer(&Event::Waiting) == Flow::Stop;
     *stop
 }
@@ -445,13 +363,4 @@ fn span(options: &FitOptions, train: &Dataset) -> Result<Span> {
         None => 0,
     };
     Ok(Span { steps: options.length.steps(epoch), epoch })
-}
-
-/// Every input has as many rows as the plan takes.
-fn check_batch(batch: &[(&str, TensorView)], expected: usize) -> Result<()> {
-    let other = batch.iter().find_map(|(name, t)| Some((name, *t.shape.first()?)).filter(|(_, n)| *n != expected));
-    match other {
-        Some((name, rows)) => Err(TrainError::Batch { name: name.to_string(), rows, expected }),
-        None => Ok(()),
-    }
 }

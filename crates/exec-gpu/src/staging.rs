@@ -1,0 +1,360 @@
+//! Copies between the host and a GPU. They go through buffers of fixed size that are taken once, so that no copy allocates and
+//! what stands beside the segments is known before: two buffers up, each for all inputs of a program, so that the next batch
+//! is staged while this one is read; one down, for a piece of what is read; and two for single numbers that are looked at when
+//! the next step is on its way. Only this file puts anything on the queue beside the runtime.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+
+use cubecl::wgpu::wgpu::{
+    Buffer, BufferDescriptor, BufferUsages, BufferViewMut, CommandEncoderDescriptor, ErrorFilter, MapMode, PollType,
+    SubmissionIndex,
+};
+use memfit_exec::{Device, ExecError, Reservation};
+use memfit_plan::{Phase, Plan};
+
+use crate::arena::WORD;
+use crate::device::Gpu;
+
+/// Bytes of each buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StagingSizes {
+    pub up: u64,
+    pub down: u64,
+    pub numbers: u64,
+}
+
+/// What is read at once.
+const PIECE: u64 = 256 << 10;
+/// No buffer for writes is smaller: initial values and weights come in pieces up to this.
+const LEAST_UP: u64 = 64 << 10;
+/// Numbers that a step gives, where nobody knows how many.
+const NUMBERS: u64 = 64;
+
+impl StagingSizes {
+    /// Without a plan: enough for anything, and of use for little.
+    pub const LEAST: StagingSizes = StagingSizes { up: LEAST_UP, down: PIECE, numbers: NUMBERS * WORD };
+
+    pub fn new(plan: &Plan) -> StagingSizes {
+        let inputs = plan.programs.iter().map(|p| {
+            let placed = p.graph.inputs().filter_map(|(_, v)| p.place(v));
+            placed.map(|place| place.size.next_multiple_of(WORD)).sum()
+        });
+        let steps = plan.programs.iter().filter(|p| matches!(p.phase, Phase::Step | Phase::Apply));
+        // And one for what is counted over all steps.
+        let numbers = steps.map(|p| p.graph.outputs.len() as u64 + 1);
+        StagingSizes {
+            up: inputs.max().unwrap_or(0).max(LEAST_UP),
+            down: PIECE,
+            numbers: numbers.max().unwrap_or(0).max(NUMBERS) * WORD,
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        2 * self.up + self.down + 2 * self.numbers
+    }
+}
+
+/// The buffers of one engine.
+pub struct Staging {
+    up: Upload,
+    down: Buffer,
+    numbers: Numbers,
+    /// The end of the run before.
+    ended: Option<SubmissionIndex>,
+    taken: Taken,
+}
+
+/// Two buffers in turn. What is written is copied when somebody may look at it, or when a buffer is full.
+struct Upload {
+    buffers: [Buffer; 2],
+    /// By which submission each is read.
+    read: [Option<SubmissionIndex>; 2],
+    current: usize,
+    /// Of the current one, while it is mapped.
+    view: Option<BufferViewMut>,
+    filled: u64,
+    copies: Vec<Copy>,
+    last: Option<LastWrite>,
+}
+
+/// From the current buffer to a segment; in bytes.
+struct Copy {
+    to: Buffer,
+    to_offset: u64,
+    from: u64,
+    size: u64,
+}
+
+/// Where the last write ended, and the bytes of its last word where that is not whole: they are written again with the rest
+/// of the word.
+struct LastWrite {
+    to: Buffer,
+    end: u64,
+    tail: [u8; WORD as usize],
+}
+
+struct Numbers {
+    buffers: [Buffer; 2],
+    next: usize,
+    /// The oldest first: which buffer, and when it is there.
+    kept: VecDeque<(usize, SubmissionIndex)>,
+}
+
+/// How much of a device is taken for staging; given back when it is dropped.
+struct Taken {
+    gpu: Arc<Gpu>,
+    bytes: u64,
+    _held: Reservation,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.gpu.staged.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Staging {
+    /// Takes `held` bytes of the device: its own, and those of which it speaks.
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        device: &Device,
+        holder: &str,
+        sizes: StagingSizes,
+        held: u64,
+    ) -> Result<Staging, ExecError> {
+        let _held = device.take(holder, held)?;
+        let scope = gpu.device.push_error_scope(ErrorFilter::OutOfMemory);
+        let buffer = |size, usage| {
+            gpu.device.create_buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+        };
+        let up = || buffer(sizes.up, BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC);
+        let down = |size| buffer(size, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
+        let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
+        let down = down(sizes.down);
+        if let Some(refused) = cubecl::future::block_on(scope.pop()) {
+            return Err(gpu.out_of_memory(holder, sizes.bytes(), refused));
+        }
+        gpu.staged.fetch_add(sizes.bytes(), Ordering::Relaxed);
+        Ok(Staging {
+            up: Upload {
+                buffers: up,
+                read: [None, None],
+                current: 0,
+                view: None,
+                filled: 0,
+                copies: Vec::new(),
+                last: None,
+            },
+            down,
+            numbers: Numbers { buffers: numbers, next: 0, kept: VecDeque::with_capacity(2) },
+            ended: None,
+            taken: Taken { gpu: gpu.clone(), bytes: sizes.bytes(), _held },
+        })
+    }
+
+    fn gpu(&self) -> &Gpu {
+        &self.taken.gpu
+    }
+
+    // ---- to the device -----------------------------------------------------------------------------------------------
+
+    /// Copies bytes to an offset of a segment.
+    pub fn write(&mut self, to: &Buffer, mut offset: u64, mut bytes: &[u8]) -> Result<(), ExecError> {
+        while !bytes.is_empty() {
+            if self.up.view.is_some() && self.up.is_full() {
+                self.submit_writes()?;
+            }
+            if self.up.view.is_none() {
+                self.map_upload()?;
+            }
+            self.up.begin_copy(to, offset);
+            let room = self.up.buffers[0].size() - self.up.filled;
+            let (piece, rest) = bytes.split_at(bytes.len().min(room as usize));
+            self.up.append(piece);
+            (offset, bytes) = (offset + piece.len() as u64, rest);
+        }
+        Ok(())
+    }
+
+    fn map_upload(&mut self) -> Result<(), ExecError> {
+        let Upload { buffers, read, current, .. } = &self.up;
+        let buffer = &buffers[*current];
+        map(self.gpu(), buffer, MapMode::Write, read[*current].clone())?;
+        let view = buffer.get_mapped_range_mut(..).map_err(|e| self.gpu().error(e))?;
+        (self.up.view, self.up.filled) = (Some(view), 0);
+        Ok(())
+    }
+
+    /// Puts what was written on the queue, behind all that was launched before. Whoever launches, fills or reads does it first.
+    pub fn submit_writes(&mut self) -> Result<(), ExecError> {
+        if self.up.copies.is_empty() {
+            return Ok(());
+        }
+        self.flush()?;
+        let up = &mut self.up;
+        up.view = None;
+        let from = &up.buffers[up.current];
+        from.unmap();
+        let mut encoder = self.taken.gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
+        for Copy { to, to_offset, from: at, size } in up.copies.drain(..) {
+            encoder.copy_buffer_to_buffer(from, at, &to, to_offset, size.next_multiple_of(WORD));
+        }
+        up.read[up.current] = Some(self.taken.gpu.queue.submit([encoder.finish()]));
+        up.current = 1 - up.current;
+        Ok(())
+    }
+
+    // ---- from the device ---------------------------------------------------------------------------------------------
+
+    /// Copies bytes of a segment to the host, in pieces, once everything started before has run.
+    pub fn read(&mut self, from: &Buffer, offset: u64, bytes: &mut [u8]) -> Result<(), ExecError> {
+        self.submit_all()?;
+        for (i, piece) in bytes.chunks_mut(self.down.size() as usize).enumerate() {
+            let size = (piece.len() as u64).next_multiple_of(WORD);
+            let at = offset + i as u64 * self.down.size();
+            let copied = self.submit_copies([(from, at)].into_iter(), size, &self.down);
+            read_mapped(self.gpu(), &self.down, copied, |view| piece.copy_from_slice(&view[..piece.len()]))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a word of each aside.
+    pub fn keep<'a>(&mut self, words: impl ExactSizeIterator<Item = (&'a Buffer, u64)>) -> Result<(), ExecError> {
+        let Numbers { buffers, next, kept } = &self.numbers;
+        let (at, fits) = (*next, words.len() as u64 * WORD <= buffers[0].size());
+        assert!(fits && kept.len() < buffers.len(), "{} words are kept beside {}", words.len(), kept.len());
+        self.submit_all()?;
+        let copied = self.submit_copies(words, WORD, &self.numbers.buffers[at]);
+        self.numbers.kept.push_back((at, copied));
+        self.numbers.next = 1 - at;
+        Ok(())
+    }
+
+    /// The words that were put aside first, when they are there.
+    pub fn kept(&mut self, words: &mut [u32]) -> Result<(), ExecError> {
+        let Some((at, copied)) = self.numbers.kept.pop_front() else { unreachable!("nothing was kept") };
+        read_mapped(self.gpu(), &self.numbers.buffers[at], copied, |view| {
+            let bytes = view.chunks_exact(WORD as usize);
+            words.iter_mut().zip(bytes).for_each(|(word, b)| *word = u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        })
+    }
+
+    /// Copies from several places, `size` bytes each, one after the other into a buffer.
+    fn submit_copies<'a>(
+        &self,
+        from: impl Iterator<Item = (&'a Buffer, u64)>,
+        size: u64,
+        to: &Buffer,
+    ) -> SubmissionIndex {
+        let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
+        for (i, (from, offset)) in from.enumerate() {
+            encoder.copy_buffer_to_buffer(from, offset, to, i as u64 * size, size);
+        }
+        self.gpu().queue.submit([encoder.finish()])
+    }
+
+    // ---- waiting -----------------------------------------------------------------------------------------------------
+
+    /// Marks the end of a run, and waits until the run before it has ended.
+    pub fn end_run(&mut self) -> Result<(), ExecError> {
+        self.submit_all()?;
+        let end = self.gpu().queue.submit([]);
+        match self.ended.replace(end) {
+            Some(before) => poll(self.gpu(), before),
+            None => Ok(()),
+        }
+    }
+
+    /// All that was written and launched is with the device.
+    pub fn submit_all(&mut self) -> Result<(), ExecError> {
+        self.submit_writes()?;
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<(), ExecError> {
+        self.gpu().client.flush().map_err(|e| self.gpu().error(e))
+    }
+}
+
+impl Upload {
+    /// Goes on with the last copy, or begins one behind it. The buffer has room for a word.
+    fn begin_copy(&mut self, to: &Buffer, offset: u64) {
+        let goes_on = |c: &Copy| c.to == *to && c.to_offset + c.size == offset && c.from + c.size == self.filled;
+        if self.copies.last().is_some_and(goes_on) {
+            return;
+        }
+        let odd = offset % WORD;
+        self.filled = self.filled.next_multiple_of(WORD);
+        let copy = Copy { to: to.clone(), to_offset: offset - odd, from: self.filled, size: 0 };
+        let tail = self.last.as_ref().filter(|last| last.to == *to && last.end == offset).map(|last| last.tail);
+        assert!(odd == 0 || tail.is_some(), "a write at byte {offset}, which is in the middle of a word");
+        self.copies.push(copy);
+        if odd > 0 {
+            self.append(&tail.unwrap_or_default()[..odd as usize]);
+        }
+    }
+
+    /// Behind what the last copy has.
+    fn append(&mut self, bytes: &[u8]) {
+        let (Some(copy), Some(view)) = (self.copies.last_mut(), &mut self.view) else {
+            unreachable!("a copy was begun in a buffer that is mapped")
+        };
+        let at = self.filled as usize;
+        view.slice(at..at + bytes.len()).copy_from_slice(bytes);
+        copy.size += bytes.len() as u64;
+        self.filled += bytes.len() as u64;
+        let (to, end) = (copy.to.clone(), copy.to_offset + copy.size);
+        let odd = (end % WORD) as usize;
+        let mut tail = [0; WORD as usize];
+        match odd.checked_sub(bytes.len()) {
+            // It goes on in the word of the write before.
+            Some(before) => {
+                tail = self.last.as_ref().map_or(tail, |last| last.tail);
+                tail[before..odd].copy_from_slice(bytes);
+            }
+            None => tail[..odd].copy_from_slice(&bytes[bytes.len() - odd..]),
+        }
+        self.last = Some(LastWrite { to, end, tail });
+    }
+
+    /// Whether there is no room for another word.
+    fn is_full(&self) -> bool {
+        self.filled.next_multiple_of(WORD) + WORD > self.buffers[0].size()
+    }
+}
+
+/// Waits for a submission, and for none behind it.
+fn poll(gpu: &Gpu, submission: SubmissionIndex) -> Result<(), ExecError> {
+    let wait = PollType::Wait { submission_index: Some(submission), timeout: None };
+    gpu.device.poll(wait).map(|_| ()).map_err(|e| gpu.error(e))
+}
+
+/// Maps a buffer, once the submission that uses it has run.
+fn map(gpu: &Gpu, buffer: &Buffer, mode: MapMode, used: Option<SubmissionIndex>) -> Result<(), ExecError> {
+    let (sender, receiver) = sync_channel(1);
+    buffer.map_async(mode, .., move |mapped| _ = sender.send(mapped));
+    match used {
+        Some(submission) => poll(gpu, submission)?,
+        None => _ = gpu.device.poll(PollType::Poll).map_err(|e| gpu.error(e))?,
+    }
+    let mapped = receiver.recv().map_err(|e| gpu.error(e))?;
+    mapped.map_err(|e| gpu.error(format!("{e}; the device may be lost")))
+}
+
+/// Looks at a buffer that a submission has written.
+fn read_mapped(
+    gpu: &Gpu,
+    buffer: &Buffer,
+    written: SubmissionIndex,
+    look: impl FnOnce(&[u8]),
+) -> Result<(), ExecError> {
+    map(gpu, buffer, MapMode::Read, Some(written))?;
+    let view = buffer.get_mapped_range(..).map_err(|e| gpu.error(e))?;
+    look(&view);
+    drop(view);
+    buffer.unmap();
+    Ok(())
+}
