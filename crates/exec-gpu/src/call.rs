@@ -5,6 +5,11 @@ use memfit_ir::DType;
 use memfit_plan::Place;
 
 use crate::lower::fold::Fold;
+use crate::lower::gather::GatherKey;
+use crate::lower::layout::LayoutKey;
+use crate::lower::update::UpdateKey;
+use crate::lower::window::WindowKey;
+use crate::lower::attention;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -28,6 +33,11 @@ pub struct Call {
 pub enum Key {
     Chain(Tape),
     Fold(Fold),
+    Layout(LayoutKey),
+    Window(WindowKey),
+    Gather(GatherKey),
+    Update(UpdateKey),
+    Attention(attention::Kernel),
 }
 
 impl Key {
@@ -36,6 +46,11 @@ impl Key {
         match self {
             Key::Chain(_) => "chain",
             Key::Fold(_) => "fold",
+            Key::Layout(key) => key.name(),
+            Key::Window(key) => key.name(),
+            Key::Gather(key) => key.name(),
+            Key::Update(_) => "update",
+            Key::Attention(kernel) => kernel.name(),
         }
     }
 }

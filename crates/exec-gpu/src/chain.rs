@@ -228,7 +228,7 @@ impl<'a> TapeMaker<'a> {
 }
 
 /// The bits of a register with a constant.
-fn constant_bits(value: f32, dtype: DType) -> u32 {
+pub(crate) fn constant_bits(value: f32, dtype: DType) -> u32 {
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => value.to_bits(),
         DType::I32 => (value as i32).cast_unsigned(),

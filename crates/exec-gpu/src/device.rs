@@ -201,13 +201,13 @@ impl Gpu {
             buffer: limits.max_buffer_size,
             bindings: properties.hardware.max_bindings as usize,
         };
+        let (device, queue) = (setup.device.clone(), setup.queue.clone());
         let kind = kind(info.device_type);
         let mut memory = CardMemory::ask(&setup.adapter, kind);
         memory.total = memory.total.or(properties.memory.max_memory().filter(|_| kind != Kind::Software));
         let id = format!("gpu:{index}");
         let ledger = Ledger::new(id.clone(), memory.total.unwrap_or(u64::MAX));
         let others = memory.used.map(|used| used.min(ledger.limit())).and_then(|used| ledger.take(OTHERS, used).ok());
-        let (device, queue) = (setup.device.clone(), setup.queue.clone());
         Gpu {
             features: Features::of(&setup.device, &info),
             compiler: compiler(client.name()).into(),
@@ -232,7 +232,7 @@ impl Gpu {
     }
 
     /// Its memory, of which whoever takes some takes it here. Without a limit where nobody says how much there is.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn device(&self) -> &Ledger {
         &self.ledger
     }
 

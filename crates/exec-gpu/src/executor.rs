@@ -7,9 +7,10 @@ use cubecl::MemoryScope;
 use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
+use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
+use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -17,6 +18,7 @@ use crate::arena::{GpuMemory, WORD};
 use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
+use crate::lower::attention::may_overwrite;
 use crate::lower::{Step, estimate};
 use crate::staging::{Staging, StagingSizes};
 use crate::support;
@@ -53,7 +55,7 @@ impl GpuExecutor {
     /// On the GPU of this number; see [`crate::devices`].
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
         let gpu = open(index)?;
-        let device = gpu.ledger().clone();
+        let device = gpu.device().clone();
         Ok(GpuExecutor { gpu, device, copies: Arc::default() })
     }
 
@@ -127,8 +129,9 @@ impl GpuExecutor {
     }
 
     /// Whether what is to be read was written: where a kernel could not be launched, its results carry the reason.
-    fn check(&self, memory: &GpuMemory, place: Place) -> Result<(), ExecError> {
-        self.gpu.client.check([&memory.slice(place)]).map_err(|e| self.gpu.error(e))
+    fn check<'a>(&self, places: impl IntoIterator<Item = (&'a GpuMemory, Place)>) -> Result<(), ExecError> {
+        let slices: Vec<Handle> = places.into_iter().map(|(memory, place)| memory.slice(place)).collect();
+        self.gpu.client.check(&slices).map_err(|e| self.gpu.error(e))
     }
 }
 
@@ -213,8 +216,25 @@ impl Target for GpuExecutor {
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
             !read && group.product_home(graph) != Some(output)
         };
+        if root.op.is_update() {
+            return state_of(root, output) == Some(input);
+        let attention = |qkv: ValueId| {
+            let others = &root.inputs[1..];
+            input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4])
+        };
+        if let Op::AttentionGrad(_) = root.op {
+            return same && attention(root.inputs[0]);
+        }
         same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
     }
+}
+
+/// The state whose place an output of an update takes.
+fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
+    let i = update.outputs.iter().position(|&v| v == output)?;
+    // Parameter and slots stand in the order of the results; the gradient stands between them.
+    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+    Some(update.inputs[from])
 }
 
 impl Executor for GpuExecutor {
@@ -289,12 +309,12 @@ impl Executor for GpuExecutor {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.check(memory, place)?;
+        self.check([(memory, place)])?;
         self.copy(|staging| staging.read(memory.buffer(place), place.offset, bytes))
     }
 
     fn keep(&self, arena: &mut Arena<GpuMemory>, places: &[Place]) -> Result<bool, ExecError> {
-        places.iter().try_for_each(|&place| self.check(arena.segment(place), place))?;
+        self.check(places.iter().map(|&place| (arena.segment(place), place)))?;
         let words = places.iter().map(|&place| (arena.segment(place).buffer(place), place.offset));
         self.copy(|staging| staging.keep(words))?;
         Ok(true)
@@ -305,6 +325,15 @@ impl Executor for GpuExecutor {
     }
 
     fn fill(&self, memory: &mut GpuMemory, place: Place, byte: u8) {
+        if place.size == 0 {
+            return;
+        }
+        if byte == 0 {
+            return self.copy_silently(|staging| {
+                staging.clear(memory.buffer(place), place.offset, place.size);
+                Ok(())
+            });
+        }
         self.copy_silently(Staging::submit_writes);
         let _alone = self.gpu.alone();
         launch_fill(&self.gpu.client, memory, place, byte);

@@ -12,9 +12,14 @@ use memfit_plan::{Launch, Place, Program};
 use crate::arena::{GpuMemory, WORD, take};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
+use crate::kernels::attention;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::kernels::fold::fold_terms;
+use crate::kernels::gather::gather;
+use crate::kernels::layout::layout;
+use crate::kernels::update::update;
+use crate::kernels::window::window;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -148,6 +153,12 @@ const PROBE: u32 = 0x600d_ca11;
 
 /// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
 fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
+pub(crate) fn run(
+    client: &Client,
+    call: &Call,
+    probe: u32,
+    buffers: impl Iterator<Item = (cubecl::server::Handle, u64)>,
+) {
     // SAFETY: a slice has as many words as its place.
     let buffer =
         |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
@@ -159,6 +170,11 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
             Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Layout(key) => layout::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
         }
     }
 }

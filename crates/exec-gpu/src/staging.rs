@@ -76,16 +76,17 @@ struct Upload {
     /// Of the current one, while it is mapped.
     view: Option<BufferViewMut>,
     filled: u64,
-    copies: Vec<Copy>,
+    commands: Vec<Command>,
     last: Option<LastWrite>,
 }
 
-/// From the current buffer to a segment; in bytes.
-struct Copy {
+/// What is done to `size` bytes of a segment.
+struct Command {
     to: Buffer,
-    to_offset: u64,
-    from: u64,
+    offset: u64,
     size: u64,
+    /// Where they are copied from in the current buffer; otherwise they are set to zero.
+    from: Option<u64>,
 }
 
 /// Where the last write ended, and the bytes of its last word where that is not whole: they are written again with the rest
@@ -145,7 +146,7 @@ impl Staging {
                 current: 0,
                 view: None,
                 filled: 0,
-                copies: Vec::new(),
+                commands: Vec::new(),
                 last: None,
             },
             down,
@@ -190,21 +191,35 @@ impl Staging {
 
     /// Puts what was written on the queue, behind all that was launched before. Whoever launches, fills or reads does it first.
     pub fn submit_writes(&mut self) -> Result<(), ExecError> {
-        if self.up.copies.is_empty() {
+        if self.up.commands.is_empty() {
             return Ok(());
         }
         self.flush()?;
         let up = &mut self.up;
-        up.view = None;
-        let from = &up.buffers[up.current];
-        from.unmap();
-        let mut encoder = self.taken.gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
-        for Copy { to, to_offset, from: at, size } in up.copies.drain(..) {
-            encoder.copy_buffer_to_buffer(from, at, &to, to_offset, size.next_multiple_of(WORD));
+        let buffer = &up.buffers[up.current];
+        let is_used = up.view.take().is_some();
+        if is_used {
+            buffer.unmap();
         }
-        up.read[up.current] = Some(self.taken.gpu.queue.submit([encoder.finish()]));
-        up.current = 1 - up.current;
+        let mut encoder = self.taken.gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
+        for Command { to, offset, size, from } in up.commands.drain(..) {
+            let size = size.next_multiple_of(WORD);
+            match from {
+                Some(from) => encoder.copy_buffer_to_buffer(buffer, from, &to, offset, size),
+                None => encoder.clear_buffer(&to, offset, Some(size)),
+            }
+        }
+        let submitted = self.taken.gpu.queue.submit([encoder.finish()]);
+        if is_used {
+            up.read[up.current] = Some(submitted);
+            up.current = 1 - up.current;
+        }
         Ok(())
+    }
+
+    /// Sets bytes of a segment to zero, up to the end of their last word.
+    pub fn clear(&mut self, to: &Buffer, offset: u64, size: u64) {
+        self.up.commands.push(Command { to: to.clone(), offset, size, from: None });
     }
 
     // ---- from the device ---------------------------------------------------------------------------------------------
@@ -282,16 +297,18 @@ impl Staging {
 impl Upload {
     /// Goes on with the last copy, or begins one behind it. The buffer has room for a word.
     fn begin_copy(&mut self, to: &Buffer, offset: u64) {
-        let goes_on = |c: &Copy| c.to == *to && c.to_offset + c.size == offset && c.from + c.size == self.filled;
-        if self.copies.last().is_some_and(goes_on) {
+        let goes_on = |c: &Command| {
+            c.to == *to && c.offset + c.size == offset && c.from.is_some_and(|from| from + c.size == self.filled)
+        };
+        if self.commands.last().is_some_and(goes_on) {
             return;
         }
         let odd = offset % WORD;
         self.filled = self.filled.next_multiple_of(WORD);
-        let copy = Copy { to: to.clone(), to_offset: offset - odd, from: self.filled, size: 0 };
+        let copy = Command { to: to.clone(), offset: offset - odd, size: 0, from: Some(self.filled) };
         let tail = self.last.as_ref().filter(|last| last.to == *to && last.end == offset).map(|last| last.tail);
         assert!(odd == 0 || tail.is_some(), "a write at byte {offset}, which is in the middle of a word");
-        self.copies.push(copy);
+        self.commands.push(copy);
         if odd > 0 {
             self.append(&tail.unwrap_or_default()[..odd as usize]);
         }
@@ -299,14 +316,14 @@ impl Upload {
 
     /// Behind what the last copy has.
     fn append(&mut self, bytes: &[u8]) {
-        let (Some(copy), Some(view)) = (self.copies.last_mut(), &mut self.view) else {
+        let (Some(copy), Some(view)) = (self.commands.last_mut(), &mut self.view) else {
             unreachable!("a copy was begun in a buffer that is mapped")
         };
         let at = self.filled as usize;
         view.slice(at..at + bytes.len()).copy_from_slice(bytes);
         copy.size += bytes.len() as u64;
         self.filled += bytes.len() as u64;
-        let (to, end) = (copy.to.clone(), copy.to_offset + copy.size);
+        let (to, end) = (copy.to.clone(), copy.offset + copy.size);
         let odd = (end % WORD) as usize;
         let mut tail = [0; WORD as usize];
         match odd.checked_sub(bytes.len()) {

@@ -12,17 +12,10 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
         Family::Elementwise(_) => true,
         Family::Reduction => matches!(node.op, Op::Reduce(_)),
         Family::Contraction(Contraction::MatMul(_)) => f32() && node.inputs.iter().all(|&v| graph.ty(v).elements() > 0),
-        Family::Source
-        | Family::Constant
-        | Family::Layout
-        | Family::Contraction(_)
-        | Family::Attention
-        | Family::Window
-        | Family::Norm
-        | Family::Softmax
-        | Family::Loss
-        | Family::Gather
-        | Family::Update => false,
+        Family::Constant | Family::Layout | Family::Window | Family::Gather => true,
+        Family::Update => matches!(node.op, Op::Update(_)),
+        Family::Attention => true,
+        Family::Source | Family::Contraction(_) | Family::Norm | Family::Softmax | Family::Loss => false,
     };
     if is_known { Ok(()) } else { Err("there is no GPU kernel for it yet; run it on the CPU".into()) }
 }

@@ -12,15 +12,18 @@ use memfit_exec_gpu::{GpuExecutor, GpuMemory};
 use memfit_ir::op::{Init, LEARNING_RATE, MatMul};
 use memfit_ir::{Builder, TensorType};
 use memfit_plan::{Phase, Place, Plan, PlanError, Request, Segment, plan};
+use memfit_train::Session;
 
 /// One test after the other: they count the same device.
 #[test]
 fn the_memory_of_the_device_is_the_plan() {
-    let parts: [fn(GpuExecutor); 7] = [
+    let parts: [fn(GpuExecutor); 9] = [
         a_hundred_steps_take_nothing,
         an_allocation_among_captured_launches_is_an_error,
         copies_are_part_of_what_a_device_gives,
         numbers_of_two_steps_are_kept,
+        a_session_looks_at_a_step_when_the_next_is_started,
+        engines_on_threads_of_their_own_capture_no_launch_of_another,
         copies_of_any_size_arrive,
         segments_may_be_larger_than_operands,
         fills_reach_every_byte_of_a_place_and_no_other,
@@ -65,11 +68,15 @@ fn learner(executor: &impl Executor) -> Plan {
 }
 
 /// Step after step, each with other data and another rate.
-fn step(engine: &mut Engine<GpuExecutor>, step: u32) {
+fn with_batch<T>(step: u32, run: impl FnOnce(&[(&str, TensorView)], f32) -> T) -> T {
     let x: Vec<f32> = (0..ROWS as u32 * 70).map(|i| ((i + step) % 17) as f32 / 8.0 - 1.0).collect();
     let y: Vec<f32> = (0..ROWS as u32 * 10).map(|i| ((i * (1 + step % 3)) % 5) as f32 - 2.0).collect();
     let inputs = [("x", TensorView::f32(&[ROWS, 70], &x)), ("y", TensorView::f32(&[ROWS, 10], &y))];
-    engine.step(&inputs, 1e-4 / (1.0 + step as f32), Clock { step, seed: 7 }).unwrap();
+    run(&inputs, 1e-4 / (1.0 + step as f32))
+}
+
+fn step(engine: &mut Engine<GpuExecutor>, step: u32) {
+    with_batch(step, |inputs, lr| engine.step(inputs, lr, Clock { step, seed: 7 })).unwrap();
 }
 
 fn engine(executor: &GpuExecutor, options: Options) -> Engine<GpuExecutor> {
@@ -169,6 +176,36 @@ fn numbers_of_two_steps_are_kept(executor: GpuExecutor) {
     let mut read = [0];
     later.read_words(&[place], &mut read).unwrap();
     assert_eq!(read, kept);
+}
+
+fn a_session_looks_at_a_step_when_the_next_is_started(executor: GpuExecutor) {
+    let mut now = Session::new(executor.clone(), learner(&executor), 1).unwrap();
+    let mut later = Session::new(executor.clone(), learner(&executor), 1).unwrap();
+    let losses: Vec<f32> = (0..8).map(|i| with_batch(i, |batch, lr| now.step(batch, lr)).unwrap()).collect();
+    for (i, loss) in (0..).zip(&losses) {
+        with_batch(i, |batch, lr| later.start_step(batch, lr)).unwrap();
+        assert_eq!(later.lag(), 1);
+        if i > 0 {
+            assert!(later.look().unwrap());
+            assert_eq!(later.output("loss").unwrap(), losses[i as usize - 1], "beside {loss}");
+        }
+    }
+    assert!(later.look().unwrap() && !later.look().unwrap());
+    assert_eq!(later.output("loss").unwrap(), losses[7]);
+    assert!(now.weight("last").unwrap() == later.weight("last").unwrap());
+}
+
+fn engines_on_threads_of_their_own_capture_no_launch_of_another(executor: GpuExecutor) {
+    let train = || {
+        let mut engine = engine(&executor, Options::default());
+        (0..10).for_each(|number| step(&mut engine, number));
+        (engine.loss().unwrap().to_bits(), engine.read_state("last").unwrap())
+    };
+    let alone = train();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(train)).collect();
+        threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() == alone));
+    });
 }
 
 /// More than a buffer of copies has, fewer than a word, and from the middle of a word on.

@@ -1,9 +1,14 @@
 //! What runs on the device, written in cubecl: plain functions over slices, without a word of plans.
 
+pub mod attention;
 pub mod elementwise;
 pub mod fill;
 pub mod fold;
+pub mod gather;
+pub mod layout;
 mod math;
 mod philox;
 pub mod probe;
+pub mod update;
+pub mod window;
 pub mod word;

@@ -1,9 +1,14 @@
 //! From a planned group to launches, as plain data: which kernels run, on which places, and what scratch they take. The same
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
+pub mod attention;
 mod contract;
 pub mod fold;
 mod reduce;
+pub mod gather;
+pub mod layout;
+pub mod update;
+pub mod window;
 
 use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
@@ -88,16 +93,15 @@ impl<'a> Lowering<'a> {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
             Family::Reduction => self.reduction(root),
-            Family::Source
-            | Family::Constant
-            | Family::Layout
-            | Family::Attention
-            | Family::Window
-            | Family::Norm
-            | Family::Softmax
-            | Family::Loss
-            | Family::Gather
-            | Family::Update => unreachable!("{} was not supported", root.op.name()),
+            Family::Constant => self.constant(root),
+            Family::Layout => self.layout(root),
+            Family::Window => self.window(root),
+            Family::Gather => self.gather(root),
+            Family::Update => self.update(root),
+            Family::Attention => self.attention(root),
+            Family::Source | Family::Norm | Family::Softmax | Family::Loss => {
+                unreachable!("{} was not supported", root.op.name())
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod counting;
 mod damage;
 mod fit;
 mod fuzz;
+mod later;
 mod memory;
 mod resume;
 mod scores;
