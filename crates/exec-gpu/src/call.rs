@@ -4,12 +4,13 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::attention;
+use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::lower::fold::Fold;
 use crate::lower::gather::GatherKey;
 use crate::lower::layout::LayoutKey;
 use crate::lower::update::UpdateKey;
 use crate::lower::window::WindowKey;
-use crate::lower::attention;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -38,6 +39,8 @@ pub enum Key {
     Gather(GatherKey),
     Update(UpdateKey),
     Attention(attention::Kernel),
+    Gemm(GemmKey),
+    Depthwise(DepthwiseKey),
 }
 
 impl Key {
@@ -51,6 +54,8 @@ impl Key {
             Key::Gather(key) => key.name(),
             Key::Update(_) => "update",
             Key::Attention(kernel) => kernel.name(),
+            Key::Gemm(_) => "gemm",
+            Key::Depthwise(_) => "depthwise",
         }
     }
 }

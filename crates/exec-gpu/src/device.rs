@@ -26,6 +26,8 @@ pub struct Gpu {
     pub(crate) client: Client,
     /// The shaders that are known to run: by key, and how many operands and numbers they are given.
     pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
+    /// The same of cubek's, by what they are compiled from.
+    pub(crate) products: Mutex<HashSet<String>>,
     /// Each with the time from its launch to its answer, which is that of its compilation.
     pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
     /// A few words that kernels are tried on.
@@ -213,6 +215,7 @@ impl Gpu {
             compiler: compiler(client.name()).into(),
             client,
             probed: Mutex::default(),
+            products: Mutex::default(),
             compiled: Mutex::default(),
             canary: OnceLock::new(),
             device,

@@ -9,8 +9,8 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -19,6 +19,7 @@ use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
 use crate::lower::attention::may_overwrite;
+use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
 use crate::staging::{Staging, StagingSizes};
 use crate::support;
@@ -210,22 +211,22 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do its prologues, and where it is summed up nothing of before is left.
+        // A product does not, nor do its prologues, and where it is put before the chain over it nothing of before is left.
         let after_product = || {
             let others = &group.nodes[..=group.prologue_len];
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            !read && group.product_home(graph) != Some(output)
+            let buried = group.product_home(graph) == Some(output) && writes_product_first(graph, group);
+            !read && !buried
         };
         if root.op.is_update() {
             return state_of(root, output) == Some(input);
-        let attention = |qkv: ValueId| {
-            let others = &root.inputs[1..];
-            input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4])
-        };
-        if let Op::AttentionGrad(_) = root.op {
-            return same && attention(root.inputs[0]);
         }
-        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
+        if let Op::AttentionGrad(_) = root.op {
+            let qkv = root.inputs[0];
+            let others = &root.inputs[1..];
+            return same && input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4]);
+        }
+        same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
     }
 }
 

@@ -13,10 +13,12 @@ use crate::arena::{GpuMemory, WORD, take};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
 use crate::kernels::attention;
+use crate::kernels::depthwise::depthwise;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::kernels::fold::fold_terms;
 use crate::kernels::gather::gather;
+use crate::kernels::gemm::gemm;
 use crate::kernels::layout::layout;
 use crate::kernels::update::update;
 use crate::kernels::window::window;
@@ -56,8 +58,10 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
             Ok(Step::Call(call))
         }
         lower::Step::Product(product) => {
-            let made = Product::new(&gpu.client, product);
-            made.map(|p| Step::Product(Box::new(p))).map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))
+            let refused = |problem: String| unsupported(root, format!("{problem}; run it on the CPU"));
+            let product = Product::new(&gpu.client, product).map_err(|e| refused(e.to_string()))?;
+            product.probe(gpu).map_err(refused)?;
+            Ok(Step::Product(Box::new(product)))
         }
     });
     Ok(Kernel { steps: steps.collect::<Result<_, _>>()? })
@@ -152,13 +156,7 @@ fn canary_bytes(gpu: &Gpu) -> u64 {
 const PROBE: u32 = 0x600d_ca11;
 
 /// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
-fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
-pub(crate) fn run(
-    client: &Client,
-    call: &Call,
-    probe: u32,
-    buffers: impl Iterator<Item = (cubecl::server::Handle, u64)>,
-) {
+pub(crate) fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
     // SAFETY: a slice has as many words as its place.
     let buffer =
         |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
@@ -175,6 +173,8 @@ pub(crate) fn run(
             Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
+            Key::Gemm(key) => gemm::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Depthwise(key) => depthwise::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }

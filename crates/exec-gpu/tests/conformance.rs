@@ -102,4 +102,11 @@ families! {
     gather: 4,
     update: 8,
     attention: 6,
+    matmul: 6,
+    conv: 5,
+    depthwise: 5,
+    conv_transpose: 5,
+    conv_filter: 5,
+    conv_3x3: 5,
+    prologue: 6,
 }

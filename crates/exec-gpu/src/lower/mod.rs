@@ -2,11 +2,12 @@
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
 pub mod attention;
-mod contract;
+pub mod contract;
 pub mod fold;
-mod reduce;
 pub mod gather;
 pub mod layout;
+pub mod problem;
+mod reduce;
 pub mod update;
 pub mod window;
 
