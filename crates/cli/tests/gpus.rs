@@ -82,7 +82,26 @@ fn what_was_measured_on_the_cpu_is_never_said_of_a_gpu() {
     }
 }
 
-/// The smallest model of the zoo that a step of takes long enough to be worth it.
+#[test]
+fn a_gpu_is_measured_for_a_cost_model_of_its_own() {
+    if !has_gpu() {
+        return;
+    }
+    let settings = Scratch::new("gpu-calibrated");
+    let here = |args: &[&str]| events_with(("XDG_CONFIG_HOME", &settings.path("")), args);
+    let (code, told) = here(&["devices", "--calibrate", "--device", "gpu"]);
+    assert_eq!(code, Some(0), "{told:?}");
+    let measured = &told[0]["profile"];
+    let (_, devices) = here(&["devices"]);
+    assert_eq!(measured["name"], devices[1]["name"], "it has the adapter's name");
+    assert_eq!(measured["hash"], devices[1]["profile"]["hash"], "it is in use");
+    assert!(devices[0]["profile"]["file"].is_null(), "the CPU's was not measured: {}", devices[0]);
+    for constant in ["gflops", "gbytes", "launch_us"] {
+        assert!(measured[constant].as_f64().is_some_and(|c| c > 0.0), "{constant}: {measured}");
+    }
+}
+
+/// The smallest model, with room for all but what the fastest plan takes.
 const TRAIN: [&str; 9] = ["train", "--device", "gpu", "--steps", "3", "--batch", "8", "--budget", "4MiB"];
 
 #[test]
