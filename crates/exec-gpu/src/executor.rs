@@ -9,7 +9,7 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
+use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
@@ -226,6 +226,11 @@ impl Target for GpuExecutor {
             let others = &root.inputs[1..];
             return same && input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4]);
         }
+        let by_element = operands_by_element(&root.op);
+        if !by_element.is_empty() {
+            let read_otherwise = root.inputs.iter().enumerate().any(|(i, &v)| v == input && !by_element.contains(&i));
+            return same && output == root.outputs[0] && !read_otherwise;
+        }
         same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
     }
 }
@@ -236,6 +241,35 @@ fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
     // Parameter and slots stand in the order of the results; the gradient stands between them.
     let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
     Some(update.inputs[from])
+}
+
+/// Which operands of an op that folds are read element by element where its first result is written: by the same unit and
+/// by no other, and whatever else is made of them is made before.
+fn operands_by_element(op: &Op) -> &'static [usize] {
+    match op.family() {
+        Family::Norm | Family::Softmax | Family::Loss => {}
+        Family::Source
+        | Family::Constant
+        | Family::Elementwise(_)
+        | Family::Reduction
+        | Family::Layout
+        | Family::Contraction(_)
+        | Family::Attention
+        | Family::Window
+        | Family::Gather
+        | Family::Update => return &[],
+    }
+    if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
+        &[0, 4]
+    } else if matches!(op, Op::RmsNormGrad) {
+        &[0, 3]
+    } else if matches!(op, Op::SoftmaxGrad(_) | Op::CrossEntropyGrad(_)) {
+        &[0, 1]
+    } else if matches!(op, Op::CrossEntropy(_)) {
+        &[]
+    } else {
+        &[0]
+    }
 }
 
 impl Executor for GpuExecutor {

@@ -109,4 +109,13 @@ families! {
     conv_filter: 5,
     conv_3x3: 5,
     prologue: 6,
+    batch_norm: 6,
+    batch_stats: 6,
+    batch_apply: 4,
+    batch_update: 4,
+    layer_norm: 6,
+    rms_norm: 6,
+    group_norm: 6,
+    softmax: 6,
+    cross_entropy: 8,
 }

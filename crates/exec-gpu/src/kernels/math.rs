@@ -58,3 +58,13 @@ pub fn power(a: f32, b: f32) -> f32 {
     let known = select(negative && !whole && a < 0.0, f32::reinterpret(0x7fc0_0000u32.runtime()), signed);
     select(b == 0.0 || a == 1.0, 1.0, known)
 }
+
+#[cube]
+pub fn rstd(variance: f32, eps: f32) -> f32 {
+    1.0 / (variance + eps).sqrt()
+}
+
+#[cube]
+pub fn nan() -> f32 {
+    f32::reinterpret(0x7fc0_0000u32.runtime())
+}

@@ -1,5 +1,6 @@
 //! What runs on the device, written in cubecl: plain functions over slices, without a word of plans.
 
+mod apply;
 pub mod attention;
 pub mod depthwise;
 pub mod elementwise;
@@ -11,6 +12,7 @@ pub mod layout;
 mod math;
 mod philox;
 pub mod probe;
+mod terms;
 pub mod update;
 pub mod window;
 pub mod word;

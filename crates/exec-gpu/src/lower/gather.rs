@@ -65,13 +65,13 @@ impl GatherKey {
 impl Lowering<'_> {
     pub(super) fn gather(&mut self, node: &Node) {
         match node.op {
-            Op::Gather => self.rows(node),
+            Op::Gather => self.gathered_rows(node),
             Op::GatherGrad(_) => self.gather_grad(node),
             _ => unreachable!("{} gathers nothing", node.op.name()),
         }
     }
 
-    fn rows(&mut self, node: &Node) {
+    fn gathered_rows(&mut self, node: &Node) {
         let [table, ids, y] = [node.inputs[0], node.inputs[1], node.outputs[0]];
         let (rows, columns) = (self.graph.shape(table)[0], self.graph.shape(table)[1]);
         if rows == 0 {

@@ -2,16 +2,19 @@
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
 pub mod attention;
+mod batch_update;
 pub mod contract;
 pub mod fold;
 pub mod gather;
 pub mod layout;
+mod norm;
 pub mod problem;
 mod reduce;
+mod softmax;
 pub mod update;
 pub mod window;
 
-use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
+use memfit_ir::{Family, Graph, Node, Op, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
 use memfit_transform::Group;
 
@@ -98,11 +101,15 @@ impl<'a> Lowering<'a> {
             Family::Layout => self.layout(root),
             Family::Window => self.window(root),
             Family::Gather => self.gather(root),
-            Family::Update => self.update(root),
             Family::Attention => self.attention(root),
-            Family::Source | Family::Norm | Family::Softmax | Family::Loss => {
-                unreachable!("{} was not supported", root.op.name())
-            }
+            Family::Norm => self.norm(root),
+            Family::Softmax => self.softmax(root),
+            Family::Loss => self.loss(root),
+            Family::Update => match root.op {
+                Op::BatchUpdate(op) => self.batch_update(root, op),
+                _ => self.update(root),
+            },
+            Family::Source => unreachable!("{} is in no group", root.op.name()),
         }
     }
 
