@@ -83,6 +83,22 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     Ok(planned)
 }
 
+/// The same for a device that copies from and to the host take some of: where it has a limit, they fit beside the arena.
+pub fn plan_with_copies(run: &mut RunResources, executor: &AnyExecutor, progress: OnProgress) -> Result<Planned> {
+    let mut planned = plan(run, executor.target(), progress)?.with_staging(executor);
+    for _ in 0..TRIES {
+        if run.room.is_none() || run.has_room_for(&planned) {
+            break;
+        }
+        run.keep_for_copies(planned.staging_bytes)?;
+        planned = plan(run, executor.target(), progress)?.with_staging(executor);
+    }
+    Ok(planned)
+}
+
+/// A smaller arena may have more kernels, and so a little more for copies; but never often.
+pub(crate) const TRIES: usize = 3;
+
 /// The arena of the smallest plan.
 pub(crate) fn smallest(survey: &Survey) -> u64 {
     survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), |p| p.arena_bytes)

@@ -20,6 +20,7 @@ use crate::device::{Devices, Placement};
 use crate::error::{Result, RunError, named};
 use crate::host_budget;
 use crate::model;
+use crate::planning::Planned;
 use crate::process::ProcessMemory;
 use crate::room::Room;
 
@@ -360,7 +361,7 @@ impl RunResources {
     pub(crate) fn keep_for_copies(&mut self, bytes: u64) -> Result<()> {
         self.copies = None;
         if bytes > 0 {
-            self.copies = Some(self.device.take(&format!("copies of {}", self.label), bytes)?);
+            self.copies = Some(self.device.take(&format!("the staging of {}", self.label), bytes)?);
         }
         if self.room.is_some() {
             self.look_at_room_again();
@@ -368,6 +369,12 @@ impl RunResources {
             self.limit_to_whole();
         }
         Ok(())
+    }
+
+    /// Whether arena and copies of a plan fit into the device together; and the arena alone, if nothing is copied.
+    pub(crate) fn has_room_for(&self, planned: &Planned) -> bool {
+        let left = self.device.free().saturating_add(self.kept_for_copies());
+        planned.staging_bytes == 0 || planned.plan.arena_bytes().saturating_add(planned.staging_bytes) <= left
     }
 
     /// In bytes.

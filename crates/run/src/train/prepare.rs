@@ -16,7 +16,7 @@ use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
-use crate::planning::{self, OnProgress, Planned, THREADS};
+use crate::planning::{self, OnProgress, Planned, THREADS, TRIES};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
@@ -179,9 +179,6 @@ fn plan_all(
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
-/// A smaller arena may have more kernels, and so a little more for copies; but never often.
-const TRIES: usize = 3;
-
 /// Where arenas and copies of runs do not fit into their device together, keeps room for the copies; whether there was such one.
 fn keep_for_copies(runs: &mut [RunResources], planned: &[Planned]) -> Result<bool> {
     let plans: Vec<&Planned> = planned.iter().collect();
@@ -212,13 +209,12 @@ fn plan_alone(
     let mut prepared = plan_one(run, planning, executor, on_event)?;
     let is_given = planning.plan_file.is_some() || prepared.from.is_some();
     for _ in 0..TRIES {
-        let Planned { plan, staging_bytes, .. } = &prepared.planned;
-        let (arena, left) = (plan.arena_bytes(), run.device.free().saturating_add(run.kept_for_copies()));
-        let is_limited = *staging_bytes == 0 && run.request.budget.is_some();
-        if is_given || is_limited || arena.saturating_add(*staging_bytes) <= left {
+        let planned = &prepared.planned;
+        let is_too_large = run.request.budget.is_none() && planned.plan.arena_bytes() > run.device.free();
+        if is_given || (run.has_room_for(planned) && !is_too_large) {
             break;
         }
-        run.keep_for_copies(*staging_bytes)?;
+        run.keep_for_copies(planned.staging_bytes)?;
         prepared = plan_one(run, planning, executor, on_event)?;
     }
     Ok(prepared)
