@@ -257,7 +257,6 @@ impl Executor for AnyExecutor {
         }
     }
 
-    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "a GPU captures them"))]
     fn capture(&self, kernels: &[AnyKernel], arena: &mut Arena<AnyMemory>) -> Result<Option<AnyCaptured>, ExecError> {
         match (self, &mut *arena.state, &mut *arena.transient) {
             (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => {

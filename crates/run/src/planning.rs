@@ -7,7 +7,7 @@ use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
-use memfit::plan::{Change, MicroBatch, Survey, Target, check_source};
+use memfit::plan::{Change, MicroBatch, Point, Survey, Target, check_source};
 use memfit::transform::{BatchDependence, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
@@ -24,6 +24,8 @@ pub struct Planned {
     pub planning_ms: Option<f64>,
     /// What keeping everything takes with the tools that cost no time.
     pub free_tools_bytes: Option<u64>,
+    /// What could have been chosen.
+    pub frontier: Option<Vec<Point>>,
     /// What makes a sample's result depend on the rest of its batch.
     pub batch_dependence: Option<BatchDependence>,
     pub frozen: Option<Frozen>,
@@ -132,6 +134,7 @@ impl Planned {
             plan,
             planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
             free_tools_bytes: Some(survey.free_tools_bytes()),
+            frontier: Some(survey.frontier()),
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
@@ -153,6 +156,7 @@ impl Planned {
             plan,
             planning_ms: None,
             free_tools_bytes: None,
+            frontier: None,
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
