@@ -7,6 +7,7 @@ use super::Lowering;
 use super::fold::{At, Cells, Constants, Finish, Folding, Kind, Statistics, Terms};
 
 impl Lowering<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn reduction(&mut self, node: &Node) {
         match &node.op {
             Op::Reduce(r) => self.reduce(node, r),

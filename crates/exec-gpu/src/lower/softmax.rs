@@ -1,7 +1,7 @@
 //! Softmax and cross-entropy over the last axis.
 //!
-//! A class outside of its range reads and writes nothing outside of its row. It is never silent: the loss of its row is NaN, and
-//! so is the gradient.
+//! An input that is classes is looked at before a device is given it. A class that is computed there and is outside of its range
+//! reads and writes nothing outside of its row, and is never silent: the loss of its row is NaN, and so is the gradient.
 
 use memfit_ir::op::{CrossEntropy, Softmax};
 use memfit_ir::{DType, Node, Op, ValueId};
@@ -11,6 +11,7 @@ use super::fold::{Apply, Cells, Class, Constants, Finish, Folding, Kind, Terms};
 use crate::call::Operands;
 
 impl Lowering<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn softmax(&mut self, node: &Node) {
         match node.op {
             Op::Softmax(s) => self.softmax_forward(node, s),
@@ -19,6 +20,7 @@ impl Lowering<'_> {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn loss(&mut self, node: &Node) {
         match node.op {
             Op::CrossEntropy(c) => self.cross_entropy(node, c),
