@@ -1,7 +1,7 @@
 //! Softmax and cross-entropy over the last axis.
 //!
-//! A class outside of its range reads and writes nothing outside of its row. It is never silent: the loss of its row is NaN, and
-//! so is the gradient.
+//! An input that is classes is looked at before a device is given it. A class that is computed there and is outside of its range
+//! reads and writes nothing outside of its row, and is never silent: the loss of its row is NaN, and so is the gradient.
 
 use memfit_ir::op::{CrossEntropy, Softmax};
 use memfit_ir::{DType, Node, ValueId};
