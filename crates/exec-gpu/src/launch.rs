@@ -33,7 +33,7 @@ pub struct Kernel {
 }
 
 enum Step {
-    Call(Call),
+    Call(Box<Call>),
     Product(Box<Product>),
 }
 
@@ -55,7 +55,7 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
         lower::Step::Call(call) => {
             let call = within(gpu, root, call)?;
             probe(gpu, &call).map_err(|problem| unsupported(root, problem))?;
-            Ok(Step::Call(call))
+            Ok(Step::Call(Box::new(call)))
         }
         lower::Step::Product(product) => {
             let refused = |problem: String| unsupported(root, format!("{problem}; run it on the CPU"));
@@ -172,7 +172,7 @@ pub(crate) fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterat
             Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
-            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, *kernel),
             Key::Gemm(key) => gemm::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Depthwise(key) => depthwise::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
@@ -194,7 +194,7 @@ pub fn launch_fill(client: &Client, memory: &GpuMemory, place: Place, byte: u8) 
     }
 }
 
-fn fill_words(client: &Client, slice: Handle, words: u64, word: u32) {
+pub fn fill_words(client: &Client, slice: Handle, words: u64, word: u32) {
     let words = words as usize;
     let (count, dim) = spread(client, Grid::each(words));
     // SAFETY: the slice has as many words, and units beyond them end at once.

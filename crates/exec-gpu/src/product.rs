@@ -18,8 +18,9 @@ use memfit_exec::Arena;
 use memfit_ir::op::MatMul;
 use memfit_plan::Place;
 
-use crate::arena::GpuMemory;
+use crate::arena::{GpuMemory, WORD, take};
 use crate::device::Gpu;
+use crate::launch::fill_words;
 use crate::lower;
 
 /// A product with its places, tiled as the device can run it.
@@ -112,20 +113,29 @@ impl Product {
             return Ok(());
         }
         let start = Instant::now();
-        let failed = |problem: &str| format!("{} ({}) cannot run cubek's product: {problem}", gpu.id, gpu.name);
+        let failed = |problem: String| format!("{} ({}) cannot run cubek's product: {problem}", gpu.id, gpu.name);
         let small = self.matrices.small();
         let layouts = small.layouts();
-        let filled = |layout: &Layout, value: f32| {
-            gpu.client.create_from_slice(bytemuck::cast_slice(&vec![value; layout.elements()]))
-        };
+        let sizes = layouts.each_ref().map(|layout| (layout.elements() * size_of::<f32>()) as u64);
+        let align = |bytes: u64| bytes.next_multiple_of(gpu.limits.alignment);
+        let taken = take(gpu, sizes.map(align).iter().sum()).map_err(|e| failed(e.to_string()))?;
+        let Some((canary, _)) = taken else { unreachable!("a product of nothing") };
+        let _alone = gpu.alone();
+        let slice =
+            |from: u64, bytes: u64| canary.clone().offset_start(from).offset_end(canary.size_in_used() - from - bytes);
+        let starts = [0, align(sizes[0]), align(sizes[0]) + align(sizes[1])];
         // Ones by ones; what is not a number is no result.
-        let [a, b, y] = [(0, 1.0), (1, 1.0), (2, f32::NAN)].map(|(i, value)| filled(&layouts[i], value));
-        let bindings = [(0, &a), (1, &b), (2, &y)].map(|(i, handle)| layouts[i].binding(handle.clone()));
-        self.run(&gpu.client, bindings).map_err(|e| failed(&e.to_string()))?;
-        let read = gpu.client.read_one(y).map_err(|e| failed(&e.to_string()))?;
+        for (i, value) in [1.0, 1.0, f32::NAN].into_iter().enumerate() {
+            fill_words(&gpu.client, slice(starts[i], sizes[i]), sizes[i] / WORD, value.to_bits());
+        }
+        let bindings = [0, 1, 2].map(|i| layouts[i].binding(slice(starts[i], sizes[i])));
+        self.run(&gpu.client, bindings).map_err(|e| failed(e.to_string()))?;
+        // A piece of it will do: what is read takes memory of the host.
+        let seen = sizes[2].min(gpu.limits.alignment);
+        let read = gpu.client.read_one(slice(starts[2], seen)).map_err(|e| failed(e.to_string()))?;
         let is_right = |word: &[u8]| word == (small.inner as f32).to_ne_bytes();
         if !read.chunks_exact(size_of::<f32>()).all(is_right) {
-            return Err(failed("the driver took it and did not run it, or ran it wrong"));
+            return Err(failed("the driver took it and did not run it".into()));
         }
         known.insert(self.kernel.clone());
         gpu.compiled.lock().unwrap_or_else(PoisonError::into_inner).push(("product", start.elapsed()));

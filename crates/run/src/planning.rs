@@ -29,6 +29,8 @@ pub struct Planned {
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
+    /// What it takes of its device beside the arena, at most.
+    pub staging_bytes: u64,
     /// Of a run that goes on: the device that it was on before, where that is another one.
     pub moved_from: Option<String>,
     /// Where it is for a larger machine than this, or for a process with more than this one may have.
@@ -81,6 +83,22 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     Ok(planned)
 }
 
+/// The same for a device that copies from and to the host take some of: where it has a limit, they fit beside the arena.
+pub fn plan_with_copies(run: &mut RunResources, executor: &AnyExecutor, progress: OnProgress) -> Result<Planned> {
+    let mut planned = plan(run, executor.target(), progress)?.with_staging(executor);
+    for _ in 0..TRIES {
+        if run.room.is_none() || run.has_room_for(&planned) {
+            break;
+        }
+        run.keep_for_copies(planned.staging_bytes)?;
+        planned = plan(run, executor.target(), progress)?.with_staging(executor);
+    }
+    Ok(planned)
+}
+
+/// A smaller arena may have more kernels, and so a little more for copies; but never often.
+pub(crate) const TRIES: usize = 3;
+
 /// The arena of the smallest plan.
 pub(crate) fn smallest(survey: &Survey) -> u64 {
     survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), |p| p.arena_bytes)
@@ -117,10 +135,16 @@ impl Planned {
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
+            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: None,
         })
+    }
+
+    /// With what it takes beside its arena on the device that it is for.
+    pub fn with_staging(self, executor: &AnyExecutor) -> Planned {
+        Planned { staging_bytes: executor.staging_bytes(&self.plan), ..self }
     }
 
     /// A plan that was made before.
@@ -132,6 +156,7 @@ impl Planned {
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
+            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: Some(file),

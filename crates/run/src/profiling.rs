@@ -149,7 +149,7 @@ fn add_steps(
     on_event: OnEvent,
 ) -> Result<()> {
     let most = steps.unwrap_or(*STEPS.end());
-    let recorder = Arc::new(recorder(run, plan, profile.memory.kernels, most)?);
+    let recorder = Arc::new(recorder(run, executor, plan, profile.memory.kernels, most)?);
     // Page by page, so that the pages which the system holds are those that were touched.
     let is_whole = run.config.memory.growth.as_deref() == Some("commit") || !executor.gives_pages();
     let growth = if is_whole { Growth::Commit } else { Growth::Lazy };
@@ -193,13 +193,13 @@ fn add_steps(
 }
 
 /// With room for so many steps, where the process has it beside arena and pipeline; else for one.
-fn recorder(run: &RunResources, plan: &Plan, kernels: usize, steps: usize) -> Result<Recorder> {
+fn recorder(run: &RunResources, executor: &AnyExecutor, plan: &Plan, kernels: usize, steps: usize) -> Result<Recorder> {
     // A kernel has an event for each thread.
     let of_step = kernels.saturating_mul(run.threads);
     let (all, steps) = events_of(of_step, steps);
     let Some(process) = &run.process else { return Ok(Recorder::new(all, steps)) };
     let pipeline = run.pool.limit().saturating_sub(run.pool.used());
-    let arena = if run.is_on_host() { plan.arena_bytes() } else { 0 };
+    let arena = if executor.gives_process_memory() { plan.arena_bytes() } else { 0 };
     let needed = arena.saturating_add(pipeline);
     let bytes = (all * size_of::<KernelEvent>() + steps * size_of::<StepEvent>()) as u64;
     if process.check(needed.saturating_add(bytes), 0, &[run.threads]).is_ok() {

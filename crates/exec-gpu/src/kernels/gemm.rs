@@ -94,15 +94,14 @@ fn sums(buffers: &mut Buffers, numbers: &Sequence<u32>, tile: &Tile, #[comptime]
         results[i] = 0.0;
         block[i] = 0.0;
     }
-    let mut terms = 0u32.runtime();
-    for number in begin / inner..(end + inner - 1) / inner {
-        let segment = segment(numbers, tile, number, begin, end, comptime!(key.source));
-        let a_starts = row_starts(numbers, tile, &origins, &segment, comptime!(key.clone()));
-        let b_starts = column_starts(numbers, tile, number, comptime!(key.clone()));
-        let mut from = segment.from;
-        while from < segment.to {
-            let to = min(segment.to, from + (BLOCK - terms));
-            for term in from..to {
+    let mut first = begin;
+    while first < end {
+        let after = min(first + BLOCK, end);
+        for number in first / inner..after.div_ceil(inner) {
+            let segment = segment(numbers, tile, number, first, after, comptime!(key.source));
+            let a_starts = row_starts(numbers, tile, &origins, &segment, comptime!(key.clone()));
+            let b_starts = column_starts(numbers, tile, number, comptime!(key.clone()));
+            for term in segment.from..max(segment.from, segment.to) {
                 let mut a = Sequence::<f32>::new();
                 #[unroll]
                 for i in 0..rows {
@@ -123,25 +122,15 @@ fn sums(buffers: &mut Buffers, numbers: &Sequence<u32>, tile: &Tile, #[comptime]
                     }
                 }
             }
-            terms += to - from;
-            from = to;
-            if terms >= BLOCK {
-                add_block(&mut results, &mut block, size);
-                terms = 0;
-            }
         }
+        #[unroll]
+        for i in 0..size {
+            results[i] += block[i];
+            block[i] = 0.0;
+        }
+        first = after;
     }
-    add_block(&mut results, &mut block, size);
     results
-}
-
-#[cube]
-fn add_block(results: &mut Array<f32>, block: &mut Array<f32>, #[comptime] size: usize) {
-    #[unroll]
-    for i in 0..size {
-        results[i] += block[i];
-        block[i] = 0.0;
-    }
 }
 
 /// An element of an operand.
@@ -204,25 +193,25 @@ struct Pixel {
 
 #[cube]
 fn phase_pixel(numbers: &Sequence<u32>, row: u32) -> Pixel {
-    let height = (numbers[OTHER_HEIGHT] + numbers[STRIDE_H] - 1) / numbers[STRIDE_H];
-    let width = (numbers[OTHER_WIDTH] + numbers[STRIDE_W] - 1) / numbers[STRIDE_W];
+    let height = numbers[OTHER_HEIGHT].div_ceil(numbers[STRIDE_H]);
+    let width = numbers[OTHER_WIDTH].div_ceil(numbers[STRIDE_W]);
     Pixel { image: row / width / height, down: row / width % height, right: row % width }
 }
 
-/// The terms of a segment that lie in the unit's part of the sum and inside of the image.
+/// The terms of a segment that lie in a block of the sum and inside of the image.
 #[cube]
 fn segment(
     numbers: &Sequence<u32>,
     tile: &Tile,
     number: u32,
-    begin: u32,
-    end: u32,
+    first: u32,
+    after: u32,
     #[comptime] source: Source,
 ) -> Segment {
     let inner = numbers[INNER];
     let start = number * inner;
-    let from = max(begin, start) - start;
-    let to = min(end - start, inner);
+    let from = max(first, start) - start;
+    let to = min(after - start, inner);
     match source {
         Source::Matrix => Segment { from, to, down: 0u32.runtime(), right: 0u32.runtime() },
         Source::Patches => {
@@ -268,10 +257,10 @@ pub fn line_of(numbers: &Sequence<u32>, tap: u32, number: u32) -> Line {
     let line = down * numbers[STRIDE_H] + tap_h * numbers[DILATION_H] - numbers[TOP];
     let moved = tap_w * numbers[DILATION_W];
     let (left, stride) = (numbers[LEFT], numbers[STRIDE_W]);
-    let from = select(left > moved, (left - moved + stride - 1) / stride, 0);
+    let from = select(left > moved, (left - moved).div_ceil(stride), 0);
     // What the image has to the right of the first pixel that is met.
     let beyond = numbers[WIDTH] + left;
-    let to = select(beyond > moved, (beyond - moved + stride - 1) / stride, 0);
+    let to = select(beyond > moved, (beyond - moved).div_ceil(stride), 0);
     Line {
         from,
         to: select(line < numbers[HEIGHT], min(to, numbers[OTHER_WIDTH]), 0),

@@ -39,9 +39,20 @@ impl GemmKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DepthwiseKey {
     pub source: Source,
+    /// Neighbouring channels that a unit computes at once; divides their number.
+    pub width: usize,
+    /// Whether both strides are 1.
+    pub dense: bool,
     pub a: Reader,
     pub b: Reader,
     pub result: Tape,
+}
+
+impl DepthwiseKey {
+    /// Elements of a unit: it owns whole words of all that it stores.
+    pub fn elements(&self) -> usize {
+        self.result.lanes().next_multiple_of(self.width)
+    }
 }
 
 /// How an operand is read: by the register of a tape.
@@ -223,8 +234,10 @@ impl Lowering<'_> {
         let flops = cost(graph, group.root()).flops;
         let source = problem.source;
         if problem.is_depthwise() {
-            let units = problem.elements.div_ceil(result.lanes()) * problem.parts();
-            return operands.call(Key::Depthwise(DepthwiseKey { source, a, b, result }), Grid::each(units), flops);
+            let (width, dense) = (problem.together(), problem.is_dense());
+            let key = DepthwiseKey { source, width, dense, a, b, result };
+            let units = problem.elements.div_ceil(key.elements()) * problem.parts();
+            return operands.call(Key::Depthwise(key), Grid::each(units), flops);
         }
         let tile = tile(problem);
         let tiles = [problem.rows.div_ceil(tile[0]), problem.columns.div_ceil(tile[1])];
@@ -279,4 +292,4 @@ impl Reader {
 }
 
 /// Work, in about operations an element, that a product does again each time it reads an operand.
-const MOST_WORK: usize = 12;
+const MOST_WORK: usize = 16;

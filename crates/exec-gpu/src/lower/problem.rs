@@ -146,6 +146,16 @@ impl Problem {
         image.conv.groups > 1 && channels == 1
     }
 
+    /// Neighbouring channels of a depthwise convolution's result that one unit takes.
+    pub fn together(&self) -> usize {
+        if self.y[0].is_multiple_of(4) { 4 } else { 1 }
+    }
+
+    /// Whether taps meet every pixel: both strides are 1.
+    pub fn is_dense(&self) -> bool {
+        self.image.is_none_or(|image| image.conv.stride == [1, 1])
+    }
+
     /// As [`number`] has them.
     pub fn numbers(&self) -> Vec<usize> {
         let sizes = [self.rows, self.columns, self.outer * self.phases, self.inner];
@@ -257,5 +267,68 @@ fn lines(conv: Conv, x: &[usize], dy: &[usize], w: &[usize]) -> Problem {
         b: [1, filters, columns, dy[2] * filters],
         y: [filters, columns],
         image: Some(Image { conv, extents: [x[1], x[2], x[3]], other: [dy[1], dy[2]], taps: [w[0], w[1]] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_ir::op::{ConvFilter, Pad2};
+    use memfit_ir::{Builder, Op, TensorType};
+
+    use super::*;
+
+    fn problem(a: &[usize], b: &[usize], op: Op) -> Problem {
+        let mut builder = Builder::new();
+        let operands = [("a", a), ("b", b)].map(|(name, shape)| builder.input(name, TensorType::f32(shape)).unwrap());
+        let y = builder.op(op, &operands).unwrap();
+        let graph = builder.finish();
+        let node = graph.node(graph.producer(y));
+        Problem::new(&graph, node.op.contraction().unwrap(), node)
+    }
+
+    fn product(rows: usize, inner: usize, columns: usize) -> Problem {
+        problem(&[rows, inner], &[inner, columns], Op::MatMul(MatMul { transpose_a: false, transpose_b: false }))
+    }
+
+    #[test]
+    fn sums_are_split_where_they_are_few_and_long() {
+        for (rows, inner, columns, parts) in
+            [(4096, 4096, 512, 1), (32, 100, 10, 1), (8, 100_000, 8, 390), (32, 784, 256, 3), (64, 65_536, 64, 128)]
+        {
+            assert_eq!(product(rows, inner, columns).parts(), parts, "{rows} {inner} {columns}");
+        }
+    }
+
+    #[test]
+    fn parts_of_sums_take_a_small_part_of_what_the_operands_take() {
+        for inner in [1, 255, 256, 1000, 5000, 100_000] {
+            for (rows, columns) in [(1, 1), (3, 1000), (700, 2), (100, 100), (1000, 1000)] {
+                let p = product(rows, inner, columns);
+                assert!(p.parts() == 1 || p.parts() * p.elements * 8 <= p.operands, "{p:?}");
+                assert!(p.part() * p.parts() >= p.terms() && p.part() * (p.parts() - 1) < p.terms(), "{p:?}");
+            }
+        }
+    }
+
+    /// Or a unit would begin in the middle of a line.
+    #[test]
+    fn parts_of_a_filters_gradient_are_whole_lines() {
+        let conv = Conv { stride: [1, 1], pad: Pad2::NONE, dilation: [1, 1], groups: 1 };
+        let p = problem(&[16, 58, 58, 3], &[16, 56, 56, 8], Op::ConvFilter(ConvFilter { conv, size: [3, 3] }));
+        assert!(p.parts() > 1 && p.part().is_multiple_of(56), "{p:?}");
+    }
+
+    #[test]
+    fn one_filter_a_channel_is_depthwise_in_every_direction() {
+        for groups in [1, 6] {
+            let conv = Conv { stride: [1, 1], pad: Pad2::NONE, dilation: [1, 1], groups };
+            let gradient = Op::ConvFilter(ConvFilter { conv, size: [3, 3] });
+            let transposed = Op::ConvTranspose(memfit_ir::op::ConvTranspose { conv, size: [5, 5] });
+            let (image, filter, result) = ([2, 5, 5, 6], [3, 3, 6 / groups, 12], [2, 3, 3, 12]);
+            for (a, b, op) in [(image, filter, Op::Conv(conv)), (result, filter, transposed), (image, result, gradient)]
+            {
+                assert_eq!(problem(&a, &b, op.clone()).is_depthwise(), groups == 6, "{op:?}");
+            }
+        }
     }
 }
