@@ -113,6 +113,7 @@ fn evaluate(
             u32::reinterpret(sum)
         }
         Value::Constant(bits) => u32::new(comptime!(i64::from(bits))),
+        Value::Number(index) => numbers[index],
         Value::Unary { op, x } => u32::reinterpret(unary(f32::reinterpret(registers[x]), op)),
         Value::UnaryGrad { op, saved, dy } => {
             u32::reinterpret(unary_grad(f32::reinterpret(registers[saved]), f32::reinterpret(registers[dy]), op))
