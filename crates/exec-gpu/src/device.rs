@@ -16,6 +16,7 @@ use cubecl::{Device, MemoryScope};
 use memfit_exec::ExecError;
 
 use crate::call::Key;
+use crate::staging::Keeping;
 
 /// An open device.
 pub struct Gpu {
@@ -33,6 +34,8 @@ pub struct Gpu {
     pub(crate) queue: wgpu::Queue,
     /// Bytes of all buffers that copies go through.
     pub(crate) staged: AtomicU64,
+    /// What is put aside with the next submission, whoever makes it.
+    keeping: Mutex<Vec<Keeping>>,
     /// Held by whoever sends to the runtime, and as long as what is sent belongs together: while a segment is taken, while
     /// launches are captured.
     sending: Mutex<()>,
@@ -190,6 +193,7 @@ impl Gpu {
             device,
             queue,
             staged: AtomicU64::new(0),
+            keeping: Mutex::default(),
             sending: Mutex::new(()),
             id: format!("gpu:{index}"),
             name,
@@ -207,6 +211,10 @@ impl Gpu {
     /// The runtime for oneself: launches of others would be captured with one's own, and what they allocate or read would fail.
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keeping(&self) -> MutexGuard<'_, Vec<Keeping>> {
+        self.keeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

@@ -38,8 +38,11 @@ fn settle<P, E>(
 mod tests {
     use super::*;
 
-    /// Plans of an arena and what stands beside it; the largest arena that fits is taken.
-    fn settled(budget: Option<u64>, plans: &[(u64, u64)]) -> (Result<(u64, u64), u64>, Vec<Option<u64>>) {
+    /// An arena, and what stands beside it.
+    type Sizes = (u64, u64);
+
+    /// The largest arena that fits is taken, or the room is given that is too small; and what was asked for.
+    fn settled(budget: Option<u64>, plans: &[Sizes]) -> (Result<Sizes, u64>, Vec<Option<u64>>) {
         let mut asked = Vec::new();
         let plan = |room: Option<u64>| {
             asked.push(room);
