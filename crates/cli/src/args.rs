@@ -98,9 +98,10 @@ const DEVICES_EXAMPLES: &str = "Examples:
   memfit devices                                    processor, memory, who holds it, and the cost model that plans use
   memfit devices --logical 4GiB,2GiB                the parts that `memfit train --logical` would make
   memfit devices --calibrate                        measure, and use it from now on
+  memfit devices --calibrate --device gpu:1         the same of a GPU, whose cost model is its own
   memfit devices --calibrate --out quiet.toml       measure into a file, for --cost-model
 
-MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit.
+MEMFIT_VISIBLE_DEVICES, such as cpu:0 or cpu:0/1,gpu:0, hides all others from memfit; numbers stay as they are listed.
 MEMFIT_ISA, such as avx2 or portable, takes other instructions than the best that the processor has.";
 
 #[derive(Subcommand, Debug)]
@@ -310,6 +311,9 @@ pub struct ProfileArgs {
 #[derive(Args, Debug, Default, Clone)]
 #[command(allow_negative_numbers = true)]
 pub struct DevicesArgs {
+    /// The device that is split or measured, such as gpu or gpu:1 [default: cpu]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
     /// Show how these limits would split the device; see `memfit train --logical`
     #[arg(
         long,

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use memfit::ExecError;
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
 use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
 use memfit::train::{CheckpointKind, Recovery, TrainError};
@@ -10,7 +11,7 @@ use memfit_run::config::{Key, find, scope};
 use memfit_run::planning::Progress;
 use toml::Value;
 
-use crate::settings::{in_file, is_command, option_name};
+use crate::settings::{advised, advised_value, in_file, is_command, option_name};
 
 /// The key that a change sets, and to what: as it is typed, and as a run file has it. None where only the system can.
 fn setting(change: &Change) -> Option<(&'static Key, String, Value)> {
@@ -143,6 +144,20 @@ pub fn test_set(folder: &Path, step: u32) -> String {
         "that is in the test set: mend it; `memfit train --resume {}` then goes on from step {step}",
         folder.display()
     )
+}
+
+/// What to do about a device that does not do what it was asked for; none where nothing helps.
+pub fn device(error: &ExecError) -> Option<String> {
+    match error {
+        ExecError::OutOfMemory { .. } => {
+            Some(format!("; plan for less with {}, or end what else holds memory there", advised("memory", "budget")))
+        }
+        ExecError::Device { device, .. } if device.starts_with("gpu") => {
+            let processor = find("memory", "device").map_or_else(String::new, |key| advised_value(key, "cpu"));
+            Some(format!("; `memfit devices` lists what there is, and {processor} computes on the processor"))
+        }
+        _ => None,
+    }
 }
 
 /// Errors of training whose cure is an option or a command; none for those that say it themselves.

@@ -235,6 +235,7 @@ fn kind(error: &anyhow::Error) -> Kind {
 fn of_run(error: &RunError) -> Kind {
     match error {
         RunError::OfRun { source, .. } | RunError::HostBudget { source, .. } => of_run(source),
+        RunError::DeviceFailed { .. } | RunError::WithoutGpus { .. } => DEVICE,
         RunError::Plan { source, .. } => of_plan(source),
         RunError::Data(e) => of_data(e),
         RunError::Exec(e) => of_device(e),
@@ -276,6 +277,8 @@ fn of_training(error: &TrainError) -> Kind {
     match error {
         TrainError::Data(e) => of_data(e),
         TrainError::Exec(e) => of_device(e),
+        TrainError::Weights(e) => of_weights(e),
+        TrainError::OtherDevice { .. } => DEVICE,
         TrainError::Test { source, .. } => of_training(source),
         TrainError::RunExists { .. }
         | TrainError::Foreign { .. }

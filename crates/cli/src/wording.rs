@@ -9,8 +9,8 @@ use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
-use memfit_run::device::{Room, larger_process};
 use memfit_run::planning::{INSTRUCTIONS, NOT_SET};
+use memfit_run::room::{Room, larger_process};
 use memfit_run::text::count;
 use memfit_run::{Difference, RunError, task_words};
 
@@ -210,9 +210,10 @@ fn run(error: &RunError) -> String {
             format!("{option} {batch} is larger than the training set, which has {}", count(*samples, "sample"))
         }
         RunError::SamplesChanged { weights: Some(path), .. } => format!("{error} with --weights {}", path.display()),
-        RunError::Data(_) | RunError::Train(_) | RunError::Exec(_) | RunError::Weights(_) | RunError::Model(_) => {
-            wrapped(error)
+        RunError::Exec(source) | RunError::Train(TrainError::Exec(source)) => {
+            message(source) + &cure::device(source).unwrap_or_default()
         }
+        RunError::Data(_) | RunError::Train(_) | RunError::Weights(_) | RunError::Model(_) => wrapped(error),
         other => of_device(other).or_else(|| of_folder(other)).unwrap_or_else(|| other.to_string()),
     }
 }
@@ -228,7 +229,6 @@ fn wrapped(error: &RunError) -> String {
     match error {
         RunError::Data(error) => message(error),
         RunError::Train(error) => message(error),
-        RunError::Exec(error) => message(error),
         RunError::Weights(error) => message(error),
         RunError::Model(error) => message(error),
         other => other.to_string(),
@@ -252,6 +252,17 @@ fn of_device(error: &RunError) -> Option<String> {
                 .into()
         }
         RunError::GrowthDiffers => format!("{error}, or --growth"),
+        RunError::NoPages { device } => {
+            format!("{device} gives memory whole and not page by page; leave out {} lazy", advised("memory", "growth"))
+        }
+        RunError::WithoutGpus { .. } => {
+            format!("{error}: `cargo install --path crates/cli --features gpu` builds it with them")
+        }
+        RunError::DeviceFailed { source, folder, step } => format!(
+            "{}; the checkpoint of step {step} is intact: `memfit train --resume {}` goes on from it",
+            run(source),
+            folder.display()
+        ),
         RunError::Plan { source, room } => {
             let held = room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
             held + &message(source) + &fewer_threads(source, room.as_deref())

@@ -1,22 +1,125 @@
-//! `memfit devices` where it is built with GPUs.
+//! GPUs on the command line, where it is built with them. Without a driver there is nothing to look at, which is said.
 #![cfg(feature = "gpu")]
 
 #[path = "it/common/mod.rs"]
 mod common;
 
-use common::events;
+use common::{Scratch, check_error, command, events, stdout};
+use serde_json::Value;
 
 /// Set where a missing GPU is a failure, as it is in CI.
 const REQUIRED: &str = "MEMFIT_REQUIRE_GPU";
 
+/// Whether there is a GPU to test with.
+fn has_gpu() -> bool {
+    let found = events(&["devices"]).1.iter().any(|d| d["device"] == "gpu:0");
+    assert!(found || std::env::var_os(REQUIRED).is_none(), "no GPU is listed");
+    if !found {
+        eprintln!("skipped: this machine has no GPU with a driver");
+    }
+    found
+}
+
+/// What a run says, with an environment variable.
+fn events_with(variable: (&str, &str), args: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let args = [args, &["--json"]].concat();
+    let output = command(&args).env(variable.0, variable.1).output().expect("the binary starts");
+    (output.status.code(), stdout(&output).lines().map(|l| serde_json::from_str(l).expect("an object")).collect())
+}
+
 #[test]
 fn gpus_are_listed_beside_the_cpu() {
+    if !has_gpu() {
+        return;
+    }
     let (code, devices) = events(&["devices"]);
     assert_eq!((code, &devices[0]["device"]), (0, &"cpu:0".into()));
     for (i, gpu) in devices[1..].iter().enumerate() {
         assert_eq!(gpu["device"], format!("gpu:{i}"), "{gpu}");
-        assert!(gpu["name"].as_str().is_some_and(|n| !n.is_empty()), "{gpu}");
+        for text in ["name", "kind", "api", "driver", "compiler"] {
+            assert!(gpu[text].as_str().is_some_and(|n| !n.is_empty()), "{text}: {gpu}");
+        }
         assert!(gpu["largest_operand_bytes"].as_u64() <= gpu["largest_segment_bytes"].as_u64(), "{gpu}");
+        assert!(gpu["f16"].is_boolean() && gpu["int64"].is_boolean(), "{gpu}");
+        // What is not known stands as null, and never as a number that somebody made up.
+        for bytes in ["memory_bytes", "used_bytes", "available_bytes"] {
+            assert!(gpu.get(bytes).is_some_and(|v| v.is_null() || v.is_u64()), "{bytes}: {gpu}");
+        }
+        assert!(gpu["memory_bytes"].is_null() || gpu["memory_bytes"].as_u64() > Some(0), "{gpu}");
     }
-    assert!(devices.len() > 1 || std::env::var_os(REQUIRED).is_none(), "no GPU is listed: {devices:?}");
+}
+
+#[test]
+fn a_gpu_is_named_hidden_and_split_as_the_cpu_is() {
+    if !has_gpu() {
+        return;
+    }
+    check_error(&["plan", "--device", "gpu:99"], 5, &["gpu:99", "memfit devices", "--device cpu"]);
+    check_error(&["plan", "--device", "gpu:0/1"], 2, &["gpu:0/1", "--logical"]);
+    check_error(&["plan", "--device", "gpu:x"], 2, &["gpu:x", "there are cpu:0, gpu:0"]);
+    check_error(&["train", "--device", "gpu", "--growth", "lazy"], 2, &["gpu:0", "not page by page", "--growth"]);
+    let (_, parts) = events(&["devices", "--device", "gpu", "--logical", "1MiB,2MiB"]);
+    let of_gpu: Vec<_> = parts.iter().filter(|d| d["part_of"] == "gpu:0").map(|d| &d["limit_bytes"]).collect();
+    assert_eq!(of_gpu, [1 << 20, 2 << 20]);
+    let (code, told) = events_with(("MEMFIT_VISIBLE_DEVICES", "cpu"), &["plan", "--device", "gpu"]);
+    assert_eq!((code, &told[0]["kind"]), (Some(2), &"usage".into()), "{told:?}");
+    assert!(told[0]["message"].as_str().is_some_and(|m| m.contains("hides gpu:0")), "{told:?}");
+}
+
+#[test]
+fn what_was_measured_on_the_cpu_is_never_said_of_a_gpu() {
+    if !has_gpu() {
+        return;
+    }
+    let settings = Scratch::new("gpu-cost-model");
+    let text = "name = \"of the processor\"\ngflops = 123\ngbytes = 12\nlaunch_us = 1\n";
+    settings.write("memfit/cost_model.toml", text);
+    let listed = |folder: &str| events_with(("XDG_CONFIG_HOME", folder), &["devices"]).1;
+    let devices = listed(&settings.path(""));
+    assert_eq!(devices[0]["profile"]["name"], "of the processor");
+    for gpu in &devices[1..] {
+        assert!(gpu["profile"]["name"] != "of the processor" && gpu["profile"]["file"].is_null(), "{gpu}");
+    }
+}
+
+/// The smallest model of the zoo that a step of takes long enough to be worth it.
+const TRAIN: [&str; 9] = ["train", "--device", "gpu", "--steps", "3", "--batch", "8", "--budget", "4MiB"];
+
+#[test]
+fn a_run_trains_on_a_gpu_and_goes_on_elsewhere_or_is_refused_by_the_names_of_its_ops() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = Scratch::new("gpu-train");
+    let out = scratch.path("run");
+    let (code, told) = events(&[&TRAIN[..], &["--out", &out]].concat());
+    if code == 5 {
+        // Before anything was planned or made.
+        let message = told.last().and_then(|e| e["message"].as_str()).unwrap_or_default();
+        assert!(message.contains("cannot run this model") && message.contains("in layer"), "{told:?}");
+        assert!(!std::path::Path::new(&out).exists());
+        return;
+    }
+    assert_eq!(code, 0, "{told:?}");
+    let plan = &told[0];
+    assert_eq!((&plan["event"], &plan["device"]), (&"plan".into(), &"gpu:0".into()), "{plan}");
+    assert!(plan["arena_bytes"].as_u64() <= Some(4 << 20), "{plan}");
+    let weights = std::fs::read(scratch.0.join("run/weights.safetensors")).expect("it was trained");
+    // The same device gives the same bits, at once or in two goes.
+    let again = scratch.path("again");
+    let two = [&TRAIN[..4], &["2"], &TRAIN[5..], &["--out", &again]].concat();
+    assert_eq!(events(&two).0, 0);
+    let (code, told) = events(&["train", "--resume", &again, "--steps", "3"]);
+    assert_eq!((code, &told[0]["device"], &told[0]["moved_from"]), (0, &"gpu:0".into(), &Value::Null), "{told:?}");
+    assert!(std::fs::read(scratch.0.join("again/weights.safetensors")).expect("it was trained") == weights);
+    // And another one goes on with it.
+    let (code, told) = events(&["train", "--resume", &out, "--steps", "4", "--device", "cpu"]);
+    assert_eq!(code, 0, "{told:?}");
+    assert!(told[0]["device"] == "cpu" && told[0]["moved_from"].is_string(), "{told:?}");
+    let (code, told) = events(&["train", "--resume", &out, "--steps", "5", "--device", "gpu"]);
+    assert_eq!((code, &told[0]["device"]), (0, &"gpu:0".into()), "{told:?}");
+    for device in ["cpu", "gpu"] {
+        let (code, told) = events(&["eval", &out, "--device", device]);
+        assert_eq!((code, &told[0]["event"]), (0, &"eval".into()), "{device}: {told:?}");
+    }
 }

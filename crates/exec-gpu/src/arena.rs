@@ -38,11 +38,11 @@ impl GpuMemory {
     pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
         let held = device.take(holder, bytes)?;
         let out_of_memory = |problem: String| {
-            let (holder, source) = (holder.to_string(), std::io::Error::other(problem));
-            ExecError::OutOfMemory { holder, bytes, source }
+            let (device, holder) = (format!("{} ({})", gpu.id, gpu.name), holder.to_string());
+            ExecError::OutOfMemory { device, holder, bytes, source: std::io::Error::other(problem) }
         };
         if bytes > gpu.limits.buffer {
-            return Err(out_of_memory(format!("{} gives at most {} at once", gpu.id, Bytes(gpu.limits.buffer))));
+            return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.limits.buffer))));
         }
         let segment = take(gpu, bytes).map_err(|e| out_of_memory(e.to_string()))?;
         Ok(GpuMemory { segment, gpu: gpu.clone(), _held: held })

@@ -4,7 +4,13 @@
 use memfit_ir::DType;
 use memfit_plan::Place;
 
+use crate::lower::attention;
+use crate::lower::contract::{DepthwiseKey, GemmKey};
 use crate::lower::fold::Fold;
+use crate::lower::gather::GatherKey;
+use crate::lower::layout::LayoutKey;
+use crate::lower::update::UpdateKey;
+use crate::lower::window::WindowKey;
 use crate::tape::{Buffer, Tape};
 
 /// One launch of one kernel.
@@ -28,6 +34,13 @@ pub struct Call {
 pub enum Key {
     Chain(Tape),
     Fold(Fold),
+    Layout(LayoutKey),
+    Window(WindowKey),
+    Gather(GatherKey),
+    Update(UpdateKey),
+    Attention(Box<attention::Kernel>),
+    Gemm(GemmKey),
+    Depthwise(DepthwiseKey),
 }
 
 impl Key {
@@ -36,6 +49,13 @@ impl Key {
         match self {
             Key::Chain(_) => "chain",
             Key::Fold(_) => "fold",
+            Key::Layout(key) => key.name(),
+            Key::Window(key) => key.name(),
+            Key::Gather(key) => key.name(),
+            Key::Update(_) => "update",
+            Key::Attention(kernel) => kernel.name(),
+            Key::Gemm(_) => "gemm",
+            Key::Depthwise(_) => "depthwise",
         }
     }
 }

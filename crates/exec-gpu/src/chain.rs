@@ -50,6 +50,21 @@ impl<'a> TapeMaker<'a> {
         self.registers[rounded] = Some(v);
     }
 
+    /// The same where it is 0 everywhere.
+    pub fn zero(&mut self, v: ValueId) {
+        let zero = self.push(Value::Constant(0));
+        self.registers[zero] = Some(v);
+    }
+
+    /// The same where it lies in a place as so many parts, whole tensors of f32 one after the other.
+    pub fn summed(&mut self, v: ValueId, place: Place, parts: usize) {
+        let buffer = self.operands.buffer(place, DType::F32);
+        let first = self.operands.numbers([parts, self.shape.iter().product()]);
+        let sum = self.push(Value::Sum { buffer, first });
+        let rounded = self.rounded(sum, self.graph.ty(v).dtype);
+        self.registers[rounded] = Some(v);
+    }
+
     /// Appends nodes, in order.
     pub fn run(&mut self, nodes: &[NodeId]) {
         for &id in nodes {
@@ -228,7 +243,7 @@ impl<'a> TapeMaker<'a> {
 }
 
 /// The bits of a register with a constant.
-fn constant_bits(value: f32, dtype: DType) -> u32 {
+pub(crate) fn constant_bits(value: f32, dtype: DType) -> u32 {
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => value.to_bits(),
         DType::I32 => (value as i32).cast_unsigned(),

@@ -10,12 +10,14 @@ use cubecl::device::{WgpuBackend, WgpuDevice, WgpuDeviceKind};
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
-use cubecl::wgpu::wgpu::{self, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
+use cubecl::wgpu::wgpu::{self, AdapterInfo, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl::{Device, MemoryScope};
-use memfit_exec::ExecError;
+use memfit_exec::{Device as Ledger, ExecError, Reservation};
 
+use crate::adapters::{Adapter, Kind, Numbered, numbered};
 use crate::call::Key;
+use crate::card_memory::CardMemory;
 use crate::staging::Keeping;
 
 /// An open device.
@@ -25,6 +27,8 @@ pub struct Gpu {
     pub(crate) client: Client,
     /// The shaders that are known to run: by key, and how many operands and numbers they are given.
     pub(crate) probed: Mutex<HashSet<(Key, usize, usize)>>,
+    /// The same of cubek's, by what they are compiled from.
+    pub(crate) products: Mutex<HashSet<String>>,
     /// Each with the time from its launch to its answer, which is that of its compilation.
     pub(crate) compiled: Mutex<Vec<(&'static str, Duration)>>,
     /// A few words that kernels are tried on.
@@ -45,30 +49,30 @@ pub struct Gpu {
     pub name: String,
     /// "vulkan", "metal", "dx12"
     pub api: String,
+    /// Its name and version.
+    pub driver: String,
     pub kind: Kind,
+    /// What kernels are compiled to: "wgsl", "spirv" or "msl".
+    pub compiler: String,
+    pub features: Features,
     pub limits: Limits,
+    /// When it was opened.
+    pub memory: CardMemory,
+    /// Who holds what of it in this process. There is one, so that its limit holds for all.
+    ledger: Ledger,
+    /// What other programs held then.
+    _others: Option<Reservation>,
 }
 
+/// What not every device can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Discrete,
-    Integrated,
-    Virtual,
-    /// A rasteriser that runs on the CPU: right, but slow.
-    Software,
-    Other,
-}
-
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Discrete => "discrete",
-            Kind::Integrated => "integrated",
-            Kind::Virtual => "virtual",
-            Kind::Software => "software",
-            Kind::Other => "other",
-        }
-    }
+pub struct Features {
+    /// Floats of 16 bits.
+    pub f16: bool,
+    /// Integers of 64 bits.
+    pub int64: bool,
+    /// Units that exchange registers: the fewest and the most of them, where there are such.
+    pub subgroups: Option<[u32; 2]>,
 }
 
 /// What the device can be given. Sizes are bytes.
@@ -86,8 +90,12 @@ pub struct Limits {
 
 /// The devices of this machine, in the order in which they are numbered. One that cannot be opened is given as the error.
 pub fn devices() -> Vec<Result<Arc<Gpu>, ExecError>> {
-    let count = known().found.len();
-    (0..count).map(open).collect()
+    (0..count()).map(open).collect()
+}
+
+/// How many devices this machine has. None is opened for that.
+pub fn count() -> usize {
+    known().found.len()
 }
 
 /// Opens a device, or gives it again.
@@ -95,13 +103,18 @@ pub fn open(index: usize) -> Result<Arc<Gpu>, ExecError> {
     let mut known = known();
     let failed = |problem: String| ExecError::Device { device: format!("gpu:{index}"), problem };
     let count = known.found.len();
-    let Some((device, open)) = known.found.get_mut(index) else { return Err(failed(missing(count))) };
+    let Some((listed, open)) = known.found.get_mut(index) else { return Err(failed(missing(count))) };
     if let Some(gpu) = open {
         return Ok(gpu.clone());
     }
+    let device = WgpuDevice::new(selector(listed)).on(API.0);
     let options = RuntimeOptions::try_default().map_err(|e| failed(e.to_string()))?;
-    let setup = try_init_setup::<AutoGraphicsApi>(device, options).map_err(|e| failed(e.to_string()))?;
-    Ok(open.insert(Arc::new(Gpu::new(index, device, &setup))).clone())
+    let setup = try_init_setup::<AutoGraphicsApi>(&device, options).map_err(|e| failed(e.to_string()))?;
+    let opened = adapter(&setup.adapter.get_info());
+    if opened != listed.adapter {
+        return Err(failed(format!("it was {} when it was listed, and is {} now", listed.adapter.name, opened.name)));
+    }
+    Ok(open.insert(Arc::new(Gpu::new(index, &device, &setup))).clone())
 }
 
 /// What this process knows of the machine's devices. Drivers are asked once, by one thread at a time: some break when
@@ -109,7 +122,7 @@ pub fn open(index: usize) -> Result<Arc<Gpu>, ExecError> {
 struct DeviceList {
     asked: bool,
     /// Each with what it is when it is open.
-    found: Vec<(WgpuDevice, Option<Arc<Gpu>>)>,
+    found: Vec<(Numbered, Option<Arc<Gpu>>)>,
 }
 
 static KNOWN: Mutex<DeviceList> = Mutex::new(DeviceList { asked: false, found: Vec::new() });
@@ -118,7 +131,7 @@ fn known() -> MutexGuard<'static, DeviceList> {
     // A panic in a driver leaves nothing half-done here.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if !known.asked {
-        known.found = ask().into_iter().map(|device| (device, None)).collect();
+        known.found = numbered(&ask()).into_iter().map(|device| (device, None)).collect();
         known.asked = true;
     }
     known
@@ -133,26 +146,43 @@ const API: (WgpuBackend, Backend) = if cfg!(target_vendor = "apple") {
     (WgpuBackend::Vulkan, Backend::Vulkan)
 };
 
-/// The devices, the strongest kind first, each kind in the order of its driver: so the runtime numbers them, too.
-fn ask() -> Vec<WgpuDevice> {
+/// The adapters, in the order of their drivers.
+fn ask() -> Vec<Adapter> {
     let backends = Backends::from(API.1);
     let instance = Instance::new(InstanceDescriptor { backends, ..InstanceDescriptor::new_without_display_handle() });
-    let adapters = block_on(instance.enumerate_adapters(backends));
-    let count = |kind: DeviceType| adapters.iter().filter(|a| a.get_info().device_type == kind).count();
-    let discrete = (0..count(DeviceType::DiscreteGpu)).map(WgpuDeviceKind::DiscreteGpu);
-    let integrated = (0..count(DeviceType::IntegratedGpu)).map(WgpuDeviceKind::IntegratedGpu);
-    let virtual_ones = (0..count(DeviceType::VirtualGpu)).map(WgpuDeviceKind::VirtualGpu);
-    let others = (0..count(DeviceType::Other)).map(WgpuDeviceKind::Other);
-    // The runtime knows one of them only.
-    let software = (0..count(DeviceType::Cpu).min(1)).map(|_| WgpuDeviceKind::Cpu);
-    let kinds = discrete.chain(integrated).chain(virtual_ones).chain(others).chain(software);
-    kinds.map(|kind| WgpuDevice::new(kind).on(API.0)).collect()
+    block_on(instance.enumerate_adapters(backends)).iter().map(|a| adapter(&a.get_info())).collect()
+}
+
+fn adapter(info: &AdapterInfo) -> Adapter {
+    Adapter { kind: kind(info.device_type), name: info.name.clone(), bus: info.device_pci_bus_id.clone() }
+}
+
+fn kind(device_type: DeviceType) -> Kind {
+    match device_type {
+        DeviceType::DiscreteGpu => Kind::Discrete,
+        DeviceType::IntegratedGpu => Kind::Integrated,
+        DeviceType::VirtualGpu => Kind::Virtual,
+        DeviceType::Cpu => Kind::Software,
+        DeviceType::Other => Kind::Other,
+    }
+}
+
+/// By which the runtime finds it: it counts each kind in the order of its drivers, too.
+fn selector(device: &Numbered) -> WgpuDeviceKind {
+    match device.adapter.kind {
+        Kind::Discrete => WgpuDeviceKind::DiscreteGpu(device.of_kind),
+        Kind::Integrated => WgpuDeviceKind::IntegratedGpu(device.of_kind),
+        Kind::Virtual => WgpuDeviceKind::VirtualGpu(device.of_kind),
+        Kind::Other => WgpuDeviceKind::Other(device.of_kind),
+        Kind::Software => WgpuDeviceKind::Cpu,
+    }
 }
 
 fn missing(found: usize) -> String {
     match found {
         0 => "this machine has no GPU with a driver; on Debian, mesa-vulkan-drivers brings one in software".into(),
-        n => format!("this machine has {n} GPUs, numbered from 0"),
+        1 => "this machine has one GPU, gpu:0".into(),
+        n => format!("this machine has {n} GPUs, gpu:0 to gpu:{}", n - 1),
     }
 }
 
@@ -176,18 +206,19 @@ impl Gpu {
             buffer: limits.max_buffer_size,
             bindings: properties.hardware.max_bindings as usize,
         };
-        let kind = match info.device_type {
-            DeviceType::DiscreteGpu => Kind::Discrete,
-            DeviceType::IntegratedGpu => Kind::Integrated,
-            DeviceType::VirtualGpu => Kind::Virtual,
-            DeviceType::Cpu => Kind::Software,
-            DeviceType::Other => Kind::Other,
-        };
-        let (name, api) = (info.name, info.backend.to_string());
         let (device, queue) = (setup.device.clone(), setup.queue.clone());
+        let kind = kind(info.device_type);
+        let mut memory = CardMemory::ask(&setup.adapter, kind);
+        memory.total = memory.total.or(properties.memory.max_memory().filter(|_| kind != Kind::Software));
+        let id = format!("gpu:{index}");
+        let ledger = Ledger::new(id.clone(), memory.total.unwrap_or(u64::MAX));
+        let others = memory.used.map(|used| used.min(ledger.limit())).and_then(|used| ledger.take(OTHERS, used).ok());
         Gpu {
+            features: Features::of(&setup.device, &info),
+            compiler: compiler(client.name()).into(),
             client,
             probed: Mutex::default(),
+            products: Mutex::default(),
             compiled: Mutex::default(),
             canary: OnceLock::new(),
             device,
@@ -195,12 +226,21 @@ impl Gpu {
             staged: AtomicU64::new(0),
             keeping: Mutex::default(),
             sending: Mutex::new(()),
-            id: format!("gpu:{index}"),
-            name,
-            api,
+            id,
+            name: info.name,
+            api: info.backend.to_string(),
+            driver: [info.driver, info.driver_info].map(|part| part.trim().to_string()).join(" ").trim().into(),
             kind,
             limits,
+            memory,
+            ledger,
+            _others: others,
         }
+    }
+
+    /// Its memory, of which whoever takes some takes it here. Without a limit where nobody says how much there is.
+    pub fn device(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The shaders that were compiled so far, each with its kernel's name and the time that took.
@@ -219,5 +259,25 @@ impl Gpu {
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {
         ExecError::Device { device: format!("{} ({})", self.id, self.name), problem: problem.to_string() }
+    }
+}
+
+/// Who holds what was taken before.
+const OTHERS: &str = "other programs";
+
+/// The runtime's name has its compiler in angle brackets.
+fn compiler(runtime: &str) -> &str {
+    runtime.split_once('<').map_or(runtime, |(_, rest)| rest.trim_end_matches('>'))
+}
+
+impl Features {
+    fn of(device: &wgpu::Device, info: &AdapterInfo) -> Features {
+        let has = |feature: wgpu::Features| device.features().contains(feature);
+        let subgroups = [info.subgroup_min_size, info.subgroup_max_size];
+        Features {
+            f16: has(wgpu::Features::SHADER_F16),
+            int64: has(wgpu::Features::SHADER_INT64),
+            subgroups: has(wgpu::Features::SUBGROUP).then_some(subgroups),
+        }
     }
 }

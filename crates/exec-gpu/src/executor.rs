@@ -9,14 +9,17 @@ use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
 use memfit_transform::{Fusion, Group};
 
+use crate::adapters::Kind;
 use crate::arena::{GpuMemory, WORD};
-use crate::device::{Gpu, Kind, open};
+use crate::device::{Gpu, open};
 use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
+use crate::lower::attention::may_overwrite;
+use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
 use crate::staging::{Staging, StagingSizes};
 use crate::support;
@@ -50,10 +53,10 @@ const PAGES: u64 = 100;
 const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
-    /// On the GPU of this number; see [`crate::devices`]. How much memory it has, no interface says.
+    /// On the GPU of this number; see [`crate::devices`].
     pub fn new(index: usize) -> Result<GpuExecutor, ExecError> {
         let gpu = open(index)?;
-        let device = Device::new(gpu.id.to_string(), u64::MAX);
+        let device = gpu.device().clone();
         Ok(GpuExecutor { gpu, device, copies: Arc::default() })
     }
 
@@ -208,13 +211,64 @@ impl Target for GpuExecutor {
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do its prologues, and where it is summed up nothing of before is left.
+        // A product does not, nor do its prologues, and where it is put before the chain over it nothing of before is left.
         let after_product = || {
             let others = &group.nodes[..=group.prologue_len];
             let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            !read && group.product_home(graph) != Some(output)
+            let buried = group.product_home(graph) == Some(output) && writes_product_first(graph, group);
+            !read && !buried
         };
-        same && (root.op.is_elementwise() || (matches!(root.op, Op::MatMul(_)) && after_product()))
+        if root.op.is_update() {
+            return state_of(root, output) == Some(input);
+        }
+        if let Op::AttentionGrad(_) = root.op {
+            let qkv = root.inputs[0];
+            let others = &root.inputs[1..];
+            return same && input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4]);
+        }
+        let by_element = operands_by_element(&root.op);
+        if !by_element.is_empty() {
+            let read_otherwise = root.inputs.iter().enumerate().any(|(i, &v)| v == input && !by_element.contains(&i));
+            return same && output == root.outputs[0] && !read_otherwise;
+        }
+        same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
+    }
+}
+
+/// The state whose place an output of an update takes.
+fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
+    let i = update.outputs.iter().position(|&v| v == output)?;
+    // Parameter and slots stand in the order of the results; the gradient stands between them.
+    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
+    Some(update.inputs[from])
+}
+
+/// Which operands of an op that folds are read element by element where its first result is written: by the same unit and
+/// by no other, and whatever else is made of them is made before.
+fn operands_by_element(op: &Op) -> &'static [usize] {
+    match op.family() {
+        Family::Norm | Family::Softmax | Family::Loss => {}
+        Family::Source
+        | Family::Constant
+        | Family::Elementwise(_)
+        | Family::Reduction
+        | Family::Layout
+        | Family::Contraction(_)
+        | Family::Attention
+        | Family::Window
+        | Family::Gather
+        | Family::Update => return &[],
+    }
+    if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
+        &[0, 4]
+    } else if matches!(op, Op::RmsNormGrad) {
+        &[0, 3]
+    } else if matches!(op, Op::SoftmaxGrad(_) | Op::CrossEntropyGrad(_)) {
+        &[0, 1]
+    } else if matches!(op, Op::CrossEntropy(_)) {
+        &[]
+    } else {
+        &[0]
     }
 }
 

@@ -12,9 +12,16 @@ use memfit_plan::{Launch, Place, Program};
 use crate::arena::{GpuMemory, WORD, take};
 use crate::call::{Call, Grid, Key};
 use crate::device::Gpu;
+use crate::kernels::attention;
+use crate::kernels::depthwise::depthwise;
 use crate::kernels::elementwise::chain;
 use crate::kernels::fill::fill;
 use crate::kernels::fold::fold_terms;
+use crate::kernels::gather::gather;
+use crate::kernels::gemm::gemm;
+use crate::kernels::layout::layout;
+use crate::kernels::update::update;
+use crate::kernels::window::window;
 use crate::lower::{self, Lowered, lower};
 use crate::product::Product;
 use crate::support::supports;
@@ -26,7 +33,7 @@ pub struct Kernel {
 }
 
 enum Step {
-    Call(Call),
+    Call(Box<Call>),
     Product(Box<Product>),
 }
 
@@ -48,11 +55,13 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
         lower::Step::Call(call) => {
             let call = within(gpu, root, call)?;
             probe(gpu, &call).map_err(|problem| unsupported(root, problem))?;
-            Ok(Step::Call(call))
+            Ok(Step::Call(Box::new(call)))
         }
         lower::Step::Product(product) => {
-            let made = Product::new(&gpu.client, product);
-            made.map(|p| Step::Product(Box::new(p))).map_err(|e| unsupported(root, format!("{e}; run it on the CPU")))
+            let refused = |problem: String| unsupported(root, format!("{problem}; run it on the CPU"));
+            let product = Product::new(&gpu.client, product).map_err(|e| refused(e.to_string()))?;
+            product.probe(gpu).map_err(refused)?;
+            Ok(Step::Product(Box::new(product)))
         }
     });
     Ok(Kernel { steps: steps.collect::<Result<_, _>>()? })
@@ -147,7 +156,7 @@ fn canary_bytes(gpu: &Gpu) -> u64 {
 const PROBE: u32 = 0x600d_ca11;
 
 /// Launches the kernel of a call on buffers, each with its bytes. What is no probe has a `probe` of 0.
-fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
+pub(crate) fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (Handle, u64)>) {
     // SAFETY: a slice has as many words as its place.
     let buffer =
         |(handle, bytes): (_, u64)| unsafe { BufferArg::from_raw_parts(handle, bytes.div_ceil(WORD) as usize) };
@@ -159,6 +168,13 @@ fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterator<Item = (
         match call.key.clone() {
             Key::Chain(tape) => chain::launch_unchecked(client, count, dim, buffers, numbers, probe, tape),
             Key::Fold(key) => fold_terms::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Layout(key) => layout::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, *kernel),
+            Key::Gemm(key) => gemm::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
+            Key::Depthwise(key) => depthwise::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }
     }
 }
@@ -178,7 +194,7 @@ pub fn launch_fill(client: &Client, memory: &GpuMemory, place: Place, byte: u8) 
     }
 }
 
-fn fill_words(client: &Client, slice: Handle, words: u64, word: u32) {
+pub fn fill_words(client: &Client, slice: Handle, words: u64, word: u32) {
     let words = words as usize;
     let (count, dim) = spread(client, Grid::each(words));
     // SAFETY: the slice has as many words, and units beyond them end at once.

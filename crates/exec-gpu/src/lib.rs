@@ -5,15 +5,18 @@
 //! device while a step runs, beyond the first step, which compiles shaders and keeps their parameters. What a kernel
 //! here cannot do yet is refused by name before anything is planned, never computed elsewhere in silence.
 //!
-//! Without the feature `gpu` only what is plain data is built ([`tape`], [`chain`], [`lower`], [`fusion`], [`support`]), so that a new op is missed
+//! Without the feature `gpu` only what is plain data is built ([`adapters`], [`tape`], [`chain`], [`lower`], [`fusion`], [`support`]), so that a new op is missed
 //! by no build, and nothing of cubecl is downloaded.
 
 // A new op must be placed by whoever adds it: no match falls through.
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub mod adapters;
 #[cfg(feature = "gpu")]
 mod arena;
 pub mod call;
+#[cfg(feature = "gpu")]
+mod card_memory;
 pub mod chain;
 #[cfg(feature = "gpu")]
 mod device;
@@ -35,7 +38,9 @@ pub mod tape;
 #[cfg(feature = "gpu")]
 pub use arena::GpuMemory;
 #[cfg(feature = "gpu")]
-pub use device::{Kind, Limits, devices};
+pub use card_memory::CardMemory;
+#[cfg(feature = "gpu")]
+pub use device::{Features, Gpu, Limits, count, devices};
 #[cfg(feature = "gpu")]
 pub use executor::{Captured, GpuExecutor, Reserved};
 #[cfg(feature = "gpu")]

@@ -158,8 +158,9 @@ impl Staging {
         let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
         let down = down(sizes.down);
         if let Some(refused) = cubecl::future::block_on(scope.pop()) {
-            let (holder, source) = (holder.to_string(), std::io::Error::other(refused.to_string()));
-            return Err(ExecError::OutOfMemory { holder, bytes: sizes.bytes(), source });
+            let (device, holder) = (format!("{} ({})", gpu.id, gpu.name), holder.to_string());
+            let source = std::io::Error::other(refused.to_string());
+            return Err(ExecError::OutOfMemory { device, holder, bytes: sizes.bytes(), source });
         }
         gpu.staged.fetch_add(sizes.bytes(), Ordering::Relaxed);
         Ok(Staging {

@@ -20,6 +20,11 @@ impl Tape {
     pub fn lanes(&self) -> usize {
         self.stores.iter().map(|s| per_word(s.buffer.dtype)).max().unwrap_or(1)
     }
+
+    /// About how many operations an element takes.
+    pub fn work(&self) -> usize {
+        self.values.iter().map(Value::work).sum()
+    }
 }
 
 /// Elements of a word.
@@ -43,6 +48,12 @@ pub enum Value {
     },
     /// What the kernel computed for this element before the tape, as f32.
     Given,
+    /// The sum of floats that lie apart, in their order. How many there are, and how far apart, are the two numbers of the
+    /// launch from `first` on.
+    Sum {
+        buffer: Buffer,
+        first: usize,
+    },
     /// As bits: floats are not equal to themselves.
     Constant(u32),
     Unary {
@@ -114,6 +125,41 @@ pub enum Value {
         stream: u32,
         per_sample: usize,
     },
+}
+
+impl Value {
+    /// About how many operations it takes.
+    fn work(&self) -> usize {
+        const FUNCTION: usize = 12;
+        let narrow = |dtype: DType| match dtype {
+            DType::F16 => 10,
+            DType::BF16 | DType::U8 | DType::Bit => 2,
+            DType::F32 | DType::I32 => 0,
+        };
+        match self {
+            Value::Load { buffer, read } => {
+                let position = if let Read::Strided { rank, .. } = read { 6 * rank } else { 0 };
+                1 + position + narrow(buffer.dtype)
+            }
+            Value::Given | Value::Constant(_) => 0,
+            Value::Unary { op, .. } | Value::UnaryGrad { op, .. } => match op {
+                Unary::Neg | Unary::Abs | Unary::Relu | Unary::Relu6 | Unary::LeakyRelu(_) => 1,
+                Unary::Sqrt | Unary::Rsqrt | Unary::HardSigmoid | Unary::HardSwish => 4,
+                Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Elu(_) => FUNCTION,
+                Unary::Softplus | Unary::Silu | Unary::GeluTanh | Unary::GeluErf => FUNCTION,
+            },
+            Value::Binary { op, .. } => match op {
+                Binary::Add | Binary::Sub | Binary::Mul | Binary::Min | Binary::Max => 1,
+                Binary::Div => 4,
+                Binary::Pow | Binary::SigmoidCrossEntropy => 2 * FUNCTION,
+            },
+            Value::Round { to, .. } => narrow(*to),
+            Value::Mask { .. } | Value::MaskGrad { .. } | Value::Cast { .. } => 2,
+            Value::Compare { .. } | Value::Select { .. } => 1,
+            Value::UnaryInt { .. } | Value::BinaryInt { .. } | Value::CompareInt { .. } => 1,
+            Value::Dropout { .. } | Value::Sum { .. } => 10 * FUNCTION,
+        }
+    }
 }
 
 /// Which element of a buffer belongs to an element of the chain.

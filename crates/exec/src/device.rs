@@ -116,6 +116,11 @@ impl Device {
         self.0.limit
     }
 
+    /// Whether anybody knows how much it has; else all that is asked for is found out when it is allocated.
+    pub fn has_known_limit(&self) -> bool {
+        self.limit() < u64::MAX
+    }
+
     pub fn used(&self) -> u64 {
         self.ledger().used
     }

@@ -8,8 +8,9 @@ use crate::device::DeviceFull;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    #[error("this machine cannot give the {} that {holder} take: {source}", Bytes(*bytes))]
-    OutOfMemory { holder: String, bytes: u64, source: std::io::Error },
+    /// A device that was asked for memory refused it.
+    #[error("{device} cannot give the {} that {holder} take: {source}", Bytes(*bytes))]
+    OutOfMemory { device: String, holder: String, bytes: u64, source: std::io::Error },
     /// A hard limit: nothing was taken.
     #[error("{0}")]
     DeviceFull(Box<DeviceFull>),

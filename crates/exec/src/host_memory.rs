@@ -30,7 +30,8 @@ impl HostMemory {
     /// Takes so many bytes of a device for a holder of this name, and then of the system.
     pub fn new(device: &Device, holder: &str, bytes: u64, growth: Growth) -> Result<HostMemory, ExecError> {
         let reserved = device.take(holder, bytes)?;
-        let out_of_memory = |source| ExecError::OutOfMemory { holder: holder.into(), bytes, source };
+        let out_of_memory =
+            |source| ExecError::OutOfMemory { device: "this machine".into(), holder: holder.into(), bytes, source };
         if growth == Growth::Commit
             && let Some(available) = machine::available()
             && bytes > available

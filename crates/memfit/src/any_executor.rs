@@ -47,6 +47,9 @@ pub enum AnyCaptured {
 }
 
 impl AnyExecutor {
+    /// The name of what a plan for a GPU depends on: see [`AnyExecutor::identity`].
+    pub const ADAPTER: &str = "gpu";
+
     /// For the device of this name, such as `cpu`, `cpu:0` or `gpu:0`. Threads are the CPU's. A logical device has a limit,
     /// which its name does not say: see [`AnyExecutor::for_device`].
     pub fn open(device: &str, threads: usize) -> Result<AnyExecutor, ExecError> {
@@ -69,7 +72,39 @@ impl AnyExecutor {
         if device.starts_with("cpu") {
             return Ok(CpuExecutor::default_cost_model(Isa::chosen()?, threads));
         }
-        Ok(AnyExecutor::open(device, 1)?.target().cost_model())
+        let whole = device.split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, 1)?.target().cost_model())
+    }
+
+    /// How many GPUs this machine has; none where this build knows of no GPUs.
+    pub fn gpu_count() -> Option<usize> {
+        #[cfg(feature = "gpu")]
+        return Some(memfit_exec_gpu::count());
+        #[cfg(not(feature = "gpu"))]
+        None
+    }
+
+    /// The memory of the GPU of this number, which is opened for that.
+    pub fn gpu_memory(number: usize) -> Result<Device, ExecError> {
+        Ok(gpu(number)?.device().clone())
+    }
+
+    /// What the driver calls the device of this name; none for the CPU, which has no driver.
+    pub fn adapter(device: &str) -> Result<Option<String>, ExecError> {
+        if device.starts_with("cpu") {
+            return Ok(None);
+        }
+        let whole = device.split('/').next().unwrap_or_default();
+        Ok(AnyExecutor::open(whole, 1)?.identity().into_iter().next().map(|(_, name)| name))
+    }
+
+    /// Whether memory can be had page by page, when it is touched.
+    pub fn gives_pages(&self) -> bool {
+        match self {
+            AnyExecutor::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(_) => false,
+        }
     }
 
     /// The same with the memory of another device, such as a logical one.
@@ -88,7 +123,7 @@ impl AnyExecutor {
                 vec![("threads", cpu.threads().to_string()), ("instructions", cpu.isa().name().to_string())]
             }
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => vec![("gpu", gpu.gpu().name.clone())],
+            AnyExecutor::Gpu(gpu) => vec![(AnyExecutor::ADAPTER, gpu.gpu().name.clone())],
         }
     }
 }

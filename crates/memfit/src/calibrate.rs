@@ -32,6 +32,23 @@ pub enum CalibrateError {
     Model(#[from] memfit_nn::Error),
 }
 
+impl CalibrateError {
+    /// Whether a model is too large for a device, or has what it cannot run: then it is not measured there.
+    fn is_for_another_device(&self) -> bool {
+        match self {
+            CalibrateError::Plan(e) => matches!(
+                e,
+                PlanError::Refused(_)
+                    | PlanError::Unsupported { .. }
+                    | PlanError::Binding { .. }
+                    | PlanError::Segment { .. }
+            ),
+            CalibrateError::Exec(e) => matches!(e, ExecError::OutOfMemory { .. } | ExecError::DeviceFull(_)),
+            CalibrateError::Graph(_) | CalibrateError::Model(_) => false,
+        }
+    }
+}
+
 /// Sides of the square matrices whose products are measured.
 const SIDES: [usize; 3] = [384, 768, 1152];
 /// Elements of the sum whose memory traffic is measured: 192 MiB in three tensors, more than caches hold.
@@ -52,6 +69,10 @@ const MOST: f64 = 4.0;
 const TRIED: i32 = 64;
 /// Runs of each program; the fastest counts, for what slows a run down is not the device.
 const RUNS: usize = 7;
+/// No program is run again when it has run for so long.
+const LONG_ENOUGH: Duration = Duration::from_secs(2);
+/// A program that would run longer than so many seconds is not measured: a small one says about the same of a slow device.
+const TOO_LONG: f64 = 10.0;
 
 /// Constants of what `make` gives, rounded so that measuring again gives them again.
 pub fn calibrate<E: Executor>(
@@ -60,28 +81,32 @@ pub fn calibrate<E: Executor>(
     progress: &mut dyn FnMut(&str),
 ) -> Result<CostModel, CalibrateError> {
     progress("starting kernels");
-    let launch = fastest(make()?, launches()?)?.as_secs_f64() / LAUNCHES as f64;
+    let launch = fastest_in_queue(make()?, launches()?)?.as_secs_f64() / LAUNCHES as f64;
     progress("memory bandwidth");
     let stream = fastest(make()?, stream()?)?.as_secs_f64() - launch;
     // Two tensors are read and one is written, of which memory moves each byte about three times: see `Target::seconds`.
     let bytes = 5.0 * 4.0 * STREAM as f64 / stream.max(1e-9);
-    let mut seconds_per_flop = 0.0;
+    let mut seconds_per_flop = Vec::new();
     for side in SIDES {
+        let flops = 2.0 * (side as f64).powi(3);
+        if seconds_per_flop.last().is_some_and(|last| last * flops > TOO_LONG) {
+            break;
+        }
         progress(&format!("products of {side}x{side} matrices"));
         let traffic = 3.0 * 4.0 * (side * side) as f64 / bytes;
         let whole = fastest(make()?, product(side)?)?.as_secs_f64();
         // Predictions count starting and traffic besides; what is left is arithmetic, and never next to nothing.
         let arithmetic = (whole - launch - traffic).max(0.5 * whole);
-        seconds_per_flop += arithmetic / (2.0 * (side as f64).powi(3)) / SIDES.len() as f64;
+        seconds_per_flop.push(arithmetic / flops);
     }
-    let about = CostModel::new(name, 1e-9 / seconds_per_flop, bytes * 1e-9, launch * 1e6);
+    let mean = seconds_per_flop.iter().sum::<f64>() / seconds_per_flop.len() as f64;
+    let about = CostModel::new(name, 1e-9 / mean, bytes * 1e-9, launch * 1e6);
     let mut steps = Vec::new();
     for (model, batch, side) in STEPS {
         progress(&format!("steps of {model}"));
         match measure_step(make()?, model, batch, side, &about) {
-            // On a small device it is not measured.
-            Err(CalibrateError::Plan(PlanError::Refused(_))) => {}
-            step => steps.push(step?),
+            Err(e) if e.is_for_another_device() => {}
+            step => steps.extend(step?),
         }
     }
     Ok(if steps.is_empty() { about } else { fitted(about, &steps) }.rounded())
@@ -124,13 +149,14 @@ fn fitted(about: CostModel, steps: &[StepTime]) -> CostModel {
     CostModel { gflops: about.gflops / best.1, gbytes: about.gbytes / best.2, ..about }
 }
 
+/// None where it would take too long.
 fn measure_step<E: Executor>(
     executor: E,
     name: &str,
     batch: usize,
     side: Option<usize>,
     about: &CostModel,
-) -> Result<StepTime, CalibrateError> {
+) -> Result<Option<StepTime>, CalibrateError> {
     let model = ZooModel::from_name(name)?;
     let model = side.map_or(Ok(model.clone()), |side| model.with_input(&[side, side, 3]))?;
     let training = Training::new(Optimizer::adam().update);
@@ -144,6 +170,9 @@ fn measure_step<E: Executor>(
     let plan = planned(about.clone(), executor.target())?;
     // What one constant makes of it is seen when that is a little better: not so much that another plan would be the fastest.
     let whole = plan.predicted_step_seconds;
+    if whole > TOO_LONG {
+        return Ok(None);
+    }
     let due_to = |cost_model: CostModel| {
         let seconds = planned(cost_model, executor.target())?.predicted_step_seconds;
         Ok::<f64, PlanError>((whole - seconds) / (1.0 - 1.0 / BETTER))
@@ -151,7 +180,7 @@ fn measure_step<E: Executor>(
     let flops = due_to(CostModel { gflops: BETTER * about.gflops, ..about.clone() })?;
     let bytes = due_to(CostModel { gbytes: BETTER * about.gbytes, ..about.clone() })?;
     let seconds = fastest_step(executor, plan)?.as_secs_f64().max(1e-9);
-    Ok(StepTime { flops: flops / seconds, bytes: bytes / seconds, launches: (whole - flops - bytes) / seconds })
+    Ok(Some(StepTime { flops: flops / seconds, bytes: bytes / seconds, launches: (whole - flops - bytes) / seconds }))
 }
 
 /// The shortest time of a step, on a batch that means nothing.
@@ -166,24 +195,52 @@ fn fastest_step<E: Executor>(executor: E, plan: Plan) -> Result<Duration, Calibr
     for _ in 0..=STEP_RUNS {
         let start = Instant::now();
         engine.run(Phase::Step, &views, 1e-3, Clock::default())?;
+        engine.executor().wait()?;
         best = best.min(start.elapsed());
     }
     Ok(best)
 }
 
-/// The shortest time of all kernels of a program.
+/// The shortest time of all kernels of a program, each of which ends before the next one starts.
 fn fastest<E: Executor>(executor: E, graph: Graph) -> Result<Duration, CalibrateError> {
+    let mut engine = engine(executor, graph)?;
+    shortest(|| {
+        let mut time = Duration::ZERO;
+        engine.run_observed(Phase::Eval, &[], 0.0, Clock::default(), |_, _, kernel| time += kernel)?;
+        Ok(time)
+    })
+}
+
+/// The same from the first kernel's start to the last one's end, as a step runs them: a device that works on its own starts
+/// them one right after the other.
+fn fastest_in_queue<E: Executor>(executor: E, graph: Graph) -> Result<Duration, CalibrateError> {
+    let mut engine = engine(executor, graph)?;
+    shortest(|| {
+        let start = Instant::now();
+        engine.run(Phase::Eval, &[], 0.0, Clock::default())?;
+        engine.executor().wait()?;
+        Ok(start.elapsed())
+    })
+}
+
+fn engine<E: Executor>(executor: E, graph: Graph) -> Result<Engine<E>, CalibrateError> {
     let request = Request { grouping: Grouping::Single, ..Request::new(1) };
     let source = |_| Ok::<_, SourceError>(vec![(Phase::Eval, graph.clone().into())]);
     let plan = plan(&source, executor.target(), &request)?;
     let mut engine = Engine::new(executor, plan, Options::default())?;
     engine.init(1)?;
-    let mut best = Duration::MAX;
-    // The first run warms up.
-    for _ in 0..=RUNS {
-        let mut time = Duration::ZERO;
-        engine.run_observed(Phase::Eval, &[], 0.0, Clock::default(), |_, _, kernel| time += kernel)?;
-        best = best.min(time);
+    Ok(engine)
+}
+
+/// Of several runs, the first of which warms up.
+fn shortest(mut run: impl FnMut() -> Result<Duration, CalibrateError>) -> Result<Duration, CalibrateError> {
+    run()?;
+    let (begun, mut best) = (Instant::now(), run()?);
+    for _ in 1..RUNS {
+        if begun.elapsed() > LONG_ENOUGH {
+            break;
+        }
+        best = best.min(run()?);
     }
     Ok(best)
 }

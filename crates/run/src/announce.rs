@@ -21,7 +21,8 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUsage {
     pub device: String,
-    pub limit_bytes: u64,
+    /// None where nobody knows how much it has.
+    pub limit_bytes: Option<u64>,
     pub holders: Vec<Name>,
 }
 
@@ -35,7 +36,8 @@ impl DeviceUsage {
     fn of(device: &Device) -> DeviceUsage {
         let name = |h: Holder| Name { name: h.name, bytes: h.bytes };
         let holders = device.holders().into_iter().map(name).collect();
-        DeviceUsage { device: device.name().to_string(), limit_bytes: device.limit(), holders }
+        let limit_bytes = device.has_known_limit().then(|| device.limit());
+        DeviceUsage { device: device.name().to_string(), limit_bytes, holders }
     }
 
     pub fn used(&self) -> u64 {

@@ -1,93 +1,189 @@
-//! Which device a run computes on, and what of it a run may take.
+//! Which device a run computes on, and where its memory is taken: the arena of a plan on the device, and all else of a run, its
+//! data pipeline and its plan, on the host. On the CPU both are one.
 
-use memfit::exec::process::Limiter;
-use memfit::exec::{Device, Growth, Holder};
-use memfit::plan::Change;
-use memfit::plan::bytes::Bytes;
+use memfit::exec::{Device, Growth};
+use memfit::{AnyExecutor, ExecError};
 
 use crate::config::MemoryConfig;
 use crate::error::{Result, RunError};
-use crate::process::{ProcessMemory, limiter_words};
 
 /// The devices that this process may use, by name; all if it is not set.
 pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
 
-/// The host's memory, whole and in parts. Runs of one process share it.
+const CPU: &str = "cpu";
+const GPU: &str = "gpu";
+
+/// The devices of this machine, one of which may be split into parts. Runs of one process share them.
 pub struct Devices {
-    whole: Device,
-    parts: Vec<Device>,
+    /// The memory of this process, which is the CPU's.
+    host: Device,
+    gpus: Gpus,
+    split: Option<Split>,
     /// What [`VISIBLE`] names.
     visible: Option<Vec<String>>,
 }
 
+struct Split {
+    whole: Device,
+    parts: Vec<Device>,
+}
+
+/// The GPUs of this machine. They are only asked for when a run wants one: that may take a driver a while.
+#[derive(Clone, Copy)]
+struct Gpus {
+    /// None where this build knows of none.
+    count: fn() -> Option<usize>,
+    open: fn(usize) -> Result<Device, ExecError>,
+}
+
+const MACHINE: Gpus = Gpus { count: AnyExecutor::gpu_count, open: AnyExecutor::gpu_memory };
+
+/// Where the memory of a run is.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// Of its arena.
+    pub device: Device,
+    /// Of all else. The same device, where that is the CPU or a part of it.
+    pub host: Device,
+}
+
+impl Placement {
+    /// Whether arena and data pipeline are taken of the same memory.
+    pub fn is_on_host(&self) -> bool {
+        self.device.name() == self.host.name()
+    }
+}
+
 impl Devices {
-    /// Splits the memory of the process into parts with these limits.
-    pub fn new(whole: Device, limits: &[u64]) -> Result<Devices> {
+    /// Splits the device that runs name into parts with these limits; the CPU where none is named.
+    pub fn new(host: Device, limits: &[u64], said: &[Option<&str>]) -> Result<Devices> {
+        Devices { host, gpus: MACHINE, split: None, visible: visible()? }.split(limits, said)
+    }
+
+    /// The memory of a run that is alone, and may be on a smaller machine than it was trained on: of its split, its own part
+    /// and no more than there is.
+    pub fn of_one(host: Device, memory: &MemoryConfig) -> Result<Placement> {
+        let mut devices = Devices { host, gpus: MACHINE, split: None, visible: visible()? };
+        let said = memory.device.as_deref();
+        let own = said.and_then(part).unwrap_or(0);
+        if !memory.logical.is_empty() {
+            let whole = devices.whole(said)?;
+            let limit = |(i, &limit): (usize, &u64)| if i == own { limit.min(whole.free()) } else { 0 };
+            let parts = whole.split(&memory.logical.iter().enumerate().map(limit).collect::<Vec<_>>())?;
+            devices.split = Some(Split { whole, parts });
+        }
+        devices.of_run(said, own)
+    }
+
+    fn split(mut self, limits: &[u64], said: &[Option<&str>]) -> Result<Devices> {
+        if limits.is_empty() {
+            return Ok(self);
+        }
+        let mut wholes = Vec::new();
+        for name in said.iter().flatten() {
+            wholes.push(self.whole(Some(name))?);
+        }
+        let whole = wholes.first().cloned().map_or_else(|| self.whole(None), Ok)?;
+        if let Some(other) = wholes.iter().find(|other| other.name() != whole.name()) {
+            return Err(RunError::Conflict(format!(
+                "memory.logical splits one device, and the runs name {} and {}; name one of them in all",
+                whole.name(),
+                other.name()
+            )));
+        }
         if let Some(i) = limits.iter().position(|&limit| limit == 0) {
             let name = whole.name();
             return Err(RunError::Conflict(format!(
                 "memory.logical: device {name}/{i} would have no memory; give each a size"
             )));
         }
-        let parts = whole.split(limits)?;
-        Ok(Devices { whole, parts, visible: visible()? })
+        self.split = Some(Split { parts: whole.split(limits)?, whole });
+        Ok(self)
     }
 
-    /// The device of a run that is alone, and may be on a smaller machine than it was trained on: of its split, its own part
-    /// and no more than there is.
-    pub fn of_one(whole: Device, memory: &MemoryConfig) -> Result<Device> {
-        let own = memory.device.as_deref().and_then(part).unwrap_or(0);
-        let limit = |(i, &limit): (usize, &u64)| if i == own { limit.min(whole.free()) } else { 0 };
-        let parts = whole.split(&memory.logical.iter().enumerate().map(limit).collect::<Vec<_>>())?;
-        Devices { whole, parts, visible: visible()? }.of_run(memory.device.as_deref(), own)
-    }
-
-    /// All of them, the whole first, and whether each may be used.
+    /// The CPU, and the parts of the device that is split; and whether each may be used.
     pub fn all(&self) -> impl Iterator<Item = (&Device, bool)> {
-        std::iter::once(&self.whole).chain(&self.parts).map(|d| (d, self.is_visible(d)))
+        let parts = self.split.iter().flat_map(|split| &split.parts);
+        std::iter::once(&self.host).chain(parts).map(|d| (d, self.is_visible(d.name())))
     }
 
     /// A part is visible with the whole, or by itself.
-    fn is_visible(&self, device: &Device) -> bool {
-        let is_named = |n: &String| n == "cpu" || n == self.whole.name() || n == device.name();
+    pub fn is_visible(&self, device: &str) -> bool {
+        let whole = device.split('/').next().unwrap_or_default();
+        let kind = whole.split(':').next().unwrap_or_default();
+        let is_named = |n: &String| n == kind || n == whole || n == device;
         self.visible.as_ref().is_none_or(|names| names.iter().any(is_named))
     }
 
-    /// The device of the `index`-th run, by the name that it says; without one, the logical device of its number.
-    pub fn of_run(&self, said: Option<&str>, index: usize) -> Result<Device> {
-        let visible: Vec<&Device> = self.all().filter(|(_, is_visible)| *is_visible).map(|(d, _)| d).collect();
-        match said {
-            Some(name) => self.by_name(name, &visible),
-            None => self.by_number(index, &visible),
+    /// Whether it, or a part of it, may be used.
+    fn is_any_visible(&self, whole: &str) -> bool {
+        let is_part = |n: &String| n.split_once('/').is_some_and(|(of, _)| of == whole);
+        self.is_visible(whole) || self.visible.as_ref().is_some_and(|names| names.iter().any(is_part))
+    }
+
+    /// The memory of the `index`-th run, by the device that it says. Where that has no number, it is the first one that may be
+    /// used; and of one that is split, the logical device of the run's number.
+    pub fn of_run(&self, said: Option<&str>, index: usize) -> Result<Placement> {
+        let whole = match (&self.split, said) {
+            (Some(split), None) => split.whole.clone(),
+            _ => self.whole(said)?,
+        };
+        let split = self.split.as_ref().filter(|split| split.whole.name() == whole.name());
+        let parts = split.map_or(&[][..], |split| &split.parts);
+        let device = match said.filter(|name| name.contains(':')) {
+            Some(name) => self.by_name(name, &whole, parts)?,
+            None => self.by_number(index, &whole, parts)?,
+        };
+        let host = if whole.name() == self.host.name() { device.clone() } else { self.host.clone() };
+        Ok(Placement { device, host })
+    }
+
+    /// The device that a name is of, whether it may be used or not.
+    fn whole(&self, said: Option<&str>) -> Result<Device> {
+        match said.map(|name| (name, kind_and_number(name))) {
+            None if self.is_any_visible(self.host.name()) => Ok(self.host.clone()),
+            None if (self.gpus.count)().is_none() => Err(self.hidden(self.host.name())),
+            None => self.gpu(GPU, None),
+            Some((_, Some((CPU, None | Some(0))))) => Ok(self.host.clone()),
+            Some((name, Some((GPU, number)))) => self.gpu(name, number),
+            Some((name, _)) => Err(self.unknown(name)),
         }
     }
 
-    fn by_number(&self, index: usize, visible: &[&Device]) -> Result<Device> {
-        let parts: Vec<&Device> = visible.iter().filter(|d| d.name() != self.whole.name()).copied().collect();
-        let hidden =
-            || RunError::Device(format!("{VISIBLE} hides {}, which is what trains; add it", self.whole.name()));
-        match (parts.get(index), self.parts.is_empty()) {
-            (Some(part), _) => Ok((*part).clone()),
-            (None, true) => visible.first().map(|d| (*d).clone()).ok_or_else(hidden),
-            (None, false) if parts.is_empty() => Err(hidden()),
-            (None, false) => Err(RunError::NoLogicalDevice { number: index + 1, devices: list(&parts) }),
+    fn gpu(&self, name: &str, number: Option<usize>) -> Result<Device> {
+        let Some(count) = (self.gpus.count)() else { return Err(RunError::WithoutGpus { name: name.into() }) };
+        let first_visible = || (0..count).find(|n| self.is_any_visible(&format!("{GPU}:{n}")));
+        Ok((self.gpus.open)(number.or_else(first_visible).unwrap_or(0))?)
+    }
+
+    fn by_number(&self, index: usize, whole: &Device, parts: &[Device]) -> Result<Device> {
+        let visible: Vec<&Device> = parts.iter().filter(|d| self.is_visible(d.name())).collect();
+        match visible.get(index) {
+            Some(part) => Ok((*part).clone()),
+            None if parts.is_empty() && self.is_visible(whole.name()) => Ok(whole.clone()),
+            None if visible.is_empty() => Err(self.hidden(whole.name())),
+            None => Err(RunError::NoLogicalDevice { number: index + 1, devices: list(&visible) }),
         }
     }
 
-    fn by_name(&self, name: &str, visible: &[&Device]) -> Result<Device> {
-        let wanted = if name == "cpu" { self.whole.name() } else { name };
-        if let Some(found) = visible.iter().find(|d| d.name() == wanted) {
-            return Ok((*found).clone());
+    fn by_name(&self, name: &str, whole: &Device, parts: &[Device]) -> Result<Device> {
+        match std::iter::once(whole).chain(parts).find(|d| d.name() == name) {
+            Some(found) if self.is_visible(name) => Ok(found.clone()),
+            Some(_) => Err(RunError::Device(format!("{VISIBLE} hides {name}; add it"))),
+            None if parts.is_empty() && part(name).is_some() => Err(RunError::NotSplit { name: name.into() }),
+            None => Err(self.unknown(name)),
         }
-        Err(if self.all().any(|(d, _)| d.name() == wanted) {
-            RunError::Device(format!("{VISIBLE} hides {wanted}; add it"))
-        } else if wanted.starts_with("gpu") {
-            RunError::Device(format!("{wanted} cannot train yet; there are {}", list(visible)))
-        } else if self.parts.is_empty() && wanted.contains('/') {
-            RunError::NotSplit { name: name.into() }
-        } else {
-            RunError::Device(format!("there is no device \"{name}\" to train on; there are {}", list(visible)))
-        })
+    }
+
+    fn hidden(&self, name: &str) -> RunError {
+        RunError::Device(format!("{VISIBLE} hides {name}, which is what trains; add it"))
+    }
+
+    fn unknown(&self, name: &str) -> RunError {
+        let gpus = (0..(self.gpus.count)().unwrap_or(0)).map(|n| format!("{GPU}:{n}"));
+        let all: Vec<String> = self.all().map(|(d, _)| d.name().to_string()).chain(gpus).collect();
+        let visible: Vec<String> = all.into_iter().filter(|d| self.is_visible(d)).collect();
+        RunError::Device(format!("there is no device \"{name}\" to train on; there are {}", visible.join(", ")))
     }
 }
 
@@ -95,7 +191,18 @@ fn list(devices: &[&Device]) -> String {
     devices.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// What is not named is not there, as with the variables that people know from GPUs.
+/// Of `gpu`, `gpu:1` or `gpu:1/0`; none of what is no such name.
+fn kind_and_number(name: &str) -> Option<(&str, Option<usize>)> {
+    let Some((kind, rest)) = name.split_once(':') else { return Some((name, None)) };
+    let (number, part) = rest.split_once('/').map_or((rest, None), |(number, part)| (number, Some(part)));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if part.is_some_and(|part| !is_number(part)) || !is_number(number) {
+        return None;
+    }
+    Some((kind, Some(number.parse().ok()?)))
+}
+
+/// What is not named is not there, as with the variables that people know from GPUs. Numbers stay as they are.
 fn visible() -> Result<Option<Vec<String>>> {
     let Some(list) = std::env::var_os(VISIBLE) else { return Ok(None) };
     let list = list.to_str().ok_or_else(|| RunError::Device(format!("{VISIBLE} is no text")))?;
@@ -104,7 +211,7 @@ fn visible() -> Result<Option<Vec<String>>> {
 
 fn names(list: &str) -> Result<Vec<String>> {
     let names: Vec<String> = list.split(',').map(|n| n.trim().to_string()).filter(|n| !n.is_empty()).collect();
-    let is_known = |n: &&String| matches!(n.split(':').next(), Some("cpu" | "gpu"));
+    let is_known = |n: &&String| matches!(kind_and_number(n), Some((CPU | GPU, _)));
     match names.iter().find(|n| !is_known(n)) {
         Some(unknown) => Err(RunError::Device(format!(
             "{VISIBLE} names \"{unknown}\", which is no device; such names are cpu:0, cpu:0/1, gpu:1"
@@ -114,120 +221,8 @@ fn names(list: &str) -> Result<Vec<String>> {
 }
 
 /// The number of a logical device, by its name.
-fn part(name: &str) -> Option<usize> {
+pub(crate) fn part(name: &str) -> Option<usize> {
     name.rsplit_once('/')?.1.parse().ok()
-}
-
-/// What a device leaves for the arenas of its runs, and how it would leave more.
-#[derive(Clone, Debug)]
-pub struct Room {
-    pub bytes: u64,
-    pub device: String,
-    limit: u64,
-    holders: Vec<Holder>,
-    /// Of a logical device: all limits, and which of them it is.
-    limits: Option<(Vec<u64>, usize)>,
-    /// What pipelines would take besides if there were more.
-    lack: u64,
-    /// Of a process with a limit: with how many threads a run computes, and what each takes.
-    threads: Option<(usize, u64)>,
-    /// And who says the limit.
-    process: Option<Limiter>,
-}
-
-impl Room {
-    /// Of a logical device.
-    pub fn of_part(device: &Device, memory: &MemoryConfig) -> Option<Room> {
-        let part = part(device.name()).filter(|&part| part < memory.logical.len())?;
-        Some(Room { limits: Some((memory.logical.clone(), part)), ..Room::of_whole(device) })
-    }
-
-    /// Of a device that cannot become larger.
-    pub fn of_whole(device: &Device) -> Room {
-        let (bytes, limit, holders) = (device.free(), device.limit(), device.holders());
-        Room {
-            bytes,
-            device: device.name().into(),
-            limit,
-            holders,
-            limits: None,
-            lack: 0,
-            threads: None,
-            process: None,
-        }
-    }
-
-    /// Of a process whose limit is what there is.
-    pub fn of_process(device: &Device, process: &ProcessMemory) -> Room {
-        Room { process: Some(process.limiter), ..Room::of_whole(device) }
-    }
-
-    /// With what pipelines would take besides if there were more.
-    pub(crate) fn with_lack(self, lack: u64) -> Room {
-        Room { lack, ..self }
-    }
-
-    pub(crate) fn with_threads(self, threads: usize, bytes_each: u64) -> Room {
-        Room { threads: Some((threads, bytes_each)), ..self }
-    }
-
-    /// With what there is now.
-    pub(crate) fn now(&self, device: &Device) -> Room {
-        Room { bytes: device.free(), holders: device.holders(), ..self.clone() }
-    }
-
-    /// Who has the rest.
-    pub fn words(&self) -> String {
-        let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
-        let held = if held.is_empty() { "nothing".into() } else { held.join(", ") };
-        match self.process {
-            None => format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device),
-            Some(limiter) => {
-                let words = limiter_words(limiter);
-                format!("of the {} that the process may have ({words}) is held: {held}", Bytes(self.limit))
-            }
-        }
-    }
-
-    /// The most threads with which an arena of so many bytes fits, and what each takes, where fewer would do.
-    pub fn fewer_threads(&self, arena: u64) -> Option<(usize, u64)> {
-        let (threads, each) = self.threads.filter(|(_, each)| *each > 0)?;
-        let missing = with_margin(self.needed(arena)).saturating_sub(self.limit);
-        let fewer = usize::try_from(missing.div_ceil(each)).ok()?;
-        threads.checked_sub(fewer).filter(|&left| left > 0 && fewer > 0).map(|left| (left, each))
-    }
-
-    /// The limit that would do.
-    fn needed(&self, arena: u64) -> u64 {
-        self.limit.saturating_sub(self.bytes).saturating_add(self.lack).saturating_add(arena)
-    }
-
-    /// The split, or the limit, with which an arena of so many bytes fits, if there is one.
-    pub fn cure(&self, arena: u64) -> Option<Change> {
-        let needed = self.needed(arena);
-        if let Some(limiter) = self.process {
-            return larger_process(limiter, needed);
-        }
-        let (limits, part) = self.limits.as_ref()?;
-        let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };
-        Some(Change::Split(limits.iter().enumerate().map(size).collect()))
-    }
-}
-
-/// A limit that is enough for a process that needs so much.
-pub fn larger_process(limiter: Limiter, needed: u64) -> Option<Change> {
-    let enough = with_margin(needed);
-    match limiter {
-        Limiter::Machine => None,
-        Limiter::Said => Some(Change::Total(enough)),
-        Limiter::Group | Limiter::AddressSpace | Limiter::Data => Some(Change::ProcessLimit(enough)),
-    }
-}
-
-/// And some more: a larger process has larger tables of its pages, and what is measured differs a little from process to
-/// process.
-fn with_margin(needed: u64) -> u64 {
-    needed.saturating_add(needed / 200).saturating_add(256 << 10)
 }
 
 pub fn growth(memory: &MemoryConfig) -> Growth {
@@ -241,15 +236,26 @@ pub fn growth(memory: &MemoryConfig) -> Growth {
 mod tests {
     use super::*;
 
-    fn devices(limits: &[u64], visible: Option<&str>) -> Devices {
-        let whole = Device::new("cpu:0", 100);
-        let parts = whole.split(limits).expect("they fit");
-        Devices { whole, parts, visible: visible.map(|v| names(v).expect("names")) }
+    const NO_GPUS: Gpus = Gpus { count: || None, open: |_| unreachable!("there are none") };
+    /// Of which one says how much it has.
+    const TWO_GPUS: Gpus = Gpus {
+        count: || Some(2),
+        open: |n| match n {
+            0 => Ok(Device::new("gpu:0", u64::MAX)),
+            1 => Ok(Device::new("gpu:1", 500)),
+            n => Err(ExecError::Device { device: format!("gpu:{n}"), problem: "not there".into() }),
+        },
+    };
+
+    fn devices(gpus: Gpus, limits: &[u64], said: &[Option<&str>], visible: Option<&str>) -> Devices {
+        let visible = visible.map(|v| names(v).expect("names"));
+        let devices = Devices { host: Device::new("cpu:0", 100), gpus, split: None, visible };
+        devices.split(limits, said).expect("they fit")
     }
 
     fn check(devices: &Devices, said: Option<&str>, index: usize, expected: Result<&str, &str>) {
         match (devices.of_run(said, index), expected) {
-            (Ok(device), Ok(name)) => assert_eq!(device.name(), name),
+            (Ok(found), Ok(name)) => assert_eq!(found.device.name(), name),
             (Err(e), Err(part)) => assert!(e.to_string().contains(part), "{e}"),
             (found, expected) => panic!("{found:?} instead of {expected:?}"),
         }
@@ -257,44 +263,81 @@ mod tests {
 
     #[test]
     fn runs_find_their_devices() {
-        let whole = devices(&[], None);
+        let whole = devices(NO_GPUS, &[], &[], None);
         check(&whole, None, 3, Ok("cpu:0"));
         check(&whole, Some("cpu:0/0"), 0, Err("memory.logical does not split"));
-        let split = devices(&[40, 50], None);
+        let split = devices(NO_GPUS, &[40, 50], &[], None);
         check(&split, None, 1, Ok("cpu:0/1"));
-        check(&split, Some("cpu"), 1, Ok("cpu:0"));
+        check(&split, Some("cpu"), 1, Ok("cpu:0/1"));
+        check(&split, Some("cpu:0"), 1, Ok("cpu:0"));
         check(&split, Some("cpu:0/0"), 1, Ok("cpu:0/0"));
         check(&split, None, 2, Err("run 3 has no logical device: there are cpu:0/0, cpu:0/1"));
         check(&split, Some("cpu:0/2"), 0, Err("there are cpu:0, cpu:0/0, cpu:0/1"));
-        check(&split, Some("gpu:0"), 0, Err("gpu:0 cannot train yet"));
+        for name in ["cpu:1", "tpu:0", "cpu:", "cpu:x", "cpu:0/x", "cpu:+0", ""] {
+            check(&split, Some(name), 0, Err("there is no device"));
+        }
+        check(&split, Some("gpu:0"), 0, Err("without GPUs"));
+    }
+
+    #[test]
+    fn gpus_are_found_by_name_and_by_kind() {
+        let all = devices(TWO_GPUS, &[], &[], None);
+        check(&all, None, 0, Ok("cpu:0"));
+        check(&all, Some("gpu"), 5, Ok("gpu:0"));
+        check(&all, Some("gpu:1"), 0, Ok("gpu:1"));
+        check(&all, Some("gpu:7"), 0, Err("not there"));
+        check(&all, Some("gpu:1/0"), 0, Err("memory.logical does not split"));
+        check(&all, Some("tpu"), 0, Err("there are cpu:0, gpu:0, gpu:1"));
+    }
+
+    #[test]
+    fn a_split_is_of_the_device_that_runs_name() {
+        let split = devices(TWO_GPUS, &[40, 50], &[None, Some("gpu")], None);
+        check(&split, Some("gpu"), 1, Ok("gpu:0/1"));
+        check(&split, None, 0, Ok("gpu:0/0"));
+        check(&split, Some("gpu:0"), 1, Ok("gpu:0"));
+        check(&split, Some("gpu:1"), 1, Ok("gpu:1"));
+        let second = devices(TWO_GPUS, &[40, 50], &[Some("gpu:1/1")], None);
+        check(&second, Some("gpu:1/1"), 0, Ok("gpu:1/1"));
+        let both = Devices { split: None, ..second }.split(&[40], &[Some("gpu:1"), Some("cpu")]);
+        assert!(both.is_err_and(|e| e.to_string().contains("the runs name gpu:1 and cpu:0")));
     }
 
     #[test]
     fn what_is_hidden_is_not_there() {
-        check(&devices(&[], Some("gpu:0, cpu:0")), None, 0, Ok("cpu:0"));
-        check(&devices(&[], Some("cpu")), None, 0, Ok("cpu:0"));
-        check(&devices(&[], Some("gpu:0")), None, 0, Err("hides cpu:0"));
-        check(&devices(&[], Some("")), Some("cpu:0"), 0, Err("hides cpu:0"));
-        let second = devices(&[40, 50], Some("cpu:0/1"));
+        let hiding = |visible| devices(TWO_GPUS, &[], &[], Some(visible));
+        check(&hiding("gpu:0, cpu:0"), None, 0, Ok("cpu:0"));
+        check(&hiding("cpu"), None, 0, Ok("cpu:0"));
+        check(&hiding("cpu"), Some("gpu:1"), 0, Err("hides gpu:1"));
+        check(&hiding(""), Some("cpu:0"), 0, Err("hides cpu:0"));
+        // Without the CPU a GPU is what trains; and its number stays.
+        check(&hiding("gpu:0"), None, 0, Ok("gpu:0"));
+        check(&hiding("gpu"), None, 0, Ok("gpu:0"));
+        check(&hiding("gpu:1"), None, 0, Ok("gpu:1"));
+        check(&hiding("gpu:1"), Some("gpu"), 0, Ok("gpu:1"));
+        check(&hiding("gpu:1"), Some("gpu:0"), 0, Err("hides gpu:0"));
+        check(&devices(NO_GPUS, &[], &[], Some("gpu:0")), None, 0, Err("hides cpu:0"));
+        let second = devices(NO_GPUS, &[40, 50], &[], Some("cpu:0/1"));
         check(&second, None, 0, Ok("cpu:0/1"));
         check(&second, Some("cpu:0/0"), 0, Err("hides cpu:0/0"));
         check(&second, None, 1, Err("there are cpu:0/1"));
-        assert!(names("tpu:0").unwrap_err().to_string().contains("no device"));
+        for unknown in ["tpu:0", "gpu:x", "gpu:0/"] {
+            assert!(names(unknown).unwrap_err().to_string().contains("no device"), "{unknown}");
+        }
     }
 
     #[test]
-    fn a_room_says_who_has_the_rest_and_what_would_fit() {
-        let whole = Device::new("cpu:0", 100 << 20);
-        let parts = whole.split(&[8 << 20, 4 << 20]).expect("they fit");
-        let held = parts[1].take("the data pipeline of a", 3 << 20).expect("it fits");
-        let memory = MemoryConfig { logical: vec![8 << 20, 4 << 20], ..MemoryConfig::default() };
-        let room = Room::of_part(&parts[1], &memory).expect("a part");
-        assert_eq!(room.bytes, 1 << 20);
-        assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
-        assert_eq!(room.cure(5 << 19), Some(Change::Split(vec![8 << 20, 11 << 19])));
-        // A pipeline that gave way left the rest.
-        held.shrink(1 << 20);
-        assert_eq!(room.now(&parts[1]).cure(5 << 19), Some(Change::Split(vec![8 << 20, 7 << 19])));
-        assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
+    fn an_arena_on_a_gpu_leaves_the_host_alone() {
+        let split = devices(TWO_GPUS, &[40], &[Some("gpu")], None);
+        let run = split.of_run(Some("gpu"), 0).expect("there is one");
+        assert!(!run.is_on_host());
+        let (arena, pipeline) = (run.device.take("an arena", 40), run.host.take("a pipeline", 100));
+        assert!(arena.is_ok() && pipeline.is_ok(), "each has what it asks for");
+        assert_eq!((run.device.free(), run.host.free(), run.host.name()), (0, 0, "cpu:0"));
+        // On the CPU one limit holds for both.
+        let run = devices(TWO_GPUS, &[40], &[], None).of_run(None, 0).expect("there is one");
+        assert!(run.is_on_host());
+        let _arena = run.device.take("an arena", 30).expect("it fits");
+        assert!(run.host.take("a pipeline", 11).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! What can be wrong with a run. An error carries facts: which key, which file, how many of what. Its text speaks of keys and
 //! files; a front end that has other words for a cure finds in it what it needs to say so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use memfit::data::DataError;
 use memfit::data::sources::{Colour, MaskFormat, MaskProblem, colour_name};
@@ -17,8 +17,8 @@ use memfit::{ExecError, PlanError};
 use crate::config::Key;
 use crate::data::Kind;
 use crate::data::same_data::Set;
-use crate::device::Room;
 use crate::process::limiter_words;
+use crate::room::Room;
 use crate::text::{count, first_few};
 
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
@@ -115,6 +115,11 @@ pub enum RunError {
     // Devices and plans.
     #[error("{0}")]
     Device(String),
+    /// A GPU is asked for.
+    #[error("\"{name}\" cannot be used: memfit was built without GPUs, which are its feature gpu")]
+    WithoutGpus { name: String },
+    #[error("{device} gives memory whole and not page by page; leave out memory.growth = \"lazy\"")]
+    NoPages { device: String },
     #[error(
         "run {number} has no logical device: there are {devices}; give more memory.logical sizes, or a memory.device in each run file"
     )]
@@ -194,6 +199,9 @@ pub enum RunError {
     },
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// A device that failed while a run was trained; with the step of its last checkpoint, where that is intact.
+    #[error("{source}; {} is intact", saved_words(folder, *step))]
+    DeviceFailed { source: Box<RunError>, folder: PathBuf, step: u32 },
 
     // Run directories.
     #[error("{} is no checkpoint; name the folder of a run, or last.json or best.json in it", path.display())]
@@ -284,6 +292,16 @@ impl RunError {
         }
     }
 
+    /// Whether it is the device that failed, and nothing about model, data or files.
+    pub fn is_of_device(&self) -> bool {
+        let exec = match self {
+            RunError::Exec(e) | RunError::Train(TrainError::Exec(e)) => e,
+            RunError::Train(TrainError::Weights(WeightsError::Device { .. })) => return true,
+            _ => return false,
+        };
+        matches!(exec, ExecError::Device { .. } | ExecError::OutOfMemory { .. } | ExecError::Unsupported { .. })
+    }
+
     /// Without the names of run and file around it.
     pub fn innermost(&self) -> &RunError {
         match self {
@@ -309,6 +327,10 @@ pub(crate) fn named<T>(label: &str, is_one_of_several: bool, result: Result<T>) 
 
 fn did_you_mean(meant: &Option<String>) -> String {
     meant.as_ref().map_or(String::new(), |name| format!(" (did you mean \"{name}\"?)"))
+}
+
+fn saved_words(folder: &Path, step: u32) -> String {
+    format!("the checkpoint of step {step} in {}", folder.display())
 }
 
 fn shape_words(shape: &[usize]) -> String {

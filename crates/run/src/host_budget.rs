@@ -1,13 +1,13 @@
 //! What host budget would be enough where the one that a run has is not, and what would still be enough where an arena needs
-//! the rest: found by trying, so that what is proposed works. It never goes beyond what the device has free.
+//! the rest: found by trying, so that what is proposed works. It never goes beyond what the host has free.
 
 use memfit::data::{BadSample, DataError, LoadOptions, Loader, SampleProblem};
-use memfit::exec::Device;
 use memfit::nn::zoo::Task;
 use memfit::train::TrainError;
 
 use crate::config::RunConfig;
 use crate::data;
+use crate::device::Placement;
 use crate::error::{Result, RunError};
 use crate::resources::{DIGITS, Pool, Purpose, RunResources};
 use crate::train::skip_bad;
@@ -18,8 +18,8 @@ const MIB: u64 = 1 << 20;
 const GRAIN: u64 = 256 << 10;
 
 /// The error, with a budget that is enough where the error is that there is too little, and one was found.
-pub fn advise(error: RunError, config: &RunConfig, purpose: Purpose, device: &Device) -> RunError {
-    let attempt = Attempt { config, purpose, device, grain: MIB, most: device.free() };
+pub fn advise(error: RunError, config: &RunConfig, purpose: Purpose, place: &Placement) -> RunError {
+    let attempt = Attempt { config, purpose, place, grain: MIB, most: place.host.free() };
     // More than what was missed: several lists may have to grow.
     match needed(&error).and_then(|needed| attempt.first_enough(needed.saturating_add(needed / 2))) {
         Some(enough) => RunError::HostBudget { source: Box::new(error), enough },
@@ -32,7 +32,8 @@ pub(crate) fn least(run: &RunResources, purpose: Purpose) -> u64 {
     if run.data.is_none() {
         return usual(run);
     }
-    let attempt = Attempt { config: &run.config, purpose, device: &run.device, grain: GRAIN, most: run.device.free() };
+    let place = &run.placement();
+    let attempt = Attempt { config: &run.config, purpose, place, grain: GRAIN, most: place.host.free() };
     attempt.first_enough(GRAIN).unwrap_or(run.pool.limit())
 }
 
@@ -43,10 +44,17 @@ fn usual(run: &RunResources) -> u64 {
     batch.saturating_mul(4).saturating_add(if run.name == DIGITS { GRAIN } else { MIB })
 }
 
-/// Has the pipelines of runs on one device leave room for an arena of so many bytes there, as far as they can.
-pub(crate) fn give_way(runs: &[&RunResources], arena: u64) {
-    let Some(missing) = runs.first().map(|run| arena.saturating_sub(run.device.free())).filter(|&bytes| bytes > 0)
-    else {
+/// Has the pipelines of runs on one device leave room for an arena there, as far as they can; on a device of its own none stands
+/// in its way.
+pub(crate) fn give_way_to_arena(runs: &[&RunResources], arena: u64) {
+    if runs.first().is_some_and(|run| run.is_on_host()) {
+        give_way(runs, arena);
+    }
+}
+
+/// Has the pipelines of runs on one host leave room for so many bytes there, as far as they can.
+pub(crate) fn give_way(runs: &[&RunResources], bytes: u64) {
+    let Some(missing) = runs.first().map(|run| bytes.saturating_sub(run.host.free())).filter(|&bytes| bytes > 0) else {
         return;
     };
     let spare: Vec<u64> = runs.iter().map(|run| run.spare_in_pool()).collect();
@@ -93,7 +101,7 @@ fn data_error(error: &RunError) -> Option<&DataError> {
 struct Attempt<'a> {
     config: &'a RunConfig,
     purpose: Purpose,
-    device: &'a Device,
+    place: &'a Placement,
     /// Budgets are multiples of this, ...
     grain: u64,
     /// ... and no more than this.
@@ -109,7 +117,7 @@ impl Attempt<'_> {
             if budget > self.most {
                 return None;
             }
-            match first_batches(self.config, self.purpose, self.device, budget) {
+            match first_batches(self.config, self.purpose, self.place, budget) {
                 Ok(()) => return Some(budget),
                 Err(error) => budget = budget.max(needed(&error)?).checked_add(budget / 2)?,
             }
@@ -118,9 +126,9 @@ impl Attempt<'_> {
 }
 
 /// Opens the data with this budget, and makes a batch for training, one for evaluation, and room for what the model says of it.
-fn first_batches(config: &RunConfig, purpose: Purpose, device: &Device, budget: u64) -> Result<()> {
-    let pool = Pool::of(budget, device, "an attempt")?;
-    let run = RunResources::new(config.clone(), purpose, device.clone(), pool, None, "an attempt".into(), false)?;
+fn first_batches(config: &RunConfig, purpose: Purpose, place: &Placement, budget: u64) -> Result<()> {
+    let pool = Pool::of(budget, &place.host, "an attempt")?;
+    let run = RunResources::new(config.clone(), purpose, place.clone(), pool, None, "an attempt".into(), false)?;
     let Some(sources) = &run.data else { return Ok(()) };
     let sets = data::datasets(sources, &run, run.request.batch)?;
     let options =

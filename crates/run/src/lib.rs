@@ -19,6 +19,7 @@ pub mod process;
 pub mod profiling;
 pub mod resident;
 mod resources;
+pub mod room;
 pub mod run_dir;
 pub mod text;
 pub mod together;

@@ -12,10 +12,10 @@ use memfit::transform::{BatchDependence, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
 use crate::config::find;
-use crate::device::Room;
 use crate::error::{Difference, Result, RunError};
 use crate::file;
 use crate::resources::RunResources;
+use crate::room::Room;
 
 /// A plan, and what is known with it.
 pub struct Planned {
@@ -29,6 +29,8 @@ pub struct Planned {
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
+    /// Of a run that goes on: the device that it was on before, where that is another one.
+    pub moved_from: Option<String>,
     /// Where it is for a larger machine than this, or for a process with more than this one may have.
     pub too_large_here: Option<TooLargeHere>,
     pub file: Option<String>,
@@ -71,7 +73,7 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
     let mut planned = Planned::new(&subject, &survey, plan, start)?;
     planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.arena_bytes()).map(|room| {
-        let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_in_pool());
+        let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_for_arena());
         TooLargeHere { room, is_there_a_smaller_one }
     });
     drop(survey);
@@ -115,6 +117,7 @@ impl Planned {
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
+            moved_from: None,
             too_large_here: None,
             file: None,
         })
@@ -129,6 +132,7 @@ impl Planned {
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
+            moved_from: None,
             too_large_here: None,
             file: Some(file),
         }
@@ -199,6 +203,20 @@ const KEYS_SET: &str = "keys";
 
 /// The label of the number of threads.
 pub(crate) const THREADS: &str = "threads";
+
+/// Where a plan's device differs.
+pub const DEVICE: &str = "device";
+
+/// What computes, by the labels of a plan.
+fn device_of(labels: &Labels) -> String {
+    labels.get(AnyExecutor::ADAPTER).cloned().unwrap_or_else(|| "the CPU".into())
+}
+
+/// The device that a saved plan was made for, where it is another one.
+pub(crate) fn other_device(executor: &AnyExecutor, saved: &SavedPlan) -> Option<String> {
+    let own = executor.identity().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+    Some(device_of(&saved.labels)).filter(|theirs| *theirs != device_of(&own))
+}
 
 /// The label of the instruction set.
 pub const INSTRUCTIONS: &str = "instructions";
@@ -275,9 +293,9 @@ pub(crate) fn check(run: &RunResources, executor: &AnyExecutor, saved: &SavedPla
     check_but(run, executor, saved, file, |_| false)
 }
 
-/// The same of a run that goes on, for which it can be planned again for other threads.
+/// The same of a run that goes on, for which it can be planned again for other threads or another device.
 pub(crate) fn check_resumed(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
-    check_but(run, executor, saved, file, |what| what == THREADS)
+    check_but(run, executor, saved, file, |what| what == THREADS || what == DEVICE)
 }
 
 fn check_but(
@@ -305,7 +323,13 @@ fn check_but(
 /// In what the plan is not that of the run.
 fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Difference> {
     let mut found = Vec::new();
-    for (what, key) in MADE_FOR {
+    let [theirs, ours] = [&saved.labels, own].map(device_of);
+    let is_elsewhere = theirs != ours;
+    if is_elsewhere {
+        found.push(Difference { what: DEVICE.into(), theirs, ours, key: None });
+    }
+    for (what, key) in MADE_FOR.into_iter().filter(|(what, _)| !is_elsewhere || ![THREADS, INSTRUCTIONS].contains(what))
+    {
         let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());
         if theirs != ours {
             // A model of tokens has a vocabulary where others have classes.

@@ -23,7 +23,7 @@ use crate::planning::{self, Planned};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::together;
-use crate::train::{check, plan_run, plan_saved, skip_bad};
+use crate::train::{check, check_lazy, plan_run, plan_saved, skip_bad};
 
 /// Steps that are not recorded: the first one touches the memory, and the others fill caches.
 const WARM_UP: usize = 3;
@@ -63,7 +63,8 @@ pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -
     if let Some(sources) = &run.data {
         check(&run, sources)?;
     }
-    let executor = together::executor(std::slice::from_ref(&run))?;
+    let executor = together::executor(&run)?;
+    check_lazy(&run, &executor)?;
     on_event(ProfileEvent::Limits);
     let limits = calibrate::limits(|| Ok(executor.clone())).ok().flatten();
     let planned = plan(&mut run, &executor, on_event)?;
@@ -87,7 +88,7 @@ fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Re
         return plan_run(run, executor, &mut |at| on_event(ProfileEvent::Planning(at)));
     };
     let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
-    plan_saved(run, executor, &saved, &folder)
+    plan_saved(run, executor, &saved, &folder, &mut |at| on_event(ProfileEvent::Planning(at)))
 }
 
 fn labels(run: &RunResources, executor: &AnyExecutor) -> Result<Labels> {
@@ -150,10 +151,11 @@ fn add_steps(
     let most = steps.unwrap_or(*STEPS.end());
     let recorder = Arc::new(recorder(run, plan, profile.memory.kernels, most)?);
     // Page by page, so that the pages which the system holds are those that were touched.
-    let growth = if run.config.memory.growth.as_deref() == Some("commit") { Growth::Commit } else { Growth::Lazy };
+    let is_whole = run.config.memory.growth.as_deref() == Some("commit") || !executor.gives_pages();
+    let growth = if is_whole { Growth::Commit } else { Growth::Lazy };
     let options = Options { name: run.label.clone(), growth, poison: false };
     resident::trim_heap();
-    let engine = Engine::new(executor.on(run.device.clone()), plan.clone(), options)?;
+    let engine = Engine::new(executor.clone(), plan.clone(), options)?;
     let mut session = Session::start(engine, run.seed)?;
     let mut feed = Feed::new(run, plan)?;
     let (mut facts, mut waits) = (Vec::new(), Waits::default());
@@ -197,7 +199,8 @@ fn recorder(run: &RunResources, plan: &Plan, kernels: usize, steps: usize) -> Re
     let (all, steps) = events_of(of_step, steps);
     let Some(process) = &run.process else { return Ok(Recorder::new(all, steps)) };
     let pipeline = run.pool.limit().saturating_sub(run.pool.used());
-    let needed = plan.arena_bytes().saturating_add(pipeline);
+    let arena = if run.is_on_host() { plan.arena_bytes() } else { 0 };
+    let needed = arena.saturating_add(pipeline);
     let bytes = (all * size_of::<KernelEvent>() + steps * size_of::<StepEvent>()) as u64;
     if process.check(needed.saturating_add(bytes), 0, &[run.threads]).is_ok() {
         return Ok(Recorder::new(all, steps));

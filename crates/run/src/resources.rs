@@ -16,11 +16,12 @@ use memfit::{Clip, ExecError, PlanError, Precision, Request, Subject, Training, 
 use crate::config::{Origin, RunConfig, TrainConfig};
 use crate::cost_model;
 use crate::data::{self, DataSources, Kind};
-use crate::device::{Devices, Room};
+use crate::device::{Devices, Placement};
 use crate::error::{Result, RunError, named};
 use crate::host_budget;
 use crate::model;
 use crate::process::ProcessMemory;
+use crate::room::Room;
 
 /// The model of the data that are built in.
 pub const DIGITS: &str = "digits";
@@ -47,10 +48,13 @@ pub struct RunResources {
     pub cost_model: CostModel,
     /// Where that is from; none for the device's own.
     pub cost_model_file: Option<PathBuf>,
+    /// Where it computes: its arena is taken there.
     pub device: Device,
+    /// Where all else of it is: the same device on the CPU.
+    pub host: Device,
     /// What the data pipeline holds is drawn from here, ...
     pub pool: BytePool,
-    /// ... and all that it may hold is taken of the device, until the run is over.
+    /// ... and all that it may hold is taken of the host, until the run is over.
     pool_memory: Reservation,
     /// Whether it may become smaller where the arena does not fit beside it, since nobody said its size.
     pool_gives_way: bool,
@@ -86,20 +90,21 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
     }
     let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
     let (whole, process) = ProcessMemory::new(&configs)?;
-    let devices = Devices::new(whole, &limits)?;
-    let device = |(i, config): (usize, &RunConfig)| devices.of_run(config.memory.device.as_deref(), i);
-    let on = configs.iter().enumerate().map(device).collect::<Result<Vec<_>>>()?;
+    let said: Vec<Option<&str>> = configs.iter().map(|config| config.memory.device.as_deref()).collect();
+    let devices = Devices::new(whole, &limits, &said)?;
+    let place = |(i, name): (usize, Option<&str>)| devices.of_run(name, i);
+    let on = said.into_iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
     let labels = labels(&configs);
     let mut pools = Vec::new();
-    for ((config, device), label) in configs.iter().zip(&on).zip(&labels) {
-        let co_runs = on.iter().filter(|d| d.name() == device.name()).count();
-        pools.push(Pool::new(config, purpose, device, process.as_deref(), co_runs, label)?);
+    for ((config, place), label) in configs.iter().zip(&on).zip(&labels) {
+        let co_runs = on.iter().filter(|other| other.host.name() == place.host.name()).count();
+        pools.push(Pool::new(config, purpose, place, process.as_deref(), co_runs, label)?);
     }
     let several = configs.len() > 1;
     let mut runs = Vec::new();
-    for (((config, device), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
-        let (asked, on) = (config.clone(), device.clone());
-        let run = RunResources::new(config, purpose, device, pool, process.clone(), label.clone(), several);
+    for (((config, place), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
+        let (asked, on) = (config.clone(), place.clone());
+        let run = RunResources::new(config, purpose, place, pool, process.clone(), label.clone(), several);
         let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on));
         runs.push(named(&label, several, run)?);
     }
@@ -116,10 +121,10 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
 /// Opens a run that only answers.
 pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
     let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config))?;
-    let device = Devices::of_one(whole, &config.memory)?;
+    let place = Devices::of_one(whole, &config.memory)?;
     let label = label_of(&config);
-    let pool = Pool::new(&config, Purpose::Answer, &device, process.as_deref(), 1, &label)?;
-    let mut run = RunResources::new(config, Purpose::Answer, device, pool, process, label, false)?;
+    let pool = Pool::new(&config, Purpose::Answer, &place, process.as_deref(), 1, &label)?;
+    let mut run = RunResources::new(config, Purpose::Answer, place, pool, process, label, false)?;
     run.keep_room_for_plan()?;
     run.limit_to_device();
     Ok(run)
@@ -178,7 +183,7 @@ fn check_folders(runs: &[RunResources]) -> Result<()> {
     Ok(())
 }
 
-/// What a data pipeline may hold, taken of its device.
+/// What a data pipeline may hold, taken of its host.
 pub(crate) struct Pool {
     pool: BytePool,
     memory: Reservation,
@@ -186,33 +191,35 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// For one of so many runs on the device.
+    /// For one of so many runs on the host.
     fn new(
         config: &RunConfig,
         purpose: Purpose,
-        device: &Device,
+        place: &Placement,
         process: Option<&ProcessMemory>,
         co_runs: usize,
         label: &str,
     ) -> Result<Pool> {
+        let host = &place.host;
+        let is_part = place.is_on_host() && !config.memory.logical.is_empty();
         // A split says what there is; but elsewhere, on another machine than it was said for, the usual share must do.
         let is_elsewhere = match purpose {
             Purpose::Train | Purpose::Profile => false,
-            Purpose::Plan => config.memory.logical.is_empty(),
+            Purpose::Plan => !is_part,
             Purpose::Answer => true,
         };
         let is_said_here =
             !is_elsewhere || (purpose == Purpose::Answer && config.is_overridden("memory", "host_budget"));
-        let budget = config.memory.host_budget.filter(|&budget| is_said_here || budget <= device.free() / 2);
-        let outside = process.filter(|_| config.memory.logical.is_empty()).map_or(0, |p| p.outside);
-        let pool = data::pool(budget, device, outside, co_runs);
+        let budget = config.memory.host_budget.filter(|&budget| is_said_here || budget <= host.free() / 2);
+        let outside = process.filter(|_| !is_part).map_or(0, |p| p.outside);
+        let pool = data::pool(budget, host, outside, co_runs);
         let gives_way = budget.is_none() || (purpose == Purpose::Answer && !is_said_here);
-        Ok(Pool { gives_way, ..Pool::of(pool.limit(), device, label)? })
+        Ok(Pool { gives_way, ..Pool::of(pool.limit(), host, label)? })
     }
 
     /// Of so many bytes.
-    pub(crate) fn of(bytes: u64, device: &Device, label: &str) -> Result<Pool> {
-        let memory = device.take(&format!("the data pipeline of {label}"), bytes)?;
+    pub(crate) fn of(bytes: u64, host: &Device, label: &str) -> Result<Pool> {
+        let memory = host.take(&format!("the data pipeline of {label}"), bytes)?;
         Ok(Pool { pool: BytePool::new(bytes), memory, gives_way: false })
     }
 }
@@ -221,13 +228,14 @@ impl RunResources {
     pub(crate) fn new(
         mut config: RunConfig,
         purpose: Purpose,
-        device: Device,
+        Placement { device, host }: Placement,
         Pool { pool, memory, gives_way }: Pool,
         process: Option<Arc<ProcessMemory>>,
         label: String,
         is_one_of_several: bool,
     ) -> Result<RunResources> {
-        if purpose == Purpose::Train && !config.memory.logical.is_empty() {
+        let is_usual = device.name() == host.name() && config.memory.logical.is_empty();
+        if purpose == Purpose::Train && !is_usual {
             // So that the run finds it again when it goes on alone.
             config.set("memory", "device", device.name())?;
         }
@@ -251,6 +259,10 @@ impl RunResources {
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
         let threads = threads(config.memory.threads)?;
+        if config.resumed_folder().is_some() && config.is_overridden("memory", "device") {
+            // It is of the device that the run had.
+            config.unset("memory", "cost_model");
+        }
         // Where nothing is planned anew, the file that a run was planned with may be gone.
         let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
         let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
@@ -278,6 +290,7 @@ impl RunResources {
             cost_model,
             cost_model_file,
             device,
+            host,
             pool,
             pool_memory: memory,
             pool_gives_way: gives_way,
@@ -292,14 +305,14 @@ impl RunResources {
     /// A plan and its kernels take memory too; where the process has a limit, that much is not for the arena.
     fn keep_room_for_plan(&mut self) -> Result<()> {
         let Some(process) = self.process.clone().filter(|p| p.is_limited()) else { return Ok(()) };
-        if !self.config.memory.logical.is_empty() {
+        if self.is_part_of_host() {
             return Ok(());
         }
         let batch = self.request.batch;
         let programs = memfit::programs(&self.model, &self.training, batch, batch).map_err(PlanError::Source)?;
         let bytes = plan_bytes(&programs);
         host_budget::give_way(&[self], bytes);
-        let taken = self.device.take(&format!("the plan of {}", self.label), bytes);
+        let taken = self.host.take(&format!("the plan of {}", self.label), bytes);
         self._plan_memory = Some(taken.map_err(|e| match e {
             ExecError::DeviceFull(_) => process.no_room_for_program(bytes),
             other => other.into(),
@@ -307,11 +320,27 @@ impl RunResources {
         Ok(())
     }
 
+    /// Whether arena and data pipeline are taken of the same memory.
+    pub fn is_on_host(&self) -> bool {
+        self.device.name() == self.host.name()
+    }
+
+    /// Where its memory is.
+    pub(crate) fn placement(&self) -> Placement {
+        Placement { device: self.device.clone(), host: self.host.clone() }
+    }
+
+    /// Whether that is a logical device.
+    fn is_part_of_host(&self) -> bool {
+        self.is_on_host() && !self.config.memory.logical.is_empty()
+    }
+
     /// A logical device has a limit, and so may the process; and so has what is planned for it: what others have left there.
     fn limit_to_device(&mut self) {
         // A plan may be for another machine than this, unless it is said for how much.
         let holds = |p: &&Arc<ProcessMemory>| p.is_said() || (p.is_limited() && self.purpose != Purpose::Plan);
-        let of_process = || Some(Room::of_process(&self.device, self.process.as_ref().filter(holds)?));
+        let process = self.process.as_ref().filter(|_| self.is_on_host()).filter(holds);
+        let of_process = || Some(Room::of_process(&self.device, process?));
         self.room = Room::of_part(&self.device, &self.config.memory).or_else(of_process);
         self.limit_budget();
     }
@@ -338,7 +367,7 @@ impl RunResources {
         if self.room.is_none() || self.budget.is_some_and(|said| said < arena) {
             return self.request.budget;
         }
-        host_budget::give_way(&[self], arena);
+        host_budget::give_way_to_arena(&[self], arena);
         self.budget_now()
     }
 
@@ -354,14 +383,19 @@ impl RunResources {
         self.limit_budget();
     }
 
-    /// Bytes that the pipeline would give up for an arena.
+    /// Bytes that the pipeline would give up.
     pub(crate) fn spare_in_pool(&self) -> u64 {
         self.least_pool().map_or(0, |least| self.pool.limit().saturating_sub(least.max(self.pool.used())))
     }
 
-    /// Bytes that the pipeline would take besides if there were more.
+    /// The same, for an arena of this run.
+    pub(crate) fn spare_for_arena(&self) -> u64 {
+        if self.is_on_host() { self.spare_in_pool() } else { 0 }
+    }
+
+    /// Bytes that the pipeline would take besides if there were more where the arena is.
     pub(crate) fn lack_in_pool(&self) -> u64 {
-        self.least_pool().map_or(0, |least| least.saturating_sub(self.pool.limit()))
+        self.least_pool().filter(|_| self.is_on_host()).map_or(0, |least| least.saturating_sub(self.pool.limit()))
     }
 
     /// Of a pipeline that gives way.
@@ -384,7 +418,7 @@ impl RunResources {
     /// What training would have here, of a run that is only planned and for any machine.
     pub(crate) fn room_here(&self) -> Option<Room> {
         let is_elsewhere = self.purpose == Purpose::Plan && self.room.is_none();
-        let limited = self.process.as_ref().filter(|p| p.is_limited());
+        let limited = self.process.as_ref().filter(|p| p.is_limited() && self.is_on_host());
         let here =
             || limited.map_or_else(|| Room::of_whole(&self.device), |process| Room::of_process(&self.device, process));
         is_elsewhere.then(here)
@@ -395,7 +429,7 @@ impl RunResources {
         let room = self.room.as_ref()?.now(&self.device).with_lack(self.lack_in_pool());
         // What goes on together computes with the same threads.
         let process = self.process.as_ref().filter(|p| p.is_limited() && !self.is_one_of_several);
-        Some(match process.filter(|_| self.config.memory.logical.is_empty()) {
+        Some(match process.filter(|_| self.is_on_host() && self.config.memory.logical.is_empty()) {
             Some(process) => room.with_threads(self.threads, process.per_thread),
             None => room,
         })

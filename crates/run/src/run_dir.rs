@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memfit::data::image::Channels;
 use memfit::exec::weights::{Match, WeightsError};
-use memfit::exec::{Executor, Options};
+use memfit::exec::{Executor, Growth, Options};
 use memfit::nn::zoo::Task;
 use memfit::nn::{Mode, Model};
 use memfit::plan::bytes::round_up;
@@ -23,6 +23,7 @@ use crate::error::{Result, RunError};
 use crate::file::{LARGEST_TEXT, write_own};
 use crate::planning;
 use crate::resources::{RunResources, open_to_answer};
+use crate::together;
 
 /// A folder under runs/ that is not there yet.
 pub fn free(name: &str) -> Result<PathBuf> {
@@ -130,7 +131,7 @@ impl Trained {
         // The folder is read before memory is taken for it.
         let saved = read_checkpoint(&folder, checkpoint)?;
         let run = open_to_answer(config)?;
-        let executor = AnyExecutor::for_device(&run.device, run.threads)?;
+        let executor = together::executor(&run)?;
         let batch = match rows {
             Rows::Exactly(rows) => rows,
             Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
@@ -153,7 +154,8 @@ impl Trained {
             planning::explain(with_fixes(error, batch, rows, &fixes), run.tight_room().as_ref())
         })?;
         let needed = plan.states.len();
-        let growth = device::growth(&run.config.memory);
+        // What it was trained on may have given single pages.
+        let growth = if executor.gives_pages() { device::growth(&run.config.memory) } else { Growth::Commit };
         let options = Options { name: run.name.clone(), growth, ..Options::default() };
         let mut session = Session::with_options(executor, plan, run.seed, options)?;
         let (saved, found) = load(&mut session, &folder, checkpoint, saved)?;

@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use memfit::exec::Device;
+use memfit::exec::{Device, Executor};
 use memfit::fixes::{plan_or_fixes, plan_together_or_fixes};
 use memfit::plan::{Member, Target, plan_together};
 use memfit::{AnyExecutor, Plan, PlanError, Subject};
 
-use crate::device::Room;
 use crate::error::{Result, RunError};
-use crate::host_budget::give_way;
+use crate::host_budget::give_way_to_arena;
 use crate::planning::{self, OnProgress, Planned, Progress};
 use crate::resources::RunResources;
+use crate::room::Room;
 
 /// The runs of each device, by their numbers.
 pub fn groups(runs: &[RunResources]) -> Vec<Vec<usize>> {
@@ -42,10 +42,38 @@ pub fn threads(runs: &[RunResources]) -> Result<usize> {
     }
 }
 
-/// What runs them: on the device of the first, until each is given its own.
-pub fn executor(runs: &[RunResources]) -> Result<AnyExecutor> {
-    let device = runs.first().map_or_else(Device::host, |run| run.device.clone());
-    Ok(AnyExecutor::for_device(&device, threads(runs)?)?)
+/// What runs them: an executor for each whole device, whose parts share it.
+pub struct Executors(Vec<(String, AnyExecutor)>);
+
+impl Executors {
+    pub fn new(runs: &[RunResources]) -> Result<Executors> {
+        let threads = threads(runs)?;
+        let mut executors: Vec<(String, AnyExecutor)> = Vec::new();
+        for run in runs {
+            let whole = whole(run);
+            if executors.iter().all(|(name, _)| name != whole) {
+                executors.push((whole.into(), AnyExecutor::for_device(&run.device, threads)?));
+            }
+        }
+        Ok(Executors(executors))
+    }
+
+    /// On the run's own device, and within its limit.
+    pub fn of(&self, run: &RunResources) -> Result<AnyExecutor> {
+        match self.0.iter().find(|(name, _)| name == whole(run)) {
+            Some((_, executor)) => Ok(executor.on(run.device.clone())),
+            None => executor(run),
+        }
+    }
+}
+
+fn whole(run: &RunResources) -> &str {
+    run.device.name().split('/').next().unwrap_or_default()
+}
+
+/// What runs one that is alone.
+pub fn executor(run: &RunResources) -> Result<AnyExecutor> {
+    Ok(AnyExecutor::for_device(&run.device, run.threads)?)
 }
 
 /// A plan for each run: each within its own budget, and those on one device within `budget` and what a logical device has
@@ -54,7 +82,7 @@ pub fn plan(
     runs: &mut [RunResources],
     budget: Option<u64>,
     is_here: bool,
-    target: &dyn Target,
+    executors: &Executors,
     progress: OnProgress,
 ) -> Result<Vec<Planned>> {
     let groups = groups(runs);
@@ -64,8 +92,10 @@ pub fn plan(
     let mut planned: Vec<Option<Planned>> = runs.iter().map(|_| None).collect();
     for members in groups {
         let group: Vec<&RunResources> = members.iter().map(|&i| &runs[i]).collect();
-        let room = group[0].room.clone().or(is_here.then(|| Room::of_whole(&group[0].device)));
-        for (i, plan) in members.into_iter().zip(plan_group(&group, budget, room.as_ref(), target, progress)?) {
+        let whole = || Some(&group[0].device).filter(|device| is_here && device.has_known_limit()).map(Room::of_whole);
+        let (room, executor) = (group[0].room.clone().or_else(whole), executors.of(group[0])?);
+        let plans = plan_group(&group, budget, room.as_ref(), executor.target(), progress)?;
+        for (i, plan) in members.into_iter().zip(plans) {
             planned[i] = Some(plan);
         }
     }
@@ -87,7 +117,7 @@ fn plan_group(
         progress(Progress::Survey(&run.label));
         let survey = run.named(subject.survey().map_err(RunError::from))?;
         if run.room.is_some() {
-            give_way(runs, planning::smallest(&survey));
+            give_way_to_arena(runs, planning::smallest(&survey));
         }
         if let Some(budget) = run.budget_now() {
             // What does not even fit alone is refused with what would.
@@ -110,7 +140,7 @@ fn plan_group(
         && room.is_some()
         && budget.is_none_or(|budget| refusal.needed <= budget)
     {
-        give_way(runs, refusal.needed);
+        give_way_to_arena(runs, refusal.needed);
     }
     let (members, room) = (members(), left());
     let most = most(room.as_ref());

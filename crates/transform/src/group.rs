@@ -311,9 +311,9 @@ impl Maker<'_> {
             taken.all(element) && elementwise_in(graph, member, group)
         };
         let fits = || {
-            // The chain of a contraction reads its product as it reads any operand.
-            let chain = if root.op.is_contraction() { group.epilogue() } else { &group.nodes[..] };
-            self.operands(&[chain, members].concat()) <= self.fusion.max_operands
+            // A contraction and its chains may be one kernel, or several: then its epilogue reads the product as any operand.
+            let chains = [&group.nodes[..], if root.op.is_contraction() { group.epilogue() } else { &[] }];
+            chains.iter().all(|chain| self.operands(&[chain, members].concat()) <= self.fusion.max_operands)
         };
         (open && same_shape && members.iter().all(direct) && fits()).then_some(latest)
     }

@@ -16,6 +16,8 @@ use crate::commands::check_writable;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
 use crate::progress::Progress;
+#[cfg(feature = "gpu")]
+use crate::show;
 use memfit_run::announce::{Process, processes};
 use memfit_run::config::parse_size;
 use memfit_run::cost_model::{in_use, measured_file};
@@ -24,7 +26,6 @@ use memfit_run::file;
 use memfit_run::text::count;
 use memfit_run::threads;
 
-/// The device that is measured.
 const CPU: &str = "cpu:0";
 
 pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
@@ -33,15 +34,15 @@ pub fn devices(args: &DevicesArgs, as_json: bool) -> Result<()> {
 
 fn show(args: &DevicesArgs, as_json: bool) -> Result<()> {
     let size = |text: &String| parse_size(text).map_err(|problem| usage(format!("--logical: {problem}")));
-    let devices = Devices::new(Device::host(), &args.logical.iter().map(size).collect::<Result<Vec<_>>>()?)?;
+    let limits = args.logical.iter().map(size).collect::<Result<Vec<_>>>()?;
+    let devices = Devices::new(Device::host(), &limits, &[args.device.as_deref()])?;
     let host = Host::new()?;
     if as_json {
         host.print_json(&devices)
     } else {
         host.print(&devices)
     }
-    gpus(as_json);
-    Ok(())
+    gpus(&devices, as_json)
 }
 
 /// What is known of this machine's processor and memory.
@@ -87,14 +88,13 @@ impl Host {
         for (part, is_visible) in devices.all().skip(1) {
             outln!(
                 "{}",
-                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(), "part_of": CPU,
-                        "visible": is_visible })
+                json!({ "event": "device", "device": part.name(), "limit_bytes": part.limit(),
+                        "part_of": part.name().split('/').next(), "visible": is_visible })
             );
         }
     }
 
     fn print(&self, devices: &Devices) {
-        let hidden = |is_visible: bool| if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") };
         let (cpu, threads) = (&self.cpu, count(self.cores, "thread"));
         let instructions = format!("instructions: {} (of {})", self.instruction_set, self.instruction_sets.join(", "));
         outln!("{CPU}    {cpu}: {threads}, {instructions}{}", hidden(is_visible(devices)));
@@ -106,13 +106,21 @@ impl Host {
             outln!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
         }
         print_holders(&self.processes);
-        let name = &self.cost_model.name;
-        match &self.cost_model_file {
-            Some(file) => outln!("cost model  \"{name}\", from {}", file.display()),
-            None => outln!("cost model  \"{name}\", which ships with memfit; --calibrate measures this machine"),
-        }
-        print_constants(&self.cost_model);
+        print_cost_model(&self.cost_model, self.cost_model_file.as_deref());
     }
+}
+
+fn hidden(is_visible: bool) -> String {
+    if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") }
+}
+
+fn print_cost_model(model: &CostModel, file: Option<&Path>) {
+    let name = &model.name;
+    match file {
+        Some(file) => outln!("cost model  \"{name}\", from {}", file.display()),
+        None => outln!("cost model  \"{name}\", which ships with memfit; --calibrate measures this machine"),
+    }
+    print_constants(model);
 }
 
 fn is_visible(devices: &Devices) -> bool {
@@ -120,17 +128,24 @@ fn is_visible(devices: &Devices) -> bool {
 }
 
 fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
+    let place = Devices::new(Device::host(), &[], &[])?.of_run(args.device.as_deref(), 0)?;
+    let device = place.device.name();
     let path = match &args.out {
         Some(path) => {
             check_writable("--out", path)?;
             path.clone()
         }
-        None => measured_file().ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?,
+        None => {
+            measured_file(device)?.ok_or_else(|| usage("there is no folder for settings; name a file with --out"))?
+        }
     };
     let threads = threads(args.threads)?;
-    let name = format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread"));
+    let name = match AnyExecutor::adapter(device)? {
+        Some(adapter) => adapter,
+        None => format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread")),
+    };
     let mut progress = Progress::new("measuring");
-    let model = calibrate(name, || AnyExecutor::open(CPU, threads), &mut |what| progress.show(what))?;
+    let model = calibrate(name, || AnyExecutor::open(device, threads), &mut |what| progress.show(what))?;
     drop(progress);
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|e| bad_data(format!("{} cannot be made: {e}", folder.display())))?;
@@ -176,8 +191,8 @@ fn used(total: Option<u64>, available: Option<u64>) -> Option<u64> {
 fn print_holders(processes: &[Process]) {
     for process in processes {
         for held in process.devices.iter().filter(|d| !d.holders.is_empty()) {
-            let (used, limit) = (Bytes(held.used()), Bytes(held.limit_bytes));
-            outln!("held     {used} of the {limit} of {} by process {}", held.device, process.pid);
+            let limit = held.limit_bytes.map_or(String::new(), |limit| format!("the {} of ", Bytes(limit)));
+            outln!("held     {} of {limit}{} by process {}", Bytes(held.used()), held.device, process.pid);
             for name in &held.holders {
                 outln!("  {:>10}  {}", Bytes(name.bytes).to_string(), name.name);
             }
@@ -186,32 +201,33 @@ fn print_holders(processes: &[Process]) {
 }
 
 #[cfg(not(feature = "gpu"))]
-fn gpus(_: bool) {}
+fn gpus(_: &Devices, _: bool) -> Result<()> {
+    Ok(())
+}
 
 /// A GPU that cannot be opened is listed with the reason.
 #[cfg(feature = "gpu")]
-fn gpus(as_json: bool) {
+fn gpus(devices: &Devices, as_json: bool) -> Result<()> {
     for found in memfit::gpu::devices() {
-        match found {
-            Ok(gpu) if as_json => outln!(
-                "{}",
-                json!({
-                    "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
-                    "alignment_bytes": gpu.limits.alignment, "largest_operand_bytes": gpu.limits.binding,
-                    "largest_segment_bytes": gpu.limits.buffer,
-                })
-            ),
-            Ok(gpu) => outln!(
-                "{}  {} ({}, {}); operands up to {}, segments up to {}",
-                gpu.id,
-                gpu.name,
-                gpu.kind.name(),
-                gpu.api,
-                Bytes(gpu.limits.binding),
-                Bytes(gpu.limits.buffer)
-            ),
-            Err(e) if as_json => outln!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() })),
-            Err(e) => outln!("{e}"),
+        let gpu = match found {
+            Ok(gpu) => gpu,
+            Err(e) if as_json => {
+                outln!("{}", json!({ "event": "device", "device": "gpu", "error": e.to_string() }));
+                continue;
+            }
+            Err(e) => {
+                outln!("{e}");
+                continue;
+            }
+        };
+        let (model, file) = in_use(None, &gpu.id, 1)?;
+        let is_visible = devices.is_visible(&gpu.id);
+        if as_json {
+            outln!("{}", show::gpu::event(&gpu, is_visible, describe(&model, file.as_deref())));
+        } else {
+            show::gpu::print(&gpu, &hidden(is_visible));
+            print_cost_model(&model, file.as_deref());
         }
     }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use memfit::{AnyExecutor, Plan};
 use memfit_run::planning::{self, Planned};
 use memfit_run::profiling;
 use memfit_run::text::count;
-use memfit_run::together::{self, SharedMemory};
+use memfit_run::together::{self, Executors, SharedMemory};
 use memfit_run::{Purpose, RunResources, file, open};
 use serde_json::json;
 
@@ -60,7 +60,7 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
 }
 
 fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json: bool) -> Result<()> {
-    let executor = together::executor(std::slice::from_ref(run))?;
+    let executor = together::executor(run)?;
     let planned = search(run, &executor)?;
     let planned = saved(run, &executor, planned, save)?;
     if let Some(path) = report {
@@ -94,10 +94,10 @@ fn search(run: &mut RunResources, executor: &AnyExecutor) -> Result<Planned> {
 
 /// Plans of runs that are to share their devices.
 fn several(runs: &mut [RunResources], budget: Option<u64>, json: bool) -> Result<()> {
-    let executor = together::executor(runs)?;
+    let executors = Executors::new(runs)?;
     let mut progress = Progress::new("planning");
     let on_progress = &mut |at: planning::Progress| progress.show(&cure::progress(at));
-    let planned = together::plan(runs, budget, false, executor.target(), on_progress)?;
+    let planned = together::plan(runs, budget, false, &executors, on_progress)?;
     drop(progress);
     for (run, planned) in runs.iter().zip(&planned) {
         show::together::print_plan(run, planned, together::is_shared(runs, run), json);
@@ -125,7 +125,7 @@ fn page(run: &RunResources, planned: &Planned) {
 }
 
 fn draw(run: &RunResources, file: Option<&Path>, json: bool) -> Result<()> {
-    let executor = together::executor(std::slice::from_ref(run))?;
+    let executor = together::executor(run)?;
     let start = Instant::now();
     let survey = run.subject(executor.target()).survey()?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
@@ -150,7 +150,7 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
         return Err(usage("--max-batch looks for a batch in one piece; leave out --micro-batch"));
     }
     run.request.micro_batch = MicroBatch::Off;
-    let executor = together::executor(std::slice::from_ref(run))?;
+    let executor = together::executor(run)?;
     let start = Instant::now();
     let mut progress = Progress::new("trying");
     let subject = run.subject(executor.target());

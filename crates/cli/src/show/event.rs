@@ -20,7 +20,7 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
     json!({
         "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
         "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "optimizer": run.optimizer,
-        "device": run.room.as_ref().map_or("cpu", |room| &room.device), "threads": run.threads,
+        "device": device(run), "threads": run.threads,
         "instruction_set": plan.made_for.as_ref().map(|m| &m.instruction_set),
         "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
         "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes, "input_bytes": plan.input_bytes(),
@@ -34,10 +34,15 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),
         "frozen_parameters": planned.frozen.map_or(0, |f| f.parameters),
         "frozen_saved_bytes": planned.frozen.map(|f| f.saved_bytes),
-        "plan_file": planned.file, "fits_here": planned.too_large_here.is_none(),
+        "plan_file": planned.file, "moved_from": planned.moved_from, "fits_here": planned.too_large_here.is_none(),
         "process_limit_bytes": run.process.as_ref().map(|p| p.bytes),
         "outside_bytes": run.process.as_ref().map(|p| p.outside),
     })
+}
+
+/// The name of a run's device. Of the CPU, whose memory it has without a limit, the kind alone.
+pub fn device(run: &RunResources) -> &str {
+    if run.is_on_host() && run.room.is_none() { "cpu" } else { run.device.name() }
 }
 
 /// Whether no packing of these lifetimes takes less: the segments are as large as what is live at once.

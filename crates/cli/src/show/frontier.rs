@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::commands::devices::describe;
 use crate::output::outln;
+use crate::show::event::device;
 use memfit_run::RunResources;
 use memfit_run::text::count;
 
@@ -21,7 +22,7 @@ pub fn event(run: &RunResources, survey: &Survey, planning_ms: f64) -> Value {
     };
     json!({
         "event": "frontier", "model": run.name, "batch": run.request.batch,
-        "precision": run.training.precision.name(), "device": "cpu", "budget_bytes": run.request.budget,
+        "precision": run.training.precision.name(), "device": device(run), "budget_bytes": run.request.budget,
         "free_tools_bytes": survey.free_tools_bytes(), "lower_bound_bytes": survey.lower_bound_bytes(),
         "points": survey.frontier().iter().map(point).collect::<Vec<_>>(), "planning_ms": planning_ms,
         "profile": describe(&run.cost_model, run.cost_model_file.as_deref()),

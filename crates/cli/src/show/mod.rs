@@ -7,6 +7,8 @@ pub mod data;
 pub mod diff;
 pub mod event;
 pub mod frontier;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod profile;
 pub mod scores;
 pub mod summary;

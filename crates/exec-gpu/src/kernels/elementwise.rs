@@ -10,7 +10,7 @@ use memfit_ir::op::{Binary, Compare};
 use crate::kernels::math::*;
 use crate::kernels::philox::dropout_keeps;
 use crate::kernels::probe::answer;
-use crate::kernels::word::{Buffers, encode, is_nan_bits, load_bits, round, store_word};
+use crate::kernels::word::{Buffers, encode, is_nan_bits, load, load_bits, round, store_word};
 use crate::tape::{Read, Tape, Unary, Value, per_word};
 
 /// The first number is how many elements there are.
@@ -38,23 +38,37 @@ pub fn chain(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[compt
         for lane in 0..min(lanes, elements - first) {
             let element = first + lane;
             let registers = run(buffers, numbers, element, 0u32, comptime!(tape.clone()));
-            #[unroll]
-            for i in 0..comptime!(tape.stores.len()) {
-                let store = comptime!(tape.stores[i]);
-                let register = registers[comptime!(store.register)];
-                let in_word = comptime!(per_word(store.buffer.dtype));
-                if comptime!(in_word == 1) {
-                    store_word(buffers, element, register, comptime!(store.buffer.index));
-                } else {
-                    let part = lane % in_word;
-                    let bits = comptime!(store.buffer.dtype.bits() as u32);
-                    let field = encode(register, comptime!(store.buffer.dtype)) << (part as u32 * bits);
-                    let word = select(part == 0, field, words[i] | field);
-                    words[i] = word;
-                    if part == in_word - 1 || element == elements - 1 {
-                        store_word(buffers, element / in_word, word, comptime!(store.buffer.index));
-                    }
-                }
+            store_all(buffers, &registers, &mut words, element, element == elements - 1, comptime!(tape.clone()));
+        }
+    }
+}
+
+/// Stores what a tape stores of an element. Elements of fewer bits come together in `words`, one for each store, and go to
+/// memory with the last element of a word, or with the `last` of all: a unit owns whole words and takes its elements in order.
+#[cube]
+pub fn store_all(
+    buffers: &mut Buffers,
+    registers: &Sequence<u32>,
+    words: &mut Array<u32>,
+    element: usize,
+    last: bool,
+    #[comptime] tape: Tape,
+) {
+    #[unroll]
+    for i in 0..comptime!(tape.stores.len()) {
+        let store = comptime!(tape.stores[i]);
+        let register = registers[comptime!(store.register)];
+        let in_word = comptime!(per_word(store.buffer.dtype));
+        if comptime!(in_word == 1) {
+            store_word(buffers, element, register, comptime!(store.buffer.index));
+        } else {
+            let part = element % in_word;
+            let bits = comptime!(store.buffer.dtype.bits() as u32);
+            let field = encode(register, comptime!(store.buffer.dtype)) << (part as u32 * bits);
+            let word = select(part == 0, field, words[i] | field);
+            words[i] = word;
+            if part == in_word - 1 || last {
+                store_word(buffers, element / in_word, word, comptime!(store.buffer.index));
             }
         }
     }
@@ -90,6 +104,14 @@ fn evaluate(
     match value {
         Value::Load { buffer, read } => load_bits(buffers, position(element, numbers, read), buffer),
         Value::Given => given,
+        Value::Sum { buffer, first } => {
+            let distance = numbers[comptime!(first + 1)] as usize;
+            let mut sum = 0.0f32;
+            for part in 0..numbers[first] as usize {
+                sum += load(buffers, part * distance + element, buffer);
+            }
+            u32::reinterpret(sum)
+        }
         Value::Constant(bits) => u32::new(comptime!(i64::from(bits))),
         Value::Unary { op, x } => u32::reinterpret(unary(f32::reinterpret(registers[x]), op)),
         Value::UnaryGrad { op, saved, dy } => {

@@ -1,44 +1,49 @@
-//! Folds of terms to one number a cell. A cube has `WIDTH` cells and `LANES` units for each: a unit folds its part of the
-//! terms one after the other, and the parts are joined in a tree in shared memory, whose form the launch's numbers decide.
+//! Folds of terms to a few numbers a cell, and what is done to each element with them. A cube has `WIDTH` cells and `LANES` units
+//! for each: a unit folds its part of the terms one after the other, and the parts are joined in a tree in shared memory, whose
+//! form the launch's numbers decide. Then each unit goes over the same terms again.
 
 use cubecl::prelude::*;
 
-use crate::kernels::math::maximum;
+use crate::call::Grid;
+use crate::kernels::apply::{Results, apply, finish};
 use crate::kernels::probe::answer;
+use crate::kernels::terms::{Accumulator, Term, accumulate, join, only, origin, settle, start, term_of};
 use crate::kernels::word::{Buffers, load, store};
-use crate::lower::fold::{Fold, Terms, To, number};
-
-/// Units of a cube; must be those of [`crate::call::Grid::UNITS`].
-const UNITS: usize = crate::call::Grid::UNITS;
+use crate::lower::fold::{Fold, Kind, Sink, Source, number};
+use crate::tape::Buffer;
 
 #[cube(launch_unchecked)]
 pub fn fold_terms(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[comptime] key: Fold) {
     if probe != 0 {
-        answer(buffers, probe, comptime!(key.to.buffer().index));
+        answer(buffers, probe, comptime!(key.written().index));
         terminate!();
     }
-    let work = share(numbers);
-    let base = offset(work.cell, numbers, number::AXES, comptime!(key.cell_axes));
-    let mut sum = start(key.terms);
-    for term in range_stepped(work.first, work.end, work.lanes) {
-        let axes = comptime!(number::AXES + 2 * key.cell_axes);
-        let element = base + offset(term, numbers, axes, comptime!(key.term_axes));
-        if comptime!(key.parts.is_some()) {
-            join(&mut sum, load(buffers, element, comptime!(key.parts.unwrap())), key.terms);
-        } else {
-            step(&mut sum, buffers, element, key.terms);
-        }
-    }
-    let sum = tree(sum, work.slot, work.width, key.terms);
-    if work.leads {
-        match key.to {
-            To::Parts(to) => {
-                let cells = numbers[comptime!(number::CELLS)] as usize;
-                store(buffers, work.part * cells + work.cell, sum, to);
+    let share = share(numbers);
+    let base = offset(share.cell, numbers, number::AXES, comptime!(key.cell_axes));
+    match comptime!(key.sink) {
+        Sink::Parts(to) => {
+            let folded = fold(buffers, numbers, &share, base, key);
+            if share.leads {
+                store_parts(buffers, numbers, &share, &folded, to, comptime!(key.kind.accumulators()));
             }
-            To::Element(to) => {
-                let divisor = f32::cast_from(numbers[comptime!(number::DIVISOR)]);
-                store(buffers, work.cell, sum / divisor, to);
+        }
+        Sink::Results { finish: how, results: wanted, apply: then } => {
+            let results = match comptime!(key.source) {
+                Source::Results(known) => load_results(buffers, share.cell, known),
+                Source::Terms(_) | Source::Parts(_) => {
+                    let folded = fold(buffers, numbers, &share, base, key);
+                    let results = finish(buffers, numbers, &folded, share.cell, how);
+                    if share.leads {
+                        store_results(buffers, share.cell, &results, wanted);
+                    }
+                    results
+                }
+            };
+            if comptime!(then.is_some()) {
+                for index in range_stepped(share.first, share.end, share.lanes) {
+                    let term = locate(index, share.cell, base, numbers, key);
+                    apply(buffers, numbers, &term, &results, comptime!(then.unwrap()));
+                }
             }
         }
     }
@@ -76,16 +81,24 @@ fn share(numbers: &Sequence<u32>) -> Share {
     let is_cell = cell < cells;
     let end = min((part + 1) * part_terms, numbers[comptime!(number::TERMS)] as usize);
     Share {
-        cell,
+        // What is no cell has no terms, and looks at the first one.
+        cell: select(is_cell, cell, 0),
         part,
         first: part * part_terms + lane,
-        // What is no cell has no terms.
         end: select(is_cell, end, 0),
         lanes,
         width,
         slot: lane * width + column,
         leads: is_cell && lane == 0,
     }
+}
+
+/// Where a term lies.
+#[cube]
+fn locate(index: usize, cell: usize, base: usize, numbers: &Sequence<u32>, #[comptime] key: Fold) -> Term {
+    let axes = comptime!(number::AXES + 2 * key.cell_axes);
+    let element = base + offset(index, numbers, axes, comptime!(key.term_axes));
+    Term { element, index, cell }
 }
 
 /// Where an index of several axes lies.
@@ -109,50 +122,154 @@ fn offset(index: usize, numbers: &Sequence<u32>, #[comptime] axes: usize, #[comp
     offset
 }
 
+/// The fold of all terms of the cell in this cube, for each of its units.
 #[cube]
-fn start(#[comptime] terms: Terms) -> f32 {
-    match terms {
-        Terms::Sum(_) | Terms::SumSquares(_) => 0.0f32.runtime(),
-        Terms::Max(_) => f32::reinterpret(0xff80_0000u32.runtime()),
-    }
-}
-
-#[cube]
-fn step(sum: &mut f32, buffers: &mut Buffers, element: usize, #[comptime] terms: Terms) {
-    match terms {
-        Terms::Sum(x) => *sum += load(buffers, element, x),
-        Terms::SumSquares(x) => {
-            let x = load(buffers, element, x);
-            *sum += x * x;
+fn fold(
+    buffers: &mut Buffers,
+    numbers: &Sequence<u32>,
+    share: &Share,
+    base: usize,
+    #[comptime] key: Fold,
+) -> Accumulator {
+    let mut folded = start(comptime!(key.kind));
+    match comptime!(key.source) {
+        Source::Terms(terms) => {
+            if comptime!(key.kind == Kind::Moments) {
+                // The unit's own origin, and that of the whole cell.
+                let last = numbers[comptime!(number::TERMS)] as usize - 1;
+                let own = locate(min(share.first, last), share.cell, base, numbers, key);
+                let first = locate(0usize.runtime(), share.cell, base, numbers, key);
+                folded.a = origin(term_of(buffers, numbers, &own, terms).a);
+                folded.d = origin(term_of(buffers, numbers, &first, terms).a);
+            }
+            for index in range_stepped(share.first, share.end, share.lanes) {
+                let term = locate(index, share.cell, base, numbers, key);
+                let values = term_of(buffers, numbers, &term, terms);
+                accumulate(&mut folded, &values, comptime!(key.kind));
+            }
+            let count = (share.end + share.lanes - 1 - share.first) / share.lanes;
+            settle(&mut folded, select(share.first < share.end, count, 0), comptime!(key.kind));
         }
-        Terms::Max(x) => *sum = maximum(*sum, load(buffers, element, x)),
+        Source::Parts(parts) => {
+            for index in range_stepped(share.first, share.end, share.lanes) {
+                let term = locate(index, share.cell, base, numbers, key);
+                let part = load_part(buffers, numbers, term.element, parts, comptime!(key.kind.accumulators()));
+                join(&mut folded, &part, comptime!(key.kind));
+            }
+        }
+        Source::Results(_) => {}
     }
-}
-
-#[cube]
-fn join(sum: &mut f32, other: f32, #[comptime] terms: Terms) {
-    match terms {
-        Terms::Sum(_) | Terms::SumSquares(_) => *sum += other,
-        Terms::Max(_) => *sum = maximum(*sum, other),
-    }
+    tree(&folded, share, comptime!(key.kind))
 }
 
 /// The fold of all lanes of a cell, for each of its units.
 #[cube]
-fn tree(sum: f32, slot: usize, width: usize, #[comptime] terms: Terms) -> f32 {
-    let mut shared = Shared::<[f32]>::new_slice(UNITS);
-    shared[slot] = sum;
+fn tree(own: &Accumulator, share: &Share, #[comptime] kind: Kind) -> Accumulator {
+    let count = comptime!(kind.accumulators());
+    let units = comptime!(Grid::UNITS);
+    let mut shared = Shared::<[f32]>::new_slice(comptime!(count * units));
+    put(&mut shared, share.slot, own, count);
     sync_cube();
     let unit = UNIT_POS as usize;
-    let mut step = comptime!(UNITS / 2).runtime();
-    while step >= width {
+    let mut step = comptime!(units / 2).runtime();
+    while step >= share.width {
         if unit < step {
-            let mut sum = shared[unit];
-            join(&mut sum, shared[unit + step], terms);
-            shared[unit] = sum;
+            let mut folded = get(&shared, unit, count);
+            join(&mut folded, &get(&shared, unit + step, count), kind);
+            put(&mut shared, unit, &folded, count);
         }
         sync_cube();
         step /= 2;
     }
-    shared[slot % width]
+    get(&shared, share.slot % share.width, count)
+}
+
+#[cube]
+fn put(shared: &mut Shared<[f32]>, at: usize, value: &Accumulator, #[comptime] count: usize) {
+    shared[at] = value.a;
+    if comptime!(count > 1) {
+        shared[at + comptime!(Grid::UNITS)] = value.b;
+    }
+    if comptime!(count > 2) {
+        shared[at + comptime!(2 * Grid::UNITS)] = value.c;
+        shared[at + comptime!(3 * Grid::UNITS)] = value.d;
+    }
+}
+
+#[cube]
+fn get(shared: &Shared<[f32]>, at: usize, #[comptime] count: usize) -> Accumulator {
+    let mut value = only(shared[at]);
+    if comptime!(count > 1) {
+        value.b = shared[at + comptime!(Grid::UNITS)];
+    }
+    if comptime!(count > 2) {
+        value.c = shared[at + comptime!(2 * Grid::UNITS)];
+        value.d = shared[at + comptime!(3 * Grid::UNITS)];
+    }
+    value
+}
+
+#[cube]
+fn store_parts(
+    buffers: &mut Buffers,
+    numbers: &Sequence<u32>,
+    share: &Share,
+    folded: &Accumulator,
+    #[comptime] to: Buffer,
+    #[comptime] count: usize,
+) {
+    let cells = numbers[comptime!(number::CELLS)] as usize;
+    let all = cells * (numbers[comptime!(number::PARTS)] as usize);
+    let at = share.part * cells + share.cell;
+    store(buffers, at, folded.a, to);
+    if comptime!(count > 1) {
+        store(buffers, at + all, folded.b, to);
+    }
+    if comptime!(count > 2) {
+        store(buffers, at + 2 * all, folded.c, to);
+        store(buffers, at + 3 * all, folded.d, to);
+    }
+}
+
+/// What a launch before this one stored.
+#[cube]
+fn load_part(
+    buffers: &mut Buffers,
+    numbers: &Sequence<u32>,
+    at: usize,
+    #[comptime] from: Buffer,
+    #[comptime] count: usize,
+) -> Accumulator {
+    let all = (numbers[comptime!(number::CELLS)] * numbers[comptime!(number::TERMS)]) as usize;
+    let mut part = only(load(buffers, at, from));
+    if comptime!(count > 1) {
+        part.b = load(buffers, at + all, from);
+    }
+    if comptime!(count > 2) {
+        part.c = load(buffers, at + 2 * all, from);
+        part.d = load(buffers, at + 3 * all, from);
+    }
+    part
+}
+
+#[cube]
+fn store_results(buffers: &mut Buffers, cell: usize, results: &Results, #[comptime] to: [Option<Buffer>; 2]) {
+    if comptime!(to[0].is_some()) {
+        store(buffers, cell, results.a, comptime!(to[0].unwrap()));
+    }
+    if comptime!(to[1].is_some()) {
+        store(buffers, cell, results.b, comptime!(to[1].unwrap()));
+    }
+}
+
+#[cube]
+fn load_results(buffers: &mut Buffers, cell: usize, #[comptime] from: [Option<Buffer>; 2]) -> Results {
+    let mut results = Results { a: 0.0f32.runtime(), b: 0.0f32.runtime() };
+    if comptime!(from[0].is_some()) {
+        results.a = load(buffers, cell, comptime!(from[0].unwrap()));
+    }
+    if comptime!(from[1].is_some()) {
+        results.b = load(buffers, cell, comptime!(from[1].unwrap()));
+    }
+    results
 }

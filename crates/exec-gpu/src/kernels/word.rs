@@ -6,7 +6,7 @@
 use cubecl::prelude::*;
 use memfit_ir::DType;
 
-use crate::tape::{Buffer, per_word};
+use crate::tape::Buffer;
 
 /// What a kernel is given.
 pub type Buffers = Sequence<Box<[u32]>>;
@@ -14,15 +14,20 @@ pub type Buffers = Sequence<Box<[u32]>>;
 /// An element as the bits of a register.
 #[cube]
 pub fn load_bits(buffers: &mut Buffers, element: usize, #[comptime] from: Buffer) -> u32 {
-    let words = buffers.index(comptime!(from.index));
-    let elements = comptime!(per_word(from.dtype));
+    let field = load_field(buffers, element, comptime!(from.index), comptime!(from.dtype.bits()));
+    decode(field, comptime!(from.dtype))
+}
+
+/// An element of so many bits as it lies in its word.
+#[cube]
+pub fn load_field(buffers: &mut Buffers, element: usize, #[comptime] index: usize, #[comptime] bits: usize) -> u32 {
+    let words = buffers.index(index);
+    let elements = comptime!(32 / bits);
     if comptime!(elements == 1) {
         words[element]
     } else {
-        let bits = comptime!(from.dtype.bits() as u32);
         let part = (element % elements) as u32;
-        let field = (words[element / elements] >> (part * bits)) & comptime!((1u32 << bits) - 1);
-        decode(field, comptime!(from.dtype))
+        (words[element / elements] >> (part * comptime!(bits as u32))) & comptime!((1u32 << bits) - 1)
     }
 }
 

@@ -1,42 +1,295 @@
-//! Contractions: a product, the chains that compute its operands, and the chain over its result.
+//! Contractions: a product, the chains that compute its operands while it reads them, and the chain over its result.
+//!
+//! Chains run inside of the product's kernel where that is possible and pays; else before it and after it, over scratch.
+//! Both give the same bits, because how a sum is split is the [`Problem`]'s alone.
 
 use std::collections::HashMap;
 
-use memfit_ir::ValueId;
-use memfit_ir::cost;
 use memfit_ir::op::Contraction;
+use memfit_ir::{DType, Graph, NodeId, Op, ValueId, cost};
 use memfit_plan::Place;
+use memfit_transform::Group;
 
+use super::problem::{Problem, Source};
 use super::{Lowering, Product, Step};
-use crate::chain::chain;
+use crate::call::{Call, Grid, Key, Operands};
+use crate::chain::{TapeMaker, chain};
+use crate::tape::{Store, Tape, Value, per_word};
+
+/// A product in register tiles, each unit one: what is known of its kernel when it is compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GemmKey {
+    pub source: Source,
+    /// Rows and columns of a tile.
+    pub tile: [usize; 2],
+    pub a: Reader,
+    pub b: Reader,
+    /// What becomes of a result.
+    pub result: Tape,
+    /// Numbers of the launch from here on: tiles of a cube along a row, cubes along rows and along columns.
+    pub grid: usize,
+}
+
+impl GemmKey {
+    /// Units of a cube, each with a tile.
+    pub const UNITS: usize = 64;
+}
+
+/// A convolution with a filter for each channel, a unit for some elements of the result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DepthwiseKey {
+    pub source: Source,
+    /// Neighbouring channels that a unit computes at once; divides their number.
+    pub width: usize,
+    /// Whether both strides are 1.
+    pub dense: bool,
+    pub a: Reader,
+    pub b: Reader,
+    pub result: Tape,
+}
+
+impl DepthwiseKey {
+    /// Elements of a unit: it owns whole words of all that it stores.
+    pub fn elements(&self) -> usize {
+        self.result.lanes().next_multiple_of(self.width)
+    }
+}
+
+/// How an operand is read: by the register of a tape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reader {
+    pub tape: Tape,
+    pub register: usize,
+}
+
+/// Whether the product of a group is written to memory as it is before the chain over it runs: to the place that
+/// [`Group::product_home`] names, where then nothing of before is left.
+pub fn writes_product_first(graph: &Graph, group: &Group) -> bool {
+    let root = graph.node(group.root());
+    let Some(op) = root.op.contraction() else { return false };
+    let problem = Problem::new(graph, op, root);
+    match way(&problem) {
+        Way::None => false,
+        Way::Cubek => true,
+        Way::Depthwise | Way::Gemm => problem.parts() == 1 && !is_stored_by_product(graph, group, &problem),
+    }
+}
+
+/// How a product is computed: by shapes alone.
+enum Way {
+    /// There is nothing to sum up.
+    None,
+    /// By cubek, whose tiles in shared memory pay where all is large.
+    Cubek,
+    Depthwise,
+    Gemm,
+}
+
+fn way(problem: &Problem) -> Way {
+    let large = |n: usize| n >= 128;
+    if problem.terms() == 0 {
+        Way::None
+    } else if problem.is_depthwise() {
+        Way::Depthwise
+    } else if problem.source == Source::Matrix && [problem.rows, problem.columns, problem.inner].into_iter().all(large)
+    {
+        Way::Cubek
+    } else {
+        Way::Gemm
+    }
+}
+
+/// Whether units of the product own whole words of all that leaves the group.
+fn is_stored_by_product(graph: &Graph, group: &Group, problem: &Problem) -> bool {
+    let whole = |&v: &ValueId| {
+        let elements = per_word(graph.ty(v).dtype);
+        problem.columns.is_multiple_of(elements) && tile(problem)[1].is_multiple_of(elements)
+    };
+    problem.is_depthwise() || group.writes.iter().all(whole)
+}
+
+/// Rows and columns of a tile; the bits do not depend on it.
+fn tile(problem: &Problem) -> [usize; 2] {
+    let side = |extent: usize| if extent <= 4 { 4 } else { 8 };
+    [side(problem.rows), side(problem.columns)]
+}
 
 impl Lowering<'_> {
     pub(super) fn contraction(&mut self, op: Contraction) {
-        let Contraction::MatMul(op) = op else { unreachable!("{op:?} was not supported") };
+        let root = self.graph.node(self.group.root());
+        let problem = Problem::new(self.graph, op, root);
+        match way(&problem) {
+            Way::None => self.empty_sums(),
+            Way::Cubek => self.cubek(),
+            Way::Depthwise | Way::Gemm => self.product(&problem),
+        }
+    }
+
+    /// Zeros, and the chain over them.
+    fn empty_sums(&mut self) {
+        let call = self.finish(|maker, raw| maker.zero(raw), self.place);
+        self.push(call);
+    }
+
+    /// By cubek, with all chains around it.
+    fn cubek(&mut self) {
         let (graph, group) = (self.graph, self.group);
         let root = graph.node(group.root());
+        let Op::MatMul(op) = root.op else { unreachable!("{} by cubek", root.op.name()) };
         let raw = root.outputs[0];
-        let mut own: HashMap<ValueId, Place> = HashMap::new();
-        let fed: Vec<_> = root.inputs.iter().map(|&v| (v, group.prologue_of(graph, v))).collect();
-        for (v, _) in fed.iter().filter(|(_, nodes)| !nodes.is_empty()) {
-            own.insert(*v, self.scratch(graph.ty(*v).bytes()));
-        }
+        let mut own = self.computed_operands(|_, _| false);
         let home = match group.product_home(graph) {
             Some(home) => self.place(home),
             None => self.scratch(graph.ty(raw).bytes()),
         };
         own.insert(raw, home);
-        let outside = self.place;
-        let place = |v: ValueId| own.get(&v).copied().unwrap_or_else(|| outside(v));
-        for (v, nodes) in fed.iter().filter(|(_, nodes)| !nodes.is_empty()) {
-            self.push(chain(graph, nodes, &[*v], &place));
-        }
+        let place = places(self.place, &own);
         let operand = |v: ValueId| (place(v), graph.shape(v).to_vec());
         let operands = [operand(root.inputs[0]), operand(root.inputs[1]), operand(raw)];
         let flops = cost(graph, group.root()).flops;
+        let epilogue = (!group.epilogue().is_empty()).then(|| chain(graph, group.epilogue(), &group.writes, &place));
         self.lowered.steps.push(Step::Product(Product { op, operands, flops }));
-        if !group.epilogue().is_empty() {
-            self.push(chain(graph, group.epilogue(), &group.writes, &place));
+        epilogue.into_iter().for_each(|call| self.push(call));
+    }
+
+    /// In one kernel where its units can finish what they summed up; else sums, or parts of sums, and then the chain over
+    /// them.
+    fn product(&mut self, problem: &Problem) {
+        let (graph, group) = (self.graph, self.group);
+        let root = graph.node(group.root());
+        let raw = root.outputs[0];
+        let reads = problem.reads(tile(problem));
+        let inline = |side: usize, tape: &Tape| reads[side] == 1 || tape.work() <= MOST_WORK;
+        let own = self.computed_operands(inline);
+        let parts = problem.parts();
+        if parts == 1 && is_stored_by_product(graph, group, problem) {
+            let call = self.product_call(problem, &own, None);
+            self.push(call);
+        } else if parts == 1 {
+            let home = match group.product_home(graph) {
+                Some(home) => self.place(home),
+                None => self.scratch(graph.ty(raw).bytes()),
+            };
+            let own_of_chain = HashMap::from([(raw, home)]);
+            let calls = [
+                self.product_call(problem, &own, Some(home)),
+                chain(graph, group.epilogue(), &group.writes, &places(self.place, &own_of_chain)),
+            ];
+            calls.into_iter().for_each(|call| self.push(call));
+        } else {
+            let sums = self.scratch((parts * problem.elements * size_of::<f32>()) as u64);
+            let calls = [
+                self.product_call(problem, &own, Some(sums)),
+                self.finish(|maker, raw| maker.summed(raw, sums, parts), self.place),
+            ];
+            calls.into_iter().for_each(|call| self.push(call));
         }
     }
+
+    /// Computes in scratch those operands of the product that it does not compute while it reads them.
+    fn computed_operands(&mut self, inline: impl Fn(usize, &Tape) -> bool) -> HashMap<ValueId, Place> {
+        let (graph, group) = (self.graph, self.group);
+        let mut own = HashMap::new();
+        for (side, &v) in graph.node(group.root()).inputs.iter().enumerate() {
+            let nodes = group.prologue_of(graph, v);
+            let tape = self.reader(&mut Operands::default(), v, self.place).tape;
+            if nodes.is_empty() || inline(side, &tape) {
+                continue;
+            }
+            let computed = self.scratch(graph.ty(v).bytes());
+            own.insert(v, computed);
+            let call = chain(graph, &nodes, &[v], &places(self.place, &own));
+            self.push(call);
+        }
+        own
+    }
+
+    /// An operand of the product as its kernel reads it, computed from what `place` finds.
+    fn reader(&self, operands: &mut Operands, v: ValueId, place: &dyn Fn(ValueId) -> Place) -> Reader {
+        let mut maker = TapeMaker::new(self.graph, self.graph.shape(v), place, operands);
+        maker.run(&self.group.prologue_of(self.graph, v));
+        let register = maker.value(v);
+        Reader { tape: maker.tape, register }
+    }
+
+    /// The product. Its results go to `sums` as they are, or to where the chain of the group puts them.
+    fn product_call(&self, problem: &Problem, own: &HashMap<ValueId, Place>, sums: Option<Place>) -> Call {
+        let (graph, group) = (self.graph, self.group);
+        let root = graph.node(group.root());
+        let place = places(self.place, own);
+        let mut operands = Operands::default();
+        operands.numbers(problem.numbers());
+        let mut read = |v: ValueId| match own.get(&v) {
+            None => self.reader(&mut operands, v, &place),
+            Some(&computed) => Reader::plain(&mut operands, computed),
+        };
+        let [a, b] = [0, 1].map(|side| read(root.inputs[side]));
+        let result = match sums {
+            None => self.chain_over(&mut operands, &place, |maker, raw| maker.given(raw)),
+            Some(sums) => {
+                let buffer = operands.buffer(sums, DType::F32);
+                Tape { values: vec![Value::Given], stores: vec![Store { register: 0, buffer }] }
+            }
+        };
+        let flops = cost(graph, group.root()).flops;
+        let source = problem.source;
+        if problem.is_depthwise() {
+            let (width, dense) = (problem.together(), problem.is_dense());
+            let key = DepthwiseKey { source, width, dense, a, b, result };
+            let units = problem.elements.div_ceil(key.elements()) * problem.parts();
+            return operands.call(Key::Depthwise(key), Grid::each(units), flops);
+        }
+        let tile = tile(problem);
+        let tiles = [problem.rows.div_ceil(tile[0]), problem.columns.div_ceil(tile[1])];
+        let across = tiles[1].next_power_of_two().min(8);
+        let cubes = [tiles[0].div_ceil(GemmKey::UNITS / across), tiles[1].div_ceil(across)];
+        let grid = operands.numbers([across, cubes[0], cubes[1]]);
+        let count = cubes[0] * cubes[1] * problem.outer * problem.phases * problem.parts();
+        let key = Key::Gemm(GemmKey { source, tile, a, b, result, grid });
+        operands.call(key, Grid { cubes: count, units: GemmKey::UNITS }, flops)
+    }
+
+    /// The chain of the group over its result, alone: `begin` fills the register of that.
+    fn finish(&self, begin: impl FnOnce(&mut TapeMaker, ValueId), place: &dyn Fn(ValueId) -> Place) -> Call {
+        let elements = self.graph.ty(self.graph.node(self.group.root()).outputs[0]).elements();
+        let mut operands = Operands::default();
+        operands.numbers([elements]);
+        let tape = self.chain_over(&mut operands, place, begin);
+        let grid = Grid::each(elements.div_ceil(tape.lanes()));
+        let flops = (self.group.epilogue().len() * elements) as u64;
+        operands.call(Key::Chain(tape), grid, flops)
+    }
+
+    fn chain_over(
+        &self,
+        operands: &mut Operands,
+        place: &dyn Fn(ValueId) -> Place,
+        begin: impl FnOnce(&mut TapeMaker, ValueId),
+    ) -> Tape {
+        let (graph, group) = (self.graph, self.group);
+        let raw = graph.node(group.root()).outputs[0];
+        let nodes: Vec<NodeId> = [&[group.root()], group.epilogue()].concat();
+        let mut maker = TapeMaker::new(graph, graph.shape(raw), place, operands);
+        begin(&mut maker, raw);
+        maker.run(group.epilogue());
+        maker.store(&nodes, &group.writes);
+        maker.tape
+    }
 }
+
+/// Where values of the group lie that have no place in the plan, and all others.
+fn places(plan: &dyn Fn(ValueId) -> Place, own: &HashMap<ValueId, Place>) -> impl Fn(ValueId) -> Place {
+    |v| own.get(&v).copied().unwrap_or_else(|| plan(v))
+}
+
+impl Reader {
+    /// An operand that lies in a place as it is.
+    fn plain(operands: &mut Operands, place: Place) -> Reader {
+        let buffer = operands.buffer(place, DType::F32);
+        let values = vec![Value::Load { buffer, read: crate::tape::Read::Same }];
+        Reader { tape: Tape { values, stores: Vec::new() }, register: 0 }
+    }
+}
+
+/// Work, in about operations an element, that a product does again each time it reads an operand.
+const MOST_WORK: usize = 16;

@@ -1,11 +1,20 @@
 //! From a planned group to launches, as plain data: which kernels run, on which places, and what scratch they take. The same
 //! function answers the planner (how much scratch, how long) and makes what runs, so that the two cannot differ.
 
-mod contract;
+pub mod attention;
+mod batch_update;
+pub mod contract;
 pub mod fold;
+pub mod gather;
+pub mod layout;
+mod norm;
+pub mod problem;
 mod reduce;
+mod softmax;
+pub mod update;
+pub mod window;
 
-use memfit_ir::{Family, Graph, Node, TensorType, ValueId};
+use memfit_ir::{Family, Graph, Node, Op, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
 use memfit_transform::Group;
 
@@ -88,16 +97,19 @@ impl<'a> Lowering<'a> {
             Family::Elementwise(_) => self.chain(),
             Family::Contraction(op) => self.contraction(op),
             Family::Reduction => self.reduction(root),
-            Family::Source
-            | Family::Constant
-            | Family::Layout
-            | Family::Attention
-            | Family::Window
-            | Family::Norm
-            | Family::Softmax
-            | Family::Loss
-            | Family::Gather
-            | Family::Update => unreachable!("{} was not supported", root.op.name()),
+            Family::Constant => self.constant(root),
+            Family::Layout => self.layout(root),
+            Family::Window => self.window(root),
+            Family::Gather => self.gather(root),
+            Family::Attention => self.attention(root),
+            Family::Norm => self.norm(root),
+            Family::Softmax => self.softmax(root),
+            Family::Loss => self.loss(root),
+            Family::Update => match root.op {
+                Op::BatchUpdate(op) => self.batch_update(root, op),
+                _ => self.update(root),
+            },
+            Family::Source => unreachable!("{} is in no group", root.op.name()),
         }
     }
 

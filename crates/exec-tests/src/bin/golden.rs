@@ -15,10 +15,11 @@ use memfit_exec_tests::{Planned, Reference, Runner, Settings};
 const HELP: &str = "\
 Holds a device against golden vectors and prints the largest error of each case.
 
-Usage: golden DIR [--device cpu|reference] [--threads N] [--case SUBSTRING]
+Usage: golden DIR [--device cpu|gpu|reference] [--threads N] [--case SUBSTRING]
 
   DIR                   a directory with golden.json and golden.safetensors
   --device cpu          the CPU executor, with a plan for each case (the default)
+  --device gpu          the GPU executor; gpu:1 is the second GPU (where built with the feature gpu)
   --device reference    the naive f64 reference
   --threads N           threads of the CPU executor; one for each core unless given
   --case SUBSTRING      only the cases whose names contain it
@@ -62,6 +63,8 @@ struct Options {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Device {
     Cpu,
+    /// Of this number.
+    Gpu(usize),
     Reference,
 }
 
@@ -96,7 +99,11 @@ fn parse_device(name: &str) -> Result<Device, String> {
     match name {
         "cpu" => Ok(Device::Cpu),
         "reference" => Ok(Device::Reference),
-        _ => Err(format!("\"{name}\" is not a device; use cpu or reference")),
+        "gpu" => Ok(Device::Gpu(0)),
+        _ => match name.strip_prefix("gpu:").and_then(|number| number.parse().ok()) {
+            Some(number) => Ok(Device::Gpu(number)),
+            None => Err(format!("\"{name}\" is not a device; use cpu, gpu, gpu:1 or reference")),
+        },
     }
 }
 
@@ -115,6 +122,7 @@ fn check_all(options: &Options) -> Result<ExitCode, String> {
     if entries.is_empty() {
         return Err(format!("no case has \"{}\" in its name; leave --case out to run all", options.case));
     }
+    runner(options)?;
     let width = entries.iter().map(|e| e.name.chars().count()).max().unwrap_or(0);
     let mut failed = 0;
     for entry in &entries {
@@ -132,7 +140,8 @@ fn check_all(options: &Options) -> Result<ExitCode, String> {
 /// The largest error of a case, or why it failed. A panic is a bug of the device: it fails its case, not the list.
 fn check(options: &Options, entry: &Entry) -> Result<f64, String> {
     let case = entry.case.as_ref().map_err(|e| e.to_string())?;
-    let checked = catch_unwind(AssertUnwindSafe(|| golden::check(&mut *runner(options), case)));
+    let mut runner = runner(options)?;
+    let checked = catch_unwind(AssertUnwindSafe(|| golden::check(&mut *runner, case)));
     match checked {
         Ok(result) => result.map_err(|e| e.to_string()),
         Err(panic) => Err(format!("the device panicked, which is a bug in memfit: {}", message(&*panic))),
@@ -144,15 +153,28 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it left no message")
 }
 
-fn runner(options: &Options) -> Box<dyn Runner> {
+fn runner(options: &Options) -> Result<Box<dyn Runner>, String> {
     match options.device {
-        Device::Reference => Box::new(Reference),
+        Device::Reference => Ok(Box::new(Reference)),
         Device::Cpu => {
             let cores = || available_parallelism().map_or(1, usize::from);
             let threads = options.threads.unwrap_or_else(cores);
-            Box::new(Planned::new(move || CpuExecutor::new(threads), Settings::default()))
+            Ok(Box::new(Planned::new(move || CpuExecutor::new(threads), Settings::default())))
         }
+        Device::Gpu(number) => gpu(number),
     }
+}
+
+#[cfg(feature = "gpu")]
+fn gpu(number: usize) -> Result<Box<dyn Runner>, String> {
+    // It is opened once.
+    let executor = memfit_exec_gpu::GpuExecutor::new(number).map_err(|e| e.to_string())?;
+    Ok(Box::new(Planned::new(move || Ok(executor.clone()), Settings::default())))
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu(number: usize) -> Result<Box<dyn Runner>, String> {
+    Err(format!("gpu:{number} cannot be used: this was built without GPUs; build it with --features gpu"))
 }
 
 /// A reader that has seen enough closes the pipe, which is no reason to panic.

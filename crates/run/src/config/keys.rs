@@ -322,14 +322,14 @@ pub static KEYS: &[Key] = &[
         "Memory budget for everything that the data pipeline holds",
     )
     .default("512MiB, or a quarter of a smaller device, or less where the arena needs the rest"),
-    key("memory", "device", "\"cpu:0\"", "where to compute; cpu:0/1 is the second logical device", |s, v| {
+    key("memory", "device", "\"cpu:0\"", "where to compute: cpu, gpu, gpu:1; cpu:0/1 is a logical device", |s, v| {
         v.text().set(&mut s.memory.device)
     })
     .option(
         "device",
         (Form::Text, "NAME"),
-        TRAIN | PLAN | RESUME,
-        "Device, such as cpu or cpu:0/1; `memfit devices` lists them",
+        TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME,
+        "Device, such as cpu, gpu, gpu:1 or cpu:0/1; `memfit devices` lists them",
     )
     .default("cpu:0"),
     key(

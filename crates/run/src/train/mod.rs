@@ -21,7 +21,7 @@ use crate::weights::LoadedWeights;
 pub(crate) use options::check;
 pub use options::{EPOCHS, skip_bad};
 pub use prepare::prepare;
-pub(crate) use prepare::{plan_run, plan_saved};
+pub(crate) use prepare::{check_lazy, plan_run, plan_saved};
 pub use run_all::{End, Finished, Observer, run_all};
 
 /// How runs are planned.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memfit::exec::process::is_in_memory;
-use memfit::exec::{Engine, Executor, Options, Transient};
+use memfit::exec::{Engine, Executor, Growth, Options, Transient};
 use memfit::plan::Plan;
 use memfit::train::run_dir::{CheckpointKind, RunDir, SavedRun};
 use memfit::train::{Checkpoint, Period, Progress};
@@ -20,7 +20,7 @@ use crate::planning::{self, OnProgress, Planned, THREADS};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
-use crate::together::{self, SharedMemory};
+use crate::together::{self, Executors, SharedMemory};
 use crate::weights;
 
 /// Hears what happens before the first step.
@@ -35,21 +35,21 @@ struct Prepared {
 
 /// Plans the runs, makes or finds their folders, and takes their memory: all of them or none.
 pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) -> Result<Vec<Training>> {
-    check_growth(&runs)?;
     for run in &runs {
         run.named(check_data(run, on_event))?;
     }
-    let executor = together::executor(&runs)?;
+    let executors = Executors::new(&runs)?;
+    check_growth(&runs, &executors)?;
     if let [run] = &mut runs[..]
         && run.may_choose_budget()
         && planning.plan_file.is_none()
     {
-        run.choose_budget(planning::budget_to_plan_for(run, executor.target())?);
+        run.choose_budget(planning::budget_to_plan_for(run, executors.of(run)?.target())?);
     }
     for run in &runs {
         run.named(tell_data(run, on_event))?;
     }
-    let prepared = plan_all(&mut runs, planning, &executor, on_event)?;
+    let prepared = plan_all(&mut runs, planning, &executors, on_event)?;
     for (run, prepared) in runs.iter().zip(&prepared) {
         let is_shared = together::is_shared(&runs, run);
         on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared });
@@ -65,13 +65,14 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
     check_process(&runs, &prepared, &groups)?;
     let mut homes = Vec::new();
     for (run, prepared) in runs.iter().zip(prepared) {
-        let home = Home::new(run, &executor, &prepared.planned.plan, prepared.from);
+        let home = Home::new(run, &executors.of(run)?, &prepared.planned.plan, prepared.from);
         homes.push((prepared.planned.plan, run.named(home)?));
     }
-    let segments = share(&runs, &groups, &executor, on_event)?;
+    let segments = share(&runs, &groups, &executors, on_event)?;
     let mut trainings = Vec::new();
     for ((run, (plan, home)), segment) in runs.into_iter().zip(homes).zip(segments) {
-        trainings.push(begin(run, &executor, plan, home, segment.as_ref(), on_event)?);
+        let executor = executors.of(&run)?;
+        trainings.push(begin(run, executor, plan, home, segment.as_ref(), on_event)?);
     }
     Ok(trainings)
 }
@@ -83,14 +84,14 @@ pub(crate) fn plan_run(run: &mut RunResources, executor: &AnyExecutor, on_progre
             on_progress(at);
         }
     };
-    let planned = plan_all(std::slice::from_mut(run), &Planning::default(), executor, on_event)?;
-    planned.into_iter().next().map(|p| p.planned).ok_or_else(|| RunError::NoData { model: run.name.clone() })
+    Ok(plan_alone(run, &Planning::default(), executor, on_event)?.planned)
 }
 
 /// Whether the process has room for what was planned, as the system counts it now that planning is over.
 fn check_process(runs: &[RunResources], prepared: &[Prepared], groups: &[SharedMemory]) -> Result<()> {
     let Some(process) = runs.first().and_then(|run| run.process.as_ref()) else { return Ok(()) };
-    let arenas: u64 = groups.iter().map(SharedMemory::arena_bytes).sum();
+    let on_host = groups.iter().filter(|group| runs[group.members[0]].is_on_host());
+    let arenas: u64 = on_host.map(SharedMemory::arena_bytes).sum();
     let pipelines: u64 = runs.iter().map(|run| run.pool.limit().saturating_sub(run.pool.used())).sum();
     // The last checkpoint, the best, the one that is written, and the weights at the end.
     let of_run = |(run, prepared): (&RunResources, &Prepared)| {
@@ -101,11 +102,20 @@ fn check_process(runs: &[RunResources], prepared: &[Prepared], groups: &[SharedM
     process.check(arenas.saturating_add(pipelines), files, &runs.iter().map(|run| run.threads).collect::<Vec<_>>())
 }
 
-/// Runs in one memory take its pages in one way.
-fn check_growth(runs: &[RunResources]) -> Result<()> {
+/// Runs in one memory take its pages in one way, and page by page only where a device gives single pages.
+fn check_growth(runs: &[RunResources], executors: &Executors) -> Result<()> {
+    for run in runs.iter().filter(|run| device::growth(&run.config.memory) == Growth::Lazy) {
+        run.named(check_lazy(run, &executors.of(run)?))?;
+    }
     let growth = |i: &usize| device::growth(&runs[*i].config.memory);
     let differ = |group: &Vec<usize>| group.iter().any(|i| growth(i) != growth(&group[0]));
     if together::groups(runs).iter().any(differ) { Err(RunError::GrowthDiffers) } else { Ok(()) }
+}
+
+/// Whether a run that wants its memory page by page can have it so.
+pub(crate) fn check_lazy(run: &RunResources, executor: &AnyExecutor) -> Result<()> {
+    let (is_lazy, device) = (device::growth(&run.config.memory) == Growth::Lazy, run.device.name().to_string());
+    if is_lazy && !executor.gives_pages() { Err(RunError::NoPages { device }) } else { Ok(()) }
 }
 
 /// Of a run that goes on, its data must be those that it began with.
@@ -133,22 +143,22 @@ fn sources(run: &RunResources) -> Result<&DataSources> {
 fn plan_all(
     runs: &mut [RunResources],
     planning: &Planning,
-    executor: &AnyExecutor,
+    executors: &Executors,
     on_event: OnEvent,
 ) -> Result<Vec<Prepared>> {
     if let [run] = runs {
-        return Ok(vec![plan_alone(run, planning, executor, on_event)?]);
+        return Ok(vec![plan_alone(run, planning, &executors.of(run)?, on_event)?]);
     }
     // Runs of several files are planned for what they take together; runs that go on have their plans.
     if runs.iter().any(|run| run.config.resumed_folder().is_some()) {
         let mut plan = |run: &mut RunResources| {
-            let prepared = plan_one(run, planning, executor, on_event);
+            let prepared = executors.of(run).and_then(|executor| plan_one(run, planning, &executor, on_event));
             run.named(prepared)
         };
         return runs.iter_mut().map(&mut plan).collect();
     }
     let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
-    let planned = together::plan(runs, planning.budget, true, executor.target(), on_progress)?;
+    let planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
@@ -176,7 +186,7 @@ fn plan_one(
     on_event: OnEvent,
 ) -> Result<Prepared> {
     if let Origin::RunDir { checkpoint, .. } = *run.config.origin() {
-        return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last));
+        return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last), on_event);
     }
     let planned = match &planning.plan_file {
         Some(path) => planning::load(run, executor, path)?,
@@ -185,24 +195,35 @@ fn plan_one(
     Ok(Prepared { planned, from: None })
 }
 
-fn plan_resumed(run: &mut RunResources, executor: &AnyExecutor, checkpoint: CheckpointKind) -> Result<Prepared> {
+fn plan_resumed(
+    run: &mut RunResources,
+    executor: &AnyExecutor,
+    checkpoint: CheckpointKind,
+    on_event: OnEvent,
+) -> Result<Prepared> {
     let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
     let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
     check_length(run, &saved.checkpoint)?;
     check_seed(run, &saved.checkpoint)?;
-    let planned = plan_saved(run, executor, &saved, &folder)?;
+    let planned = plan_saved(run, executor, &saved, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
     Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
 }
 
-/// The plan that a run goes on with: its own; or where it computes with another number of threads, one that is for them.
+/// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that
+/// is for them.
 pub(crate) fn plan_saved(
     run: &mut RunResources,
     executor: &AnyExecutor,
     saved: &SavedRun,
     folder: &Path,
+    on_progress: OnProgress,
 ) -> Result<Planned> {
     let file = folder.display().to_string();
     planning::check_resumed(run, executor, &saved.plan, &file)?;
+    if let Some(moved_from) = planning::other_device(executor, &saved.plan) {
+        let planned = planning::plan(run, executor.target(), on_progress)?;
+        return Ok(Planned { moved_from: Some(moved_from), ..planned });
+    }
     let theirs = saved.plan.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
     if let Some(theirs) = theirs {
         return planning::plan_for_threads(run, executor, &saved.plan, theirs);
@@ -225,7 +246,7 @@ pub(crate) fn plan_saved(
 fn share(
     runs: &[RunResources],
     groups: &[SharedMemory],
-    executor: &AnyExecutor,
+    executors: &Executors,
     on_event: OnEvent,
 ) -> Result<Vec<Option<Transient<AnyMemory>>>> {
     let mut segments: Vec<Option<Transient<AnyMemory>>> = runs.iter().map(|_| None).collect();
@@ -233,7 +254,8 @@ fn share(
         resident::trim_heap();
         let holder = format!("activations of {}, in turns", shared.labels.join(", "));
         let growth = device::growth(&runs[shared.members[0]].config.memory);
-        let segment = Transient::new(&executor.on(shared.device.clone()), &holder, shared.transient_bytes, growth)?;
+        let executor = executors.of(&runs[shared.members[0]])?;
+        let segment = Transient::new(&executor, &holder, shared.transient_bytes, growth)?;
         shared.members.iter().for_each(|&i| segments[i] = Some(segment.clone()));
         on_event(RunEvent::Shared(shared));
     }
@@ -272,7 +294,7 @@ impl Home {
 /// Takes the memory, and sets the states.
 fn begin(
     run: RunResources,
-    executor: &AnyExecutor,
+    executor: AnyExecutor,
     plan: Plan,
     home: Home,
     shared: Option<&Transient<AnyMemory>>,
@@ -280,7 +302,6 @@ fn begin(
 ) -> Result<Training> {
     let (label, is_one_of_several) = (run.label.clone(), run.is_one_of_several);
     let training = || {
-        let executor = executor.on(run.device.clone());
         let growth = device::growth(&run.config.memory);
         let options = Options { name: run.label.clone(), growth, poison: false };
         let has_log = run.config.report.tensorboard != Some(false);

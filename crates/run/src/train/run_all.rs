@@ -2,13 +2,13 @@
 //! ends gives its memory back; one that fails is told of, and the others go on.
 
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 use memfit::ExecError;
 use memfit::exec::Device;
-use memfit::train::run_dir::WEIGHTS;
+use memfit::train::run_dir::{CheckpointKind, WEIGHTS};
 use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, fit};
 
 use super::Training;
@@ -118,7 +118,7 @@ fn taken(waiting: &Mutex<Option<Training>>) -> Option<Training> {
 /// Each once.
 fn devices(trainings: &[Training]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
-    for device in trainings.iter().map(|t| &t.run.device) {
+    for device in trainings.iter().flat_map(|t| [&t.run.device, &t.run.host]) {
         if !devices.iter().any(|d| d.name() == device.name()) {
             devices.push(device.clone());
         }
@@ -134,11 +134,21 @@ fn conclude(mut training: Training, trained: Result<Trained>, observer: &dyn Obs
     match end {
         Ok(end) => end,
         Err(error) => {
-            let RunResources { config, device, .. } = &training.run;
-            let error = host_budget::advise(error, config, Purpose::Train, device);
+            let error = host_budget::advise(error, &training.run.config, Purpose::Train, &training.run.placement());
+            let error = if error.is_of_device() { with_checkpoint(error, &training.folder) } else { error };
             observer.on_failure(&training.run, &error);
             End::Failed { label: training.run.label.clone(), error }
         }
+    }
+}
+
+/// With the checkpoint that a run can go on from, if it is whole.
+fn with_checkpoint(error: RunError, folder: &Path) -> RunError {
+    match memfit::train::run_dir::read(folder, CheckpointKind::Last) {
+        Ok(saved) => {
+            RunError::DeviceFailed { source: Box::new(error), folder: folder.into(), step: saved.checkpoint.step }
+        }
+        Err(_) => error,
     }
 }
 

@@ -5,7 +5,8 @@
 pub struct Fusion {
     /// Most nodes of a chain: of elementwise nodes alone, of a contraction with its epilogue, or of one prologue.
     pub max_nodes: usize,
-    /// Most operands of a chain: values that it reads from memory, and values that leave it.
+    /// Most operands of a chain, and of a contraction with its chains: values that it reads from memory, and values that
+    /// leave it.
     pub max_operands: usize,
     /// Which operands a contraction computes while it reads them; none where all must be in memory.
     pub prologues: Option<Prologues>,

@@ -12,8 +12,15 @@ use super::{Fusion, Prologues, ValueUses, reads};
 pub fn prologues(graph: &Graph, needed: &ValueUses, fusion: &Fusion) -> Vec<Vec<NodeId>> {
     let Some(limits) = &fusion.prologues else { return vec![Vec::new(); graph.nodes().len()] };
     let find = |id: NodeId| {
-        let operands = operands(graph, limits, id);
-        let mut found: Vec<NodeId> = operands.flat_map(|v| chain(graph, needed, fusion, id, v)).collect();
+        let node = graph.node(id);
+        // What one kernel takes must do for all operands, and for the results.
+        let mut room = fusion.max_operands.saturating_sub(node.inputs.len() + node.outputs.len());
+        let mut found: Vec<NodeId> = Vec::new();
+        for v in operands(graph, limits, id) {
+            let nodes = chain(graph, needed, fusion, room, id, v);
+            room -= reads(graph, &nodes).len().saturating_sub(1);
+            found.extend(nodes);
+        }
         found.sort_unstable();
         found
     };
@@ -59,8 +66,16 @@ fn operands(graph: &Graph, limits: &Prologues, id: NodeId) -> impl Iterator<Item
 }
 
 /// The chain that makes `operand` for its reader: of all that end there, the one that reads the fewest bytes which would
-/// not be kept without it, and of these the shortest. Empty where none reads fewer than the operand has.
-fn chain(graph: &Graph, needed: &ValueUses, fusion: &Fusion, reader: NodeId, operand: ValueId) -> Vec<NodeId> {
+/// not be kept without it, and of these the shortest, with at most `room` values read beyond the first. Empty where none reads
+/// fewer bytes than the operand has.
+fn chain(
+    graph: &Graph,
+    needed: &ValueUses,
+    fusion: &Fusion,
+    room: usize,
+    reader: NodeId,
+    operand: ValueId,
+) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = Vec::new();
     let (mut best, mut least) = (0, graph.ty(operand).bytes());
     while nodes.len() < fusion.max_nodes {
@@ -74,9 +89,7 @@ fn chain(graph: &Graph, needed: &ValueUses, fusion: &Fusion, reader: NodeId, ope
         let Some(next) = next else { break };
         nodes.push(next);
         let extra = extra_bytes(graph, needed, &nodes);
-        // With the operand itself.
-        let operands = || reads(graph, &nodes).len() + 1;
-        if extra < least && operands() <= fusion.max_operands {
+        if extra < least && reads(graph, &nodes).len() <= room.saturating_add(1) {
             (best, least) = (nodes.len(), extra);
         }
     }

@@ -85,9 +85,12 @@ impl Report {
             let words = limiter_words(process.limiter);
             outln!("  process    {limit:>10}  at most ({words}), of it {outside} for program, stacks and checkpoints");
         }
-        if !run.config.memory.logical.is_empty() {
-            let limit = Bytes(run.device.limit()).to_string();
-            outln!("  device     {limit:>10}  is the limit of {}", run.device.name());
+        device_limit(run);
+        if let Some(before) = &planned.moved_from {
+            let (label, now) = (prefix(run), run.device.name());
+            outln!(
+                "  {label}goes on on {now}, and was on {before}: the same steps on the same samples, not to the same bits"
+            );
         }
     }
 
@@ -103,6 +106,18 @@ impl Report {
         if !missing.is_empty() {
             outln!("                 not in it, or of another type or shape: {}", first_few(missing));
         }
+    }
+}
+
+/// How much the device of a run may give, where that is not all that the process may have.
+fn device_limit(run: &RunResources) {
+    let (limit, name) = (Bytes(run.device.limit()).to_string(), run.device.name());
+    if !run.config.memory.logical.is_empty() {
+        outln!("  device     {limit:>10}  is the limit of {name}");
+    } else if !run.is_on_host() && run.device.has_known_limit() {
+        outln!("  device     {limit:>10}  is what {name} has, of it {} free", Bytes(run.device.free()));
+    } else if !run.is_on_host() {
+        outln!("  device     {:>10}  is what {name} has: it is asked for the arena once", "unknown");
     }
 }
 

@@ -1,0 +1,143 @@
+//! What a device leaves for the arenas of runs, and how it would leave more.
+
+use memfit::exec::process::Limiter;
+use memfit::exec::{Device, Holder};
+use memfit::plan::Change;
+use memfit::plan::bytes::Bytes;
+
+use crate::config::MemoryConfig;
+use crate::device::part;
+use crate::process::{ProcessMemory, limiter_words};
+
+/// What a device leaves for the arenas of its runs, and how it would leave more.
+#[derive(Clone, Debug)]
+pub struct Room {
+    pub bytes: u64,
+    pub device: String,
+    limit: u64,
+    holders: Vec<Holder>,
+    /// Of a logical device: all limits, and which of them it is.
+    limits: Option<(Vec<u64>, usize)>,
+    /// What pipelines would take besides if there were more.
+    lack: u64,
+    /// Of a process with a limit: with how many threads a run computes, and what each takes.
+    threads: Option<(usize, u64)>,
+    /// And who says the limit.
+    process: Option<Limiter>,
+}
+
+impl Room {
+    /// Of a logical device.
+    pub fn of_part(device: &Device, memory: &MemoryConfig) -> Option<Room> {
+        let part = part(device.name()).filter(|&part| part < memory.logical.len())?;
+        Some(Room { limits: Some((memory.logical.clone(), part)), ..Room::of_whole(device) })
+    }
+
+    /// Of a device that cannot become larger.
+    pub fn of_whole(device: &Device) -> Room {
+        let (bytes, limit, holders) = (device.free(), device.limit(), device.holders());
+        Room {
+            bytes,
+            device: device.name().into(),
+            limit,
+            holders,
+            limits: None,
+            lack: 0,
+            threads: None,
+            process: None,
+        }
+    }
+
+    /// Of a process whose limit is what there is.
+    pub fn of_process(device: &Device, process: &ProcessMemory) -> Room {
+        Room { process: Some(process.limiter), ..Room::of_whole(device) }
+    }
+
+    /// With what pipelines would take besides if there were more.
+    pub(crate) fn with_lack(self, lack: u64) -> Room {
+        Room { lack, ..self }
+    }
+
+    pub(crate) fn with_threads(self, threads: usize, bytes_each: u64) -> Room {
+        Room { threads: Some((threads, bytes_each)), ..self }
+    }
+
+    /// With what there is now.
+    pub(crate) fn now(&self, device: &Device) -> Room {
+        Room { bytes: device.free(), holders: device.holders(), ..self.clone() }
+    }
+
+    /// Who has the rest.
+    pub fn words(&self) -> String {
+        let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
+        let held = if held.is_empty() { "nothing".into() } else { held.join(", ") };
+        match self.process {
+            None => format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device),
+            Some(limiter) => {
+                let words = limiter_words(limiter);
+                format!("of the {} that the process may have ({words}) is held: {held}", Bytes(self.limit))
+            }
+        }
+    }
+
+    /// The most threads with which an arena of so many bytes fits, and what each takes, where fewer would do.
+    pub fn fewer_threads(&self, arena: u64) -> Option<(usize, u64)> {
+        let (threads, each) = self.threads.filter(|(_, each)| *each > 0)?;
+        let missing = with_margin(self.needed(arena)).saturating_sub(self.limit);
+        let fewer = usize::try_from(missing.div_ceil(each)).ok()?;
+        threads.checked_sub(fewer).filter(|&left| left > 0 && fewer > 0).map(|left| (left, each))
+    }
+
+    /// The limit that would do.
+    fn needed(&self, arena: u64) -> u64 {
+        self.limit.saturating_sub(self.bytes).saturating_add(self.lack).saturating_add(arena)
+    }
+
+    /// The split, or the limit, with which an arena of so many bytes fits, if there is one.
+    pub fn cure(&self, arena: u64) -> Option<Change> {
+        let needed = self.needed(arena);
+        if let Some(limiter) = self.process {
+            return larger_process(limiter, needed);
+        }
+        let (limits, part) = self.limits.as_ref()?;
+        let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };
+        Some(Change::Split(limits.iter().enumerate().map(size).collect()))
+    }
+}
+
+/// A limit that is enough for a process that needs so much.
+pub fn larger_process(limiter: Limiter, needed: u64) -> Option<Change> {
+    let enough = with_margin(needed);
+    match limiter {
+        Limiter::Machine => None,
+        Limiter::Said => Some(Change::Total(enough)),
+        Limiter::Group | Limiter::AddressSpace | Limiter::Data => Some(Change::ProcessLimit(enough)),
+    }
+}
+
+/// And some more: a larger process has larger tables of its pages, and what is measured differs a little from process to
+/// process.
+fn with_margin(needed: u64) -> u64 {
+    needed.saturating_add(needed / 200).saturating_add(256 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_says_who_has_the_rest_and_what_would_fit() {
+        let whole = Device::new("cpu:0", 100 << 20);
+        let parts = whole.split(&[8 << 20, 4 << 20]).expect("they fit");
+        let held = parts[1].take("the data pipeline of a", 3 << 20).expect("it fits");
+        let memory = MemoryConfig { logical: vec![8 << 20, 4 << 20], ..MemoryConfig::default() };
+        let room = Room::of_part(&parts[1], &memory).expect("a part");
+        assert_eq!(room.bytes, 1 << 20);
+        assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
+        assert_eq!(room.cure(5 << 19), Some(Change::Split(vec![8 << 20, 11 << 19])));
+        // A pipeline that gave way left the rest.
+        held.shrink(1 << 20);
+        assert_eq!(room.now(&parts[1]).cure(5 << 19), Some(Change::Split(vec![8 << 20, 7 << 19])));
+        assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
+    }
+}
