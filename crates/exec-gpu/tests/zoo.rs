@@ -111,11 +111,11 @@ fn expected(model: &ZooModel, training: &Training) -> Vec<(String, Vec<u8>, f32)
     states.map(allowed).collect()
 }
 
-/// Trained without much effort too: one of each kind.
+/// Trained without full effort too: one of each kind.
 const CROSS_SECTION: [&str; 5] = ["mlp", "digits", "mobilenet_v3_small", "unet", "gpt"];
 
 fn check(name: &str) {
-    if !CROSS_SECTION.contains(&name) && Effort::from_env() == Effort::Short {
+    if !CROSS_SECTION.contains(&name) && Effort::from_env() != Effort::Full {
         return;
     }
     let Some(executor) = gpu() else { return };
