@@ -342,11 +342,14 @@ mod tests {
     }
 
     fn calls(lowered: &Lowered) -> Vec<&Call> {
-        let call = |step| match step {
-            Step::Call(call) => call,
-            Step::Product(_) => unreachable!("a product in attention"),
-        };
-        lowered.steps.iter().map(call).collect()
+        let mut calls = Vec::new();
+        for step in &lowered.steps {
+            match step {
+                Step::Call(call) => calls.push(call),
+                Step::Product(_) => unreachable!("a product in attention"),
+            }
+        }
+        calls
     }
 
     #[test]

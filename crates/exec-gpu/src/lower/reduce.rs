@@ -4,7 +4,8 @@ use memfit_ir::op::{Eps, Reduce, ReduceKind};
 use memfit_ir::{Node, Op, ValueId, cost};
 
 use super::Lowering;
-use super::fold::{At, Cells, Constants, Finish, Folding, Kind, Statistics, Terms};
+use super::cells::Cells;
+use super::fold::{At, Constants, Finish, Folding, Kind, Statistics, Terms};
 
 impl Lowering<'_> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
