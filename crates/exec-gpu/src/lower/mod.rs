@@ -105,10 +105,13 @@ impl<'a> Lowering<'a> {
             Family::Norm => self.norm(root),
             Family::Softmax => self.softmax(root),
             Family::Loss => self.loss(root),
-            Family::Update => match root.op {
-                Op::BatchUpdate(op) => self.batch_update(root, op),
-                _ => self.update(root),
-            },
+            Family::Update => {
+                if let Op::BatchUpdate(op) = root.op {
+                    self.batch_update(root, op);
+                } else {
+                    self.update(root);
+                }
+            }
             Family::Source => unreachable!("{} is in no group", root.op.name()),
         }
     }
