@@ -91,7 +91,6 @@ families! {
     dropout: 3,
     chain: 8,
     fill: 4,
-    reduce: 6,
     reshape: 3,
     transpose: 5,
     slice: 5,

@@ -38,8 +38,10 @@ fn settle<P, E>(
 mod tests {
     use super::*;
 
+    type Settled = Result<(u64, u64), u64>;
+
     /// Plans of an arena and what stands beside it; the largest arena that fits is taken.
-    fn settled(budget: Option<u64>, plans: &[(u64, u64)]) -> (Result<(u64, u64), u64>, Vec<Option<u64>>) {
+    fn settled(budget: Option<u64>, plans: &[(u64, u64)]) -> (Settled, Vec<Option<u64>>) {
         let mut asked = Vec::new();
         let plan = |room: Option<u64>| {
             asked.push(room);

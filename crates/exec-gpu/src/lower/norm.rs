@@ -46,6 +46,7 @@ impl Groups {
 }
 
 impl Lowering<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only norms come here")]
     pub(super) fn norm(&mut self, node: &Node) {
         let shape = &self.ty(node.inputs[0]).shape;
         match node.op {
