@@ -13,7 +13,7 @@ use memfit_plan::Place;
 
 use super::Lowering;
 use super::cells::{Cells, Spread};
-use crate::call::{Grid, Key, Operands};
+use crate::call::{Key, Operands};
 use crate::tape::Buffer;
 
 /// What is known of a launch when it is compiled.
