@@ -17,11 +17,12 @@ use memfit_train::Session;
 /// One test after the other: they count the same device.
 #[test]
 fn the_memory_of_the_device_is_the_plan() {
-    let parts: [fn(GpuExecutor); 9] = [
+    let parts: [fn(GpuExecutor); 10] = [
         a_hundred_steps_take_nothing,
         an_allocation_among_captured_launches_is_an_error,
         copies_are_part_of_what_a_device_gives,
         numbers_of_two_steps_are_kept,
+        numbers_are_kept_while_another_model_runs_in_the_same_memory,
         a_session_looks_at_a_step_when_the_next_is_started,
         engines_on_threads_of_their_own_capture_no_launch_of_another,
         copies_of_any_size_arrive,
@@ -176,6 +177,29 @@ fn numbers_of_two_steps_are_kept(executor: GpuExecutor) {
     let mut read = [0];
     later.read_words(&[place], &mut read).unwrap();
     assert_eq!(read, kept);
+}
+
+fn numbers_are_kept_while_another_model_runs_in_the_same_memory(executor: GpuExecutor) {
+    let mut alone = engine(&executor, Options::default());
+    let mut first = engine(&executor, Options::default());
+    let shared = first.transient().clone();
+    let mut second = Engine::sharing(executor.clone(), learner(&executor), Options::default(), &shared).unwrap();
+    second.init(2).unwrap();
+    let place = first.numbers()[0].1;
+    for number in 0..5 {
+        step(&mut alone, number);
+        step(&mut first, number);
+        first.keep(&[place]).unwrap();
+        step(&mut second, number);
+        second.keep(&[place]).unwrap();
+        let (mut of_first, mut of_second) = ([0], [0]);
+        first.kept(&mut of_first).unwrap();
+        second.kept(&mut of_second).unwrap();
+        assert_eq!(of_first[0], alone.loss().unwrap().to_bits(), "step {number}");
+        assert_eq!(of_second[0], second.loss().unwrap().to_bits(), "step {number}");
+        assert_ne!(of_first, of_second);
+        assert!(matches!(first.loss(), Err(ExecError::Gone { .. })));
+    }
 }
 
 fn a_session_looks_at_a_step_when_the_next_is_started(executor: GpuExecutor) {
