@@ -31,6 +31,8 @@ pub struct TapeMaker<'a> {
     pub tape: Tape,
     /// By register, the value in it, if one of the graph.
     registers: Vec<Option<ValueId>>,
+    /// The number of the launch that is 0, once there is one.
+    zero: Option<usize>,
 }
 
 impl<'a> TapeMaker<'a> {
@@ -40,7 +42,7 @@ impl<'a> TapeMaker<'a> {
         place: &'a dyn Fn(ValueId) -> Place,
         operands: &'a mut Operands,
     ) -> TapeMaker<'a> {
-        TapeMaker { graph, shape, place, operands, tape: Tape::default(), registers: Vec::new() }
+        TapeMaker { graph, shape, place, operands, tape: Tape::default(), registers: Vec::new(), zero: None }
     }
 
     /// The value that the kernel computes before the tape, in 32 bits of f32, rounded to its type.
@@ -210,7 +212,7 @@ impl<'a> TapeMaker<'a> {
     fn input(&mut self, node: &Node, input: usize) -> usize {
         let v = node.inputs[input];
         if let Some(register) = self.registers.iter().rposition(|&r| r == Some(v)) {
-            return register;
+            return self.held(v, register);
         }
         if let (Op::Fill(f), true) = (self.graph.producer_op(v), is_immediate(self.graph, &node.op, v)) {
             let register = self.constant(constant_bits(f.value, f.dtype));
@@ -219,6 +221,21 @@ impl<'a> TapeMaker<'a> {
             return register;
         }
         self.load(v)
+    }
+
+    /// A value that was computed here as it would come from memory.
+    fn held(&mut self, v: ValueId, x: usize) -> usize {
+        let is_read = matches!(
+            self.tape.values[x],
+            Value::Load { .. } | Value::Constant(_) | Value::Number(_) | Value::Held { .. } | Value::Round { .. }
+        );
+        if is_read || self.graph.ty(v).dtype != DType::F32 {
+            return x;
+        }
+        let zero = *self.zero.get_or_insert_with(|| self.operands.numbers([0]));
+        let register = self.push(Value::Held { x, zero });
+        self.registers[register] = Some(v);
+        register
     }
 
     fn load(&mut self, v: ValueId) -> usize {
@@ -305,17 +322,22 @@ mod tests {
         let place = |value: ValueId| if value == v { place_at(256) } else { place_at(0) };
         let call = chain(&graph, &nodes, &[half], &place);
         assert_eq!(call.operands, [place_at(0), place_at(256)]);
-        assert_eq!((&call.numbers[..], call.grid), (&[6, 3, 1, 0.5f32.to_bits()][..], Grid { cubes: 1, units: 256 }));
+        assert_eq!(
+            (&call.numbers[..], call.grid),
+            (&[6, 3, 1, 0, 0.5f32.to_bits()][..], Grid { cubes: 1, units: 256 })
+        );
         let buffer = |index| Buffer { index, dtype: DType::F32 };
         let values = [
             Value::Load { buffer: buffer(0), read: Read::Same },
             Value::Load { buffer: buffer(1), read: Read::Strided { first: 1, rank: 1 } },
             Value::Binary { op: op::Binary::Add, a: 0, b: 1 },
-            Value::Unary { op: Unary::Relu, x: 2 },
-            Value::Number(3),
-            Value::Binary { op: op::Binary::Mul, a: 3, b: 4 },
+            Value::Held { x: 2, zero: 3 },
+            Value::Unary { op: Unary::Relu, x: 3 },
+            Value::Held { x: 4, zero: 3 },
+            Value::Number(4),
+            Value::Binary { op: op::Binary::Mul, a: 5, b: 6 },
         ];
-        let stores = vec![Store { register: 5, buffer: buffer(0) }];
+        let stores = vec![Store { register: 7, buffer: buffer(0) }];
         assert_eq!(call.key, Key::Chain(Tape { values: values.to_vec(), stores }));
     }
 

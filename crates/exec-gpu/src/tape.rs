@@ -60,6 +60,12 @@ pub enum Value {
     /// neighbouring nodes, (x + a) + b to x + (a + b), and give other bits than the nodes alone; and there would be a shader
     /// for each.
     Number(usize),
+    /// A float as it would come from memory: its bits xor a number of the launch that is 0. A compiler that looked through it
+    /// could compute two neighbouring nodes as one, (x · a) + b by one rounding, and give other bits than the nodes alone.
+    Held {
+        x: usize,
+        zero: usize,
+    },
     Unary {
         op: Unary,
         x: usize,
@@ -159,7 +165,7 @@ impl Value {
             },
             Value::Round { to, .. } => narrow(*to),
             Value::Mask { .. } | Value::MaskGrad { .. } | Value::Cast { .. } => 2,
-            Value::Compare { .. } | Value::Select { .. } => 1,
+            Value::Compare { .. } | Value::Select { .. } | Value::Held { .. } => 1,
             Value::UnaryInt { .. } | Value::BinaryInt { .. } | Value::CompareInt { .. } => 1,
             Value::Dropout { .. } | Value::Sum { .. } => 10 * FUNCTION,
         }

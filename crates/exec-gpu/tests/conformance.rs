@@ -90,6 +90,7 @@ families! {
     cast: 4,
     dropout: 3,
     chain: 8,
+    reduce: 8,
     fill: 4,
     reshape: 3,
     transpose: 5,

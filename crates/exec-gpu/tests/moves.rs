@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use common::{gpu, graph};
 use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::{Planned, Reference, RunResult, Runner, Settings, Tensor, check_close};
-use memfit_ir::op::{CLOCK, GatherGrad, Init, LEARNING_RATE, Pad2, StateClass, Update, Window};
+use memfit_ir::op::{CLOCK, GatherGrad, Init, LEARNING_RATE, Pad2, StateClass, Unary, Update, Window};
 use memfit_ir::{DType, Graph, Op, TensorType};
 
 type Inputs<'a> = [(&'a str, Tensor)];
@@ -87,6 +87,9 @@ fn gather_and_gradient(rows: usize, columns: usize, ids: usize) -> Graph {
     graph(|b| {
         let table = b.input("table", TensorType::f32([rows, columns]))?;
         let i = b.input("ids", TensorType::i32([ids]))?;
+        // Computed on the device: of what it is given, the host sees that it is outside.
+        let away = b.unary(Unary::Neg, i)?;
+        let i = b.unary(Unary::Neg, away)?;
         let dy = b.input("dy", TensorType::f32([ids, columns]))?;
         let y = b.op(Op::Gather, &[table, i])?;
         let dtable = b.op(Op::GatherGrad(GatherGrad { rows }), &[i, dy])?;

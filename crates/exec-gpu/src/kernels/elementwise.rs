@@ -142,6 +142,7 @@ fn evaluate(
         }
         Value::Select { condition, a, b } => select(registers[condition] != 0, registers[a], registers[b]),
         Value::Cast { from_float, to, x } => cast(registers[x], from_float, to),
+        Value::Held { x, zero } => registers[x] ^ numbers[zero],
         Value::Round { to, x } => round(registers[x], to),
         Value::Dropout { x, clock, rate, stream, per_sample } => {
             let per_sample = numbers[per_sample] as usize;
