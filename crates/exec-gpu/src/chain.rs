@@ -107,6 +107,11 @@ impl<'a> TapeMaker<'a> {
         self.registers.len() - 1
     }
 
+    fn constant(&mut self, bits: u32) -> usize {
+        let number = self.operands.numbers([bits as usize]);
+        self.push(Value::Number(number))
+    }
+
     /// What a register holds when its value is stored as a type of fewer bits.
     fn rounded(&mut self, x: usize, to: DType) -> usize {
         match to {
@@ -182,7 +187,7 @@ impl<'a> TapeMaker<'a> {
         }
         let [dscale, dbias] = [5, 6].map(|i| self.input(node, i));
         let rows = self.shape[..self.shape.len() - 1].iter().product::<usize>();
-        let per_row = self.push(Value::Constant((1.0 / rows as f32).to_bits()));
+        let per_row = self.constant((1.0 / rows as f32).to_bits());
         let centred = self.binary(Sub, x, mean);
         let normal = self.binary(Mul, centred, rstd);
         let through_var = self.binary(Mul, normal, dscale);
@@ -197,7 +202,7 @@ impl<'a> TapeMaker<'a> {
     }
 
     fn rstd(&mut self, var: usize, eps: f32) -> usize {
-        let eps = self.push(Value::Constant(eps.to_bits()));
+        let eps = self.constant(eps.to_bits());
         let sum = self.binary(op::Binary::Add, var, eps);
         self.push(Value::Unary { op: op::Unary::Rsqrt.into(), x: sum })
     }
@@ -208,7 +213,7 @@ impl<'a> TapeMaker<'a> {
             return register;
         }
         if let (Op::Fill(f), true) = (self.graph.producer_op(v), is_immediate(self.graph, &node.op, v)) {
-            let register = self.push(Value::Constant(constant_bits(f.value, f.dtype)));
+            let register = self.constant(constant_bits(f.value, f.dtype));
             let register = self.rounded(register, f.dtype);
             self.registers[register] = Some(v);
             return register;
@@ -300,14 +305,14 @@ mod tests {
         let place = |value: ValueId| if value == v { place_at(256) } else { place_at(0) };
         let call = chain(&graph, &nodes, &[half], &place);
         assert_eq!(call.operands, [place_at(0), place_at(256)]);
-        assert_eq!((&call.numbers[..], call.grid), (&[6, 3, 1][..], Grid { cubes: 1, units: 256 }));
+        assert_eq!((&call.numbers[..], call.grid), (&[6, 3, 1, 0.5f32.to_bits()][..], Grid { cubes: 1, units: 256 }));
         let buffer = |index| Buffer { index, dtype: DType::F32 };
         let values = [
             Value::Load { buffer: buffer(0), read: Read::Same },
             Value::Load { buffer: buffer(1), read: Read::Strided { first: 1, rank: 1 } },
             Value::Binary { op: op::Binary::Add, a: 0, b: 1 },
             Value::Unary { op: Unary::Relu, x: 2 },
-            Value::Constant(0.5f32.to_bits()),
+            Value::Number(3),
             Value::Binary { op: op::Binary::Mul, a: 3, b: 4 },
         ];
         let stores = vec![Store { register: 5, buffer: buffer(0) }];

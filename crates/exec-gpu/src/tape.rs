@@ -56,6 +56,10 @@ pub enum Value {
     },
     /// As bits: floats are not equal to themselves.
     Constant(u32),
+    /// A constant whose bits are the number of the launch with this index. A compiler that knew them would join those of
+    /// neighbouring nodes, (x + a) + b to x + (a + b), and give other bits than the nodes alone; and there would be a shader
+    /// for each.
+    Number(usize),
     Unary {
         op: Unary,
         x: usize,
@@ -141,7 +145,7 @@ impl Value {
                 let position = if let Read::Strided { rank, .. } = read { 6 * rank } else { 0 };
                 1 + position + narrow(buffer.dtype)
             }
-            Value::Given | Value::Constant(_) => 0,
+            Value::Given | Value::Constant(_) | Value::Number(_) => 0,
             Value::Unary { op, .. } | Value::UnaryGrad { op, .. } => match op {
                 Unary::Neg | Unary::Abs | Unary::Relu | Unary::Relu6 | Unary::LeakyRelu(_) => 1,
                 Unary::Sqrt | Unary::Rsqrt | Unary::HardSigmoid | Unary::HardSwish => 4,

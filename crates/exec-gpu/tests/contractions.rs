@@ -169,3 +169,21 @@ fn transposed_convolutions_of_any_stride_are_right() {
         }
     }
 }
+
+/// A compiler may not join what are two nodes.
+#[test]
+fn constants_that_follow_each_other_are_added_one_by_one() {
+    let g = graph(|b| {
+        let (x, w) = (f32(b, "x", &[40, 9])?, f32(b, "w", &[9, 5])?);
+        let mut sum = x;
+        for value in [0.3, 0.7, -1.1] {
+            let constant = b.constant(value)?;
+            sum = b.add(sum, constant)?;
+        }
+        let y = b.matmul(sum, w)?;
+        b.output("y", y);
+        b.output("x", x);
+        Ok(())
+    });
+    check("three constants before a product", &g);
+}

@@ -4,9 +4,11 @@
 mod common;
 
 use common::gpu;
+use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::edges::{self, Edge};
-use memfit_exec_tests::{Expected, Planned, Runner, Settings};
+use memfit_exec_tests::generate::Example;
+use memfit_exec_tests::{Expected, Planned, Reference, Runner, Settings};
 use memfit_transform::Grouping;
 
 /// In poisoned memory.
@@ -66,5 +68,23 @@ fn empty_tensors_are_no_special_case() {
         let given = runner().run(&example.graph, &example.inputs, &example.states);
         let given = given.unwrap_or_else(|e| panic!("{e}\n{text}"));
         expected.check(&given).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    }
+}
+
+#[test]
+fn a_nan_or_an_infinity_in_any_input_of_any_op_goes_where_it_goes_on_the_cpu() {
+    if gpu().is_none() {
+        return;
+    }
+    for number in 0..memfit_test_effort::cases(1) {
+        for (what, Example { graph, inputs, states, .. }) in edges::spoiled(number).unwrap() {
+            let run = |runner: &mut dyn Runner| {
+                let result = runner.run(&graph, &inputs, &states);
+                result.unwrap_or_else(|e| panic!("{what}: {e}"))
+            };
+            let cpu = run(&mut Planned::new(|| CpuExecutor::new(1), Settings::default()));
+            let given = run(&mut runner());
+            edges::check_nans(&what, &run(&mut Reference), &cpu, &given).unwrap_or_else(|e| panic!("{e}"));
+        }
     }
 }

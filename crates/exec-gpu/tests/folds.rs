@@ -229,3 +229,17 @@ fn a_class_outside_of_its_range_is_nan_in_its_row_alone() {
         assert_eq!(rows_with_nan(&given["dlogits"], 3), outside);
     }
 }
+
+#[test]
+fn an_input_of_classes_is_looked_at_before_the_device_is_given_it() {
+    if gpu().is_none() {
+        return;
+    }
+    let labels = TensorType::new(DType::I32, [4]);
+    let graph = alone(&Op::CrossEntropy(CrossEntropy { smoothing: 0.0 }), &[TensorType::f32([4, 3]), labels]);
+    let mut inputs: Tensors = graph.inputs().map(|(n, v)| (n.to_string(), drawn(n, graph.ty(v)))).collect();
+    inputs.insert("x1".into(), Tensor::i32([4], &[0, 2, 3, 1]).unwrap());
+    let given = Planned::new(|| GpuExecutor::new(0), Settings::default()).run(&graph, &inputs, &HashMap::new());
+    let message = given.unwrap_err().to_string();
+    assert_eq!(message, "cross_entropy in layer \"\": index 3 at position 2 is outside of 0..3");
+}

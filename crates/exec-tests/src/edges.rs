@@ -7,8 +7,8 @@ use memfit_ir::op::*;
 use memfit_ir::{Builder, DType, Graph, Op, TensorType, ValueId};
 
 use crate::error::{Error, Result};
-use crate::generate::{Example, example};
-use crate::runner::{Reference, Runner};
+use crate::generate::{Example, FAMILIES, Purpose, example, numbered};
+use crate::runner::{Reference, RunResult, Runner};
 use crate::tensor::{Tensor, indices, round_to};
 
 /// An op on such numbers, and how its results are held against the reference's.
@@ -232,7 +232,7 @@ pub fn attention() -> Result<Vec<Edge>> {
     {
         edges.push(Edge::new(open.clone(), &[with(66, part, x)?], close));
     }
-    for (part, position) in [(0, 3), (1, 3), (2, 3), (1, 66), (2, 66)] {
+    for (part, position) in [(0, 3), (1, 3), (2, 3), (2, 40), (1, 66), (2, 66)] {
         let qkv = with(position, part, f64::NAN)?;
         edges.push(Edge::new(open.clone(), std::slice::from_ref(&qkv), close));
         // What is 0 times a NaN that no query may see is a NaN, too.
@@ -276,4 +276,42 @@ pub fn empty() -> Result<Vec<Example>> {
     ]
     .into_iter()
     .collect()
+}
+
+/// The example of each family with this number, with a NaN or an infinity in each of its float inputs in turn; each with the
+/// name of what it is.
+pub fn spoiled(number: u32) -> Result<Vec<(String, Example)>> {
+    let mut all = Vec::new();
+    for family in FAMILIES {
+        let example = family.example(Purpose::Kernels, &numbered(number, family.name))?;
+        let is_float = |t: &Tensor| t.ty.dtype.is_float() && !t.data.is_empty();
+        let mut names: Vec<&String> =
+            example.inputs.iter().filter(|(_, t)| is_float(t)).map(|(name, _)| name).collect();
+        names.sort();
+        for (name, x) in names.into_iter().flat_map(|name| [f64::NAN, f64::INFINITY].map(|x| (name, x))) {
+            let mut spoiled = example.clone();
+            let elements = spoiled.inputs.get_mut(name).into_iter().flat_map(|t| &mut t.data);
+            // Not at an end.
+            let middle = example.inputs[name].data.len() * 2 / 3;
+            elements.skip(middle).take(1).for_each(|element| *element = x);
+            all.push((format!("{} {number}, {x} in {name}", family.name), spoiled));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether there is a NaN wherever the reference and another executor both have one, and none where neither does. They may
+/// differ: padding and faster algorithms multiply by zeros of their own.
+pub fn check_nans(what: &str, reference: &RunResult, other: &RunResult, given: &RunResult) -> Result<()> {
+    for (name, g) in given.outputs.iter().chain(&given.states) {
+        let of = |run: &RunResult| run.outputs.get(name).or(run.states.get(name)).cloned();
+        let (Some(r), Some(o)) = (of(reference), of(other)) else { continue };
+        for (i, index) in indices(g.shape()).enumerate() {
+            let (given, reference, other) = (g.data[i], r.data[i], o.data[i]);
+            if reference.is_nan() == other.is_nan() && given.is_nan() != reference.is_nan() {
+                return Err(Error::NanPlace { what: format!("{what}: {name}"), index, given, reference, other });
+            }
+        }
+    }
+    Ok(())
 }

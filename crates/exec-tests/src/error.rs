@@ -37,6 +37,8 @@ pub enum Error {
     NotSame { what: String, index: Vec<usize>, expected: f64, given: f64 },
     #[error("{op} of {at:?}: element {index:?} of {output} is {given:e}, expected {expected:e}")]
     Edge { op: &'static str, output: String, index: Vec<usize>, at: Vec<f64>, expected: f64, given: f64 },
+    #[error("{what}: element {index:?} is {given}, but {reference} in the reference and {other} elsewhere")]
+    NanPlace { what: String, index: Vec<usize>, given: f64, reference: f64, other: f64 },
     #[error("{op} hides a NaN")]
     HiddenNan { op: &'static str },
     #[error("cannot read {}: {source}", .path.display())]

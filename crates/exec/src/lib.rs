@@ -9,6 +9,7 @@ mod engine;
 mod error;
 mod executor;
 mod host_memory;
+mod indices;
 mod inputs;
 pub mod machine;
 pub mod process;

@@ -1,8 +1,10 @@
 //! The tests of the program in one binary, so that they are linked once and run side by side.
 
 mod advice;
+mod arrays;
 mod bad_data;
 mod cage;
+mod checkpoints;
 mod cli;
 mod common;
 mod data;
@@ -24,6 +26,8 @@ mod profile;
 mod refusal;
 mod resident;
 mod resumed;
+mod run_files;
+mod sets;
 #[cfg(unix)]
 mod special_files;
 mod together;

@@ -6,7 +6,7 @@
 //! have run, all queries are still read.
 
 use memfit_ir::op::{self, Attention};
-use memfit_ir::{DType, Node, Op};
+use memfit_ir::{DType, Node};
 use memfit_plan::Place;
 
 use super::Lowering;
@@ -268,15 +268,7 @@ impl Heads {
 }
 
 impl Lowering<'_> {
-    pub(super) fn attention(&mut self, root: &Node) {
-        if let Op::Attention(op) = root.op {
-            self.attention_forward(op, root);
-        } else if let Op::AttentionGrad(op) = root.op {
-            self.attention_grad(op, root);
-        }
-    }
-
-    fn attention_forward(&mut self, op: op::Attention, root: &Node) {
+    pub(super) fn attention_forward(&mut self, op: op::Attention, root: &Node) {
         let heads = self.packed_heads(op, root);
         let sizes = &heads.sizes;
         let [y, lse] = [root.outputs[0], root.outputs[1]].map(|v| (self.place(v), self.graph.ty(v).dtype));
@@ -284,7 +276,7 @@ impl Lowering<'_> {
         self.push(forward(&heads, y, View::by_query(lse.0, lse.1, sizes)));
     }
 
-    fn attention_grad(&mut self, op: op::Attention, root: &Node) {
+    pub(super) fn attention_grad(&mut self, op: op::Attention, root: &Node) {
         let heads = self.packed_heads(op, root);
         let sizes = &heads.sizes;
         let of = |v| (self.place(v), self.graph.ty(v).dtype);
@@ -311,7 +303,7 @@ impl Lowering<'_> {
 mod tests {
     use super::*;
     use crate::lower::{Lowered, Step, estimate};
-    use memfit_ir::{Builder, Graph, TensorType};
+    use memfit_ir::{Builder, Graph, Op, TensorType};
     use memfit_plan::Segment;
     use memfit_transform::Group;
 
@@ -342,11 +334,14 @@ mod tests {
     }
 
     fn calls(lowered: &Lowered) -> Vec<&Call> {
-        let call = |step| match step {
-            Step::Call(call) => call,
-            Step::Product(_) => unreachable!("a product in attention"),
-        };
-        lowered.steps.iter().map(call).collect()
+        let mut calls = Vec::new();
+        for step in &lowered.steps {
+            match step {
+                Step::Call(call) => calls.push(call),
+                Step::Product(_) => unreachable!("a product in attention"),
+            }
+        }
+        calls
     }
 
     #[test]

@@ -231,22 +231,17 @@ impl Lowering<'_> {
                 Tape { values: vec![Value::Given], stores: vec![Store { register: 0, buffer }] }
             }
         };
-        let flops = cost(graph, group.root()).flops;
-        let source = problem.source;
+        let reads = problem.reads(tile(problem));
+        let again = [&a, &b].into_iter().zip(root.inputs.iter().zip(reads));
+        let again = again.map(|(reader, (&v, reads))| reader.work() * reads * graph.ty(v).elements());
+        let flops = cost(graph, group.root()).flops + again.sum::<usize>() as u64;
         if problem.is_depthwise() {
-            let (width, dense) = (problem.together(), problem.is_dense());
+            let (source, width, dense) = (problem.source, problem.together(), problem.is_dense());
             let key = DepthwiseKey { source, width, dense, a, b, result };
             let units = problem.elements.div_ceil(key.elements()) * problem.parts();
             return operands.call(Key::Depthwise(key), Grid::each(units), flops);
         }
-        let tile = tile(problem);
-        let tiles = [problem.rows.div_ceil(tile[0]), problem.columns.div_ceil(tile[1])];
-        let across = tiles[1].next_power_of_two().min(8);
-        let cubes = [tiles[0].div_ceil(GemmKey::UNITS / across), tiles[1].div_ceil(across)];
-        let grid = operands.numbers([across, cubes[0], cubes[1]]);
-        let count = cubes[0] * cubes[1] * problem.outer * problem.phases * problem.parts();
-        let key = Key::Gemm(GemmKey { source, tile, a, b, result, grid });
-        operands.call(key, Grid { cubes: count, units: GemmKey::UNITS }, flops)
+        gemm_call(problem, [a, b], result, operands, flops)
     }
 
     /// The chain of the group over its result, alone: `begin` fills the register of that.
@@ -277,12 +272,28 @@ impl Lowering<'_> {
     }
 }
 
+fn gemm_call(problem: &Problem, [a, b]: [Reader; 2], result: Tape, mut operands: Operands, flops: u64) -> Call {
+    let tile = tile(problem);
+    let tiles = [problem.rows.div_ceil(tile[0]), problem.columns.div_ceil(tile[1])];
+    let across = tiles[1].next_power_of_two().min(8);
+    let cubes = [tiles[0].div_ceil(GemmKey::UNITS / across), tiles[1].div_ceil(across)];
+    let grid = operands.numbers([across, cubes[0], cubes[1]]);
+    let count = cubes[0] * cubes[1] * problem.outer * problem.phases * problem.parts();
+    let key = Key::Gemm(GemmKey { source: problem.source, tile, a, b, result, grid });
+    operands.call(key, Grid { cubes: count, units: GemmKey::UNITS }, flops)
+}
+
 /// Where values of the group lie that have no place in the plan, and all others.
 fn places(plan: &dyn Fn(ValueId) -> Place, own: &HashMap<ValueId, Place>) -> impl Fn(ValueId) -> Place {
     |v| own.get(&v).copied().unwrap_or_else(|| plan(v))
 }
 
 impl Reader {
+    /// What is computed each time an element is read: none where it lies in memory as it is.
+    fn work(&self) -> usize {
+        if self.tape.values.len() == 1 { 0 } else { self.tape.work() }
+    }
+
     /// An operand that lies in a place as it is.
     fn plain(operands: &mut Operands, place: Place) -> Reader {
         let buffer = operands.buffer(place, DType::F32);

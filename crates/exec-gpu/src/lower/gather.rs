@@ -7,7 +7,7 @@
 //! An id outside of the table reads nothing and writes nothing outside. It is never silent: its row is NaN, in the
 //! gradient the first row of the table, and with either the loss of the step or of the next.
 
-use memfit_ir::{DType, Node, Op, ValueId, cost};
+use memfit_ir::{DType, Node, ValueId, cost};
 use memfit_plan::Place;
 
 use super::Lowering;
@@ -64,16 +64,7 @@ impl GatherKey {
 }
 
 impl Lowering<'_> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
-    pub(super) fn gather(&mut self, node: &Node) {
-        match &node.op {
-            Op::Gather => self.gathered_rows(node),
-            Op::GatherGrad(_) => self.gather_grad(node),
-            op => unreachable!("{} gathers nothing", op.name()),
-        }
-    }
-
-    fn gathered_rows(&mut self, node: &Node) {
+    pub(super) fn gathered_rows(&mut self, node: &Node) {
         let [table, ids, y] = [node.inputs[0], node.inputs[1], node.outputs[0]];
         let (rows, columns) = (self.graph.shape(table)[0], self.graph.shape(table)[1]);
         if rows == 0 {
@@ -90,7 +81,7 @@ impl Lowering<'_> {
         self.push(call);
     }
 
-    fn gather_grad(&mut self, node: &Node) {
+    pub(super) fn gather_grad(&mut self, node: &Node) {
         let [ids, gradient, result] = [node.inputs[0], node.inputs[1], node.outputs[0]];
         self.fill(result, 0.0);
         if self.ty(ids).elements() > 0 {
@@ -167,7 +158,7 @@ fn words_of<const N: usize>(operands: &mut Operands, places: [Place; N]) -> [usi
 #[cfg(test)]
 mod tests {
     use memfit_ir::op::GatherGrad;
-    use memfit_ir::{Builder, Graph, TensorType};
+    use memfit_ir::{Builder, Graph, Op, TensorType};
     use memfit_transform::group::group;
 
     use super::*;

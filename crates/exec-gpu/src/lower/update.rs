@@ -1,7 +1,7 @@
 //! Optimizer updates: one launch, element by element, over parameter and slots.
 
 use memfit_ir::op::Update;
-use memfit_ir::{DType, Node, Op, cost};
+use memfit_ir::{DType, Node, cost};
 
 use super::Lowering;
 use crate::call::{Grid, Key, Operands};
@@ -36,8 +36,7 @@ pub enum Rule {
 }
 
 impl Lowering<'_> {
-    pub(super) fn update(&mut self, node: &Node) {
-        let Op::Update(update) = node.op else { unreachable!("{} was not supported", node.op.name()) };
+    pub(super) fn update(&mut self, node: &Node, update: Update) {
         let graph = self.graph;
         let slots = update.slots().len();
         let (rule, constants) = rule(update);
