@@ -256,7 +256,11 @@ fn training_in_micro_batches_and_evaluation_take_what_was_said(executor: GpuExec
         // Three rows do not fill a micro-batch.
         let rows = [("x", TensorView::f32(&[3, 20], &x[..60])), ("y", TensorView::i32(&[3], &y[..3]))];
         let mut logits = Vec::new();
-        session.eval(&rows, "logits", &mut room, |_, bytes| Ok(logits.extend_from_slice(bytes))).unwrap();
+        let eval = session.eval(&rows, "logits", &mut room, |_, bytes| {
+            logits.extend_from_slice(bytes);
+            Ok(())
+        });
+        eval.unwrap();
         (loss.to_bits(), logits)
     };
     let mut poisoned = Session::with_options(executor.clone(), plan, 1, options(true)).unwrap();
