@@ -311,3 +311,40 @@ fn of_device(error: &ExecError) -> Kind {
         _ => DATA,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn out_of_memory() -> ExecError {
+        let (device, holder) = ("gpu:0 (a card)".into(), "activations of mlp".into());
+        ExecError::OutOfMemory { device, holder, bytes: 3 << 30, source: std::io::Error::other("refused") }
+    }
+
+    fn check(error: RunError, code: u8, parts: &[&str]) {
+        assert_eq!(of_run(&error).1, code, "{error}");
+        let said = message(&error);
+        parts.iter().for_each(|part| assert!(said.contains(part), "{part}: {said}"));
+    }
+
+    #[test]
+    fn a_device_that_fails_is_told_from_wrong_use_and_from_bad_data() {
+        check(out_of_memory().into(), 5, &["gpu:0 (a card)", "3.00 GiB", "activations of mlp", "budget"]);
+        check(RunError::Train(TrainError::Exec(out_of_memory())), 5, &["3.00 GiB", "budget"]);
+        let lost = || ExecError::Device { device: "gpu:0 (a card)".into(), problem: "device lost".into() };
+        check(lost().into(), 5, &["device lost", "memfit devices"]);
+        let unsupported = ExecError::Unsupported {
+            op: "conv2d",
+            layer: "conv1".into(),
+            problem: "its shader does not compile".into(),
+        };
+        check(unsupported.into(), 5, &["conv2d", "conv1", "does not compile"]);
+        let unread = WeightsError::Device { path: "a/last.safetensors".into(), source: lost() };
+        check(RunError::Train(TrainError::Weights(unread)), 5, &["device lost"]);
+        check(RunError::WithoutGpus { name: "gpu:0".into() }, 5, &["gpu:0", "--features gpu"]);
+        check(RunError::NoPages { device: "gpu:0".into() }, 2, &["gpu:0", "page by page"]);
+        let (source, folder) = (Box::new(lost().into()), "runs/a".into());
+        let failed = RunError::DeviceFailed { source, folder, step: 12 };
+        check(failed, 5, &["device lost", "checkpoint of step 12 is intact", "memfit train --resume runs/a"]);
+    }
+}

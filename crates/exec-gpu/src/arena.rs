@@ -37,10 +37,7 @@ pub const WORD: u64 = 4;
 impl GpuMemory {
     pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
         let held = device.take(holder, bytes)?;
-        let out_of_memory = |problem: String| {
-            let (device, holder) = (format!("{} ({})", gpu.id, gpu.name), holder.to_string());
-            ExecError::OutOfMemory { device, holder, bytes, source: std::io::Error::other(problem) }
-        };
+        let out_of_memory = |problem: String| gpu.out_of_memory(holder, bytes, problem);
         if bytes > gpu.limits.buffer {
             return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.limits.buffer))));
         }

@@ -38,7 +38,7 @@ pub enum Key {
     Window(WindowKey),
     Gather(GatherKey),
     Update(UpdateKey),
-    Attention(attention::Kernel),
+    Attention(Box<attention::Kernel>),
     Gemm(GemmKey),
     Depthwise(DepthwiseKey),
 }

@@ -249,6 +249,12 @@ impl Gpu {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// It refused so many bytes.
+    pub(crate) fn out_of_memory(&self, holder: &str, bytes: u64, problem: impl ToString) -> ExecError {
+        let (device, source) = (format!("{} ({})", self.id, self.name), std::io::Error::other(problem.to_string()));
+        ExecError::OutOfMemory { device, holder: holder.to_string(), bytes, source }
+    }
+
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {
         ExecError::Device { device: format!("{} ({})", self.id, self.name), problem: problem.to_string() }
     }

@@ -8,6 +8,7 @@ use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
+use memfit_exec::recorder::{LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
@@ -124,7 +125,12 @@ impl GpuExecutor {
 
     /// The same where nobody can be told of what goes wrong: the next one who can is.
     fn copy_silently(&self, copy: impl FnOnce(&mut Staging) -> Result<(), ExecError>) {
-        if let Err(e) = self.copy(copy) {
+        self.keep_failure(self.copy(copy));
+    }
+
+    /// Until somebody can be told.
+    fn keep_failure(&self, result: Result<(), ExecError>) {
+        if let Err(e) = result {
             self.copies.lock().unwrap_or_else(PoisonError::into_inner).failed.get_or_insert(e);
         }
     }
@@ -315,6 +321,22 @@ impl Executor for GpuExecutor {
         self.copy_silently(Staging::submit_writes);
         let _alone = self.gpu.alone();
         kernel.launch(&self.gpu.client, arena);
+        Ok(())
+    }
+
+    /// Waits for each kernel, so that its time is its own: with nothing else queued, the device has nothing to overlap it with.
+    fn launch_recorded(
+        &self,
+        kernel: &Kernel,
+        arena: &mut Arena<GpuMemory>,
+        id: LaunchId,
+        recorder: &Recorder,
+    ) -> Result<(), KernelError> {
+        self.keep_failure(self.wait());
+        let begin = now();
+        self.launch(kernel, arena)?;
+        self.keep_failure(self.wait());
+        recorder.kernel(id, [(0, begin, now())]);
         Ok(())
     }
 

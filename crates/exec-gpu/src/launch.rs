@@ -172,7 +172,7 @@ pub(crate) fn run(client: &Client, call: &Call, probe: u32, buffers: impl Iterat
             Key::Window(key) => window::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Gather(key) => gather::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Update(key) => update::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
-            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, kernel),
+            Key::Attention(kernel) => attention::launch(client, count, dim, buffers, numbers, probe, *kernel),
             Key::Gemm(key) => gemm::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
             Key::Depthwise(key) => depthwise::launch_unchecked(client, count, dim, buffers, numbers, probe, key),
         }

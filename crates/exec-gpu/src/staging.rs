@@ -136,9 +136,7 @@ impl Staging {
         let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
         let down = down(sizes.down);
         if let Some(refused) = cubecl::future::block_on(scope.pop()) {
-            let (device, holder) = (format!("{} ({})", gpu.id, gpu.name), holder.to_string());
-            let source = std::io::Error::other(refused.to_string());
-            return Err(ExecError::OutOfMemory { device, holder, bytes: sizes.bytes(), source });
+            return Err(gpu.out_of_memory(holder, sizes.bytes(), refused));
         }
         gpu.staged.fetch_add(sizes.bytes(), Ordering::Relaxed);
         Ok(Staging {

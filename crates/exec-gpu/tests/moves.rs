@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use common::{gpu, graph};
 use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::{Planned, Reference, RunResult, Runner, Settings, Tensor, check_close};
-use memfit_ir::op::{GatherGrad, Pad2, Window};
+use memfit_ir::op::{CLOCK, GatherGrad, Init, LEARNING_RATE, Pad2, StateClass, Update, Window};
 use memfit_ir::{DType, Graph, Op, TensorType};
 
 type Inputs<'a> = [(&'a str, Tensor)];
@@ -148,6 +148,41 @@ fn an_id_outside_of_the_table_is_nan_in_its_row_and_in_the_first_row_of_the_grad
         assert!(dtable[0].is_nan() && dtable[1].is_nan(), "{bad}: {dtable:?}");
         assert_eq!(dtable[2..], [1.0, 2.0, 5.0, 6.0], "{bad}");
     }
+}
+
+#[test]
+fn an_update_that_is_held_back_changes_no_bit_whatever_the_gradient() {
+    if gpu().is_none() {
+        return;
+    }
+    let ty = TensorType::f32([3]);
+    let g = graph(|b| {
+        let mut state = |name, class| b.state(name, class, ty.clone(), Init::Constant(0.0));
+        let [w, m, v] = [state("w", StateClass::Param)?, state("m", StateClass::Slot)?, state("v", StateClass::Slot)?];
+        let gradient = b.input("g", ty.clone())?;
+        let (lr, clock) = (b.input(LEARNING_RATE, TensorType::f32([]))?, b.input(CLOCK, TensorType::i32([4]))?);
+        let gate = b.input("gate", TensorType::new(DType::U8, []))?;
+        let rule = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, decoupled: true };
+        let new = b.op_outputs(Op::Update(rule), &[w, gradient, m, v, lr, clock, gate])?;
+        [w, m, v].into_iter().zip(new).for_each(|(old, new)| b.donate(old, new));
+        Ok(())
+    });
+    let states: HashMap<String, Tensor> =
+        ["w", "m", "v"].map(|name| (name.to_string(), tensor(ty.clone(), &[1.5, 0.25, 3.0]))).into();
+    let after = |open: f64| {
+        let inputs = [
+            ("g", tensor(ty.clone(), &[f64::NAN, f64::INFINITY, 1.0])),
+            (LEARNING_RATE, tensor(TensorType::f32([]), &[0.5])),
+            (CLOCK, Tensor::zeros(&TensorType::i32([4]))),
+            ("gate", tensor(TensorType::new(DType::U8, []), &[open])),
+        ];
+        let mut runner = Planned::new(|| GpuExecutor::new(0), Settings::default());
+        runner.run(&g, &named(&inputs), &states).unwrap().states
+    };
+    assert_eq!(after(0.0), states);
+    let changed = after(1.0);
+    assert!(changed["w"].data[0].is_nan() && changed["m"].data[1].is_infinite(), "{changed:?}");
+    assert!(changed["w"].data[2] < 3.0, "{changed:?}");
 }
 
 #[test]

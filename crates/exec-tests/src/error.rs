@@ -35,6 +35,12 @@ pub enum Error {
     NotClose { what: String, index: Vec<usize>, expected: f64, given: f64, error: f64, tolerance: f64 },
     #[error("{what}: element {index:?} is {given:e}, but {expected:e} in the other run; they must be the same bits")]
     NotSame { what: String, index: Vec<usize>, expected: f64, given: f64 },
+    #[error("{op} of {at:?}: element {index:?} of {output} is {given:e}, expected {expected:e}")]
+    Edge { op: &'static str, output: String, index: Vec<usize>, at: Vec<f64>, expected: f64, given: f64 },
+    #[error("{what}: element {index:?} is {given}, but {reference} in the reference and {other} elsewhere")]
+    NanPlace { what: String, index: Vec<usize>, given: f64, reference: f64, other: f64 },
+    #[error("{op} hides a NaN")]
+    HiddenNan { op: &'static str },
     #[error("cannot read {}: {source}", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{} is not a list of golden cases: {source}", .path.display())]

@@ -3,6 +3,7 @@
 //! shares code with the executors it checks.
 
 mod compare;
+pub mod edges;
 mod error;
 mod expected;
 pub mod generate;

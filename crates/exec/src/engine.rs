@@ -13,6 +13,7 @@ use crate::arena::{Arena, Tenant, Transient};
 use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::host_memory::Growth;
+use crate::indices::Indices;
 use crate::inputs::{RunInputs, TensorView};
 use crate::recorder::{LaunchId, Recorder, StepEvent, now};
 use crate::states::States;
@@ -52,6 +53,8 @@ pub struct Engine<E: Executor> {
     pub(crate) plan: Plan,
     /// Kernels of each program, in order.
     kernels: Vec<Vec<E::Kernel>>,
+    /// Inputs of each program that are indices.
+    pub(crate) indices: Vec<Vec<Indices>>,
     pub(crate) options: Options,
     /// Who is told of every step.
     recorder: Option<Arc<Recorder>>,
@@ -120,7 +123,9 @@ impl<E: Executor> Engine<E> {
         let memory = executor.allocate(&options.holder("weights"), plan.state_bytes, options.growth)?;
         let states = Mutex::new(States::new(memory, plan.states.len()));
         let runs = Mutex::new(plan.programs.iter().map(|_| Run::First).collect());
-        Ok(Engine { executor, states, transient, tenant: Tenant::new(), plan, kernels, runs, options, recorder: None })
+        let indices = plan.programs.iter().map(|p| Indices::of(&p.graph)).collect();
+        let (tenant, recorder) = (Tenant::new(), None);
+        Ok(Engine { runs, executor, states, transient, tenant, plan, kernels, indices, options, recorder })
     }
 
     pub fn plan(&self) -> &Plan {

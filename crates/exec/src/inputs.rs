@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use memfit_ir::op::{CLOCK, LEARNING_RATE, has_row_per_sample};
-use memfit_ir::{DType, TensorType};
+use memfit_ir::{DType, TensorType, ValueId};
 use memfit_plan::{Phase, Plan, Program};
 
 use crate::arena::Arena;
@@ -68,6 +68,7 @@ impl<E: Executor> Engine<E> {
                 None if name == LEARNING_RATE => bytemuck::bytes_of(&lr),
                 None => return Err(missing(program, name, ty)),
             };
+            self.check_indices(index, v, bytes)?;
             self.executor.write(arena.segment_mut(place), place, 0, bytes);
         }
         Ok(())
@@ -93,10 +94,13 @@ impl<E: Executor> Engine<E> {
             let ty = program.graph.ty(v);
             match inputs.iter().find(|(n, _)| *n == name) {
                 Some((_, tensor)) if !self.has_rows(name, ty) => {
-                    self.executor.write(arena.segment_mut(place), place, 0, whole_tensor(name, ty, tensor)?);
+                    let bytes = whole_tensor(name, ty, tensor)?;
+                    self.check_indices(index, v, bytes)?;
+                    self.executor.write(arena.segment_mut(place), place, 0, bytes);
                 }
                 Some((_, tensor)) => {
                     let (bytes, row) = rows_in_range(name, ty, tensor, &rows)?;
+                    self.check_indices(index, v, bytes)?;
                     self.executor.write(arena.segment_mut(place), place, 0, bytes);
                     for offset in (bytes.len() as u64..place.size).step_by(row.len().max(1)) {
                         self.executor.write(arena.segment_mut(place), place, offset, row);
@@ -110,6 +114,13 @@ impl<E: Executor> Engine<E> {
             }
         }
         Ok(())
+    }
+
+    /// Whether an input of a program that is read as indices has none outside of its range.
+    fn check_indices(&self, index: usize, input: ValueId, bytes: &[u8]) -> Result<(), ExecError> {
+        let graph = &self.plan.programs[index].graph;
+        let mut indices = self.indices[index].iter().filter(|i| i.input == input);
+        indices.try_for_each(|i| i.check(graph, bytes))
     }
 }
 

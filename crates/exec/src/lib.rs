@@ -2,12 +2,14 @@
 
 mod arena;
 pub mod atomic_file;
+mod budget;
 mod checksum;
 mod device;
 mod engine;
 mod error;
 mod executor;
 mod host_memory;
+mod indices;
 mod inputs;
 pub mod machine;
 pub mod process;
@@ -16,6 +18,7 @@ mod states;
 pub mod weights;
 
 pub use arena::{Arena, Transient};
+pub use budget::plan_within;
 pub use checksum::Checksum;
 pub use device::{Device, DeviceFull, Holder, PROGRAM, Reservation};
 pub use engine::{Clock, Engine, Options};

@@ -1,6 +1,8 @@
 //! Any device that plans run on, behind one type: for programs that learn only when they run which device that is. Each call
 //! is one `match` more than the executor's own, beside a kernel that runs for microseconds at least.
 
+use std::time::Duration;
+
 use memfit_exec::recorder::{LaunchId, Recorder};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_exec_cpu::CpuExecutor;
@@ -8,6 +10,8 @@ use memfit_exec_cpu::isa::Isa;
 #[cfg(feature = "gpu")]
 use memfit_exec_gpu::GpuExecutor;
 use memfit_plan::{CostModel, Launch, Place, Plan, Program, Target};
+
+use crate::calibrate;
 
 /// Clones share their threads.
 #[derive(Clone)]
@@ -104,6 +108,24 @@ impl AnyExecutor {
             AnyExecutor::Cpu(_) => true,
             #[cfg(feature = "gpu")]
             AnyExecutor::Gpu(_) => false,
+        }
+    }
+
+    /// Whether what it gives is memory of this process: that of a CPU is, and that of a rasteriser in software.
+    pub fn gives_process_memory(&self) -> bool {
+        match self {
+            AnyExecutor::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.gpu().kind == memfit_exec_gpu::adapters::Kind::Software,
+        }
+    }
+
+    /// How long a single program is worth measuring. What runs shaders in software is for tests, and a model has many of them.
+    pub fn patience(&self) -> Duration {
+        match self {
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(_) if self.gives_process_memory() => Duration::from_secs(1),
+            _ => calibrate::PATIENCE,
         }
     }
 
@@ -237,8 +259,11 @@ impl Executor for AnyExecutor {
 
     fn capture(&self, kernels: &[AnyKernel], arena: &mut Arena<AnyMemory>) -> Result<Option<AnyCaptured>, ExecError> {
         match (self, &mut *arena.state, &mut *arena.transient) {
-            // The CPU launches its kernels one by one.
-            (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => Ok(None),
+            (AnyExecutor::Cpu(_), AnyMemory::Cpu(_), AnyMemory::Cpu(_)) => {
+                debug_assert!(kernels.iter().all(|kernel| matches!(kernel, AnyKernel::Cpu(_))));
+                // It launches them one by one.
+                Ok(None)
+            }
             #[cfg(feature = "gpu")]
             (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(state), AnyMemory::Gpu(transient)) => {
                 let kernels = kernels.iter().map(|kernel| match kernel {

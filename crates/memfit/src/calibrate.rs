@@ -71,13 +71,16 @@ const TRIED: i32 = 64;
 const RUNS: usize = 7;
 /// No program is run again when it has run for so long.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
-/// A program that would run longer than so many seconds is not measured: a small one says about the same of a slow device.
-const TOO_LONG: f64 = 10.0;
+/// A program that would run longer is not measured, unless somebody has more patience: a small one says about the same of a slow
+/// device.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Constants of what `make` gives, rounded so that measuring again gives them again.
+/// Constants of what `make` gives, rounded so that measuring again gives them again; of programs that take no longer than somebody
+/// has patience for.
 pub fn calibrate<E: Executor>(
     name: String,
     make: impl Fn() -> Result<E, ExecError>,
+    patience: Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<CostModel, CalibrateError> {
     progress("starting kernels");
@@ -89,7 +92,7 @@ pub fn calibrate<E: Executor>(
     let mut seconds_per_flop = Vec::new();
     for side in SIDES {
         let flops = 2.0 * (side as f64).powi(3);
-        if seconds_per_flop.last().is_some_and(|last| last * flops > TOO_LONG) {
+        if seconds_per_flop.last().is_some_and(|last| last * flops > patience.as_secs_f64()) {
             break;
         }
         progress(&format!("products of {side}x{side} matrices"));
@@ -104,7 +107,7 @@ pub fn calibrate<E: Executor>(
     let mut steps = Vec::new();
     for (model, batch, side) in STEPS {
         progress(&format!("steps of {model}"));
-        match measure_step(make()?, model, batch, side, &about) {
+        match measure_step(make()?, model, batch, side, &about, patience) {
             Err(e) if e.is_for_another_device() => {}
             step => steps.extend(step?),
         }
@@ -156,6 +159,7 @@ fn measure_step<E: Executor>(
     batch: usize,
     side: Option<usize>,
     about: &CostModel,
+    patience: Duration,
 ) -> Result<Option<StepTime>, CalibrateError> {
     let model = ZooModel::from_name(name)?;
     let model = side.map_or(Ok(model.clone()), |side| model.with_input(&[side, side, 3]))?;
@@ -170,7 +174,7 @@ fn measure_step<E: Executor>(
     let plan = planned(about.clone(), executor.target())?;
     // What one constant makes of it is seen when that is a little better: not so much that another plan would be the fastest.
     let whole = plan.predicted_step_seconds;
-    if whole > TOO_LONG {
+    if whole > patience.as_secs_f64() {
         return Ok(None);
     }
     let due_to = |cost_model: CostModel| {
@@ -293,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_machine_is_measured_in_positive_numbers_of_two_digits() {
-        let model = calibrate("this".into(), || CpuExecutor::new(1), &mut |_| {}).expect("it runs");
+        let model = calibrate("this".into(), || CpuExecutor::new(1), PATIENCE, &mut |_| {}).expect("it runs");
         for constant in &CONSTANTS {
             let value = constant.value_in(&model);
             assert!(value.is_finite() && value > 0.0, "{} = {value}", constant.key);

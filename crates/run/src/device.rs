@@ -75,6 +75,14 @@ impl Devices {
         devices.of_run(said, own)
     }
 
+    /// Opens the GPUs that runs name. Drivers take memory of the process, and that is to be there when its limit is shared out;
+    /// what is wrong with a name is said when it is looked for.
+    pub fn load_drivers(said: &[Option<&str>]) -> Result<()> {
+        let devices = Devices { host: Device::host(), gpus: MACHINE, split: None, visible: visible()? };
+        said.iter().for_each(|name| drop(devices.whole(*name)));
+        Ok(())
+    }
+
     fn split(mut self, limits: &[u64], said: &[Option<&str>]) -> Result<Devices> {
         if limits.is_empty() {
             return Ok(self);

@@ -7,7 +7,7 @@ use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
 use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
-use memfit::plan::{Change, MicroBatch, Survey, Target, check_source};
+use memfit::plan::{Change, MicroBatch, Point, Survey, Target, check_source};
 use memfit::transform::{BatchDependence, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
@@ -24,11 +24,15 @@ pub struct Planned {
     pub planning_ms: Option<f64>,
     /// What keeping everything takes with the tools that cost no time.
     pub free_tools_bytes: Option<u64>,
+    /// What could have been chosen.
+    pub frontier: Option<Vec<Point>>,
     /// What makes a sample's result depend on the rest of its batch.
     pub batch_dependence: Option<BatchDependence>,
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
+    /// What it takes of its device beside the arena, at most.
+    pub staging_bytes: u64,
     /// Of a run that goes on: the device that it was on before, where that is another one.
     pub moved_from: Option<String>,
     /// Where it is for a larger machine than this, or for a process with more than this one may have.
@@ -81,6 +85,22 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     Ok(planned)
 }
 
+/// The same for a device that copies from and to the host take some of: where it has a limit, they fit beside the arena.
+pub fn plan_with_copies(run: &mut RunResources, executor: &AnyExecutor, progress: OnProgress) -> Result<Planned> {
+    let mut planned = plan(run, executor.target(), progress)?.with_staging(executor);
+    for _ in 0..TRIES {
+        if run.room.is_none() || run.has_room_for(&planned) {
+            break;
+        }
+        run.keep_for_copies(planned.staging_bytes)?;
+        planned = plan(run, executor.target(), progress)?.with_staging(executor);
+    }
+    Ok(planned)
+}
+
+/// A smaller arena may have more kernels, and so a little more for copies; but never often.
+pub(crate) const TRIES: usize = 3;
+
 /// The arena of the smallest plan.
 pub(crate) fn smallest(survey: &Survey) -> u64 {
     survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), |p| p.arena_bytes)
@@ -114,13 +134,20 @@ impl Planned {
             plan,
             planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
             free_tools_bytes: Some(survey.free_tools_bytes()),
+            frontier: Some(survey.frontier()),
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
+            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: None,
         })
+    }
+
+    /// With what it takes beside its arena on the device that it is for.
+    pub fn with_staging(self, executor: &AnyExecutor) -> Planned {
+        Planned { staging_bytes: executor.staging_bytes(&self.plan), ..self }
     }
 
     /// A plan that was made before.
@@ -129,9 +156,11 @@ impl Planned {
             plan,
             planning_ms: None,
             free_tools_bytes: None,
+            frontier: None,
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
+            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: Some(file),

@@ -8,10 +8,11 @@ use memfit::calibrate;
 use memfit::data::{DataError, Example, Lease, LoadOptions, Loader};
 use memfit::exec::recorder::{KernelEvent, StepEvent};
 use memfit::exec::{Engine, Executor, Growth, Options, Recorder};
+use memfit::plan::Point;
 use memfit::plan::save::SavedPlan;
 use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
 use memfit::synthetic::SyntheticBatch;
-use memfit::train::run_dir::CheckpointKind;
+use memfit::train::run_dir::{CheckpointKind, PLAN};
 use memfit::train::views;
 use memfit::{AnyExecutor, Plan, Session};
 
@@ -34,11 +35,9 @@ const STEPS: std::ops::RangeInclusive<usize> = 3..=200;
 /// So many kernels are recorded at most, each thread's part counted by itself; but a whole step always.
 const MOST_KERNEL_EVENTS: usize = 1 << 20;
 /// So many steps are recorded at most.
-const MOST_STEP_EVENTS: usize = 1 << 16;
+pub const MOST_STEPS: usize = 1 << 16;
 /// The largest profile that is read.
 const LARGEST_PROFILE: u64 = 1 << 30;
-/// In a run's folder.
-const PLAN: &str = "plan.json";
 /// In the folder of a profile.
 pub const PROFILE: &str = "profile.json";
 
@@ -48,6 +47,8 @@ pub enum ProfileEvent<'a> {
     Planning(planning::Progress<'a>),
     /// Measures what the machine can do at most.
     Limits,
+    /// They cannot be measured: there is no room for it, or something went wrong.
+    NoLimits(Option<&'a calibrate::CalibrateError>),
     /// Runs steps.
     Step {
         /// So many were recorded.
@@ -65,21 +66,46 @@ pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -
     }
     let executor = together::executor(&run)?;
     check_lazy(&run, &executor)?;
-    on_event(ProfileEvent::Limits);
-    let limits = calibrate::limits(|| Ok(executor.clone())).ok().flatten();
+    let before = limits(&executor, on_event);
     let planned = plan(&mut run, &executor, on_event)?;
-    let mut profile = from_plan(&planned.plan, &labels(&run, &executor)?);
-    profile.limits = limits.map(|[flops, bytes]| MachineLimits { gflops: flops * 1e-9, gbytes: bytes * 1e-9 });
+    let mut profile = of_plan(&run, &executor, &planned)?;
     add_steps(&mut profile, &run, &executor, &planned.plan, steps, on_event)?;
+    // Whoever else computes at the time makes them look smaller than they are: the better ones are nearer to the truth.
+    let after = before.and_then(|_| limits(&executor, on_event));
+    profile.limits = before
+        .into_iter()
+        .chain(after)
+        .reduce(|a, b| MachineLimits { gflops: a.gflops.max(b.gflops), gbytes: a.gbytes.max(b.gbytes) });
     if let Origin::RunDir { folder, .. } = run.config.origin() {
         profile.curves = history::curves(folder)?;
     }
     Ok((profile, planned))
 }
 
+/// What the machine can do at most; none where that cannot be measured, which is told.
+fn limits(executor: &AnyExecutor, on_event: OnEvent) -> Option<MachineLimits> {
+    on_event(ProfileEvent::Limits);
+    match calibrate::limits(|| Ok(executor.clone())) {
+        Ok(Some([flops, bytes])) => Some(MachineLimits { gflops: flops * 1e-9, gbytes: bytes * 1e-9 }),
+        Ok(None) => {
+            on_event(ProfileEvent::NoLimits(None));
+            None
+        }
+        Err(error) => {
+            on_event(ProfileEvent::NoLimits(Some(&error)));
+            None
+        }
+    }
+}
+
 /// The profile of a plan of a run, of which nothing runs.
-pub fn of_plan(run: &RunResources, executor: &AnyExecutor, plan: &Plan) -> Result<Profile> {
-    Ok(from_plan(plan, &labels(run, executor)?))
+pub fn of_plan(run: &RunResources, executor: &AnyExecutor, planned: &Planned) -> Result<Profile> {
+    let frontier = match &planned.frontier {
+        Some(frontier) => frontier.clone(),
+        // Of a plan that was saved.
+        None => run.subject(executor.target()).survey()?.frontier(),
+    };
+    Ok(from_plan(&planned.plan, &labels(run, frontier)?))
 }
 
 /// The plan that a run would be trained with, or would go on with where it has a folder.
@@ -91,16 +117,15 @@ fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Re
     plan_saved(run, executor, &saved, &folder, &mut |at| on_event(ProfileEvent::Planning(at)))
 }
 
-fn labels(run: &RunResources, executor: &AnyExecutor) -> Result<Labels> {
+fn labels(run: &RunResources, frontier: Vec<Point>) -> Result<Labels> {
     let sizes: Vec<String> = run.model.input()?.iter().map(usize::to_string).collect();
-    let survey = run.subject(executor.target()).survey()?;
     Ok(Labels {
         model: run.name.clone(),
         input: sizes.join("x"),
         precision: run.training.precision.name().into(),
         optimizer: run.optimizer.clone(),
         budget: run.request.budget,
-        frontier: survey.frontier(),
+        frontier,
     })
 }
 
@@ -149,7 +174,7 @@ fn add_steps(
     on_event: OnEvent,
 ) -> Result<()> {
     let most = steps.unwrap_or(*STEPS.end());
-    let recorder = Arc::new(recorder(run, plan, profile.memory.kernels, most)?);
+    let recorder = Arc::new(recorder(run, executor, plan, profile.memory.kernels, most)?);
     // Page by page, so that the pages which the system holds are those that were touched.
     let is_whole = run.config.memory.growth.as_deref() == Some("commit") || !executor.gives_pages();
     let growth = if is_whole { Growth::Commit } else { Growth::Lazy };
@@ -193,13 +218,13 @@ fn add_steps(
 }
 
 /// With room for so many steps, where the process has it beside arena and pipeline; else for one.
-fn recorder(run: &RunResources, plan: &Plan, kernels: usize, steps: usize) -> Result<Recorder> {
+fn recorder(run: &RunResources, executor: &AnyExecutor, plan: &Plan, kernels: usize, steps: usize) -> Result<Recorder> {
     // A kernel has an event for each thread.
     let of_step = kernels.saturating_mul(run.threads);
     let (all, steps) = events_of(of_step, steps);
     let Some(process) = &run.process else { return Ok(Recorder::new(all, steps)) };
     let pipeline = run.pool.limit().saturating_sub(run.pool.used());
-    let arena = if run.is_on_host() { plan.arena_bytes() } else { 0 };
+    let arena = if executor.gives_process_memory() { plan.arena_bytes() } else { 0 };
     let needed = arena.saturating_add(pipeline);
     let bytes = (all * size_of::<KernelEvent>() + steps * size_of::<StepEvent>()) as u64;
     if process.check(needed.saturating_add(bytes), 0, &[run.threads]).is_ok() {
@@ -212,7 +237,7 @@ fn recorder(run: &RunResources, plan: &Plan, kernels: usize, steps: usize) -> Re
 /// How many kernels and steps are recorded, of so many kernels a step and so many steps.
 fn events_of(of_step: usize, steps: usize) -> (usize, usize) {
     let kernels = of_step.saturating_mul(steps).min(MOST_KERNEL_EVENTS.max(of_step));
-    (kernels, steps.min(MOST_STEP_EVENTS))
+    (kernels, steps.min(MOST_STEPS))
 }
 
 /// How long data waited for steps so far.
@@ -301,7 +326,7 @@ mod tests {
     #[test]
     fn as_many_steps_as_anybody_asks_for_take_no_more_room_than_there_is() {
         assert_eq!(events_of(300, 20), (6000, 20));
-        assert_eq!(events_of(300, usize::MAX), (MOST_KERNEL_EVENTS, MOST_STEP_EVENTS));
+        assert_eq!(events_of(300, usize::MAX), (MOST_KERNEL_EVENTS, MOST_STEPS));
         // A step in full is what a timeline is made of.
         assert_eq!(events_of(2 * MOST_KERNEL_EVENTS, 200), (2 * MOST_KERNEL_EVENTS, 200));
     }

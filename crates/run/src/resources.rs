@@ -20,6 +20,7 @@ use crate::device::{Devices, Placement};
 use crate::error::{Result, RunError, named};
 use crate::host_budget;
 use crate::model;
+use crate::planning::Planned;
 use crate::process::ProcessMemory;
 use crate::room::Room;
 
@@ -64,6 +65,8 @@ pub struct RunResources {
     pub process: Option<Arc<ProcessMemory>>,
     /// What is kept of it for the plan and its kernels.
     _plan_memory: Option<Reservation>,
+    /// What is kept of its device for copies from and to the host, until they take it themselves.
+    copies: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// None where the run is only planned for no data in particular, or only answers.
@@ -89,8 +92,9 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
         configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
     }
     let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
-    let (whole, process) = ProcessMemory::new(&configs)?;
     let said: Vec<Option<&str>> = configs.iter().map(|config| config.memory.device.as_deref()).collect();
+    Devices::load_drivers(&said)?;
+    let (whole, process) = ProcessMemory::new(&configs)?;
     let devices = Devices::new(whole, &limits, &said)?;
     let place = |(i, name): (usize, Option<&str>)| devices.of_run(name, i);
     let on = said.into_iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
@@ -120,6 +124,7 @@ pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: b
 
 /// Opens a run that only answers.
 pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
+    Devices::load_drivers(&[config.memory.device.as_deref()])?;
     let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config))?;
     let place = Devices::of_one(whole, &config.memory)?;
     let label = label_of(&config);
@@ -297,6 +302,7 @@ impl RunResources {
             least_pool: OnceLock::new(),
             process,
             _plan_memory: None,
+            copies: None,
             room: None,
             data,
         })
@@ -349,6 +355,36 @@ impl RunResources {
     pub(crate) fn limit_to_whole(&mut self) {
         self.room = Some(Room::of_whole(&self.device));
         self.limit_budget();
+    }
+
+    /// Plans for what the device leaves beside so many bytes for copies.
+    pub(crate) fn keep_for_copies(&mut self, bytes: u64) -> Result<()> {
+        self.copies = None;
+        if bytes > 0 {
+            self.copies = Some(self.device.take(&format!("the staging of {}", self.label), bytes)?);
+        }
+        if self.room.is_some() {
+            self.look_at_room_again();
+        } else {
+            self.limit_to_whole();
+        }
+        Ok(())
+    }
+
+    /// Whether arena and copies of a plan fit into the device together; and the arena alone, if nothing is copied.
+    pub(crate) fn has_room_for(&self, planned: &Planned) -> bool {
+        let left = self.device.free().saturating_add(self.kept_for_copies());
+        planned.staging_bytes == 0 || planned.plan.arena_bytes().saturating_add(planned.staging_bytes) <= left
+    }
+
+    /// In bytes.
+    pub(crate) fn kept_for_copies(&self) -> u64 {
+        self.copies.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// Gives them to whoever takes them now.
+    pub(crate) fn release_copies(&mut self) {
+        self.copies = None;
     }
 
     /// Takes a budget where none is said.

@@ -118,7 +118,7 @@ pub fn larger_process(limiter: Limiter, needed: u64) -> Option<Change> {
 /// And some more: a larger process has larger tables of its pages, and what is measured differs a little from process to
 /// process.
 fn with_margin(needed: u64) -> u64 {
-    needed.saturating_add(needed / 200).saturating_add(256 << 10)
+    needed.saturating_add(needed / 50).saturating_add(1 << 20)
 }
 
 #[cfg(test)]

@@ -146,6 +146,13 @@ impl Trained {
             request.budget = run.make_room(refusal.needed);
             planned = plan(&source, executor.target(), &request);
         }
+        if let Ok(plan) = &planned {
+            let left = run.device.free().saturating_sub(executor.staging_bytes(plan));
+            if plan.arena_bytes() > left {
+                request.budget = Some(left);
+                planned = self::plan(&source, executor.target(), &request);
+            }
+        }
         let plan = planned.map_err(|error| {
             let fixes = |batch: usize, budget: u64| {
                 let request = Request { batch, budget: Some(budget), ..request.clone() };

@@ -96,7 +96,7 @@ pub fn plan(
         let (room, executor) = (group[0].room.clone().or_else(whole), executors.of(group[0])?);
         let plans = plan_group(&group, budget, room.as_ref(), executor.target(), progress)?;
         for (i, plan) in members.into_iter().zip(plans) {
-            planned[i] = Some(plan);
+            planned[i] = Some(plan.with_staging(&executor));
         }
     }
     runs.iter_mut().for_each(RunResources::look_at_room_again);
@@ -168,20 +168,23 @@ pub struct SharedMemory {
     pub transient_bytes: u64,
     /// If each had its own.
     pub sum_of_arenas: u64,
+    /// Beside the arena, for all of them.
+    pub staging_bytes: u64,
     /// What all of them may take, where it was said.
     pub budget: Option<u64>,
 }
 
 impl SharedMemory {
     /// Of some of the runs, and the plans of all.
-    pub fn new(runs: &[RunResources], members: Vec<usize>, plans: &[&Plan], budget: Option<u64>) -> SharedMemory {
-        let own = || members.iter().map(|&i| plans[i]);
+    pub fn new(runs: &[RunResources], members: Vec<usize>, planned: &[&Planned], budget: Option<u64>) -> SharedMemory {
+        let own = || members.iter().map(|&i| &planned[i].plan);
         SharedMemory {
             labels: members.iter().map(|&i| runs[i].label.clone()).collect(),
             device: runs[members[0]].device.clone(),
             state_bytes: own().map(|p| p.state_bytes).sum(),
             transient_bytes: own().map(|p| p.transient_bytes).max().unwrap_or(0),
             sum_of_arenas: own().map(Plan::arena_bytes).sum(),
+            staging_bytes: members.iter().map(|&i| planned[i].staging_bytes).sum(),
             budget,
             members,
         }

@@ -139,7 +139,7 @@ impl<E: Executor> Session<E> {
         while self.numbers.unseen >= KEPT {
             self.look()?;
         }
-        // Where they are overwritten.
+        // What no device keeps is read over what was seen before.
         self.numbers.is_seen &= self.numbers.is_kept;
         let asked = Instant::now();
         let turn = self.ticket.as_mut().map(Ticket::turn);

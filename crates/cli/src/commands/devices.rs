@@ -145,7 +145,8 @@ fn measure(args: &DevicesArgs, as_json: bool) -> Result<()> {
         None => format!("cpu, {}, {}", Isa::chosen()?.name(), count(threads, "thread")),
     };
     let mut progress = Progress::new("measuring");
-    let model = calibrate(name, || AnyExecutor::open(device, threads), &mut |what| progress.show(what))?;
+    let open = || AnyExecutor::open(device, threads);
+    let model = calibrate(name, open, open()?.patience(), &mut |what| progress.show(what))?;
     drop(progress);
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|e| bad_data(format!("{} cannot be made: {e}", folder.display())))?;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Result;
+use memfit::AnyExecutor;
 use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
 use memfit::profile::compare::compare as compare_profiles;
 use memfit::profile::html::{HtmlOptions, compare_html, html};
 use memfit::search::{LIMIT, LargestBatch, largest_batch};
-use memfit::{AnyExecutor, Plan};
 use memfit_run::planning::{self, Planned};
 use memfit_run::profiling;
 use memfit_run::text::count;
@@ -64,7 +64,7 @@ fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json:
     let planned = search(run, &executor)?;
     let planned = saved(run, &executor, planned, save)?;
     if let Some(path) = report {
-        let profile = profiling::of_plan(run, &executor, &planned.plan)?;
+        let profile = profiling::of_plan(run, &executor, &planned)?;
         file::write(path, &html(&profile, &HtmlOptions::default()))?;
     }
     if json {
@@ -89,7 +89,7 @@ fn print_data(runs: &[RunResources]) -> Result<()> {
 /// The plan, with what is tried on the terminal.
 fn search(run: &mut RunResources, executor: &AnyExecutor) -> Result<Planned> {
     let mut progress = Progress::new("looking for what would fit");
-    Ok(planning::plan(run, executor.target(), &mut |at| progress.show(&cure::progress(at)))?)
+    Ok(planning::plan_with_copies(run, executor, &mut |at| progress.show(&cure::progress(at)))?)
 }
 
 /// Plans of runs that are to share their devices.
@@ -102,7 +102,7 @@ fn several(runs: &mut [RunResources], budget: Option<u64>, json: bool) -> Result
     for (run, planned) in runs.iter().zip(&planned) {
         show::together::print_plan(run, planned, together::is_shared(runs, run), json);
     }
-    let plans: Vec<&Plan> = planned.iter().map(|p| &p.plan).collect();
+    let plans: Vec<&Planned> = planned.iter().collect();
     for members in together::groups(runs).into_iter().filter(|g| g.len() > 1) {
         show::together::print(&SharedMemory::new(runs, members, &plans, budget), json);
     }

@@ -9,7 +9,7 @@ use memfit::profile::export::trace::trace_json;
 use memfit::profile::export::xplane::create_xplane;
 use memfit::profile::html::{HtmlOptions, html};
 use memfit::profile::{Profile, markdown};
-use memfit_run::profiling::{self, PROFILE, ProfileEvent};
+use memfit_run::profiling::{self, MOST_STEPS, PROFILE, ProfileEvent};
 use memfit_run::{Purpose, RunConfig, file, open};
 use serde_json::json;
 
@@ -34,10 +34,16 @@ pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
             "--steps 0 would measure nothing; `memfit plan --html FILE` is a report without running anything",
         ));
     }
+    if let Some(steps) = args.steps.filter(|steps| *steps > MOST_STEPS) {
+        return Err(usage(format!("--steps {steps} is more than a profile has room for; give at most {MOST_STEPS}")));
+    }
     if let Some(out) = &args.out {
         check_folder(out)?;
+        if out.join(PROFILE).exists() {
+            return Err(usage(format!("--out {} holds a profile already; name another folder", out.display())));
+        }
     }
-    let mut profile = look(&args)?;
+    let Looked { mut profile, no_limits } = look(&args)?;
     if args.with_paths {
         profile.run.path = args.run.as_ref().map(|run| run.display().to_string());
     }
@@ -47,21 +53,27 @@ pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
     };
     write(&folder, &profile)?;
     if json {
-        outln!("{}", event(&profile, &folder));
+        outln!("{}", event(&profile, &folder, no_limits.as_deref()));
     } else {
-        show::profile::print(&profile, &folder);
+        show::profile::print(&profile, &folder, no_limits.as_deref());
     }
     Ok(())
 }
 
+struct Looked {
+    profile: Profile,
+    /// Why it was not measured what the machine can do at most.
+    no_limits: Option<String>,
+}
+
 /// A fresh measurement; or a run's folder as it is.
-fn look(args: &ProfileArgs) -> Result<Profile> {
+fn look(args: &ProfileArgs) -> Result<Looked> {
     let run_dir = args.run.as_ref().filter(|path| path.is_dir());
     if let Some(folder) = run_dir.filter(|_| args.steps.is_none()) {
         if !args.settings.is_empty() {
             return Err(usage("the run is looked at as it is; with --steps N some of it is measured"));
         }
-        return Ok(profiling::of_run_dir(folder)?.profile);
+        return Ok(Looked { profile: profiling::of_run_dir(folder)?.profile, no_limits: None });
     }
     let config = match run_dir {
         Some(folder) => {
@@ -75,13 +87,17 @@ fn look(args: &ProfileArgs) -> Result<Profile> {
         }
     };
     let run = open(vec![config], Purpose::Profile, false)?.remove(0);
-    let mut progress = Progress::new("profiling");
+    let (mut progress, mut no_limits) = (Progress::new("profiling"), None);
     let on_event = &mut |event: ProfileEvent| match event {
         ProfileEvent::Planning(at) => progress.show(&cure::progress(at)),
         ProfileEvent::Limits => progress.show("what the machine can do at most"),
+        ProfileEvent::NoLimits(error) => {
+            no_limits = Some(error.map_or("the device has too little memory for it".into(), |error| error.to_string()));
+        }
         ProfileEvent::Step { done } => progress.show(&format!("step {done}")),
     };
-    Ok(profiling::measure(run, args.steps, on_event)?.0)
+    let (profile, _) = profiling::measure(run, args.steps, on_event)?;
+    Ok(Looked { profile, no_limits })
 }
 
 /// Everything that a profile is written as.
@@ -138,13 +154,13 @@ fn folder_name(model: &str) -> String {
     if name.is_empty() { "model".into() } else { name }
 }
 
-fn event(profile: &Profile, folder: &Path) -> serde_json::Value {
+fn event(profile: &Profile, folder: &Path, no_limits: Option<&str>) -> serde_json::Value {
     let measured = profile.measured.as_ref();
     json!({
         "event": "profile", "out": folder.display().to_string(), "run": profile.run, "memory": profile.memory,
         "steps": measured.map_or(0, |m| m.steps.len()), "measured_step_ms": profile.median_step_ms(),
         "arena_resident_bytes": measured.and_then(|m| m.steps.last()).and_then(|s| s.arena_resident_bytes),
-        "limits": profile.limits, "pipeline": profile.pipeline,
+        "limits": profile.limits, "limits_missing": no_limits, "pipeline": profile.pipeline,
         "peak": profile.peak.live.iter().take(10).collect::<Vec<_>>(),
         "slowest_layers": show::profile::layers(profile).into_iter().take(10).collect::<Vec<_>>(),
     })

@@ -13,15 +13,15 @@ use crate::output::outln;
 /// Lines of a list that a person still reads.
 const LINES: usize = 10;
 
-pub fn print(profile: &Profile, folder: &Path) {
-    head(profile);
+pub fn print(profile: &Profile, folder: &Path, no_limits: Option<&str>) {
+    head(profile, no_limits);
     peak(profile);
     slowest(profile);
     outln!("");
     outln!("  written to {}", folder.display());
 }
 
-fn head(profile: &Profile) {
+fn head(profile: &Profile, no_limits: Option<&str>) {
     let (run, memory) = (&profile.run, &profile.memory);
     let budget = memory.budget_bytes.map_or(String::new(), |b| format!("; budget {}", Bytes(b)));
     outln!("{}, batch {}, {}, {}{budget}", run.model, run.batch, run.precision, run.device);
@@ -50,6 +50,8 @@ fn head(profile: &Profile) {
             limits.gflops,
             limits.gbytes
         );
+    } else if let Some(why) = no_limits {
+        outln!("  machine                what it can do at most was not measured: {why}");
     }
     if let Some(pipeline) = &profile.pipeline {
         let (held, limit) = (Bytes(pipeline.peak_bytes), Bytes(pipeline.limit_bytes));

@@ -3,6 +3,7 @@
 mod advice;
 mod bad_data;
 mod cage;
+mod checkpoints;
 mod cli;
 mod common;
 mod data;
@@ -24,6 +25,7 @@ mod profile;
 mod refusal;
 mod resident;
 mod resumed;
+mod run_files;
 #[cfg(unix)]
 mod special_files;
 mod together;

@@ -41,8 +41,11 @@ fn a_profile_is_measured_and_written_in_every_form() {
     assert!(text(&out, "summary.md").contains("digits"));
     let logs: Vec<String> = names(&Path::new(&out).join("tensorboard"));
     assert!(logs.iter().any(|n| n.starts_with("events.out.tfevents.")) && logs.contains(&"plugins".into()), "{logs:?}");
-    // Again into the same folder: what is there is replaced, and of TensorBoard's files there are more.
-    event(&[&DIGITS[..], &["--steps", "1", "--out", &out, "--with-paths"]].concat());
+    // Nothing is replaced; of TensorBoard's files there may be more in a folder.
+    let again = [&DIGITS[..], &["--steps", "1", "--out", &out, "--with-paths"]].concat();
+    check_error(&again, 2, &["--out", "holds a profile already"]);
+    std::fs::remove_file(Path::new(&out).join("profile.json")).expect("it is there");
+    event(&again);
     assert_eq!(read(&out).measured.expect("a step ran").steps.len(), 1);
     assert_eq!(names(&Path::new(&out).join("tensorboard/plugins/profile")).len(), 2);
 }
@@ -133,7 +136,12 @@ fn what_cannot_be_profiled_or_compared_is_said_in_a_sentence() {
     check_error(&["profile", "--steps", "0"], 2, &["--steps 0", "--html"]);
     check_error(&["profile", "--out", "/nowhere/at/all"], 2, &["--out /nowhere/at/all"]);
     check_error(&["profile", "--out", &a], 2, &["--out", "folder"]);
-    check_error(&["profile", "--budget", "100KiB", "--out", &out], 3, &["no plan can fit"]);
+    check_error(&["profile", "--steps", "99999999999"], 2, &["--steps 99999999999", "at most 65536"]);
+    check_error(&["profile", "--budget", "100KiB", "--out", &scratch.path("none")], 3, &["no plan can fit"]);
+    // In memory that has no room for it, what the machine can do is not measured.
+    let small = scratch.path("small");
+    let output = memfit(&[&DIGITS[..], &["--steps", "1", "--logical", "100MiB", "--out", &small]].concat());
+    assert!(stdout(&output).contains("what it can do at most was not measured: "), "{}", stdout(&output));
     check_error(&["profile", "--compare", &a], 2, &["--compare"]);
 }
 
@@ -185,10 +193,13 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     event(&["profile", &one, "--out", &out]);
     let profile = read(&out);
     assert!(profile.measured.is_none() && profile.curves.iter().any(|c| c.name == "test accuracy"));
+    assert!(profile.curves.iter().all(|c| !c.name.contains("IoU") && !c.name.contains("perplexity")), "it classifies");
+    let out = scratch.path("measured");
     event(&["profile", &one, "--steps", "2", "--threads", "2", "--out", &out]);
     assert!(read(&out).measured.is_some());
     // As when it is resumed: with other threads, but in no less memory than its plan needs.
-    event(&["profile", &one, "--steps", "1", "--threads", "1", "--out", &out]);
+    event(&["profile", &one, "--steps", "1", "--threads", "1", "--out", &scratch.path("alone")]);
+    let out = scratch.path("refused");
     check_error(
         &["profile", &one, "--steps", "1", "--threads", "2", "--budget", "64KiB", "--out", &out],
         3,

@@ -21,21 +21,20 @@ pub fn finish(
     numbers: &Sequence<u32>,
     folded: &Accumulator,
     cell: usize,
-    base: usize,
     #[comptime] how: Finish,
 ) -> Results {
     let divisor = f32::cast_from(numbers[comptime!(number::DIVISOR)]);
     match how {
         Finish::Divide => Results { a: folded.a / divisor, b: folded.b / divisor },
-        Finish::Variance => Results { a: folded.b, b: folded.c / folded.a },
-        Finish::Rstd => Results { a: folded.b, b: rstd(folded.c / folded.a, parameter(numbers)) },
+        Finish::Variance => Results { a: folded.d + folded.b, b: folded.c / folded.a },
+        Finish::Rstd => Results { a: folded.d + folded.b, b: rstd(folded.c / folded.a, parameter(numbers)) },
         Finish::RootMeanSquare => Results { a: 0.0f32.runtime(), b: rstd(folded.a / divisor, parameter(numbers)) },
         Finish::LargestAndSum => Results { a: folded.a, b: exponentials(folded) },
         Finish::LogSumExp { class } => {
             let lse = folded.a + exponentials(folded).ln();
             let mut loss = 0.0f32.runtime();
             if comptime!(class.is_some()) {
-                loss = lse - logit(buffers, numbers, cell, base, comptime!(class.unwrap()));
+                loss = lse - logit(buffers, numbers, cell, comptime!(class.unwrap()));
             }
             Results { a: loss, b: lse }
         }
@@ -64,10 +63,11 @@ fn is_class(buffers: &mut Buffers, numbers: &Sequence<u32>, row: usize, #[compti
 
 /// That of the true class of a row, or NaN.
 #[cube]
-fn logit(buffers: &mut Buffers, numbers: &Sequence<u32>, row: usize, base: usize, #[comptime] class: Class) -> f32 {
+fn logit(buffers: &mut Buffers, numbers: &Sequence<u32>, row: usize, #[comptime] class: Class) -> f32 {
     let known = is_class(buffers, numbers, row, comptime!(class.labels));
     let label = load_bits(buffers, row, comptime!(class.labels)) as usize;
-    let value = load(buffers, base + select(known, label, 0), comptime!(class.logits));
+    let first = row * (numbers[comptime!(number::CHANNELS)] as usize);
+    let value = load(buffers, first + select(known, label, 0), comptime!(class.logits));
     select(known, value, nan())
 }
 

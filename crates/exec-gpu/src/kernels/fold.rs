@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use crate::call::Grid;
 use crate::kernels::apply::{Results, apply, finish};
 use crate::kernels::probe::answer;
-use crate::kernels::terms::{Accumulator, Term, accumulate, first_value, join, settle, start, term_of};
+use crate::kernels::terms::{Accumulator, Term, accumulate, join, only, origin, settle, start, term_of};
 use crate::kernels::word::{Buffers, load, store};
 use crate::lower::fold::{Fold, Kind, Sink, Source, number};
 use crate::tape::Buffer;
@@ -32,7 +32,7 @@ pub fn fold_terms(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[
                 Source::Results(known) => load_results(buffers, share.cell, known),
                 Source::Terms(_) | Source::Parts(_) => {
                     let folded = fold(buffers, numbers, &share, base, key);
-                    let results = finish(buffers, numbers, &folded, share.cell, base, how);
+                    let results = finish(buffers, numbers, &folded, share.cell, how);
                     if share.leads {
                         store_results(buffers, share.cell, &results, wanted);
                     }
@@ -135,10 +135,12 @@ fn fold(
     match comptime!(key.source) {
         Source::Terms(terms) => {
             if comptime!(key.kind == Kind::Moments) {
-                // The last one where the unit has none.
+                // The unit's own origin, and that of the whole cell.
                 let last = numbers[comptime!(number::TERMS)] as usize - 1;
-                let first = locate(min(share.first, last), share.cell, base, numbers, key);
-                folded.a = first_value(term_of(buffers, numbers, &first, terms).a);
+                let own = locate(min(share.first, last), share.cell, base, numbers, key);
+                let first = locate(0usize.runtime(), share.cell, base, numbers, key);
+                folded.a = origin(term_of(buffers, numbers, &own, terms).a);
+                folded.d = origin(term_of(buffers, numbers, &first, terms).a);
             }
             for index in range_stepped(share.first, share.end, share.lanes) {
                 let term = locate(index, share.cell, base, numbers, key);
@@ -190,17 +192,19 @@ fn put(shared: &mut Shared<[f32]>, at: usize, value: &Accumulator, #[comptime] c
     }
     if comptime!(count > 2) {
         shared[at + comptime!(2 * Grid::UNITS)] = value.c;
+        shared[at + comptime!(3 * Grid::UNITS)] = value.d;
     }
 }
 
 #[cube]
 fn get(shared: &Shared<[f32]>, at: usize, #[comptime] count: usize) -> Accumulator {
-    let mut value = Accumulator { a: shared[at], b: 0.0f32.runtime(), c: 0.0f32.runtime() };
+    let mut value = only(shared[at]);
     if comptime!(count > 1) {
         value.b = shared[at + comptime!(Grid::UNITS)];
     }
     if comptime!(count > 2) {
         value.c = shared[at + comptime!(2 * Grid::UNITS)];
+        value.d = shared[at + comptime!(3 * Grid::UNITS)];
     }
     value
 }
@@ -223,6 +227,7 @@ fn store_parts(
     }
     if comptime!(count > 2) {
         store(buffers, at + 2 * all, folded.c, to);
+        store(buffers, at + 3 * all, folded.d, to);
     }
 }
 
@@ -236,12 +241,13 @@ fn load_part(
     #[comptime] count: usize,
 ) -> Accumulator {
     let all = (numbers[comptime!(number::CELLS)] * numbers[comptime!(number::TERMS)]) as usize;
-    let mut part = Accumulator { a: load(buffers, at, from), b: 0.0f32.runtime(), c: 0.0f32.runtime() };
+    let mut part = only(load(buffers, at, from));
     if comptime!(count > 1) {
         part.b = load(buffers, at + all, from);
     }
     if comptime!(count > 2) {
         part.c = load(buffers, at + 2 * all, from);
+        part.d = load(buffers, at + 3 * all, from);
     }
     part
 }

@@ -56,7 +56,10 @@ pub fn power(a: f32, b: f32) -> f32 {
     let negative = (u32::reinterpret(a) >> 31) != 0;
     let signed = select(negative && odd, -size, size);
     let known = select(negative && !whole && a < 0.0, f32::reinterpret(0x7fc0_0000u32.runtime()), signed);
-    select(b == 0.0 || a == 1.0, 1.0, known)
+    // A device may say that a NaN's power is a number.
+    let nan = is_nan_bits(u32::reinterpret(a)) || is_nan_bits(u32::reinterpret(b));
+    let shown = select(nan, f32::reinterpret(0x7fc0_0000u32.runtime()), known);
+    select(b == 0.0 || a == 1.0, 1.0, shown)
 }
 
 #[cube]

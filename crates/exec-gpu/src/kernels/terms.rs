@@ -28,6 +28,13 @@ pub struct Accumulator {
     pub a: f32,
     pub b: f32,
     pub c: f32,
+    pub d: f32,
+}
+
+/// One of a single number.
+#[cube]
+pub fn only(a: f32) -> Accumulator {
+    Accumulator { a, b: 0.0f32.runtime(), c: 0.0f32.runtime(), d: 0.0f32.runtime() }
 }
 
 #[cube]
@@ -116,18 +123,18 @@ pub fn start(#[comptime] kind: Kind) -> Accumulator {
         // The lowest that is finite: what differs from it is a number.
         Kind::LogSumExp => f32::reinterpret(0xff7f_ffffu32.runtime()),
     };
-    Accumulator { a, b: 0.0f32.runtime(), c: 0.0f32.runtime() }
+    only(a)
 }
 
-/// From what the terms of a unit are measured while their moments are summed up: one of them, so that nothing is lost where they
-/// lie far from 0 and close together.
+/// From what terms are measured while their moments are summed up: one of them, so that nothing is lost where they lie far from
+/// 0 and close together.
 #[cube]
-pub fn first_value(x: f32) -> f32 {
+pub fn origin(x: f32) -> f32 {
     let is_finite = u32::reinterpret(x) & 0x7f80_0000 != 0x7f80_0000;
     select(is_finite, x, 0.0f32)
 }
 
-/// Adds a term. Moments are (origin, Σ d, Σ d²) for now, where d is what a term differs from the origin.
+/// Adds a term. Moments are (own origin, Σ d, Σ d²) for now, where d is what a term differs from it.
 #[cube]
 pub fn accumulate(folded: &mut Accumulator, term: &Values, #[comptime] kind: Kind) {
     match kind {
@@ -159,7 +166,7 @@ pub fn settle(folded: &mut Accumulator, count: usize, #[comptime] kind: Kind) {
             let n = f32::cast_from(count as u32);
             let mean = folded.b / select(count == 0, 1.0f32, n);
             let squares = folded.c - folded.b * mean;
-            folded.b = select(count == 0, 0.0f32, folded.a + mean);
+            folded.b = select(count == 0, 0.0f32, folded.a - folded.d + mean);
             folded.c = select(squares < 0.0, 0.0f32, squares);
             folded.a = n;
         }
@@ -184,6 +191,7 @@ pub fn join(folded: &mut Accumulator, other: &Accumulator, #[comptime] kind: Kin
             // Not mean + d·share: what is infinite stays so.
             folded.b = folded.b * (1.0 - share) + other.b * share;
             folded.c += other.c + d * d * folded.a * share;
+            folded.d = select(other.a == 0.0, folded.d, other.d);
             folded.a = count;
         }
         Kind::LogSumExp => {

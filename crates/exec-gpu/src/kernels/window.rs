@@ -66,7 +66,7 @@ fn seen(start: usize, pad: usize, size: usize, extent: usize) -> Span {
 fn covering(place: usize, stride: usize, size: usize, count: usize) -> Span {
     let end = min(place / stride + 1, count);
     let before = select(place + 1 > size, place + 1 - size, 0);
-    Span { start: min((before + stride - 1) / stride, end), end }
+    Span { start: min(before.div_ceil(stride), end), end }
 }
 
 /// The numbers of a pool.

@@ -6,7 +6,7 @@
 //! have run, all queries are still read.
 
 use memfit_ir::op::{self, Attention};
-use memfit_ir::{DType, Node, Op};
+use memfit_ir::{DType, Node};
 use memfit_plan::Place;
 
 use super::Lowering;
@@ -177,7 +177,7 @@ pub fn forward(heads: &Heads, y: View, lse: View) -> Call {
     let scores = heads.bind(&mut operands);
     let [y, lse] = [y, lse].map(|view| view.bind(&mut operands));
     let kernel = Kernel::Forward(Forward { scores, y, lse });
-    operands.call(Key::Attention(kernel), heads.sizes.grid(heads.sizes.queries), heads.sizes.flops(2))
+    operands.call(Key::Attention(Box::new(kernel)), heads.sizes.grid(heads.sizes.queries), heads.sizes.flops(2))
 }
 
 /// What the gradient has beside the forward pass's inputs.
@@ -197,7 +197,7 @@ pub fn query_grad(heads: &Heads, saved: &Saved, dq: View) -> Call {
     let scores = heads.bind(&mut operands);
     let [y, dy, lse, delta, dq] = [saved.y, saved.dy, saved.lse, saved.delta, dq].map(|view| view.bind(&mut operands));
     let kernel = Kernel::QueryGrad(QueryGrad { scores, y, dy, lse, delta, dq });
-    operands.call(Key::Attention(kernel), heads.sizes.grid(heads.sizes.queries), heads.sizes.flops(3))
+    operands.call(Key::Attention(Box::new(kernel)), heads.sizes.grid(heads.sizes.queries), heads.sizes.flops(3))
 }
 
 /// dk and dv, once delta is known. They may lie where k and v do, see [`may_overwrite`].
@@ -207,7 +207,7 @@ pub fn key_grad(heads: &Heads, saved: &Saved, dk: View, dv: View) -> Call {
     let scores = heads.bind(&mut operands);
     let [dy, lse, delta, dk, dv] = [saved.dy, saved.lse, saved.delta, dk, dv].map(|view| view.bind(&mut operands));
     let kernel = Kernel::KeyGrad(KeyGrad { scores, dy, lse, delta, dk, dv });
-    operands.call(Key::Attention(kernel), heads.sizes.grid(heads.sizes.keys), heads.sizes.flops(4))
+    operands.call(Key::Attention(Box::new(kernel)), heads.sizes.grid(heads.sizes.keys), heads.sizes.flops(4))
 }
 
 /// Copies the rows of the queries.
@@ -216,7 +216,7 @@ fn move_rows(sizes: &Sizes, from: View, to: View) -> Call {
     operands.numbers(sizes.numbers());
     let [from, to] = [from, to].map(|view| view.bind(&mut operands));
     let elements = sizes.batch * sizes.heads * sizes.queries * sizes.dim;
-    operands.call(Key::Attention(Kernel::Move { from, to }), Grid::each(elements), 0)
+    operands.call(Key::Attention(Box::new(Kernel::Move { from, to })), Grid::each(elements), 0)
 }
 
 /// Whether gradients may lie where keys and values did: one cube reads a row of them, and writes it in the end.
@@ -268,15 +268,7 @@ impl Heads {
 }
 
 impl Lowering<'_> {
-    pub(super) fn attention(&mut self, root: &Node) {
-        match root.op {
-            Op::Attention(op) => self.attention_forward(op, root),
-            Op::AttentionGrad(op) => self.attention_grad(op, root),
-            ref op => unreachable!("{} is no attention", op.name()),
-        }
-    }
-
-    fn attention_forward(&mut self, op: op::Attention, root: &Node) {
+    pub(super) fn attention_forward(&mut self, op: op::Attention, root: &Node) {
         let heads = self.packed_heads(op, root);
         let sizes = &heads.sizes;
         let [y, lse] = [root.outputs[0], root.outputs[1]].map(|v| (self.place(v), self.graph.ty(v).dtype));
@@ -284,7 +276,7 @@ impl Lowering<'_> {
         self.push(forward(&heads, y, View::by_query(lse.0, lse.1, sizes)));
     }
 
-    fn attention_grad(&mut self, op: op::Attention, root: &Node) {
+    pub(super) fn attention_grad(&mut self, op: op::Attention, root: &Node) {
         let heads = self.packed_heads(op, root);
         let sizes = &heads.sizes;
         let of = |v| (self.place(v), self.graph.ty(v).dtype);
@@ -311,7 +303,7 @@ impl Lowering<'_> {
 mod tests {
     use super::*;
     use crate::lower::{Lowered, Step, estimate};
-    use memfit_ir::{Builder, Graph, TensorType};
+    use memfit_ir::{Builder, Graph, Op, TensorType};
     use memfit_plan::Segment;
     use memfit_transform::Group;
 
@@ -336,19 +328,27 @@ mod tests {
         (graph, lowered)
     }
 
+    fn kernel(call: &Call) -> Kernel {
+        let Key::Attention(kernel) = &call.key else { panic!("{call:?}") };
+        **kernel
+    }
+
     fn calls(lowered: &Lowered) -> Vec<&Call> {
-        let call = |step| match step {
-            &Step::Call(ref call) => call,
-            Step::Product(_) => unreachable!("a product in attention"),
-        };
-        lowered.steps.iter().map(call).collect()
+        let mut calls = Vec::new();
+        for step in &lowered.steps {
+            match step {
+                Step::Call(call) => calls.push(call),
+                Step::Product(_) => unreachable!("a product in attention"),
+            }
+        }
+        calls
     }
 
     #[test]
     fn packed_queries_keys_and_values_are_three_views_of_one_operand() {
         let (_, lowered) = lowered([2, 70, 3, 4, 5], false);
         let [call] = calls(&lowered)[..] else { panic!("{lowered:?}") };
-        let Key::Attention(Kernel::Forward(Forward { scores, y, lse })) = call.key else { panic!("{call:?}") };
+        let Kernel::Forward(Forward { scores, y, lse }) = kernel(call) else { panic!("{call:?}") };
         assert_eq!(call.operands.len(), 3);
         assert_eq!([scores.q, scores.k, scores.v, y, lse].map(|rows| rows.buffer.index), [0, 0, 0, 1, 2]);
         let numbers = |rows: Rows| &call.numbers[rows.first..rows.first + 4];
@@ -370,7 +370,7 @@ mod tests {
         let lse = view(5 << 20, [0, 6, 3, 1]);
         let call = forward(&Heads { sizes, q, k, v, mask: Some(mask) }, y, lse);
         assert_eq!(call.operands, [1, 2, 3, 9, 4, 5].map(|place| at(place << 20)));
-        let Key::Attention(Kernel::Forward(key)) = call.key else { panic!("{call:?}") };
+        let Kernel::Forward(key) = kernel(&call) else { panic!("{call:?}") };
         let rows = key.scores.mask.expect("a mask");
         assert_eq!(rows.buffer, Buffer { index: 3, dtype: DType::Bit });
         assert_eq!(call.numbers[rows.first..rows.first + 5], [0, 0, 0, 130, 1]);
@@ -383,9 +383,9 @@ mod tests {
     fn the_gradient_reads_all_queries_before_it_writes_any() {
         let (graph, lowered) = lowered([2, 70, 3, 4, 5], true);
         let [queries, keys, moved] = calls(&lowered)[..] else { panic!("{lowered:?}") };
-        let Key::Attention(Kernel::QueryGrad(first)) = queries.key else { panic!("{queries:?}") };
-        let Key::Attention(Kernel::KeyGrad(second)) = keys.key else { panic!("{keys:?}") };
-        let Key::Attention(Kernel::Move { from, to }) = moved.key else { panic!("{moved:?}") };
+        let Kernel::QueryGrad(first) = kernel(queries) else { panic!("{queries:?}") };
+        let Kernel::KeyGrad(second) = kernel(keys) else { panic!("{keys:?}") };
+        let Kernel::Move { from, to } = kernel(moved) else { panic!("{moved:?}") };
         let (made, dqkv) = (queries.operands[first.dq.buffer.index], moved.operands[to.buffer.index]);
         assert_eq!((made.segment, dqkv.segment), (Segment::Transient, Segment::State));
         assert_eq!(moved.operands[from.buffer.index], made);

@@ -12,14 +12,14 @@ impl Lowering<'_> {
         let (values, elements) = (self.values(), self.ty(node.inputs[0]).elements());
         let mut operands = Operands::default();
         operands.numbers([elements]);
+        let factors = [momentum, 1.0 - momentum].map(|m| operands.numbers([m.to_bits() as usize]));
         let mut tape = Tape::default();
         let mut push = |value: Value| {
             tape.values.push(value);
             tape.values.len() - 1
         };
         let load = |o: &mut Operands, v: ValueId, read| Value::Load { buffer: values.operand(o, v), read };
-        let kept = push(Value::Constant(momentum.to_bits()));
-        let taken = push(Value::Constant((1.0 - momentum).to_bits()));
+        let [kept, taken] = factors.map(|number| push(Value::Number(number)));
         let gate = node.inputs.get(4).map(|&v| push(load(&mut operands, v, Read::Scalar)));
         let mut stores = Vec::new();
         for i in 0..2 {

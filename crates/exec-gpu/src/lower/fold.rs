@@ -44,7 +44,7 @@ pub enum Kind {
     Sum,
     TwoSums,
     Max,
-    /// Number, mean and sum of the squares of what differs from it.
+    /// Number, mean, sum of the squares of what differs from it, and the origin from which the mean is measured.
     Moments,
     /// The largest, and Σ exp(x − largest).
     LogSumExp,
@@ -56,7 +56,7 @@ impl Kind {
         match self {
             Kind::Sum | Kind::Max => 1,
             Kind::TwoSums | Kind::LogSumExp => 2,
-            Kind::Moments => 3,
+            Kind::Moments => 4,
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Where the elements of 8 or 16 bits move in whole words, whole words are moved: no other shader is needed for them then.
 
-use memfit_ir::op::Slice;
+use memfit_ir::op::{Fill, Slice};
 use memfit_ir::{DType, Node, Op, ValueId};
 use memfit_plan::Place;
 
@@ -66,12 +66,10 @@ impl LayoutKey {
 const PARTS: usize = 7;
 
 impl Lowering<'_> {
-    pub(super) fn constant(&mut self, node: &Node) {
-        let Op::Fill(f) = &node.op else { unreachable!("{} is no constant", node.op.name()) };
-        self.fill_bits(node.outputs[0], constant_bits(f.value, f.dtype));
+    pub(super) fn constant(&mut self, v: ValueId, fill: &Fill) {
+        self.fill_bits(v, constant_bits(fill.value, fill.dtype));
     }
 
-    /// A tensor of floats with one value everywhere.
     pub(super) fn fill(&mut self, v: ValueId, value: f32) {
         self.fill_bits(v, value.to_bits());
     }
@@ -85,18 +83,18 @@ impl Lowering<'_> {
         self.push(operands.call(Key::Layout(LayoutKey::Fill(buffer)), Grid::each(words), 0));
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn layout(&mut self, node: &Node) {
         let (graph, y) = (self.graph, node.outputs[0]);
         let (x, to) = (graph.shape(node.inputs[0]), graph.shape(y));
         let bits = graph.ty(y).dtype.bits();
         let copy = match &node.op {
-            Op::Concat(axis) => return self.concat(node, *axis),
             Op::Reshape(_) => Copy::words(graph.ty(y).bytes().div_ceil(4) as usize),
             Op::Transpose(perm) => Copy::transpose(bits, x, perm),
             Op::Slice(s) => Copy::slice(bits, x, s),
             Op::Pad(pads) => Copy::pad(bits, x, pads),
             Op::Broadcast(_) => Copy::broadcast(bits, x, to),
-            _ => unreachable!("{} moves no elements", node.op.name()),
+            op => unreachable!("{} moves no elements", op.name()),
         };
         if graph.ty(node.inputs[0]).elements() == 0 {
             // Padding around nothing.
@@ -125,7 +123,7 @@ impl Lowering<'_> {
         self.push(call);
     }
 
-    fn concat(&mut self, node: &Node, axis: usize) {
+    pub(super) fn concat(&mut self, node: &Node, axis: usize) {
         let (graph, y) = (self.graph, node.outputs[0]);
         let shape = graph.shape(y);
         let rows: usize = shape[..axis].iter().product();

@@ -14,7 +14,8 @@ mod softmax;
 pub mod update;
 pub mod window;
 
-use memfit_ir::{Family, Graph, Node, Op, TensorType, ValueId};
+use memfit_ir::op::Contraction;
+use memfit_ir::{Graph, Node, Op, TensorType, ValueId};
 use memfit_plan::{Place, Segment};
 use memfit_transform::Group;
 
@@ -93,23 +94,35 @@ struct Lowering<'a> {
 
 impl<'a> Lowering<'a> {
     fn root(&mut self, root: &Node) {
-        match root.op.family() {
-            Family::Elementwise(_) => self.chain(),
-            Family::Contraction(op) => self.contraction(op),
-            Family::Reduction => self.reduction(root),
-            Family::Constant => self.constant(root),
-            Family::Layout => self.layout(root),
-            Family::Window => self.window(root),
-            Family::Gather => self.gather(root),
-            Family::Attention => self.attention(root),
-            Family::Norm => self.norm(root),
-            Family::Softmax => self.softmax(root),
-            Family::Loss => self.loss(root),
-            Family::Update => match root.op {
-                Op::BatchUpdate(op) => self.batch_update(root, op),
-                _ => self.update(root),
-            },
-            Family::Source => unreachable!("{} is in no group", root.op.name()),
+        match &root.op {
+            Op::Input(_) | Op::State(_) => unreachable!("{} is in no group", root.op.name()),
+            Op::Fill(fill) => self.constant(root.outputs[0], fill),
+            Op::Unary(_) | Op::UnaryGrad(_) | Op::Mask(_) | Op::MaskGrad(_) => self.chain(),
+            Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Dropout(_) => self.chain(),
+            Op::BatchApply(_) | Op::BatchGradInput(_) => self.chain(),
+            Op::Reduce(reduce) => self.reduce(root, reduce),
+            Op::BatchStats => self.batch_stats(root),
+            Op::BatchGradReduce(eps) => self.batch_grad_reduce(root, *eps),
+            Op::Concat(axis) => self.concat(root, *axis),
+            Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Pad(_) | Op::Broadcast(_) => self.layout(root),
+            Op::MatMul(op) => self.contraction(Contraction::MatMul(*op)),
+            Op::Conv(op) => self.contraction(Contraction::Conv(*op)),
+            Op::ConvTranspose(op) => self.contraction(Contraction::ConvTranspose(*op)),
+            Op::ConvFilter(op) => self.contraction(Contraction::ConvFilter(*op)),
+            Op::Attention(op) => self.attention_forward(*op, root),
+            Op::AttentionGrad(op) => self.attention_grad(*op, root),
+            Op::MaxPool(_) | Op::MaxPoolGrad(_) | Op::AvgPool(_) | Op::AvgPoolGrad(_) => self.window(root),
+            Op::Upsample(_) | Op::UpsampleGrad(_) => self.window(root),
+            Op::LayerNorm(_) | Op::RmsNorm(_) | Op::GroupNorm(_) => self.norm(root),
+            Op::LayerNormGrad | Op::RmsNormGrad | Op::GroupNormGrad(_) => self.norm(root),
+            Op::Softmax(op) => self.softmax(root, *op),
+            Op::SoftmaxGrad(op) => self.softmax_grad(root, *op),
+            Op::CrossEntropy(op) => self.cross_entropy(root, *op),
+            Op::CrossEntropyGrad(op) => self.cross_entropy_grad(root, *op),
+            Op::Gather => self.gathered_rows(root),
+            Op::GatherGrad(_) => self.gather_grad(root),
+            Op::BatchUpdate(op) => self.batch_update(root, *op),
+            Op::Update(op) => self.update(root, *op),
         }
     }
 

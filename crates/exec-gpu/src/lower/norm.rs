@@ -2,7 +2,7 @@
 //! group.
 
 use memfit_ir::op::Eps;
-use memfit_ir::{Node, Op};
+use memfit_ir::{Node, Op, Shape};
 
 use super::Lowering;
 use super::fold::{Apply, At, Cells, Constants, Finish, Folding, Kind, Statistics, Terms};
@@ -18,6 +18,17 @@ struct Groups {
 }
 
 impl Groups {
+    /// Each row a sample.
+    fn rows(shape: &Shape) -> Groups {
+        let channels = shape[shape.rank() - 1];
+        Groups { samples: shape.elements() / channels, rows: 1, groups: 1, channels }
+    }
+
+    fn new(shape: &Shape, groups: usize) -> Groups {
+        let (samples, channels) = (shape[0], shape[shape.rank() - 1]);
+        Groups { samples, rows: shape.elements() / samples / channels, groups, channels }
+    }
+
     fn cells(&self) -> Cells {
         Cells::over(&[self.samples, self.rows, self.groups, self.channels / self.groups], &[1, 3])
     }
@@ -35,29 +46,18 @@ impl Groups {
 }
 
 impl Lowering<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only norms come here")]
     pub(super) fn norm(&mut self, node: &Node) {
+        let shape = &self.ty(node.inputs[0]).shape;
         match node.op {
-            Op::LayerNorm(Eps(eps)) => self.norm_forward(node, &self.rows(node), eps, true),
-            Op::RmsNorm(Eps(eps)) => self.norm_forward(node, &self.rows(node), eps, false),
-            Op::GroupNorm(g) => self.norm_forward(node, &self.groups(node, g.groups), g.eps, true),
-            Op::LayerNormGrad => self.norm_grad(node, &self.rows(node), true),
-            Op::RmsNormGrad => self.norm_grad(node, &self.rows(node), false),
-            Op::GroupNormGrad(groups) => self.norm_grad(node, &self.groups(node, groups), true),
+            Op::LayerNorm(Eps(eps)) => self.norm_forward(node, &Groups::rows(shape), eps, true),
+            Op::RmsNorm(Eps(eps)) => self.norm_forward(node, &Groups::rows(shape), eps, false),
+            Op::GroupNorm(g) => self.norm_forward(node, &Groups::new(shape, g.groups), g.eps, true),
+            Op::LayerNormGrad => self.norm_grad(node, &Groups::rows(shape), true),
+            Op::RmsNormGrad => self.norm_grad(node, &Groups::rows(shape), false),
+            Op::GroupNormGrad(groups) => self.norm_grad(node, &Groups::new(shape, groups), true),
             ref op => unreachable!("{} is no norm", op.name()),
         }
-    }
-
-    /// Each row a sample.
-    fn rows(&self, node: &Node) -> Groups {
-        let shape = &self.ty(node.inputs[0]).shape;
-        let (samples, channels) = (shape.elements() / shape[shape.rank() - 1], shape[shape.rank() - 1]);
-        Groups { samples, rows: 1, groups: 1, channels }
-    }
-
-    fn groups(&self, node: &Node, groups: usize) -> Groups {
-        let shape = &self.ty(node.inputs[0]).shape;
-        let (samples, channels) = (shape[0], shape[shape.rank() - 1]);
-        Groups { samples, rows: shape.elements() / samples / channels, groups, channels }
     }
 
     fn norm_forward(&mut self, node: &Node, groups: &Groups, eps: f32, has_mean: bool) {

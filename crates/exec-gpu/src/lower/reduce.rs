@@ -1,22 +1,13 @@
 //! Reductions: one number of many, over any axes; and those of batch norm, a channel each.
 
 use memfit_ir::op::{Eps, Reduce, ReduceKind};
-use memfit_ir::{Node, Op, ValueId, cost};
+use memfit_ir::{Node, ValueId, cost};
 
 use super::Lowering;
 use super::fold::{At, Cells, Constants, Finish, Folding, Kind, Statistics, Terms};
 
 impl Lowering<'_> {
-    pub(super) fn reduction(&mut self, node: &Node) {
-        match &node.op {
-            Op::Reduce(r) => self.reduce(node, r),
-            Op::BatchStats => self.batch_stats(node),
-            Op::BatchGradReduce(eps) => self.batch_grad_reduce(node, *eps),
-            op => unreachable!("{} is no reduction", op.name()),
-        }
-    }
-
-    fn reduce(&mut self, node: &Node, r: &Reduce) {
+    pub(super) fn reduce(&mut self, node: &Node, r: &Reduce) {
         let values = self.values();
         let x = node.inputs[0];
         let cells = Cells::over(&self.ty(x).shape, &r.axes);
@@ -40,7 +31,7 @@ impl Lowering<'_> {
         });
     }
 
-    fn batch_stats(&mut self, node: &Node) {
+    pub(super) fn batch_stats(&mut self, node: &Node) {
         let values = self.values();
         let x = node.inputs[0];
         self.fold(&Folding {
@@ -55,7 +46,7 @@ impl Lowering<'_> {
         });
     }
 
-    fn batch_grad_reduce(&mut self, node: &Node, Eps(eps): Eps) {
+    pub(super) fn batch_grad_reduce(&mut self, node: &Node, Eps(eps): Eps) {
         let values = self.values();
         let [x, mean, var, dy] = [0, 1, 2, 3].map(|i| node.inputs[i]);
         self.fold(&Folding {

@@ -1,33 +1,17 @@
 //! Softmax and cross-entropy over the last axis.
 //!
-//! A class outside of its range reads and writes nothing outside of its row. It is never silent: the loss of its row is NaN, and
-//! so is the gradient.
+//! An input that is classes is looked at before a device is given it. A class that is computed there and is outside of its range
+//! reads and writes nothing outside of its row, and is never silent: the loss of its row is NaN, and so is the gradient.
 
 use memfit_ir::op::{CrossEntropy, Softmax};
-use memfit_ir::{DType, Node, Op, ValueId};
+use memfit_ir::{DType, Node, ValueId};
 
 use super::Lowering;
 use super::fold::{Apply, Cells, Class, Constants, Finish, Folding, Kind, Terms};
 use crate::call::Operands;
 
 impl Lowering<'_> {
-    pub(super) fn softmax(&mut self, node: &Node) {
-        match node.op {
-            Op::Softmax(s) => self.softmax_forward(node, s),
-            Op::SoftmaxGrad(s) => self.softmax_grad(node, s),
-            ref op => unreachable!("{} is no softmax", op.name()),
-        }
-    }
-
-    pub(super) fn loss(&mut self, node: &Node) {
-        match node.op {
-            Op::CrossEntropy(c) => self.cross_entropy(node, c),
-            Op::CrossEntropyGrad(c) => self.cross_entropy_grad(node, c),
-            ref op => unreachable!("{} is no loss", op.name()),
-        }
-    }
-
-    fn softmax_forward(&mut self, node: &Node, Softmax { log }: Softmax) {
+    pub(super) fn softmax(&mut self, node: &Node, Softmax { log }: Softmax) {
         let values = self.values();
         let (x, y) = (node.inputs[0], node.outputs[0]);
         self.fold(&Folding {
@@ -42,7 +26,7 @@ impl Lowering<'_> {
         });
     }
 
-    fn softmax_grad(&mut self, node: &Node, Softmax { log }: Softmax) {
+    pub(super) fn softmax_grad(&mut self, node: &Node, Softmax { log }: Softmax) {
         let values = self.values();
         let [y, dy, dx] = [node.inputs[0], node.inputs[1], node.outputs[0]];
         self.fold(&Folding {
@@ -69,7 +53,7 @@ impl Lowering<'_> {
     }
 
     /// Log-sum-exp; and the loss with it where it is that of one class alone, else by a second fold.
-    fn cross_entropy(&mut self, node: &Node, c: CrossEntropy) {
+    pub(super) fn cross_entropy(&mut self, node: &Node, c: CrossEntropy) {
         let values = self.values();
         let [logits, labels] = [node.inputs[0], node.inputs[1]];
         let [loss, lse] = [node.outputs[0], node.outputs[1]];
@@ -104,7 +88,7 @@ impl Lowering<'_> {
         });
     }
 
-    fn cross_entropy_grad(&mut self, node: &Node, c: CrossEntropy) {
+    pub(super) fn cross_entropy_grad(&mut self, node: &Node, c: CrossEntropy) {
         let values = self.values();
         let [logits, labels, lse, dloss] = [0, 1, 2, 3].map(|i| node.inputs[i]);
         let apply = |o: &mut Operands| Apply::CrossEntropyGrad {

@@ -1,7 +1,7 @@
 //! Optimizer updates: one launch, element by element, over parameter and slots.
 
 use memfit_ir::op::Update;
-use memfit_ir::{DType, Node, Op, cost};
+use memfit_ir::{DType, Node, cost};
 
 use super::Lowering;
 use crate::call::{Grid, Key, Operands};
@@ -36,8 +36,7 @@ pub enum Rule {
 }
 
 impl Lowering<'_> {
-    pub(super) fn update(&mut self, node: &Node) {
-        let Op::Update(update) = node.op else { unreachable!("{} was not supported", node.op.name()) };
+    pub(super) fn update(&mut self, node: &Node, update: Update) {
         let graph = self.graph;
         let slots = update.slots().len();
         let (rule, constants) = rule(update);
@@ -60,7 +59,7 @@ fn rule(update: Update) -> (Rule, Vec<f64>) {
     // The power of a β of 0 is 0 from the first step on; devices need not know of infinities.
     let log = |beta: f64| beta.ln().max(-100.0);
     match update {
-        Update::Sgd { momentum, weight_decay, .. } if momentum == 0.0 => (Rule::Sgd, vec![weight_decay.into()]),
+        Update::Sgd { momentum: 0.0, weight_decay, .. } => (Rule::Sgd, vec![weight_decay.into()]),
         Update::Sgd { momentum, nesterov, weight_decay } => {
             (Rule::Momentum { nesterov }, vec![weight_decay.into(), momentum.into()])
         }

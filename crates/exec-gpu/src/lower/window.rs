@@ -52,6 +52,7 @@ impl WindowKey {
 }
 
 impl Lowering<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only ops of its family come here")]
     pub(super) fn window(&mut self, node: &Node) {
         let (x, y) = (node.inputs[0], node.outputs[0]);
         let mut operands = Operands::default();
@@ -62,7 +63,7 @@ impl Lowering<'_> {
             Op::AvgPoolGrad(g) => self.pool_numbers(&mut operands, &g.window, y, x),
             Op::Upsample(u) => self.upsample_numbers(&mut operands, u.factor, x),
             Op::UpsampleGrad(u) => self.upsample_numbers(&mut operands, u.factor, y),
-            _ => unreachable!("{} has no window", node.op.name()),
+            op => unreachable!("{} has no window", op.name()),
         }
         let mut index = |v: ValueId| operands.buffer(self.place(v), self.ty(v).dtype).index;
         let key = match &node.op {
@@ -72,7 +73,7 @@ impl Lowering<'_> {
             Op::AvgPoolGrad(_) => WindowKey::AvgPoolGrad { dy: index(x), dx: index(y) },
             Op::Upsample(u) => WindowKey::Upsample { mode: u.mode, x: index(x), y: index(y) },
             Op::UpsampleGrad(u) => WindowKey::UpsampleGrad { mode: u.mode, dy: index(x), dx: index(y) },
-            _ => unreachable!("{} has no window", node.op.name()),
+            op => unreachable!("{} has no window", op.name()),
         };
         let grid = Grid::each(self.ty(y).elements().div_ceil(key.lanes()));
         let flops = cost(self.graph, self.group.root()).flops;

@@ -16,7 +16,7 @@ use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
-use crate::planning::{self, OnProgress, Planned, THREADS};
+use crate::planning::{self, OnProgress, Planned, THREADS, TRIES};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
@@ -54,15 +54,17 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         let is_shared = together::is_shared(&runs, run);
         on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared });
     }
-    let plans: Vec<&Plan> = prepared.iter().map(|p| &p.planned.plan).collect();
+    runs.iter_mut().for_each(RunResources::release_copies);
+    let plans: Vec<&Planned> = prepared.iter().map(|p| &p.planned).collect();
     let groups = together::groups(&runs).into_iter();
     let groups: Vec<SharedMemory> =
         groups.map(|members| SharedMemory::new(&runs, members, &plans, planning.budget)).collect();
     // All or nothing, so that a limit is met before anything is begun.
     for group in &groups {
-        group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), group.arena_bytes())?;
+        let bytes = group.arena_bytes().saturating_add(group.staging_bytes);
+        group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), bytes)?;
     }
-    check_process(&runs, &prepared, &groups)?;
+    check_process(&runs, &prepared, &groups, &executors)?;
     let mut homes = Vec::new();
     for (run, prepared) in runs.iter().zip(prepared) {
         let home = Home::new(run, &executors.of(run)?, &prepared.planned.plan, prepared.from);
@@ -88,10 +90,19 @@ pub(crate) fn plan_run(run: &mut RunResources, executor: &AnyExecutor, on_progre
 }
 
 /// Whether the process has room for what was planned, as the system counts it now that planning is over.
-fn check_process(runs: &[RunResources], prepared: &[Prepared], groups: &[SharedMemory]) -> Result<()> {
+fn check_process(
+    runs: &[RunResources],
+    prepared: &[Prepared],
+    groups: &[SharedMemory],
+    executors: &Executors,
+) -> Result<()> {
     let Some(process) = runs.first().and_then(|run| run.process.as_ref()) else { return Ok(()) };
-    let on_host = groups.iter().filter(|group| runs[group.members[0]].is_on_host());
-    let arenas: u64 = on_host.map(SharedMemory::arena_bytes).sum();
+    let mut arenas: u64 = 0;
+    for group in groups {
+        if executors.of(&runs[group.members[0]])?.gives_process_memory() {
+            arenas = arenas.saturating_add(group.arena_bytes()).saturating_add(group.staging_bytes);
+        }
+    }
     let pipelines: u64 = runs.iter().map(|run| run.pool.limit().saturating_sub(run.pool.used())).sum();
     // The last checkpoint, the best, the one that is written, and the weights at the end.
     let of_run = |(run, prepared): (&RunResources, &Prepared)| {
@@ -158,25 +169,55 @@ fn plan_all(
         return runs.iter_mut().map(&mut plan).collect();
     }
     let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
-    let planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
+    let mut planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
+    for _ in 0..TRIES {
+        if !keep_for_copies(runs, &planned)? {
+            break;
+        }
+        planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
+    }
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
-/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does.
+/// Where arenas and copies of runs do not fit into their device together, keeps room for the copies; whether there was such one.
+fn keep_for_copies(runs: &mut [RunResources], planned: &[Planned]) -> Result<bool> {
+    let plans: Vec<&Planned> = planned.iter().collect();
+    let mut is_tight = false;
+    for members in together::groups(runs) {
+        let group = SharedMemory::new(runs, members.clone(), &plans, None);
+        let kept: u64 = members.iter().map(|&i| runs[i].kept_for_copies()).sum();
+        let left = group.device.free().saturating_add(kept);
+        if group.staging_bytes == 0 || group.arena_bytes().saturating_add(group.staging_bytes) <= left {
+            continue;
+        }
+        is_tight = true;
+        for &i in &members {
+            let kept = runs[i].keep_for_copies(planned[i].staging_bytes);
+            runs[i].named(kept)?;
+        }
+    }
+    Ok(is_tight)
+}
+
+/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does; with what copies take there.
 fn plan_alone(
     run: &mut RunResources,
     planning: &Planning,
     executor: &AnyExecutor,
     on_event: OnEvent,
 ) -> Result<Prepared> {
-    let prepared = plan_one(run, planning, executor, on_event)?;
-    let (needed, room) = (prepared.planned.plan.arena_bytes(), run.device.free());
+    let mut prepared = plan_one(run, planning, executor, on_event)?;
     let is_given = planning.plan_file.is_some() || prepared.from.is_some();
-    if needed <= room || run.request.budget.is_some() || is_given {
-        return Ok(prepared);
+    for _ in 0..TRIES {
+        let planned = &prepared.planned;
+        let is_too_large = run.request.budget.is_none() && planned.plan.arena_bytes() > run.device.free();
+        if is_given || (run.has_room_for(planned) && !is_too_large) {
+            break;
+        }
+        run.keep_for_copies(planned.staging_bytes)?;
+        prepared = plan_one(run, planning, executor, on_event)?;
     }
-    run.limit_to_whole();
-    plan_one(run, planning, executor, on_event)
+    Ok(prepared)
 }
 
 fn plan_one(
@@ -192,7 +233,7 @@ fn plan_one(
         Some(path) => planning::load(run, executor, path)?,
         None => planning::plan(run, executor.target(), &mut |at| on_event(RunEvent::Planning(at)))?,
     };
-    Ok(Prepared { planned, from: None })
+    Ok(Prepared { planned: planned.with_staging(executor), from: None })
 }
 
 fn plan_resumed(
@@ -206,7 +247,7 @@ fn plan_resumed(
     check_length(run, &saved.checkpoint)?;
     check_seed(run, &saved.checkpoint)?;
     let planned = plan_saved(run, executor, &saved, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
-    Ok(Prepared { planned, from: Some((run_dir, Box::new(saved))) })
+    Ok(Prepared { planned: planned.with_staging(executor), from: Some((run_dir, Box::new(saved))) })
 }
 
 /// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that

@@ -17,6 +17,7 @@ use memfit_files::open_own;
 
 use super::Training;
 use crate::error::{Result, RunError};
+use crate::history;
 use crate::resident;
 use crate::resources::RunResources;
 
@@ -28,6 +29,8 @@ pub struct Log {
     peak_bytes: u64,
     /// Parameters whose values are shown as histograms; none where nobody asked for them.
     histograms: Vec<String>,
+    /// Those of the task.
+    metrics: Vec<Metric>,
     pool: BytePool,
     /// What could not be written; nothing is tried after it.
     failed: Option<std::io::Error>,
@@ -56,6 +59,7 @@ impl Log {
             batch: plan.batch,
             peak_bytes: plan.peak_bytes,
             histograms: parameters.filter(|_| wants_histograms).collect(),
+            metrics: history::metrics(run.model.task(), run.config.train.monitor.as_deref()),
             pool: run.pool.clone(),
             failed: None,
         }))
@@ -113,7 +117,7 @@ impl Log {
     }
 
     fn scores(&mut self, at: At, scores: &Scores) -> std::io::Result<()> {
-        for (metric, value) in Metric::ALL.into_iter().filter_map(|m| Some((m, scores.get(m)?))) {
+        for (metric, value) in self.metrics.iter().filter_map(|m| Some((m, scores.get(*m)?))) {
             self.events.scalar(&format!("test/{}", metric.name()), at, value as f32)?;
         }
         self.events.flush()

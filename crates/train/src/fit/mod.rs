@@ -128,7 +128,9 @@ impl Feed {
 /// What is reported to the observer of a run: what the methods of a Keras `Callback` are called for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A step is over. Times are in seconds: of the step, and of waiting for its batch and for its turn before.
+    /// A step is over. Times are in seconds: of the step, and of waiting for its batch and for its turn before. On a GPU it is
+    /// told when the next step has been started, or before anything else is told, and a step takes what starting it takes and
+    /// the wait for the end of the one before.
     Step {
         /// Its number, from 0.
         step: u32,
@@ -183,7 +185,8 @@ pub enum Event {
 pub enum Flow {
     /// Go on.
     Continue,
-    /// As soon as possible. The run is saved as it is, and goes on from there when it is resumed.
+    /// As soon as possible; on a GPU one step may be on its way. The run is saved as it is, and goes on from there when it is
+    /// resumed.
     Stop,
 }
 

@@ -86,6 +86,8 @@ impl<'a, E: Executor> Fit<'a, E> {
             }
             None => None,
         };
+        // Steps before this run are none of its own.
+        while session.look()? {}
         let progress = options.progress.clone();
         let start = Position { epoch: progress.epoch, element: progress.element };
         let train = Loader::new(&data.train, options.feed.loading(&options.feed.pool, session.seed(), start))?;

@@ -20,14 +20,14 @@ use memfit_exec::{Engine, ExecError, Executor, Options};
 use memfit_plan::Plan;
 use memfit_plan::save::{Labels, save};
 
-pub use names::{CLASSES, CheckpointKind, DATA, EVENTS, HISTORY, RUN_FILE, WEIGHTS};
+pub use names::{CLASSES, CheckpointKind, DATA, EVENTS, HISTORY, PLAN, RUN_FILE, WEIGHTS};
 pub use read::{SavedRun, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
 use crate::session::Session;
 use lock::Lock;
-use names::{PLAN, TENSORS, is_tensors, is_unfinished};
+use names::{TENSORS, is_tensors, is_unfinished};
 use read::{CheckpointProblem, is_there, read_json};
 
 /// The folder of a run that this process, and no other, writes to.

@@ -34,7 +34,8 @@ impl CheckpointKind {
     }
 }
 
-pub(super) const PLAN: &str = "plan.json";
+/// Its plan.
+pub const PLAN: &str = "plan.json";
 pub(super) const LOCK: &str = "run.lock";
 /// How the run was asked for: what a front end writes besides.
 pub const RUN_FILE: &str = "run.toml";
