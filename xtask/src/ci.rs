@@ -35,7 +35,11 @@ fn checks(report: &mut Report, extent: Extent) -> Result<()> {
     report.check("tests", || run_command(cargo("test").args(["--workspace", "--release"])))?;
     report.check("tests with overflow checks", || run_command(cargo("test").args(["--package", "memfit-ir"])))?;
     machines::check(report, extent)?;
-    extern_checks::check(report, &extern_checks::SEEDS)
+    let gpu_effort = match extent {
+        Extent::Short => "usual",
+        Extent::Full => "full",
+    };
+    extern_checks::check(report, &extern_checks::SEEDS, gpu_effort)
 }
 
 /// Programs of `memfit-bench` with the fewest rounds that they take.

@@ -21,13 +21,16 @@ use crate::{browser, exports, vulkan};
 /// Of the sets of golden vectors, where none are asked for.
 pub const SEEDS: [u32; 2] = [1, 2];
 
-/// All of these checks, with a set of golden vectors for each seed.
-pub fn check(report: &mut Report, seeds: &[u32]) -> Result<()> {
+/// What says how long tests look, and what it is set to.
+const EFFORT: &str = "MEMFIT_TEST_EFFORT";
+
+/// All of these checks, with a set of golden vectors for each seed and so much effort on the GPU.
+pub fn check(report: &mut Report, seeds: &[u32], gpu_effort: &str) -> Result<()> {
     report.check("golden vectors and weights from Python", || check_oracle(seeds))?;
     report.check("exports in the programs that read them", exports::check)?;
     report.check("the GPU executor on a driver in software", || {
         let driver = step("Vulkan driver in software", vulkan::software_driver)?;
-        step("tests", || check_gpu(driver.as_deref()))
+        step("tests", || check_gpu(driver.as_deref(), gpu_effort))
     })?;
     browser::check(report)
 }
@@ -126,18 +129,45 @@ fn oracle_sources() -> Result<String> {
     Ok(text)
 }
 
+/// What is built for the GPU: in one go, since cargo would build 300 crates anew for each other set of packages.
+const GPU_PACKAGES: [&str; 3] = ["memfit-exec-gpu", "memfit-cli", "memfit-exec-tests"];
+
 /// With a driver, a missing GPU is a failure; without one, the tests run on what is there or say that they are skipped.
-fn check_gpu(driver: Option<&Path>) -> Result<()> {
-    // In one go: cargo would build what both packages need anew for each.
-    let mut test = cargo("test");
-    test.args(["--quiet", "--profile", "quick", "--package", "memfit-exec-gpu", "--package", "memfit-cli"]);
-    test.args(["--features", "gpu", "--test", "kernels", "--test", "memory", "--test", "gpus"]);
-    if let Some(driver) = driver {
-        test.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
-        // A layer of Mesa that looks for a screen and complains where there is none.
-        test.env("NODEVICE_SELECT", "1");
+fn check_gpu(driver: Option<&Path>, effort: &str) -> Result<()> {
+    let mut test = gpu_cargo("test", driver);
+    test.args(GPU_TESTS.iter().flat_map(|test| ["--test", test])).env(EFFORT, effort);
+    run_command(&mut test)?;
+    run_command(gpu_cargo("build", driver).args(["--bin", "golden"]))?;
+    let mut golden = Command::new(target_folder()?.join("quick/golden"));
+    with_driver(&mut golden, driver);
+    golden.arg(repository().join("crates/exec-tests/tests/golden"));
+    let (lines, passed) = output(golden.args(["--device", "gpu"]))?;
+    if !passed {
+        lines.lines().filter(|l| !l.starts_with("ok ")).for_each(|line| println!("{line}"));
+        bail!("the GPU does not compute what the golden vectors say; again with: {}", shown(&golden));
     }
-    run_command(&mut test)
+    println!("golden vectors: {}", lines.lines().last().unwrap_or_default());
+    Ok(())
+}
+
+/// The tests that need a GPU.
+const GPU_TESTS: [&str; 10] =
+    ["conformance", "contractions", "edges", "folds", "gpt", "kernels", "memory", "moves", "zoo", "gpus"];
+
+fn gpu_cargo(task: &str, driver: Option<&Path>) -> Command {
+    let mut command = cargo(task);
+    command.args(["--quiet", "--profile", "quick", "--features", "gpu"]);
+    command.args(GPU_PACKAGES.iter().flat_map(|package| ["--package", package]));
+    with_driver(&mut command, driver);
+    command
+}
+
+fn with_driver(command: &mut Command, driver: Option<&Path>) {
+    if let Some(driver) = driver {
+        command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
+        // A layer of Mesa that looks for a screen and complains where there is none.
+        command.env("NODEVICE_SELECT", "1");
+    }
 }
 
 pub fn cargo(task: &str) -> Command {

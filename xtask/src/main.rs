@@ -123,7 +123,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["ci-machines"] => alone(|report| machines::check(report, machines::Extent::Short)),
         ["ci-extern", ref options @ ..] => {
             let seeds = seeds(options)?;
-            alone(|report| extern_checks::check(report, &seeds))
+            alone(|report| extern_checks::check(report, &seeds, "usual"))
         }
         ["check-reports"] => alone(browser::check),
         [] => bail!("give a task; see --help"),

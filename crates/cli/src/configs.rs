@@ -27,7 +27,11 @@ pub fn split_args<const COMMAND: u16>(
             return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
         }
         let options = list(scope::TRAIN | scope::RESUME);
-        return Err(usage(format!("--resume goes on with the run as it was; {options} may be given")));
+        let refused = settings.beyond(scope::RESUME);
+        let refused = if refused.is_empty() { "a run file".into() } else { refused };
+        return Err(usage(format!(
+            "{refused} cannot be given with --resume, which goes on with the run as it was; {options} can"
+        )));
     }
     let mut configs = Vec::new();
     for file in files {
@@ -43,7 +47,7 @@ pub fn split_args<const COMMAND: u16>(
     let mut budget = None;
     if configs.len() > 1 {
         if !settings.are_in(scope::SEVERAL) {
-            return Err(only_for_one(COMMAND));
+            return Err(only_for_one(COMMAND, &settings.beyond(scope::SEVERAL)));
         }
         let size =
             |text: &str| parse_size(text).map_err(|problem| usage(format!("--budget must be a size: {problem}")));
@@ -57,7 +61,7 @@ pub fn split_args<const COMMAND: u16>(
 }
 
 /// Of an option that is not for several runs at once.
-pub fn only_for_one(command: u16) -> anyhow::Error {
+pub fn only_for_one(command: u16, refused: &str) -> anyhow::Error {
     let options = list(command | scope::SEVERAL);
-    usage(format!("for several runs there are {options}; what is said of one belongs into its run file"))
+    usage(format!("{refused} cannot be given for several runs, but belongs into the run file of one; {options} can"))
 }

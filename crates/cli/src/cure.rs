@@ -48,9 +48,17 @@ pub fn option(change: &Change) -> String {
     }
 }
 
-/// What to change in one of several runs is said in its run file.
-fn in_run_file(change: &Change) -> String {
+/// What to change in one of several runs is said in its run file; what is of all of them is typed.
+fn of_several(change: &Change) -> String {
+    if is_of_all(change) {
+        return option(change);
+    }
     setting(change).map_or_else(|| of_system(change), |(key, _, value)| format!("{} = {value}", key.path()))
+}
+
+/// Whether a change is one of the device or the process, which the runs share.
+fn is_of_all(change: &Change) -> bool {
+    matches!(change, Change::Split(_) | Change::Total(_) | Change::ProcessLimit(_))
 }
 
 /// What no option does.
@@ -72,7 +80,8 @@ pub fn progress(progress: Progress) -> String {
 /// What makes all changes of a fix: options, or lines of its run file for one of several runs.
 pub fn options(fix: &Fix) -> String {
     if is_command(scope::SEVERAL) {
-        return fix.changes.iter().map(in_run_file).collect::<Vec<_>>().join(", ");
+        let place = if fix.changes.iter().all(is_of_all) { "" } else { " in its run file" };
+        return fix.changes.iter().map(of_several).collect::<Vec<_>>().join(", ") + place;
     }
     fix.changes.iter().map(option).collect::<Vec<_>>().join(" ")
 }
@@ -93,10 +102,9 @@ pub fn refusal(refusal: &Refusal) -> String {
             text + &format!("\n  a budget of {needed} ({bytes} bytes) fits")
         };
     }
-    let place = if is_command(scope::SEVERAL) { " in its run file" } else { "" };
     let are_timed = refusal.fixes.iter().any(|fix| fix.seconds > 0.0);
     let order = if are_timed { ", fastest for a sample first" } else { "" };
-    text += &format!("\n  what would fit{place}, each planned{order}:");
+    text += &format!("\n  what would fit, each planned{order}:");
     text + &table(&refusal.fixes, width(&refusal.fixes))
 }
 
@@ -110,8 +118,7 @@ pub fn refusal_together(refusal: &TogetherRefusal) -> String {
     let width = width(refusal.members.iter().flat_map(|m| &m.fixes));
     for (i, member) in refusal.to_be_changed().into_iter().enumerate() {
         let word = if i == 0 { "or" } else { "and" };
-        let place = if is_command(scope::SEVERAL) { " in the run file of" } else { " for" };
-        text += &format!("\n  {word} one of these{place} {}, each planned:", member.name);
+        text += &format!("\n  {word} one of these for {}, each planned:", member.name);
         text += &table(&member.fixes, width);
     }
     text

@@ -16,7 +16,7 @@ use crate::cure;
 use crate::output::{self, outln};
 use crate::show::event;
 use crate::signals::INTERRUPTED;
-use crate::wording::message;
+use crate::wording::{is_too_large, message};
 
 /// Wrong use: an unknown name, a number out of range.
 #[derive(Debug)]
@@ -249,6 +249,11 @@ fn of_run(error: &RunError) -> Kind {
         | RunError::DataChanged(_)
         | RunError::PlanDeparts { .. }
         | RunError::Masks { .. }
+        | RunError::HeaderDiffers { .. }
+        | RunError::LabelNumber { .. }
+        | RunError::NoArray { .. }
+        | RunError::ArrayType { .. }
+        | RunError::SingleArray { .. }
         | RunError::CostModel { .. }
         | RunError::CannotMake { .. }
         | RunError::Write { .. }
@@ -297,6 +302,11 @@ fn of_data(error: &DataError) -> Kind {
     match error {
         DataError::Pipeline(_) => USAGE,
         DataError::PoolTooSmall { .. } => REFUSED,
+        DataError::Bad(bad) | DataError::NothingGood { first: bad, .. } | DataError::TooManyBad { last: bad, .. }
+            if is_too_large(&bad.problem) =>
+        {
+            REFUSED
+        }
         _ => DATA,
     }
 }

@@ -76,7 +76,10 @@ pub fn in_file(what: &str) -> String {
 
 /// "--lr, --device and --growth"
 pub fn list(scope: u16) -> String {
-    let names: Vec<String> = options(scope).map(|(_, option)| format!("--{}", option.name)).collect();
+    and_list(options(scope).map(|(_, option)| format!("--{}", option.name)).collect())
+}
+
+fn and_list(names: Vec<String>) -> String {
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => names.concat(),
@@ -87,6 +90,12 @@ impl<const COMMAND: u16> Settings<COMMAND> {
     /// Whether all that was given may be given there.
     pub fn are_in(&self, scope: u16) -> bool {
         self.given.iter().all(|(key, _)| key.option.as_ref().is_some_and(|option| option.is_in(scope)))
+    }
+
+    /// Those that were given and may not be given there: "--seed and --batch".
+    pub fn beyond(&self, scope: u16) -> String {
+        let options = self.given.iter().filter_map(|(key, _)| key.option.as_ref());
+        and_list(options.filter(|option| !option.is_in(scope)).map(|option| format!("--{}", option.name)).collect())
     }
 
     /// Whether nothing was given.

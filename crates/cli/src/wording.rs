@@ -4,15 +4,16 @@
 use std::error::Error;
 
 use memfit::PlanError;
-use memfit::data::sources::colour_name;
+use memfit::data::sources::{ArrayInfo, colour_name};
 use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
 use memfit::plan::bytes::Bytes;
 use memfit::train::TrainError;
+use memfit_run::data::{ArrayOf, ArrayRole, HOST_BUDGET};
 use memfit_run::planning::{INSTRUCTIONS, NOT_SET};
 use memfit_run::room::{Room, larger_process};
 use memfit_run::text::count;
-use memfit_run::{Difference, RunError, task_words};
+use memfit_run::{Difference, RunError, arrays_words, header_words, task_words};
 
 use crate::cure;
 use crate::settings::{advised, advised_value, in_file, is_command, option_or_key};
@@ -68,7 +69,16 @@ fn data(error: &DataError) -> String {
             count(*needed, "byte"),
             advised("memory", "host_budget")
         ),
+        DataError::Bad(bad) if is_too_large(&bad.problem) => bad_sample(bad),
         DataError::Bad(bad) => format!("{}; or leave it out: {}", bad_sample(bad), advised("data", "skip_bad")),
+        DataError::BadLabels { first, bad, rows } => {
+            let others = if *bad > 1 { format!("; of {rows} rows, {bad} have no class") } else { String::new() };
+            // Where most are none, it is no matter of a few.
+            let are_few = bad.saturating_mul(2) <= *rows;
+            let cure =
+                if are_few { format!("; or leave them out: {}", advised("data", "skip_bad")) } else { String::new() };
+            format!("{}{others}{cure}", bad_sample(first))
+        }
         DataError::NothingGood { epoch, first } => {
             format!("epoch {epoch}: nothing in it is good; the first that is bad: {}", bad_sample(first))
         }
@@ -79,6 +89,16 @@ fn data(error: &DataError) -> String {
         DataError::NoRoom(_) | DataError::Io { .. } | DataError::Source { .. } | DataError::Pipeline(_) => {
             error.to_string()
         }
+    }
+}
+
+/// Whether there is nothing wrong with a sample but that the host budget is small: by itself it would have room.
+pub fn is_too_large(problem: &SampleProblem) -> bool {
+    match problem {
+        SampleProblem::FileTooLarge { bytes: needed, .. } | SampleProblem::ImageTooLarge { needed, .. } => {
+            *needed <= HOST_BUDGET
+        }
+        _ => false,
     }
 }
 
@@ -151,6 +171,10 @@ fn csv(problem: &CsvProblem) -> String {
             "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
              no classes; name the column that has them with {label}"
         ),
+        CsvProblem::Words { column, example } => format!(
+            "column \"{column}\" has words, such as \"{example}\", and features are numbers; make numbers of them, leave the \
+             column out of the table, or, if it is the label, name it with {label}"
+        ),
         CsvProblem::NotAClass { column, line, value, is_negative: true } => format!(
             "line {line}: column \"{column}\" is \"{value}\", and classes are 0, 1, …; number them so, or leave out what \
              has none"
@@ -194,7 +218,33 @@ fn run(error: &RunError) -> String {
                 memfit_run::config::find("model", "input").map_or_else(String::new, option_or_key)
             )
         }
-        RunError::Masks { .. } => format!("{error}{}", also_option("data", "masks")),
+        RunError::HeaderDiffers { path, has_header } => {
+            let said =
+                find("data", "header").map_or_else(String::new, |key| advised_value(key, &has_header.to_string()));
+            // Elsewhere it would be said of both.
+            let said = if is_command(scope::EVAL) {
+                format!("say {said}")
+            } else {
+                format!("if both are alike, say {}", advised("data", "header"))
+            };
+            format!("{}: {}, or {said}", path.display(), header_words(*has_header))
+        }
+        RunError::LabelNumber { path, label } => format!(
+            "{}: its columns have no names, and the run knows its label as \"{label}\"; say the number of its column, from 0, \
+             with {}",
+            path.display(),
+            advised("data", "label")
+        ),
+        RunError::NoArray { path, array, found, likely } => format!(
+            "{}: there is no array \"{}\"; there are {}; {}",
+            path.display(),
+            array.name,
+            arrays_words(found),
+            name_array(array, found, likely.as_deref())
+        ),
+        RunError::Masks { .. } if error.to_string().contains("data.masks") => {
+            format!("{error}{}", also_option("data", "masks"))
+        }
         RunError::MaskClasses { classes } => {
             format!(
                 "the masks are background and foreground, which is 1 class, but the model is to have {classes}; leave \
@@ -215,6 +265,23 @@ fn run(error: &RunError) -> String {
         }
         RunError::Data(_) | RunError::Train(_) | RunError::Weights(_) | RunError::Model(_) => wrapped(error),
         other => of_device(other).or_else(|| of_folder(other)).unwrap_or_else(|| other.to_string()),
+    }
+}
+
+/// How to say which array is meant.
+fn name_array(array: &ArrayOf, found: &[ArrayInfo], likely: Option<&[String; 2]>) -> String {
+    let option = |key: &str, name: &str| find("data", key).map_or_else(String::new, |key| advised_value(key, name));
+    // What is evaluated has one set.
+    let is_alone = !array.is_test || is_command(scope::EVAL);
+    match (likely, array.role, found) {
+        (Some([features, label]), _, _) if is_alone => {
+            let (features, label) = (option("features", features), option("label", label));
+            format!("if the samples and their labels are these: {features} {label}")
+        }
+        (_, ArrayRole::Label, [_]) => "save the classes beside the samples: np.savez(FILE, x=x, y=y)".into(),
+        (_, ArrayRole::Features, _) if is_alone => format!("say which it is: {}", option("features", "NAME")),
+        (_, ArrayRole::Label, _) if is_alone => format!("say which it is: {}", option("label", "NAME")),
+        _ => format!("say which it is: {}", option(array.key(), "NAME")),
     }
 }
 
@@ -347,10 +414,19 @@ fn of_folder(error: &RunError) -> Option<String> {
         RunError::CannotMake { folder, source } => {
             format!("{} cannot be made: {source}; give --out", folder.display())
         }
-        RunError::TooShort { unit, wanted, done } => format!(
-            "--{unit}s {wanted} is less than the {} that the run has made; give more to go on, or leave it out",
-            count(*done, unit)
-        ),
+        RunError::TooShort { unit, wanted, done, is_overridden } => {
+            let made = count(*done, unit);
+            if *is_overridden {
+                format!(
+                    "--{unit}s {wanted} is less than the {made} that the run has made; give more to go on, or leave it out"
+                )
+            } else {
+                let said = in_file(&format!("train.{unit}s = {wanted}"));
+                format!(
+                    "{said} is less than the {made} that the run has made; give more to go on, there or with --{unit}s"
+                )
+            }
+        }
         RunError::PlanThreads { theirs, .. } => format!("{error}: give --threads {theirs}, or fewer than now"),
         _ => return None,
     })

@@ -37,6 +37,16 @@ pub enum DataError {
     /// One sample is not what it should be. [`OnBad::Skip`](crate::OnBad::Skip) leaves such samples out.
     #[error("{0}; or leave bad samples out: OnBad::Skip")]
     Bad(BadSample),
+    /// Labels of an array are no classes, all of which were looked at.
+    #[error("{first}{}", others_too(*bad, *rows))]
+    BadLabels {
+        /// The first of them.
+        first: BadSample,
+        /// How many they are.
+        bad: u64,
+        /// Of so many.
+        rows: u64,
+    },
     /// The source as a whole cannot be used: an empty folder, a file of another format.
     #[error("{location}: {problem}")]
     Source {
@@ -237,6 +247,16 @@ pub enum CsvProblem {
         /// One of the words.
         example: String,
     },
+    /// A feature has words.
+    #[error(
+        "column \"{column}\" has words, such as \"{example}\", and features are numbers; make numbers of them, or leave it out"
+    )]
+    Words {
+        /// The name of the column.
+        column: String,
+        /// One of the words.
+        example: String,
+    },
     /// A label is a number, and not one of a class.
     #[error("line {line}: column \"{column}\" is \"{value}\", {}", no_class(*is_negative))]
     NotAClass {
@@ -249,6 +269,13 @@ pub enum CsvProblem {
         /// Whether it is less than 0; otherwise it is not whole, or too large.
         is_negative: bool,
     },
+}
+
+fn others_too(bad: u64, rows: u64) -> String {
+    match bad {
+        0 | 1 => String::new(),
+        bad => format!("; of {rows} rows, {bad} have no class"),
+    }
 }
 
 fn no_class(is_negative: bool) -> &'static str {
@@ -301,6 +328,9 @@ impl DataError {
                 DataError::Io { path: path.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
             }
             DataError::Bad(bad) => DataError::Bad(bad.clone()),
+            DataError::BadLabels { first, bad, rows } => {
+                DataError::BadLabels { first: first.clone(), bad: *bad, rows: *rows }
+            }
             DataError::Source { location, problem } => DataError::source(location, problem),
             DataError::Csv { path, problem } => DataError::Csv { path: path.clone(), problem: problem.clone() },
             DataError::NothingGood { epoch, first } => DataError::NothingGood { epoch: *epoch, first: first.clone() },

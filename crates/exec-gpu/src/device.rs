@@ -18,6 +18,7 @@ use memfit_exec::{Device as Ledger, ExecError, Reservation};
 use crate::adapters::{Adapter, Kind, Numbered, numbered};
 use crate::call::Key;
 use crate::card_memory::CardMemory;
+use crate::staging::Keeping;
 
 /// An open device.
 pub struct Gpu {
@@ -37,6 +38,8 @@ pub struct Gpu {
     pub(crate) queue: wgpu::Queue,
     /// Bytes of all buffers that copies go through.
     pub(crate) staged: AtomicU64,
+    /// What is put aside with the next submission, whoever makes it.
+    keeping: Mutex<Vec<Keeping>>,
     /// Held by whoever sends to the runtime, and as long as what is sent belongs together: while a segment is taken, while
     /// launches are captured.
     sending: Mutex<()>,
@@ -221,6 +224,7 @@ impl Gpu {
             device,
             queue,
             staged: AtomicU64::new(0),
+            keeping: Mutex::default(),
             sending: Mutex::new(()),
             id,
             name: info.name,
@@ -253,6 +257,10 @@ impl Gpu {
     pub(crate) fn out_of_memory(&self, holder: &str, bytes: u64, problem: impl ToString) -> ExecError {
         let (device, source) = (format!("{} ({})", self.id, self.name), std::io::Error::other(problem.to_string()));
         ExecError::OutOfMemory { device, holder: holder.to_string(), bytes, source }
+    }
+
+    pub(crate) fn keeping(&self) -> MutexGuard<'_, Vec<Keeping>> {
+        self.keeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, problem: impl ToString) -> ExecError {

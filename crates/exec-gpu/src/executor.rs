@@ -373,8 +373,10 @@ impl Executor for GpuExecutor {
     fn keep(&self, arena: &mut Arena<GpuMemory>, places: &[Place]) -> Result<bool, ExecError> {
         self.check(places.iter().map(|&place| (arena.segment(place), place)))?;
         let words = places.iter().map(|&place| (arena.segment(place).buffer(place), place.offset));
-        self.copy(|staging| staging.keep(words))?;
-        Ok(true)
+        self.copy(|staging| {
+            staging.keep(words);
+            Ok(true)
+        })
     }
 
     fn kept(&self, words: &mut [u32]) -> Result<(), ExecError> {

@@ -4,13 +4,13 @@
 //! the next step is on its way. Only this file puts anything on the queue beside the runtime.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 
 use cubecl::wgpu::wgpu::{
-    Buffer, BufferDescriptor, BufferUsages, BufferViewMut, CommandEncoderDescriptor, ErrorFilter, MapMode, PollType,
-    SubmissionIndex,
+    Buffer, BufferDescriptor, BufferUsages, BufferViewMut, CommandEncoder, CommandEncoderDescriptor, ErrorFilter,
+    MapMode, PollType, SubmissionIndex,
 };
 use memfit_exec::{Device, ExecError, Reservation};
 use memfit_plan::{Phase, Plan};
@@ -62,8 +62,8 @@ pub struct Staging {
     up: Upload,
     down: Buffer,
     numbers: Numbers,
-    /// The end of the run before.
-    ended: Option<SubmissionIndex>,
+    /// What was submitted last: it comes behind the run before this one, and before this one.
+    last: Option<SubmissionIndex>,
     taken: Taken,
 }
 
@@ -80,13 +80,27 @@ struct Upload {
     last: Option<LastWrite>,
 }
 
-/// What is done to `size` bytes of a segment.
+/// What is done to `size` bytes of a buffer.
 struct Command {
     to: Buffer,
     offset: u64,
     size: u64,
-    /// Where they are copied from in the current buffer; otherwise they are set to zero.
-    from: Option<u64>,
+    from: Source,
+}
+
+/// What they become.
+enum Source {
+    Zero,
+    /// What lies there in the current buffer.
+    Upload(u64),
+}
+
+/// Words that are to be put aside before anything else is done to them, by whomever: others may have the same transient segment.
+pub(crate) struct Keeping {
+    /// Segment and offset of each.
+    words: Vec<(Buffer, u64)>,
+    to: Buffer,
+    submitted: Arc<OnceLock<SubmissionIndex>>,
 }
 
 /// Where the last write ended, and the bytes of its last word where that is not whole: they are written again with the rest
@@ -100,8 +114,8 @@ struct LastWrite {
 struct Numbers {
     buffers: [Buffer; 2],
     next: usize,
-    /// The oldest first: which buffer, and when it is there.
-    kept: VecDeque<(usize, SubmissionIndex)>,
+    /// The oldest first: which buffer, and with which submission, as soon as there is one.
+    kept: VecDeque<(usize, Arc<OnceLock<SubmissionIndex>>)>,
 }
 
 /// How much of a device is taken for staging; given back when it is dropped.
@@ -114,6 +128,14 @@ struct Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.gpu.staged.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Staging {
+    /// Nobody looks at what is still to be put aside.
+    fn drop(&mut self) {
+        let own = |keeping: &Keeping| self.numbers.kept.iter().any(|(_, kept)| Arc::ptr_eq(kept, &keeping.submitted));
+        self.gpu().keeping().retain(|keeping| !own(keeping));
     }
 }
 
@@ -151,7 +173,7 @@ impl Staging {
             },
             down,
             numbers: Numbers { buffers: numbers, next: 0, kept: VecDeque::with_capacity(2) },
-            ended: None,
+            last: None,
             taken: Taken { gpu: gpu.clone(), bytes: sizes.bytes(), _held },
         })
     }
@@ -189,37 +211,35 @@ impl Staging {
         Ok(())
     }
 
-    /// Puts what was written on the queue, behind all that was launched before. Whoever launches, fills or reads does it first.
+    /// Puts what was written, cleared and kept on the queue, behind all that was launched before. Whoever launches, fills or
+    /// reads does it first.
     pub fn submit_writes(&mut self) -> Result<(), ExecError> {
-        if self.up.commands.is_empty() {
+        let gpu = self.taken.gpu.clone();
+        let mut keeping = gpu.keeping();
+        if self.up.commands.is_empty() && keeping.is_empty() {
             return Ok(());
         }
         self.flush()?;
-        let up = &mut self.up;
-        let buffer = &up.buffers[up.current];
-        let is_used = up.view.take().is_some();
-        if is_used {
-            buffer.unmap();
-        }
-        let mut encoder = self.taken.gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
-        for Command { to, offset, size, from } in up.commands.drain(..) {
-            let size = size.next_multiple_of(WORD);
-            match from {
-                Some(from) => encoder.copy_buffer_to_buffer(buffer, from, &to, offset, size),
-                None => encoder.clear_buffer(&to, offset, Some(size)),
+        let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
+        for Keeping { words, to, .. } in &*keeping {
+            for (i, (segment, offset)) in (0..).zip(words) {
+                encoder.copy_buffer_to_buffer(segment, *offset, to, i * WORD, WORD);
             }
         }
-        let submitted = self.taken.gpu.queue.submit([encoder.finish()]);
+        let is_used = self.up.encode(&mut encoder);
+        let submitted = gpu.queue.submit([encoder.finish()]);
+        keeping.drain(..).for_each(|kept| _ = kept.submitted.set(submitted.clone()));
         if is_used {
-            up.read[up.current] = Some(submitted);
-            up.current = 1 - up.current;
+            self.up.read[self.up.current] = Some(submitted.clone());
+            self.up.current = 1 - self.up.current;
         }
+        self.last = Some(submitted);
         Ok(())
     }
 
     /// Sets bytes of a segment to zero, up to the end of their last word.
     pub fn clear(&mut self, to: &Buffer, offset: u64, size: u64) {
-        self.up.commands.push(Command { to: to.clone(), offset, size, from: None });
+        self.up.commands.push(Command { to: to.clone(), offset, size, from: Source::Zero });
     }
 
     // ---- from the device ---------------------------------------------------------------------------------------------
@@ -230,57 +250,44 @@ impl Staging {
         for (i, piece) in bytes.chunks_mut(self.down.size() as usize).enumerate() {
             let size = (piece.len() as u64).next_multiple_of(WORD);
             let at = offset + i as u64 * self.down.size();
-            let copied = self.submit_copies([(from, at)].into_iter(), size, &self.down);
-            read_mapped(self.gpu(), &self.down, copied, |view| piece.copy_from_slice(&view[..piece.len()]))?;
+            let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
+            encoder.copy_buffer_to_buffer(from, at, &self.down, 0, size);
+            let copied = self.gpu().queue.submit([encoder.finish()]);
+            read_mapped(self.gpu(), &self.down, Some(copied), |view| piece.copy_from_slice(&view[..piece.len()]))?;
         }
         Ok(())
     }
 
-    /// Puts a word of each aside.
-    pub fn keep<'a>(&mut self, words: impl ExactSizeIterator<Item = (&'a Buffer, u64)>) -> Result<(), ExecError> {
-        let Numbers { buffers, next, kept } = &self.numbers;
-        let (at, fits) = (*next, words.len() as u64 * WORD <= buffers[0].size());
+    /// Puts a word of each aside, before anything else is done to them: with the next submission, so that none is made for it.
+    pub fn keep<'a>(&mut self, words: impl Iterator<Item = (&'a Buffer, u64)>) {
+        let words: Vec<(Buffer, u64)> = words.map(|(segment, offset)| (segment.clone(), offset)).collect();
+        let Numbers { buffers, next, kept } = &mut self.numbers;
+        let fits = words.len() as u64 * WORD <= buffers[0].size();
         assert!(fits && kept.len() < buffers.len(), "{} words are kept beside {}", words.len(), kept.len());
-        self.submit_all()?;
-        let copied = self.submit_copies(words, WORD, &self.numbers.buffers[at]);
-        self.numbers.kept.push_back((at, copied));
-        self.numbers.next = 1 - at;
-        Ok(())
+        let (to, submitted) = (buffers[*next].clone(), Arc::new(OnceLock::new()));
+        kept.push_back((*next, submitted.clone()));
+        *next = 1 - *next;
+        self.taken.gpu.keeping().push(Keeping { words, to, submitted });
     }
 
     /// The words that were put aside first, when they are there.
     pub fn kept(&mut self, words: &mut [u32]) -> Result<(), ExecError> {
-        let Some((at, copied)) = self.numbers.kept.pop_front() else { unreachable!("nothing was kept") };
-        read_mapped(self.gpu(), &self.numbers.buffers[at], copied, |view| {
+        let Some((at, submitted)) = self.numbers.kept.pop_front() else { unreachable!("nothing was kept") };
+        if submitted.get().is_none() {
+            self.submit_writes()?;
+        }
+        read_mapped(self.gpu(), &self.numbers.buffers[at], submitted.get().cloned(), |view| {
             let bytes = view.chunks_exact(WORD as usize);
             words.iter_mut().zip(bytes).for_each(|(word, b)| *word = u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
         })
     }
 
-    /// Copies from several places, `size` bytes each, one after the other into a buffer.
-    fn submit_copies<'a>(
-        &self,
-        from: impl Iterator<Item = (&'a Buffer, u64)>,
-        size: u64,
-        to: &Buffer,
-    ) -> SubmissionIndex {
-        let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
-        for (i, (from, offset)) in from.enumerate() {
-            encoder.copy_buffer_to_buffer(from, offset, to, i as u64 * size, size);
-        }
-        self.gpu().queue.submit([encoder.finish()])
-    }
-
     // ---- waiting -----------------------------------------------------------------------------------------------------
 
-    /// Marks the end of a run, and waits until the run before it has ended.
+    /// All of a run is with the device: waits until the run before it has ended, behind which the inputs of this one come.
     pub fn end_run(&mut self) -> Result<(), ExecError> {
         self.submit_all()?;
-        let end = self.gpu().queue.submit([]);
-        match self.ended.replace(end) {
-            Some(before) => poll(self.gpu(), before),
-            None => Ok(()),
-        }
+        self.last.take().map_or(Ok(()), |inputs| poll(self.gpu(), inputs))
     }
 
     /// All that was written and launched is with the device.
@@ -295,17 +302,35 @@ impl Staging {
 }
 
 impl Upload {
+    /// Hands out all commands; gives whether they read the current buffer, which is not mapped any more then.
+    fn encode(&mut self, encoder: &mut CommandEncoder) -> bool {
+        let buffer = &self.buffers[self.current];
+        let is_used = self.view.take().is_some();
+        if is_used {
+            buffer.unmap();
+        }
+        for Command { to, offset, size, from } in self.commands.drain(..) {
+            let size = size.next_multiple_of(WORD);
+            match from {
+                Source::Zero => encoder.clear_buffer(&to, offset, Some(size)),
+                Source::Upload(from) => encoder.copy_buffer_to_buffer(buffer, from, &to, offset, size),
+            }
+        }
+        is_used
+    }
+
     /// Goes on with the last copy, or begins one behind it. The buffer has room for a word.
     fn begin_copy(&mut self, to: &Buffer, offset: u64) {
         let goes_on = |c: &Command| {
-            c.to == *to && c.offset + c.size == offset && c.from.is_some_and(|from| from + c.size == self.filled)
+            let at_end = matches!(c.from, Source::Upload(from) if from + c.size == self.filled);
+            at_end && c.to == *to && c.offset + c.size == offset
         };
         if self.commands.last().is_some_and(goes_on) {
             return;
         }
         let odd = offset % WORD;
         self.filled = self.filled.next_multiple_of(WORD);
-        let copy = Command { to: to.clone(), offset: offset - odd, size: 0, from: Some(self.filled) };
+        let copy = Command { to: to.clone(), offset: offset - odd, size: 0, from: Source::Upload(self.filled) };
         let tail = self.last.as_ref().filter(|last| last.to == *to && last.end == offset).map(|last| last.tail);
         assert!(odd == 0 || tail.is_some(), "a write at byte {offset}, which is in the middle of a word");
         self.commands.push(copy);
@@ -365,10 +390,10 @@ fn map(gpu: &Gpu, buffer: &Buffer, mode: MapMode, used: Option<SubmissionIndex>)
 fn read_mapped(
     gpu: &Gpu,
     buffer: &Buffer,
-    written: SubmissionIndex,
+    written: Option<SubmissionIndex>,
     look: impl FnOnce(&[u8]),
 ) -> Result<(), ExecError> {
-    map(gpu, buffer, MapMode::Read, Some(written))?;
+    map(gpu, buffer, MapMode::Read, written)?;
     let view = buffer.get_mapped_range(..).map_err(|e| gpu.error(e))?;
     look(&view);
     drop(view);

@@ -232,7 +232,7 @@ pub fn attention() -> Result<Vec<Edge>> {
     {
         edges.push(Edge::new(open.clone(), &[with(66, part, x)?], close));
     }
-    for (part, position) in [(0, 3), (1, 3), (2, 3), (1, 66), (2, 66)] {
+    for (part, position) in [(0, 3), (1, 3), (2, 3), (2, 40), (1, 66), (2, 66)] {
         let qkv = with(position, part, f64::NAN)?;
         edges.push(Edge::new(open.clone(), std::slice::from_ref(&qkv), close));
         // What is 0 times a NaN that no query may see is a NaN, too.

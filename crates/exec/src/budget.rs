@@ -5,31 +5,38 @@ use memfit_plan::Plan;
 use crate::executor::Executor;
 
 /// Plans so that the arena and what the executor takes beside it ([`Executor::staging_bytes`]) are within a budget together.
-/// `plan` is told what the arena may have; where nothing stands beside it, that is the budget, and it is asked once.
+/// `plan` is told what the arena may have, and gives the best plan for that. Where nothing stands beside it, that is the budget,
+/// and it is asked once; otherwise it may be asked for one smaller plan after the other, so that a larger budget never gives a
+/// worse one.
 ///
 /// # Errors
-/// Those of `plan`: such as a refusal, in which the limit is what is left for the arena.
+/// Those of `plan`: such as a refusal, in which the limit is what the smallest plan leaves for its arena.
 pub fn plan_within<X: Executor, E>(
     executor: &X,
     budget: Option<u64>,
     plan: impl FnMut(Option<u64>) -> Result<Plan, E>,
 ) -> Result<Plan, E> {
-    settle(budget, plan, |plan| (plan.arena_bytes(), executor.staging_bytes(plan)))
+    first_that_fits(budget, plan, |plan| (plan.arena_bytes(), executor.staging_bytes(plan)))
 }
 
-/// Asks again with less for the arena until both fit: each time it is less, so this ends.
-fn settle<P, E>(
+/// Goes from the best plan down. Each arena is smaller than the one before, so this ends.
+fn first_that_fits<P, E>(
     budget: Option<u64>,
     mut plan: impl FnMut(Option<u64>) -> Result<P, E>,
     sizes: impl Fn(&P) -> (u64, u64),
 ) -> Result<P, E> {
-    let mut room = budget;
+    let mut made = plan(budget)?;
+    let Some(budget) = budget else { return Ok(made) };
     loop {
-        let made = plan(room)?;
         let (arena, beside) = sizes(&made);
-        match budget.map(|budget| budget.saturating_sub(beside)) {
-            Some(left) if left < arena => room = Some(left),
-            Some(_) | None => return Ok(made),
+        let left = budget.saturating_sub(beside);
+        if arena <= left {
+            return Ok(made);
+        }
+        match plan(Some(arena - 1)) {
+            Ok(smaller) => made = smaller,
+            // There is none: what is left is even less.
+            Err(_) => return plan(Some(left)),
         }
     }
 }
@@ -38,17 +45,18 @@ fn settle<P, E>(
 mod tests {
     use super::*;
 
-    type Settled = Result<(u64, u64), u64>;
+    /// An arena, and what stands beside it.
+    type Sizes = (u64, u64);
 
-    /// Plans of an arena and what stands beside it; the largest arena that fits is taken.
-    fn settled(budget: Option<u64>, plans: &[(u64, u64)]) -> (Settled, Vec<Option<u64>>) {
+    /// The largest arena that fits is taken, or the room is given that is too small; and what was asked for.
+    fn settled(budget: Option<u64>, plans: &[Sizes]) -> (Result<Sizes, u64>, Vec<Option<u64>>) {
         let mut asked = Vec::new();
         let plan = |room: Option<u64>| {
             asked.push(room);
             let room = room.unwrap_or(u64::MAX);
             plans.iter().copied().filter(|(arena, _)| *arena <= room).max().ok_or(room)
         };
-        let made = settle(budget, plan, |made| *made);
+        let made = first_that_fits(budget, plan, |made| *made);
         (made, asked)
     }
 
@@ -59,7 +67,7 @@ mod tests {
             let (made, _) = settled(Some(budget), &plans);
             assert_eq!(made.map(|(arena, _)| arena), Ok(expected), "of {budget}");
         }
-        assert_eq!(settled(Some(49), &plans).0, Err(39), "what is left for the arena of the smallest");
+        assert_eq!(settled(Some(49), &plans).0, Err(39), "what the smallest leaves for its arena");
         assert_eq!(settled(Some(5), &[(3, 9)]).0, Err(0));
     }
 

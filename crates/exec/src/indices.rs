@@ -85,7 +85,7 @@ mod tests {
         let [table, logits] =
             [("table", [7, 2]), ("logits", [6, 3])].map(|(name, shape)| b.input(name, TensorType::f32(shape)).unwrap());
         let ids = b.input("ids", i32(&[2, 3])).unwrap();
-        let flat = b.reshape(ids, &[6]).unwrap();
+        let flat = b.reshape(ids, [6]).unwrap();
         b.op(Op::Gather, &[table, flat]).unwrap();
         b.scope("loss", |b| b.cross_entropy(logits, flat, 0.0)).unwrap();
         b.op(Op::Gather, &[table, ids]).unwrap();

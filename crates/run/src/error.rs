@@ -1,10 +1,12 @@
 //! What can be wrong with a run. An error carries facts: which key, which file, how many of what. Its text speaks of keys and
 //! files; a front end that has other words for a cure finds in it what it needs to say so.
 
+mod data_words;
+
 use std::path::{Path, PathBuf};
 
 use memfit::data::DataError;
-use memfit::data::sources::{Colour, MaskFormat, MaskProblem, colour_name};
+use memfit::data::sources::{ArrayInfo, MaskProblem};
 use memfit::exec::process::Limiter;
 use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
@@ -15,11 +17,14 @@ use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
 
 use crate::config::Key;
-use crate::data::Kind;
 use crate::data::same_data::Set;
+use crate::data::{ArrayOf, Kind};
 use crate::process::limiter_words;
 use crate::room::Room;
 use crate::text::{count, first_few};
+
+use data_words::{array_type_words, mask_problem};
+pub use data_words::{arrays_words, header_words};
 
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
 
@@ -79,6 +84,47 @@ pub enum RunError {
         shape_words(shape)
     )]
     ChannelsFirst { array: String, shape: Vec<usize> },
+    /// A table that is unlike the others of its run.
+    #[error("{}: {}; or say data.header", path.display(), header_words(*has_header))]
+    HeaderDiffers {
+        path: PathBuf,
+        /// Whether this one has a header, and the others none.
+        has_header: bool,
+    },
+    #[error(
+        "{}: its columns have no names, and the run knows its label as \"{label}\"; say the column's number in data.label",
+        path.display()
+    )]
+    LabelNumber { path: PathBuf, label: String },
+    #[error(
+        "{}: there is no array \"{}\"; there are {}; name one of them with data.{}",
+        path.display(),
+        array.name,
+        arrays_words(found),
+        array.key()
+    )]
+    NoArray {
+        path: PathBuf,
+        array: ArrayOf,
+        found: Vec<ArrayInfo>,
+        /// Features and label, as the arrays look.
+        likely: Option<Box<[String; 2]>>,
+    },
+    #[error("{}, array \"{}\": {}", path.display(), array.name, array_type_words(array, dtype))]
+    ArrayType { path: PathBuf, array: ArrayOf, dtype: String },
+    #[error(
+        "{} is a single array, and a run has one of samples and one of their labels: {}",
+        path.display(),
+        match folder {
+            Some(folder) => format!("name the folder that has both, {}", folder.display()),
+            None => "save both by np.savez(\"data.npz\", x=x, y=y), or as x.npy and y.npy in a folder, and name that".into(),
+        }
+    )]
+    SingleArray {
+        path: PathBuf,
+        /// In which both lie.
+        folder: Option<PathBuf>,
+    },
     /// Masks that can be read in several ways, or not as it is said.
     #[error("{}: {}", folder.display(), mask_problem(problem))]
     Masks { folder: PathBuf, problem: MaskProblem },
@@ -238,7 +284,13 @@ pub enum RunError {
         "{wanted} {unit}s are less than the {} that the run has made; give more to go on, or leave it out",
         count(*done, unit)
     )]
-    TooShort { unit: &'static str, wanted: u64, done: u64 },
+    TooShort {
+        unit: &'static str,
+        wanted: u64,
+        done: u64,
+        /// Whether it was set over what the run's file says.
+        is_overridden: bool,
+    },
     /// A run that goes on was planned for other threads, and has no room for these.
     #[error(
         "with {} the run takes {}, more than the {} that it may have; it was planned for {theirs}",
@@ -343,105 +395,5 @@ pub fn task_words(task: Task) -> &'static str {
         Task::Classes => "classifies",
         Task::Masks | Task::PixelClasses => "segments images",
         Task::Tokens => "generates text",
-    }
-}
-
-/// Why masks cannot be read, with the choices that a run file has.
-fn mask_problem(problem: &MaskProblem) -> String {
-    let list = |values: &[u8]| {
-        let some: Vec<String> = values.iter().take(8).map(u8::to_string).collect();
-        if values.len() > 8 {
-            format!("{}, … {}", some.join(", "), values[values.len() - 1])
-        } else {
-            some.join(", ")
-        }
-    };
-    let file = |(format, path): &(MaskFormat, PathBuf)| format!("{} {}", path.display(), format_words(*format));
-    match problem {
-        MaskProblem::Values { values } => {
-            // With 255 they would be taken for classes and pixels to be ignored.
-            let classes = if values.contains(&255) { "" } else { "\"classes\" (each is the number of a class), " };
-            format!(
-                "cannot tell what the values of these masks mean: {}; say data.masks = {classes}\"binary\" (background and \
-                 foreground) or \"grey\" (0 to 255 is a share of foreground){}",
-                list(values),
-                levels_as_classes(values)
-            )
-        }
-        MaskProblem::Void { values, colours } => {
-            // As it can be typed: what is to be ignored joins the first class.
-            let first = values.first().copied().unwrap_or(0);
-            let entry = |(value, colour): (&u8, &Colour)| {
-                let class = if *value == 255 { first } else { *value };
-                format!("\"{class} {}\"", colour_name(*colour))
-            };
-            let table: Vec<String> = values.iter().zip(colours).map(entry).collect();
-            format!(
-                "the masks have the values {}: 255 beside such small numbers mostly means \"ignore\", which training \
-                 cannot; give its pixels a class by data.masks = \"colours\" and data.colours = [{}], which makes them \
-                 {first}; or say data.masks = \"binary\" or \"grey\"",
-                list(values),
-                table.join(", ")
-            )
-        }
-        MaskProblem::Mixed { masks: [first, other] } => format!(
-            "the masks are of several kinds: {}, but {}; save them alike, or say data.masks = \"classes\", \"binary\", \
-             \"grey\" or \"colours\"",
-            file(first),
-            file(other)
-        ),
-        MaskProblem::Coloured { colours, count } if *count > colours.len() => format!(
-            "the masks have {count} colours, such as {}, too many to be classes: are they masks? If so, say data.masks = \
-             \"colours\" with all of them in data.colours, or \"binary\" or \"grey\", for which only brightness counts",
-            colours.first().copied().map_or_else(String::new, colour_name)
-        ),
-        MaskProblem::Coloured { colours, .. } => {
-            let names: Vec<String> = colours.iter().map(|c| format!("\"{}\"", colour_name(*c))).collect();
-            format!(
-                "the masks are coloured; say which colour is which class: data.masks = \"colours\" with data.colours = \
-                 [{}]; a name may stand before each colour",
-                names.join(", ")
-            )
-        }
-        MaskProblem::Palettes { mask, index, colours: [before, there] } => format!(
-            "the palettes differ: index {index} is {} in the first masks and {} in {}; save them with one palette, or say \
-             data.masks = \"colours\" with data.colours",
-            colour_name(*before),
-            colour_name(*there),
-            mask.display()
-        ),
-        MaskProblem::Format { mask } => {
-            let cure = match mask.0 {
-                MaskFormat::Jpeg => "save it as PNG, or say data.masks = \"binary\" or \"grey\"",
-                MaskFormat::Colour => "say data.masks = \"colours\" with data.colours",
-                MaskFormat::Grey | MaskFormat::Palette => "say data.masks = \"classes\", \"binary\" or \"grey\"",
-            };
-            format!("{}, which has no such class numbers; {cure}", file(mask))
-        }
-        MaskProblem::UnknownColour { colour } => {
-            format!("the colour {} is not in data.colours; give it a class there", colour_name(*colour))
-        }
-        MaskProblem::TooManyClasses { found, said } => format!(
-            "the masks have {}, but the model is to have {said}; leave out model.classes, or mend the masks",
-            count(*found, "class")
-        ),
-    }
-}
-
-/// A few values of which each may stand for a class, as it can be typed.
-fn levels_as_classes(values: &[u8]) -> String {
-    if values.len() > 8 {
-        return String::new();
-    }
-    let table: Vec<String> = values.iter().map(|value| format!("\"{}\"", colour_name([*value; 3]))).collect();
-    format!(", or \"colours\" with data.colours = [{}] (each value stands for a class of its own)", table.join(", "))
-}
-
-fn format_words(format: MaskFormat) -> &'static str {
-    match format {
-        MaskFormat::Grey => "is grey",
-        MaskFormat::Palette => "has a palette",
-        MaskFormat::Colour => "is coloured",
-        MaskFormat::Jpeg => "is a JPEG",
     }
 }

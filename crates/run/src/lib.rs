@@ -27,5 +27,5 @@ pub mod train;
 pub mod weights;
 
 pub use config::RunConfig;
-pub use error::{Difference, Result, RunError, task_words};
+pub use error::{Difference, Result, RunError, arrays_words, header_words, task_words};
 pub use resources::{DIGITS, Purpose, RunResources, open, open_to_answer, threads};

@@ -17,8 +17,15 @@ use crate::output::outln;
 use crate::show::scores::{print_skipped, scores, words};
 
 pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
+    let of_data = ["features", "label", "header"].into_iter().find(|name| args.settings.is_given("data", name));
+    if let Some(option) = of_data.filter(|_| args.data.is_none()) {
+        return Err(usage(format!(
+            "--{option} is of other data than the run's own; give them with --data PATH, or leave it out"
+        )));
+    }
     let rows = args.batch.map_or(Rows::AtMost(usize::MAX), Rows::Exactly);
     let mut config = RunConfig::resume(&args.run_dir)?;
+    let own = config.clone();
     args.settings.apply(&mut config)?;
     let mut trained = Trained::open(config, rows)?;
     let sources = sources(args, &trained)?;
@@ -28,7 +35,7 @@ pub fn eval(args: &EvalArgs, json: bool) -> Result<()> {
     let samples = test.len();
     let has_changed = args.data.is_none() && has_changed(&trained, &sources);
     let overlap = match (&args.data, &sources.test_from) {
-        (Some(_), _) => data::overlap(&trained.run.config, &sources, &trained.run.pool),
+        (Some(_), _) => data::overlap(&own, &sources, &trained.run.pool),
         (None, TestFrom::TrainingSet(_)) => Overlap::All,
         (None, _) => Overlap::None,
     };

@@ -1,6 +1,6 @@
 //! `memfit predict`: the class of each image, and how sure the model is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use memfit::data::sources::ImageFiles;
@@ -12,11 +12,11 @@ use serde_json::json;
 use crate::args::PredictArgs;
 use crate::failure::{bad_data, usage};
 use crate::output::outln;
-use crate::wording::{bad_sample, sample_problem};
-use memfit_run::RunConfig;
+use crate::wording::{bad_sample, is_too_large, sample_problem};
 use memfit_run::data;
 use memfit_run::run_dir::{Rows, Trained};
 use memfit_run::text::count;
+use memfit_run::{RunConfig, task_words};
 
 /// At a time; more would only take more memory.
 const BATCH: usize = 8;
@@ -29,9 +29,12 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
     let mut config = RunConfig::resume(&args.run_dir)?;
     let skips = args.settings.is_given("data", "skip_bad");
     args.settings.apply(&mut config)?;
+    if let Some(data) = args.files.iter().find(|f| is_data(f)) {
+        return Err(no_image(data, args, config.data.kind.as_deref()));
+    }
     let mut trained = Trained::open(config, rows)?;
-    if trained.run.model.task() != Task::Classes {
-        return Err(usage(format!("{} does not classify images", trained.run.name)));
+    if trained.run.model.task() != Task::Classes || trained.channels().is_err() {
+        return Err(no_images(&trained, args));
     }
     let pool = trained.run.pool.clone();
     let (bad, files, mut left_out) = if skips {
@@ -45,7 +48,7 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
     let mut loader = Loader::new(&data, options)?;
     let mut room = vec![0u8; trained.session.eval_bytes("logits")?];
     let mut predicted = 0;
-    while let Some(batch) = loader.next()? {
+    while let Some(batch) = loader.next().map_err(|e| of_files(e, args.files.len()))? {
         for prediction in predictions(&mut trained, &batch, &mut room)? {
             let file = files.get(prediction.row).ok_or_else(|| bad_data("there are more images than files"))?;
             predicted += 1;
@@ -59,6 +62,50 @@ pub fn predict(args: &PredictArgs, json: bool) -> Result<()> {
     }
     Ok(())
 }
+
+/// Whether a file has samples of another kind, by its name.
+fn is_data(file: &Path) -> bool {
+    let endings = ["npz", "npy", "csv", "tsv", "txt", "bin", "tfrecord"];
+    file.extension().is_some_and(|e| endings.iter().any(|ending| e.eq_ignore_ascii_case(ending)))
+}
+
+/// What to do with a file of other samples: a run of such data can be scored on it.
+fn no_image(file: &Path, args: &PredictArgs, kind: Option<&str>) -> anyhow::Error {
+    let (file, run) = (file.display(), args.run_dir.display());
+    let cure = match kind {
+        Some("csv" | "npz" | "tfrecord" | "tokens" | "text") => {
+            format!("; `memfit eval {run} --data {file}` scores all that is in it")
+        }
+        _ => String::new(),
+    };
+    usage(format!("{file} is no image, and predict reads JPEG and PNG files{cure}"))
+}
+
+/// What a model that does not classify images does, and what works with it.
+fn no_images(trained: &Trained, args: &PredictArgs) -> anyhow::Error {
+    let (name, run) = (&trained.run.name, args.run_dir.display());
+    let does = match trained.run.model.task() {
+        Task::Classes => "classifies rows of numbers",
+        task => task_words(task),
+    };
+    usage(format!(
+        "{name} {does}, and predict is for models that classify images so far; `memfit eval {run} --data PATH` scores it on \
+         data with labels"
+    ))
+}
+
+/// Files have no epochs, and where one alone is bad, nothing is left without it.
+fn of_files(error: DataError, files: usize) -> anyhow::Error {
+    match error {
+        DataError::NothingGood { first, .. } if !is_too_large(&first.problem) => {
+            bad_data(format!("{NONE_GOOD} {}", bad_sample(&first)))
+        }
+        DataError::Bad(bad) if files == 1 && !is_too_large(&bad.problem) => bad_data(bad_sample(&bad)),
+        other => other.into(),
+    }
+}
+
+const NONE_GOOD: &str = "not one of the files can be read; the first is";
 
 /// What is there to be read, and what is not. Without one file there is nothing to do.
 fn there(files: &[PathBuf], pool: &BytePool) -> Result<(Vec<PathBuf>, Vec<BadSample>)> {
@@ -74,7 +121,7 @@ fn there(files: &[PathBuf], pool: &BytePool) -> Result<(Vec<PathBuf>, Vec<BadSam
         }
     }
     match (&found[..], missing.first()) {
-        ([], Some(first)) => Err(bad_data(format!("not one of the files can be read; the first is {first}"))),
+        ([], Some(first)) => Err(bad_data(format!("{NONE_GOOD} {first}"))),
         (_, _) => Ok((found, missing)),
     }
 }

@@ -3,13 +3,14 @@
 use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
 use memfit_run::RunResources;
 use memfit_run::data::{
-    ArrayNames, ClassSummary, DataSummary, Decided, InputSummary, Kind, SeenMasks, SizeRange, TestFrom, Unit, Warning,
-    masks,
+    ArrayNames, ClassSummary, DataSummary, Decided, InputSummary, Kind, SeenMasks, SizeRange, TestFrom, Unit,
+    UnusedSet, Warning, masks,
 };
 use memfit_run::text::{count, first_few};
 use serde_json::{Value, json};
 
 use crate::output::outln;
+use crate::settings::{advised_value, in_file};
 use crate::show::event;
 
 /// Classes that are listed with how many there are of each.
@@ -263,7 +264,8 @@ fn warning_kind(warning: &Warning) -> &'static str {
         Warning::FewerThanSaid { .. } => "fewer_classes_than_said",
         Warning::NotCounted { .. } => "classes_not_counted",
         Warning::Enlarged { .. } => "enlarged_pictures",
-        Warning::UnusedArrays(_) => "unused_arrays",
+        Warning::Unused { set: UnusedSet::Arrays(_), .. } => "unused_arrays",
+        Warning::Unused { set: UnusedSet::Folder(_) | UnusedSet::Other(_), .. } => "unused_folder",
     }
 }
 
@@ -295,9 +297,39 @@ fn warning_words(warning: &Warning, classes: Option<&ClassSummary>) -> String {
             "no picture is larger than {height}x{width}, and all are enlarged to {}x{}, which only costs; give --input",
             input[0], input[1]
         ),
-        Warning::UnusedArrays(arrays) => {
-            format!("the arrays {} are not used, since data.hold_out is said", arrays.words())
+        Warning::Unused { set, test } => unused_words(set, test),
+    }
+}
+
+/// That data are not used, and what would use them.
+fn unused_words(set: &UnusedSet, test: &TestFrom) -> String {
+    let (what, cure) = match set {
+        UnusedSet::Other(path) => {
+            let path = path.display();
+            return format!(
+                "the folder {path} beside train is not used; a test set is called test, val, valid or validation"
+            );
         }
+        UnusedSet::Folder(path) => {
+            let key = memfit_run::config::find("data", "test");
+            let value = path.display().to_string();
+            let cure = key.map_or(String::new(), |key| advised_value(key, &value));
+            (format!("the folder {value} is"), format!("{cure} takes it as the test set"))
+        }
+        UnusedSet::Arrays(arrays) => {
+            let (features, label) = (&arrays.features, &arrays.label);
+            let keys = in_file(&format!("data.test_features = \"{features}\" and data.test_label = \"{label}\""));
+            (format!("the arrays {} are", arrays.words()), format!("{keys} take them as the test set"))
+        }
+    };
+    match test {
+        TestFrom::HeldOut { is_said: true, .. } | TestFrom::None => {
+            format!("{what} not used, since data.hold_out is said")
+        }
+        TestFrom::HeldOut { is_said: false, .. } => {
+            format!("{what} not used, and a share of the training set is held out in its place; {cure}")
+        }
+        _ => format!("{what} not used, for there is another test set; {cure}"),
     }
 }
 

@@ -10,6 +10,7 @@ use memfit::exec::process::is_in_memory;
 use crate::cage::{Cage, End};
 use crate::common::{Scratch, command, events, memfit, stdout};
 use crate::draw;
+use crate::files::{Pixels, write_png};
 
 const MIB: u64 = 1 << 20;
 
@@ -186,4 +187,21 @@ fn a_plan_is_made_for_a_total_and_planning_itself_has_to_fit() {
     runs.iter().for_each(|path| std::fs::remove_file(path).expect("a file of this test"));
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("say memory.total once"), "{output:?}");
+}
+
+#[test]
+fn a_picture_that_only_a_small_host_budget_keeps_out_does_not_fit() {
+    let scratch = Scratch::new("small-host");
+    for n in 0..4 {
+        let path = scratch.write(&format!("photos/{}/{n}.png", ["cat", "dog"][n % 2]), "");
+        write_png(&path, [200, 200], &Pixels::Rgb(&[n as u8; 200 * 200 * 3]));
+    }
+    let (data, out) = (scratch.path("photos"), scratch.path("out"));
+    let args = ["train", "--model", "digits", "--input", "8x8x3", "--data", &data, "--batch", "2", "--steps", "1"];
+    for more in [&[][..], &["--skip-bad"]] {
+        let output = memfit(&[&args[..], &["--out", &out, "--host-budget", "20KiB"], more].concat());
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{message}");
+        assert!(message.contains("--host-budget") && !message.contains("--skip-bad"), "{message}");
+    }
 }

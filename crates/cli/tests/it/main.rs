@@ -1,6 +1,7 @@
 //! The tests of the program in one binary, so that they are linked once and run side by side.
 
 mod advice;
+mod arrays;
 mod bad_data;
 mod cage;
 mod checkpoints;
@@ -26,6 +27,7 @@ mod refusal;
 mod resident;
 mod resumed;
 mod run_files;
+mod sets;
 #[cfg(unix)]
 mod special_files;
 mod together;

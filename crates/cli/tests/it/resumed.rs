@@ -1,6 +1,6 @@
 //! What may be changed of a run that goes on, and what is said of what may not.
 
-use crate::common::{Scratch, check_error, events, memfit};
+use crate::common::{Scratch, check_error, events, memfit, stdout};
 
 #[test]
 fn a_run_goes_on_with_other_threads_to_the_same_bits() {
@@ -79,4 +79,50 @@ fn what_lies_in_the_way_of_a_run_that_goes_on_can_only_be_moved() {
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("history.csv (a symbolic link)") && message.contains("move it away"), "{message}");
     assert!(!message.contains("--out"), "there is no other folder for it: {message}");
+}
+
+#[test]
+fn an_option_that_a_run_cannot_go_on_with_is_named() {
+    let scratch = Scratch::new("resumed-options");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--epochs", "2", "--batch", "256", "--threads", "1", "--out", &run]).status.success());
+    for (given, named) in [
+        (&["--seed", "3"][..], "--seed cannot be given with --resume"),
+        (&["--seed", "3", "--batch", "2"], "--batch and --seed cannot be given with --resume"),
+        (&["--budget", "1GiB"], "--budget cannot be given with --resume"),
+    ] {
+        check_error(&[&["train", "--resume", &run], given].concat(), 2, &[named, "--epochs", "can"]);
+    }
+    check_error(&["train", "--resume", &run, "--epochs", "1"], 2, &["--epochs 1 is less than the 2 epochs"]);
+    let file = scratch.path("run/run.toml");
+    let text = std::fs::read_to_string(&file).expect("a run file");
+    std::fs::write(&file, text.replace("epochs = 2", "epochs = 1")).expect("it is ours");
+    let said = "train.epochs = 1 in the run.toml of its folder is less than the 2 epochs";
+    check_error(&["train", "--resume", &run], 2, &[said]);
+    let other = scratch.write("other.toml", "");
+    check_error(&["train", &other, &other, "--seed", "3"], 2, &["--seed cannot be given for several runs"]);
+}
+
+#[test]
+fn a_history_that_is_gone_is_told() {
+    let scratch = Scratch::new("resumed-history");
+    let run = scratch.path("run");
+    assert!(memfit(&["train", "--steps", "4", "--threads", "1", "--out", &run]).status.success());
+    let lost = |steps: &str| {
+        let (code, told) = events(&["train", "--resume", &run, "--steps", steps]);
+        assert_eq!(code, 0, "{told:?}");
+        told.iter().find(|e| e["event"] == "history_lost").map(|e| e["ends_at_step"].as_u64())
+    };
+    assert_eq!(lost("5"), None);
+    let history = scratch.path("run/history.csv");
+    let text = std::fs::read_to_string(&history).expect("a history");
+    let until = text.find("\nstep,3,").expect("step 3") + 1;
+    std::fs::write(&history, &text[..until]).expect("it is ours");
+    assert_eq!(lost("6"), Some(Some(2)));
+    // It is no longer missing at its end.
+    assert_eq!(lost("7"), None);
+    std::fs::remove_file(&history).expect("it is there");
+    assert_eq!(lost("8"), Some(Some(0)));
+    let text = stdout(&memfit(&["train", "--resume", &run, "--steps", "9"]));
+    assert!(!text.contains("no longer in history.csv"), "{text}");
 }

@@ -32,7 +32,7 @@ mod tfrecord;
 mod tokens;
 mod walk;
 
-pub use arrays::{Arrays, ClassLabels};
+pub use arrays::{ArrayInfo, Arrays, ClassLabels};
 pub use class_counts::ClassCounts;
 pub use csv::{Column, Csv, CsvLayout, FirstLine, FirstLines, Label};
 pub use folder::{ImageFiles, ImageFolder};

@@ -240,12 +240,12 @@ fn unary_grad(saved: f32, dy: f32, #[comptime] op: Unary) -> f32 {
 /// Whether an output is where the slope is that of the middle piece.
 #[cube]
 fn inside(y: f32, #[comptime] op: Unary) -> bool {
-    let limit = comptime!(match op {
-        Unary::Relu6 => Some(6.0f32),
-        Unary::HardSigmoid => Some(1.0f32),
-        _ => None,
-    });
-    if comptime!(limit.is_some()) { y > 0.0 && y < f32::new(comptime!(limit.unwrap_or(0.0))) } else { y > 0.0 }
+    let is_relu6 = comptime!(matches!(op, Unary::Relu6));
+    if comptime!(is_relu6 || matches!(op, Unary::HardSigmoid)) {
+        y > 0.0 && y < f32::new(comptime!(if is_relu6 { 6.0 } else { 1.0 }))
+    } else {
+        y > 0.0
+    }
 }
 
 #[cube]

@@ -12,7 +12,8 @@ use memfit_ir::{DType, Graph, ValueId};
 use memfit_plan::Place;
 
 use super::Lowering;
-use crate::call::{Grid, Key, Operands};
+use super::cells::{Cells, Spread};
+use crate::call::{Key, Operands};
 use crate::tape::Buffer;
 
 /// What is known of a launch when it is compiled.
@@ -211,49 +212,6 @@ pub mod number {
     pub const AXES: usize = 13;
 }
 
-/// Extents and strides in elements, the outermost first.
-pub type Axes = Vec<(usize, usize)>;
-
-/// Which elements of a tensor belong together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cells {
-    pub cells: Axes,
-    pub terms: Axes,
-}
-
-impl Cells {
-    /// Those that differ in the given axes alone. Neighbouring axes of a kind are one.
-    pub fn over(shape: &[usize], axes: &[usize]) -> Cells {
-        let mut made = Cells { cells: Vec::new(), terms: Vec::new() };
-        let mut stride = 1;
-        for (axis, &extent) in shape.iter().enumerate().rev() {
-            let of_kind = if axes.contains(&axis) { &mut made.terms } else { &mut made.cells };
-            match of_kind.last_mut() {
-                _ if extent == 1 => {}
-                Some((n, inner)) if *n * *inner == stride => *n *= extent,
-                _ => of_kind.push((extent, stride)),
-            }
-            stride *= extent;
-        }
-        made.cells.reverse();
-        made.terms.reverse();
-        made
-    }
-
-    pub fn cell_count(&self) -> usize {
-        self.cells.iter().map(|a| a.0).product()
-    }
-
-    pub fn term_count(&self) -> usize {
-        self.terms.iter().map(|a| a.0).product()
-    }
-
-    /// Whether terms that follow each other are neighbours in memory.
-    fn has_neighbouring_terms(&self) -> bool {
-        self.terms.last().is_some_and(|axis| axis.1 == 1)
-    }
-}
-
 /// Numbers of a launch that do not follow from its cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
@@ -268,49 +226,6 @@ pub struct Constants {
 impl Default for Constants {
     fn default() -> Constants {
         Constants { divisor: 1, parameter: 0.0, channels: 1, sample_rows: 1, groups: 1, group_channels: 1 }
-    }
-}
-
-/// How a fold is spread.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// Cells of a cube, and units for each.
-    pub width: usize,
-    pub lanes: usize,
-    /// Cubes for the terms of a cell, and how many terms each has.
-    pub parts: usize,
-    pub part_terms: usize,
-}
-
-/// Units that are enough to keep a large device busy.
-const MANY_UNITS: usize = 1 << 16;
-/// Most terms that one unit folds one after the other, as far as there are lanes: a sum of more is less exact.
-const MOST_TERMS: usize = 512;
-const LEAST_TERMS: usize = 8;
-/// Neighbours that are read at once.
-const NEIGHBOURS: usize = 32;
-
-impl Spread {
-    /// Over several parts where there would be at least so many.
-    pub fn new(cells: &Cells, least_parts: usize) -> Spread {
-        let (count, terms) = (cells.cell_count(), cells.term_count());
-        let each = (count * terms / MANY_UNITS).clamp(LEAST_TERMS, MOST_TERMS);
-        let wanted = terms.div_ceil(each);
-        let lanes = if cells.has_neighbouring_terms() {
-            let least = terms.next_power_of_two().min(NEIGHBOURS);
-            wanted.next_power_of_two().clamp(least, Grid::UNITS)
-        } else {
-            let neighbours = cells.cells.last().map_or(1, |axis| axis.0);
-            let most = Grid::UNITS / neighbours.next_power_of_two().min(NEIGHBOURS);
-            wanted.next_power_of_two().min(most)
-        };
-        let parts = if wanted / lanes >= least_parts { wanted / lanes } else { 1 };
-        let part_terms = terms.div_ceil(parts);
-        Spread { width: Grid::UNITS / lanes, lanes, parts: terms.div_ceil(part_terms), part_terms }
-    }
-
-    fn grid(self, cells: usize) -> Grid {
-        Grid::cubes(cells.div_ceil(self.width) * self.parts)
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod attention;
 mod batch_update;
+mod cells;
 pub mod contract;
 pub mod fold;
 pub mod gather;

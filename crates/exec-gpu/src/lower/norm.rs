@@ -5,7 +5,8 @@ use memfit_ir::op::Eps;
 use memfit_ir::{Node, Op, Shape};
 
 use super::Lowering;
-use super::fold::{Apply, At, Cells, Constants, Finish, Folding, Kind, Statistics, Terms};
+use super::cells::Cells;
+use super::fold::{Apply, At, Constants, Finish, Folding, Kind, Statistics, Terms};
 use crate::call::Operands;
 
 /// The cells of a norm.

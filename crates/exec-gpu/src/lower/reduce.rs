@@ -4,7 +4,8 @@ use memfit_ir::op::{Eps, Reduce, ReduceKind};
 use memfit_ir::{Node, ValueId, cost};
 
 use super::Lowering;
-use super::fold::{At, Cells, Constants, Finish, Folding, Kind, Statistics, Terms};
+use super::cells::Cells;
+use super::fold::{At, Constants, Finish, Folding, Kind, Statistics, Terms};
 
 impl Lowering<'_> {
     pub(super) fn reduce(&mut self, node: &Node, r: &Reduce) {

@@ -7,7 +7,8 @@ use memfit_ir::op::{CrossEntropy, Softmax};
 use memfit_ir::{DType, Node, ValueId};
 
 use super::Lowering;
-use super::fold::{Apply, Cells, Class, Constants, Finish, Folding, Kind, Terms};
+use super::cells::Cells;
+use super::fold::{Apply, Class, Constants, Finish, Folding, Kind, Terms};
 use crate::call::Operands;
 
 impl Lowering<'_> {

@@ -89,7 +89,10 @@ pub static KEYS: &[Key] = &[
         "Training data: a folder with one folder for each class, or a file (csv, npz, tfrecord, txt)",
     )
     .default("of the model digits, its own"),
-    key("data", "test", "\"photos/test\"", "the same for evaluation", |s, v| v.path().set(&mut s.data.test)).a_path(),
+    key("data", "test", "\"photos/test\"", "the same for evaluation", |s, v| v.path().set(&mut s.data.test))
+        .a_path()
+        .option("test", (Form::Path, "PATH"), TRAIN | PLAN | INIT, "Test data, of the same kind as the training data")
+        .default("what lies beside the training data, else a share of them"),
     key("data", "hold_out", "0.2", "without test: validation split, the share of train that is held out", |s, v| {
         v.share().set(&mut s.data.hold_out)
     }),
@@ -104,13 +107,20 @@ pub static KEYS: &[Key] = &[
     .option(
         "label",
         (Form::Text, "NAME"),
-        TRAIN | PLAN | INIT,
+        TRAIN | PLAN | INIT | EVAL,
         "Label: a column of a csv (its name, or its number from 0), an array of an npz, or a feature of a tfrecord",
     )
     .default("the column called label, the array called y or the like"),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
         v.text().set(&mut s.data.features)
-    }),
+    })
+    .option(
+        "features",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | INIT | EVAL,
+        "Input: an array of an npz, or a feature of a tfrecord",
+    )
+    .default("the array called x or the like"),
     key(
         "data",
         "test_features",
@@ -150,7 +160,7 @@ pub static KEYS: &[Key] = &[
     .option(
         "header",
         (Form::Bool, "true|false"),
-        TRAIN | PLAN | INIT,
+        TRAIN | PLAN | INIT | EVAL,
         "Whether the first line of a csv names its columns",
     )
     .default("found out"),

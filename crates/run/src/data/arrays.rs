@@ -1,13 +1,13 @@
 //! Which arrays of an NPZ file, or of a folder of NPY files, are features and labels, of training and of evaluation: as it is said, else by the names
 //! that people give them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memfit::data::BytePool;
-use memfit::data::sources::Arrays;
+use memfit::data::sources::{ArrayInfo, Arrays};
 
 use crate::config::DataConfig;
-use crate::error::Result;
+use crate::error::{Result, RunError};
 
 use super::bad_path;
 
@@ -31,6 +31,8 @@ pub struct ArrayNames {
     pub label: String,
     /// Whether one of them was found by its name, and not said.
     pub is_guessed: bool,
+    /// Whether they are those of a test set, which other keys name.
+    pub is_test: bool,
 }
 
 impl ArrayNames {
@@ -38,7 +40,12 @@ impl ArrayNames {
     pub fn of_training(path: &Path, config: &DataConfig, pool: &BytePool) -> Result<ArrayNames> {
         let (features, label) = (config.features.as_deref(), config.label.as_deref());
         if let (Some(features), Some(label)) = (features, label) {
-            return Ok(ArrayNames { features: features.into(), label: label.into(), is_guessed: false });
+            return Ok(ArrayNames {
+                features: features.into(),
+                label: label.into(),
+                is_guessed: false,
+                is_test: false,
+            });
         }
         let known = names(path, pool)?;
         let usual = USUAL.iter().find_map(|[x, y]| {
@@ -52,14 +59,14 @@ impl ArrayNames {
             said.unwrap_or_else(usual).to_string()
         };
         let (features, label) = usual.unwrap_or_else(|| (alone(features, 0), alone(label, 1)));
-        Ok(ArrayNames { features, label, is_guessed: true })
+        Ok(ArrayNames { features, label, is_guessed: true, is_test: false })
     }
 
     /// As they are said, else as they are mostly called.
     pub fn usual(config: &DataConfig) -> ArrayNames {
         let [features, label] = [(&config.features, USUAL[0][0]), (&config.label, USUAL[0][1])]
             .map(|(said, usual)| said.clone().unwrap_or_else(|| usual.into()));
-        ArrayNames { features, label, is_guessed: false }
+        ArrayNames { features, label, is_guessed: false, is_test: false }
     }
 
     /// Of a test set in this file: as it is said, else the counterparts of those of the training set, else the same names.
@@ -74,6 +81,7 @@ impl ArrayNames {
             features: name(&config.test_features, &self.features, 0),
             label: name(&config.test_label, &self.label, 1),
             is_guessed: config.test_features.is_none() || config.test_label.is_none(),
+            is_test: true,
         })
     }
 
@@ -83,26 +91,82 @@ impl ArrayNames {
         Ok(Some(names).filter(|names| names.features != self.features && names.label != self.label))
     }
 
+    /// The arrays of other sets in the file of the training set, the best first.
+    pub fn sets_beside(&self, path: &Path, pool: &BytePool) -> Result<Vec<ArrayNames>> {
+        let known = names(path, pool)?;
+        let of_set = |set: &str| {
+            let (features, label) = (in_set(&known, &self.features, set)?, in_set(&known, &self.label, set)?);
+            Some(ArrayNames { features, label, is_guessed: true, is_test: true })
+        };
+        Ok(OTHER_SETS.into_iter().filter_map(of_set).collect())
+    }
+
     /// Opens them as the fields `x` and `y`.
     pub fn open(&self, path: &Path, pool: &BytePool) -> Result<Arrays> {
+        let found = list(path, pool)?;
+        for (role, name) in [(ArrayRole::Features, &self.features), (ArrayRole::Label, &self.label)] {
+            let (path, array) = (path.to_path_buf(), ArrayOf { role, is_test: self.is_test, name: name.clone() });
+            match found.iter().find(|info| info.name == *name) {
+                None => {
+                    let likely = self.likely(&found).map(Box::new);
+                    return Err(RunError::NoArray { path, array, found, likely });
+                }
+                Some(info) if !info.is_readable => {
+                    return Err(RunError::ArrayType { path, array, dtype: info.dtype.clone() });
+                }
+                Some(_) => {}
+            }
+        }
         if !path.is_dir() {
             return Ok(Arrays::npz(path, &[("x", &self.features), ("y", &self.label)], pool)?);
         }
-        let file = |name: &str| -> Result<PathBuf> {
-            let known = names(path, pool)?;
-            match known.iter().any(|known| known == name) {
-                true => Ok(path.join(name).with_added_extension(NPY)),
-                false => {
-                    let known = known.join(", ");
-                    Err(bad_path(path, &format!("there is no array \"{name}\" in it; there are {known}")))
-                }
-            }
+        let file = |name: &str| path.join(name).with_added_extension(NPY);
+        Ok(Arrays::npy(&[("x", file(&self.features)), ("y", file(&self.label))], pool)?)
+    }
+
+    /// Of arrays without the usual names, those that look like samples and their classes.
+    fn likely(&self, found: &[ArrayInfo]) -> Option<[String; 2]> {
+        let named = |name: &str| found.iter().find(|info| info.name == name);
+        let features = named(&self.features).or_else(|| {
+            found.iter().find(|info| info.is_readable && info.shape.len() > 1 && info.name != self.label)
+        })?;
+        let is_label = |info: &&ArrayInfo| {
+            info.name != features.name && info.shape.len() == 1 && info.shape.first() == features.shape.first()
         };
-        Ok(Arrays::npy(&[("x", file(&self.features)?), ("y", file(&self.label)?)], pool)?)
+        let label = named(&self.label).or_else(|| found.iter().find(is_label))?;
+        Some([features.name.clone(), label.name.clone()])
     }
 
     pub fn words(&self) -> String {
         format!("{} and {}", self.features, self.label)
+    }
+}
+
+/// What an array is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayRole {
+    Features,
+    Label,
+}
+
+/// An array that a run asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayOf {
+    pub role: ArrayRole,
+    /// Whether it is one of a test set.
+    pub is_test: bool,
+    pub name: String,
+}
+
+impl ArrayOf {
+    /// The key of `[data]` that names it.
+    pub const fn key(&self) -> &'static str {
+        match (self.role, self.is_test) {
+            (ArrayRole::Features, false) => "features",
+            (ArrayRole::Label, false) => "label",
+            (ArrayRole::Features, true) => "test_features",
+            (ArrayRole::Label, true) => "test_label",
+        }
     }
 }
 
@@ -144,12 +208,39 @@ pub fn is_folder(path: &Path) -> bool {
     npy_files(path).is_ok_and(|names| !names.is_empty())
 }
 
-/// Of the arrays in a file, or in a folder of files.
+/// Whether a file is a single array, by its name.
+pub fn is_npy(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case(NPY))
+}
+
+/// One array is no data to train on; others may lie beside it.
+pub fn single_array(path: &Path) -> RunError {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = npy_files(folder).unwrap_or_default();
+    let known = ArrayNames::usual(&DataConfig::default());
+    let has = |name: &String| find(&beside, name).is_some();
+    let folder = Some(folder.to_path_buf()).filter(|_| has(&known.features) && has(&known.label));
+    RunError::SingleArray { path: path.into(), folder }
+}
+
+/// The names of the arrays in a file, or in a folder of files.
 fn names(path: &Path, pool: &BytePool) -> Result<Vec<String>> {
     if path.is_dir() {
         return npy_files(path).map_err(|e| bad_path(path, &e.to_string()));
     }
+    if is_npy(path) {
+        return Err(single_array(path));
+    }
     Ok(Arrays::names(path, pool)?)
+}
+
+/// The arrays in a file, or in a folder of files.
+fn list(path: &Path, pool: &BytePool) -> Result<Vec<ArrayInfo>> {
+    if !path.is_dir() {
+        return Ok(Arrays::list_npz(path, pool)?);
+    }
+    let info = |name: String| Ok(Arrays::describe_npy(path.join(name).with_added_extension(NPY))?);
+    names(path, pool)?.into_iter().map(info).collect()
 }
 
 /// The names of the arrays in a folder, sorted.
@@ -171,12 +262,17 @@ fn find_exactly(known: &[String], name: &str) -> Option<String> {
 
 /// The array of another set that is called like this one of the training set.
 fn counterpart(known: &[String], name: &str) -> Option<String> {
+    OTHER_SETS.into_iter().find_map(|set| in_set(known, name, set))
+}
+
+/// The array of this set that is called like this one of the training set.
+fn in_set(known: &[String], name: &str, set: &str) -> Option<String> {
     let Some(at) = name.to_lowercase().find("train") else {
-        let named = |set: &&str| [format!("{name}_{set}"), format!("{set}_{name}")];
-        return OTHER_SETS.iter().flat_map(named).find_map(|name| find(known, &name).map(str::to_string));
+        let named = [format!("{name}_{set}"), format!("{set}_{name}")];
+        return named.iter().find_map(|name| find(known, name).map(str::to_string));
     };
     let (before, after) = (name.get(..at)?, name.get(at + "train".len()..)?);
-    OTHER_SETS.iter().find_map(|set| find(known, &format!("{before}{set}{after}")).map(str::to_string))
+    find(known, &format!("{before}{set}{after}")).map(str::to_string)
 }
 
 /// An array with a usual name: of a test set, else one that names no set.

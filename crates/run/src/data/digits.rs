@@ -29,6 +29,7 @@ pub fn open(model: String) -> Result<DataSources> {
         facts: DataFacts { sample: Some(vec![8, 8, 1]), classes: Some(10) },
         schema: Schema { classes: (0..10).map(|n| n.to_string()).collect(), ..Schema::default() },
         survey: DataSurvey { classes: Some(classes()), ..DataSurvey::default() },
+        unused: Vec::new(),
     })
 }
 

@@ -104,6 +104,7 @@ pub fn kind_of(path: &Path) -> Result<Kind> {
         () if ends(&[".txt"]) => Kind::Text,
         () if ends(&[".bin", ".tokens"]) => Kind::Tokens,
         () if name.contains("tfrecord") => Kind::TfRecord,
+        () if path.is_file() && arrays::is_npy(path) => return Err(arrays::single_array(path)),
         () if !path.exists() => return Err(bad_path(path, "there is no such file or folder")),
         () => return Err(bad_path(path, "cannot tell what this is from its name; say data.kind")),
     })

@@ -30,7 +30,7 @@ use crate::config::{DataConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::text::count;
 
-pub use arrays::ArrayNames;
+pub use arrays::{ArrayNames, ArrayOf, ArrayRole};
 pub use kind::{Kind, kind_of, model_name};
 pub use overlap::{Overlap, overlap};
 pub use pipeline::{ROW, datasets, images_alone, test_set};
@@ -74,6 +74,18 @@ pub struct DataSources {
     pub facts: DataFacts,
     pub schema: Schema,
     pub survey: DataSurvey,
+    /// What looks like another set of the run, and is not used.
+    pub unused: Vec<UnusedSet>,
+}
+
+/// Data beside the training set of which nothing is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnusedSet {
+    Folder(PathBuf),
+    /// A folder beside those of the sets that is called like none.
+    Other(PathBuf),
+    /// In the file of the training set.
+    Arrays(ArrayNames),
 }
 
 /// Where a test set is from.
@@ -158,6 +170,7 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     let left_out = test.as_ref().map_or(Vec::new(), |test| test.survey.left_out.clone());
     let test_classes = test.as_ref().and_then(|test| test.survey.classes.as_ref()).map(|seen| seen.count);
     let test_arrays = test.as_ref().and_then(|test| test.schema.arrays.clone());
+    let unused = unused(&places, &known, test.as_ref(), pool)?;
     let DataParts { train, test, from } = match test {
         Some(test) => {
             let is_training_set = is_same(&known, &test, pool);
@@ -169,7 +182,20 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     let KnownSource { facts, schema, mut survey, .. } = known;
     survey.also_left_out(left_out);
     survey.test_classes = test_classes;
-    Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey })
+    Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey, unused })
+}
+
+/// Sets beside the training set that are not the test set.
+fn unused(places: &Places, train: &KnownSource, test: Option<&KnownSource>, pool: &BytePool) -> Result<Vec<UnusedSet>> {
+    let set = |path: &PathBuf| if place::is_set(path) { UnusedSet::Folder } else { UnusedSet::Other };
+    let folders = places.unused.iter().map(|path| set(path)(path.clone()));
+    let Some(arrays) = &train.schema.arrays else { return Ok(folders.collect()) };
+    // A file that is named for them has other arrays.
+    let is_elsewhere = places.test.as_ref().is_some_and(|path| *path != places.train);
+    let used = test.and_then(|test| test.schema.arrays.as_ref()).filter(|_| !is_elsewhere).map(ArrayNames::words);
+    let beside = arrays.sets_beside(&places.train, pool)?.into_iter();
+    let unused = beside.filter(|set| Some(set.words()) != used).map(UnusedSet::Arrays);
+    Ok(folders.chain(unused).collect())
 }
 
 fn open_digits(config: &DataConfig, model: String) -> Result<DataSources> {
@@ -245,12 +271,21 @@ pub fn open_alone(config: &RunConfig, path: &Path, schema: Schema, pool: &BytePo
     // What is bad shows at once, when it is read: whether it is left out is the loader's matter.
     let mut config = config.clone();
     config.set("data", "skip_bad", true)?;
+    reject_unused_keys(kind, &config.data)?;
+    // What is said of these data goes before what the run says of its test set.
+    for (said, of_test) in [("features", "test_features"), ("label", "test_label")] {
+        if kind == Kind::Npz && config.is_overridden("data", said) {
+            let name = config.value("data", said).cloned();
+            name.map_or(Ok(()), |name| config.set("data", of_test, name))?;
+        }
+    }
     // Of a folder that has one for each set, the one that is for this.
     let path = place::test_path(path);
     let known = source(kind, &path, &config, Some(&schema), pool)?;
     let KnownSource { source, facts, survey, schema: Schema { arrays: test_arrays, .. } } = known;
     let (train, test_from) = (Arc::clone(&source), TestFrom::Path(path));
-    Ok(DataSources { kind, model, train, test: Some(source), test_from, test_arrays, facts, schema, survey })
+    let (test, unused) = (Some(source), Vec::new());
+    Ok(DataSources { kind, model, train, test, test_from, test_arrays, facts, schema, survey, unused })
 }
 
 /// A key that does nothing is a mistake, or a wish that is not heard.

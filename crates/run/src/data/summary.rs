@@ -8,7 +8,7 @@ use memfit::data::image::dimensions;
 use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
 use memfit::nn::zoo::Task;
 
-use super::{ArrayNames, DataSources, Kind, SeenMasks, SizeRange, TestFrom, Unit};
+use super::{ArrayNames, DataSources, Kind, SeenMasks, SizeRange, TestFrom, Unit, UnusedSet};
 use crate::error::Result;
 use crate::resources::RunResources;
 
@@ -110,8 +110,8 @@ pub enum Warning {
     NotCounted { model: usize },
     /// Pictures are smaller than the input, and are enlarged.
     Enlarged { largest: [usize; 2], input: [usize; 2] },
-    /// Arrays of a test set that are not used, since a share is held out.
-    UnusedArrays(ArrayNames),
+    /// What looks like another set of the run, and is not used; with what is evaluated on instead.
+    Unused { set: UnusedSet, test: TestFrom },
 }
 
 /// Of a run whose data are open.
@@ -125,7 +125,8 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
         TestFrom::None => warnings.push(Warning::NoTest),
         _ => {}
     }
-    warnings.extend(unused_arrays(run, data)?.map(Warning::UnusedArrays));
+    let unused = data.unused.iter().cloned().map(|set| Warning::Unused { set, test: data.test_from.clone() });
+    warnings.extend(unused);
     classes.iter().for_each(|classes| class_warnings(classes, &mut warnings));
     warnings.extend(enlarged(&input));
     Ok(Some(DataSummary {
@@ -236,14 +237,6 @@ fn enlarged(input: &InputSummary) -> Option<Warning> {
     let (SizeRange { largest, .. }, &[height, width, _]) = (input.pictures?, &input.shape[..]) else { return None };
     let is_small = largest[0] < height && largest[1] < width;
     (input.decided == Decided::Model && is_small).then_some(Warning::Enlarged { largest, input: [height, width] })
-}
-
-fn unused_arrays(run: &RunResources, data: &DataSources) -> Result<Option<ArrayNames>> {
-    let (Some(arrays), Some(path)) = (&data.survey.arrays, &run.config.data.train) else { return Ok(None) };
-    match data.test_from {
-        TestFrom::HeldOut { .. } | TestFrom::None => arrays.test_beside(path, &run.config.data, &run.pool),
-        _ => Ok(None),
-    }
 }
 
 /// What nobody said, of the keys that most people mean to.

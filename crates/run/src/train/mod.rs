@@ -48,7 +48,14 @@ pub enum RunEvent<'a> {
     /// Weights that a run starts from.
     Weights { run: &'a RunResources, file: &'a Path, loaded: &'a LoadedWeights },
     /// Where a run goes on; it may be over.
-    Resumed { run: &'a RunResources, step: u32, epoch: u64, is_over: bool },
+    Resumed {
+        run: &'a RunResources,
+        step: u32,
+        epoch: u64,
+        is_over: bool,
+        /// The last step of its history, where those behind it are lost.
+        history_ends: Option<u32>,
+    },
 }
 
 /// A run that is ready to go: at its first step, or at the one where it was left.

@@ -16,6 +16,7 @@ use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
+use crate::history;
 use crate::planning::{self, OnProgress, Planned, THREADS, TRIES};
 use crate::resident;
 use crate::resources::RunResources;
@@ -358,7 +359,8 @@ fn begin(
                 let session = Session::go_on(engine, saved)?;
                 run_dir::describe_again(home.run_dir.folder(), &run.config)?;
                 let (is_over, epoch) = (check_length(&run, &saved.checkpoint)?, saved.checkpoint.progress.epoch);
-                on_event(RunEvent::Resumed { run: &run, step: session.steps(), epoch, is_over });
+                let history_ends = history::lost_after(home.run_dir.folder(), session.steps())?;
+                on_event(RunEvent::Resumed { run: &run, step: session.steps(), epoch, is_over, history_ends });
                 (session, saved.checkpoint.progress.clone())
             }
         };
@@ -387,7 +389,8 @@ fn check_length(run: &RunResources, checkpoint: &Checkpoint) -> Result<bool> {
         Period::Steps(n) => (u64::from(n), "step", u64::from(checkpoint.step)),
         Period::Epochs(n) => (u64::from(n), "epoch", checkpoint.progress.epoch),
     };
-    if wanted < done { Err(RunError::TooShort { unit, wanted, done }) } else { Ok(wanted == done) }
+    let is_overridden = run.config.is_overridden("train", if unit == "step" { "steps" } else { "epochs" });
+    if wanted < done { Err(RunError::TooShort { unit, wanted, done, is_overridden }) } else { Ok(wanted == done) }
 }
 
 /// What a run drew before, it goes on drawing.

@@ -20,7 +20,7 @@ use report::Report;
 pub fn train(args: TrainArgs, json: bool) -> Result<()> {
     let Configs { configs, budget } = split_args(&args.files, &args.resume, &args.settings)?;
     if configs.len() > 1 && args.plan.is_some() {
-        return Err(only_for_one(scope::TRAIN));
+        return Err(only_for_one(scope::TRAIN, "--plan"));
     }
     let runs = open(configs, Purpose::Train, budget.is_some())?;
     let signals = Signals::listen().context("signals cannot be listened to")?;

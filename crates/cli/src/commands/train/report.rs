@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use memfit::plan::bytes::Bytes;
+use memfit::train::run_dir::HISTORY;
 use memfit_run::RunResources;
 use memfit_run::data::same_data::Set;
 use memfit_run::planning::Planned;
@@ -48,8 +49,10 @@ impl Report {
             RunEvent::Planned { run, planned, is_shared } => self.plan(run, planned, is_shared),
             RunEvent::Shared(shared) => together::print(shared, self.json),
             RunEvent::Weights { run, file, loaded } => self.weights(run, file, loaded),
-            RunEvent::Resumed { run, step, epoch, is_over } if !self.json => resumed(run, step, epoch, is_over),
-            RunEvent::Resumed { .. } => {}
+            RunEvent::Resumed { run, step, epoch, is_over, history_ends } => {
+                self.resumed(run, step, epoch, is_over);
+                history_ends.into_iter().for_each(|ends| self.history_lost(run, ends, step));
+            }
         }
     }
 
@@ -107,6 +110,28 @@ impl Report {
             outln!("                 not in it, or of another type or shape: {}", first_few(missing));
         }
     }
+
+    fn resumed(&self, run: &RunResources, step: u32, epoch: u64, is_over: bool) {
+        let label = prefix(run);
+        if self.json {
+            return;
+        }
+        if is_over {
+            outln!("  {label}at its end, step {step}: give more --epochs or --steps to go on");
+        } else {
+            outln!("  {label}resumed at step {step}, epoch {}", epoch + 1);
+        }
+    }
+
+    fn history_lost(&self, run: &RunResources, ends: u32, step: u32) {
+        if self.json {
+            let event = json!({ "event": "history_lost", "ends_at_step": ends, "resumed_at_step": step });
+            outln!("{}", event::of_run(run, event));
+        } else {
+            let lost = format!("the steps {} to {step} are no longer in {HISTORY}", ends + 1);
+            outln!("  {}{lost}: the history goes on without them", prefix(run));
+        }
+    }
 }
 
 /// How much the device of a run may give, where that is not all that the process may have.
@@ -118,14 +143,5 @@ fn device_limit(run: &RunResources) {
         outln!("  device     {limit:>10}  is what {name} has, of it {} free", Bytes(run.device.free()));
     } else if !run.is_on_host() {
         outln!("  device     {:>10}  is what {name} has: it is asked for the arena once", "unknown");
-    }
-}
-
-fn resumed(run: &RunResources, step: u32, epoch: u64, is_over: bool) {
-    let label = prefix(run);
-    if is_over {
-        outln!("  {label}at its end, step {step}: give more --epochs or --steps to go on");
-    } else {
-        outln!("  {label}resumed at step {step}, epoch {}", epoch + 1);
     }
 }

@@ -32,10 +32,9 @@ pub(super) fn extent(head: &[u8]) -> Result<(u64, u64), String> {
 
 impl Header {
     pub fn parse(text: &[u8]) -> Result<Header, String> {
-        let text = std::str::from_utf8(text).map_err(|_| "its header is no text".to_string())?;
-        let descr = value(text, "descr")?;
-        let descr = descr.strip_prefix(['\'', '"']).and_then(|d| d.split(['\'', '"']).next());
-        let descr = descr.ok_or("its elements are records of several types; save each of them as its own array")?;
+        let text = as_text(text)?;
+        let descr = description(text)?
+            .ok_or("its elements are records of several types; save each of them as its own array")?;
         let element = Element::parse(descr).ok_or_else(|| {
             format!(
                 "elements of type {descr:?} are not read; f2, f4, f8, i1, i2, i4, i8, u1, u2 and bool are: use astype"
@@ -61,6 +60,22 @@ impl Header {
         let all = self.rows.checked_mul(row)?.checked_mul(self.element.bytes())?;
         (all <= isize::MAX as usize).then_some(all as u64)
     }
+}
+
+/// The description of the elements, none where they are records, and the shape.
+pub(super) fn type_and_shape(text: &[u8]) -> Result<(Option<&str>, Vec<usize>), String> {
+    let text = as_text(text)?;
+    Ok((description(text)?, shape(value(text, "shape")?)?))
+}
+
+fn as_text(text: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(text).map_err(|_| "its header is no text".into())
+}
+
+/// `<f4`, `|u1`; none where elements are records.
+fn description(text: &str) -> Result<Option<&str>, String> {
+    let descr = value(text, "descr")?;
+    Ok(descr.strip_prefix(['\'', '"']).and_then(|d| d.split(['\'', '"']).next()))
 }
 
 /// What follows a key.

@@ -3,6 +3,7 @@
 
 mod element;
 mod header;
+mod list;
 mod view;
 mod zip;
 
@@ -12,12 +13,13 @@ use memfit_ir::TensorType;
 
 use self::element::Element;
 use self::header::Header;
+pub use self::list::ArrayInfo;
 pub use self::view::ClassLabels;
 use self::view::{FIELD, View};
 use self::zip::Member;
 use super::class_counts::ClassCounts;
 use super::{check_row, claimed_buffer, file_bytes, file_fingerprint, no_room_is_final, read_at};
-use crate::error::{DataError, Result, SampleProblem, counted};
+use crate::error::{BadSample, DataError, Result, SampleProblem, counted};
 use crate::memory::{Buffer, BytePool, Lease};
 use crate::produce::OnBad;
 use crate::source::Source;
@@ -111,8 +113,8 @@ impl Arrays {
     /// that are whole, or one-hot rows, which become i32 `[]`. None where there is no such field.
     ///
     /// # Errors
-    /// [`DataError::Bad`] for the first label that is no class; with [`OnBad::Skip`] only where all are none, and the others
-    /// are told when they are read. [`DataError::Io`] where the file cannot be read.
+    /// [`DataError::BadLabels`] where a label is no class; with [`OnBad::Skip`] only where all are none, and the others are told
+    /// when they are read. [`DataError::Io`] where the file cannot be read.
     ///
     /// ```
     #[doc = include_str!("../../doc/files.txt")]
@@ -131,23 +133,19 @@ impl Arrays {
         let Some((_, array)) = self.fields.iter_mut().find(|(name, _)| name == field) else { return Ok(None) };
         let labels = ClassLabels::of(&array.stored);
         array.set_view(View::Class(labels));
-        let (mut counts, mut first_bad) = (ClassCounts::new(pool), None);
-        array.each_label(pool, |row, label| match label {
-            Ok(class) => {
-                counts.add(class as usize, 1);
-                Ok(())
-            }
-            Err(problem) => {
-                let error = DataError::bad_with(array.row_location(row), problem);
-                if bad == OnBad::Fail {
-                    return Err(error);
+        let (mut counts, mut first_bad, mut bad_rows) = (ClassCounts::new(pool), None, 0);
+        array.each_label(pool, |row, label| {
+            match label {
+                Ok(class) => counts.add(class as usize, 1),
+                Err(problem) => {
+                    bad_rows += 1;
+                    first_bad.get_or_insert_with(|| BadSample { location: array.row_location(row), problem });
                 }
-                first_bad.get_or_insert(error);
-                Ok(())
             }
+            Ok(())
         })?;
-        if let Some(error) = first_bad.filter(|_| counts.classes() == 0) {
-            return Err(error);
+        if let Some(first) = first_bad.filter(|_| bad == OnBad::Fail || counts.classes() == 0) {
+            return Err(DataError::BadLabels { first, bad: bad_rows, rows: array.rows as u64 });
         }
         if labels == ClassLabels::OneHot {
             counts.add(array.stored.elements() - 1, 0);

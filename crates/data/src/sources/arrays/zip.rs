@@ -9,6 +9,7 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
 use super::super::{claimed_buffer, file_bytes, io, open_file, read_at};
 use super::Bytes;
+use super::list::HEAD;
 use crate::error::{DataError, Result};
 use crate::memory::{Buffer, BytePool, Lease};
 
@@ -64,23 +65,56 @@ impl Member {
     }
 
     pub fn bytes(&self, path: &Path, pool: &BytePool) -> Result<Bytes> {
-        let location = || format!("{}, array \"{}\"", path.display(), self.array());
+        let start = self.start(path)?;
+        if self.deflated {
+            let inflated = self.inflate(path, start, pool)?;
+            return Ok(Bytes::InMemory(inflated.map_err(|e| DataError::source(self.location(path), e))?));
+        }
+        Ok(Bytes::File { path: path.to_path_buf(), start, length: self.bytes })
+    }
+
+    /// Its first bytes, as far as a header goes.
+    pub fn head(&self, path: &Path, pool: &BytePool) -> Result<Vec<u8>> {
+        let start = self.start(path)?;
+        let mut head = vec![0; self.bytes.min(HEAD as u64) as usize];
+        if !self.deflated {
+            read_at(path, start, &mut head)?;
+            return Ok(head);
+        }
+        let mut packed = vec![0; self.packed.min(HEAD as u64) as usize];
+        read_at(path, start, &mut packed)?;
+        let _state = pool.reserve(size_of::<DecompressorOxide>() as u64)?;
+        let mut state = Box::<DecompressorOxide>::default();
+        let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF | inflate_flags::TINFL_FLAG_HAS_MORE_INPUT;
+        let (_, _, written) = decompress(&mut state, &packed, &mut head, 0, flags);
+        head.truncate(written);
+        Ok(head)
+    }
+
+    fn location(&self, path: &Path) -> String {
+        format!("{}, array \"{}\"", path.display(), self.array())
+    }
+
+    /// Where its bytes begin.
+    fn start(&self, path: &Path) -> Result<u64> {
         let mut head = [0; 30];
         read_at(path, self.offset, &mut head)?;
         if !head.starts_with(b"PK\x03\x04") {
-            return Err(DataError::source(location(), "it is not where the directory says; the file is damaged"));
+            return Err(DataError::source(
+                self.location(path),
+                "it is not where the directory says; the file is damaged",
+            ));
         }
         let start = self.offset + 30 + u16_at(&head, 26) as u64 + u16_at(&head, 28) as u64;
         if self.deflated {
-            return Ok(Bytes::InMemory(
-                self.inflate(path, start, pool)?.map_err(|e| DataError::source(location(), e))?,
-            ));
+            return Ok(start);
         }
         let length = file_bytes(path)?;
         if self.packed != self.bytes || start + self.bytes > length {
-            return Err(DataError::source(location(), "it goes beyond the end of the file; the file is damaged"));
+            let problem = "it goes beyond the end of the file; the file is damaged";
+            return Err(DataError::source(self.location(path), problem));
         }
-        Ok(Bytes::File { path: path.to_path_buf(), start, length: self.bytes })
+        Ok(start)
     }
 
     /// Straight into its place: no window is needed, and no more than the directory says can come out.

@@ -1,6 +1,6 @@
 //! What the first line of a table is: names of columns, or a row like those below it. Told by how its cells look beside theirs.
 
-use super::{Csv, text, trimmed_text};
+use super::{Csv, excerpt, text, trimmed_text};
 use crate::error::Result;
 use crate::memory::BytePool;
 use crate::sources::no_room_is_final;
@@ -89,6 +89,50 @@ impl Csv {
         let mut words = (0..count).filter(is_word);
         let word_column = words.next().filter(|_| words.next().is_none());
         Ok(FirstLines { first: first_line, word_column })
+    }
+}
+
+impl Csv {
+    /// A feature that has a word in each of the first rows that has it at all, and one of the words. No such row can be read,
+    /// and no other is likely to be.
+    ///
+    /// # Errors
+    /// [`DataError::Io`](crate::DataError::Io) where the file cannot be read.
+    ///
+    /// ```
+    #[doc = include_str!("../../doc/files.txt")]
+    /// let folder = TempDir::new("word-feature");
+    /// let path = folder.write("t.csv", "age,city,y\n31,Rome,0\n42,Oslo,1\n");
+    /// let layout = CsvLayout { label: Some(Label::Class(Column::Name("y".into()))), ..CsvLayout::default() };
+    /// let found = Csv::open(path, layout, &pool)?.word_feature(&pool)?;
+    /// assert_eq!(found, Some(("city".to_string(), "Rome".to_string())));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn word_feature(&self, pool: &BytePool) -> Result<Option<(String, String)>> {
+        let what = || format!("the first rows of {}", self.path.display());
+        let count = self.columns.len();
+        let _looks = no_room_is_final(what(), pool, pool.reserve(count as u64).map_err(Into::into))?;
+        let (mut looks, mut found) = (vec![Look::Missing; count], None);
+        let head = self.layout.header as usize;
+        let rows = head..(self.starts.len() - 1).min(head + LINES);
+        for row in rows.clone() {
+            let looked = self.with_row(row, pool, |bytes| {
+                for (seen, cell) in looks.iter_mut().zip(self.cells(bytes)) {
+                    let look = look(cell);
+                    // Here a number says more.
+                    *seen = if *seen == Look::Missing || look == Look::Number { look } else { *seen };
+                }
+            });
+            no_room_is_final(what(), pool, looked)?;
+        }
+        let column = (0..count).find(|column| looks[*column] == Look::Word && self.label != Some(*column));
+        let Some(column) = column else { return Ok(None) };
+        for row in rows {
+            let cell = self.with_row(row, pool, |bytes| self.cells(bytes).nth(column).map(excerpt))?;
+            found = found.or(cell.filter(|cell| look(cell.as_bytes()) == Look::Word));
+        }
+        Ok(found.map(|word| (self.columns[column].clone(), word)))
     }
 }
 

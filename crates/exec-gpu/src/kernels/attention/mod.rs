@@ -116,7 +116,7 @@ fn attend(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[comptime
         see(buffers, numbers, &work, side.first, &mut weights, comptime!(key.scores));
         softmax_tile(&mut weights, &mut largest, &mut shrink, &mut sums, &mut scores);
         let v = comptime!(key.scores.v);
-        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, v, columns);
+        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, v, RowsAre::Queries, columns);
         #[unroll]
         for i in 0..EACH {
             #[unroll]
@@ -264,7 +264,7 @@ fn differentiate_queries(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: 
             }
         }
         share(&mut slopes, &mut scores);
-        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, k, columns);
+        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, k, RowsAre::Queries, columns);
         add(&mut out, &part, comptime!(EACH * columns));
     }
     write(buffers, numbers, &work, queries, &out, comptime!(key.dq), columns);
@@ -345,10 +345,10 @@ fn differentiate_keys(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32
         let mut slopes = across(buffers, numbers, &work, &rows, &side, &mut stage, v, dy);
         weigh(buffers, numbers, &work, side.first, &mut weights, &mut slopes, key);
         share(&mut weights, &mut scores);
-        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, dy, columns);
+        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, dy, RowsAre::Keys, columns);
         add(&mut dv, &part, comptime!(EACH * columns));
         share(&mut slopes, &mut scores);
-        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, q, columns);
+        let part = over(buffers, numbers, &work, &side, &scores, &mut stage, q, RowsAre::Keys, columns);
         add(&mut dk, &part, comptime!(EACH * columns));
     }
     write(buffers, numbers, &work, keys, &dk, comptime!(key.dk), columns);

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 
 use crate::kernels::word::{Buffers, load_inside, store};
-use crate::lower::attention::{DIM, HEADS, Rows, SIDE, TILE};
+use crate::lower::attention::{DIM, HEADS, REACH, Rows, SIDE, TILE};
 
 /// Rows and columns of a tile that one unit has.
 pub const EACH: usize = TILE / SIDE;
@@ -150,8 +150,26 @@ pub fn across(
     sums
 }
 
+/// What the rows of a tile are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowsAre {
+    Queries,
+    Keys,
+}
+
+/// Whether any of sixteen rows of a tile and any of sixteen of its columns see each other.
+#[cube]
+fn sees(numbers: &Sequence<u32>, row: usize, column: usize, #[comptime] rows: RowsAre) -> bool {
+    let reach = numbers[REACH] as usize;
+    match rows {
+        RowsAre::Queries => column < row + comptime!(SIDE - 1) + reach,
+        RowsAre::Keys => row < column + comptime!(DEPTH - 1) + reach,
+    }
+}
+
 /// Scores over the rows of a view: for each row of the tile, the sum of all rows of the view by their scores, of which a unit
-/// has every sixteenth column of the cube's.
+/// has every sixteenth column of the cube's. Where none of sixteen rows sees any of sixteen others, nothing is added: nor is
+/// the NaN that 0 times one would be.
 #[cube]
 pub fn over(
     buffers: &mut Buffers,
@@ -161,6 +179,7 @@ pub fn over(
     scores: &Shared<[f32]>,
     stage: &mut Shared<[f32]>,
     #[comptime] rows: Rows,
+    #[comptime] rows_are: RowsAre,
     #[comptime] columns: usize,
 ) -> Array<f32> {
     let mut sums = Array::<f32>::new(comptime!(EACH * columns));
@@ -185,6 +204,11 @@ pub fn over(
             stage[row * width + to] = load_inside(buffers, element, inside, comptime!(rows.buffer));
         }
         sync_cube();
+        let mut seen = Sequence::<bool>::new();
+        #[unroll]
+        for i in 0..EACH {
+            seen.push(sees(numbers, work.row + comptime!(i * SIDE), side.first + depth, rows_are));
+        }
         for d in 0..min(DEPTH, length - depth) {
             let mut right = Array::<f32>::new(columns);
             #[unroll]
@@ -193,10 +217,12 @@ pub fn over(
             }
             #[unroll]
             for i in 0..EACH {
-                let left = scores[(row + comptime!(i * SIDE)) * SCORE_PITCH + depth + d];
-                #[unroll]
-                for j in 0..columns {
-                    sums[comptime!(i * columns + j)] += left * right[j];
+                if seen[i] {
+                    let left = scores[(row + comptime!(i * SIDE)) * SCORE_PITCH + depth + d];
+                    #[unroll]
+                    for j in 0..columns {
+                        sums[comptime!(i * columns + j)] += left * right[j];
+                    }
                 }
             }
         }
