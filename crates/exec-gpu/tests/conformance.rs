@@ -110,7 +110,6 @@ families! {
     conv_filter: 5,
     conv_3x3: 5,
     prologue: 6,
-    reduce: 8,
     batch_norm: 6,
     batch_stats: 6,
     batch_apply: 4,

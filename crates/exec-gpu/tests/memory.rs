@@ -11,13 +11,16 @@ use memfit_exec::{Clock, Device, Engine, ExecError, Executor, Growth, Options, R
 use memfit_exec_gpu::{GpuExecutor, GpuMemory};
 use memfit_ir::op::{Init, LEARNING_RATE, MatMul};
 use memfit_ir::{Builder, TensorType};
-use memfit_plan::{Phase, Place, Plan, PlanError, Request, Segment, plan};
-use memfit_train::Session;
+use memfit_nn::Optimizer;
+use memfit_nn::zoo::Mlp;
+use memfit_plan::{MicroBatch, Phase, Place, Plan, PlanError, Request, Segment, plan};
+use memfit_train::{Session, programs};
+use memfit_transform::Training;
 
 /// One test after the other: they count the same device.
 #[test]
 fn the_memory_of_the_device_is_the_plan() {
-    let parts: [fn(GpuExecutor); 10] = [
+    let parts: [fn(GpuExecutor); 11] = [
         a_hundred_steps_take_nothing,
         an_allocation_among_captured_launches_is_an_error,
         copies_are_part_of_what_a_device_gives,
@@ -25,6 +28,7 @@ fn the_memory_of_the_device_is_the_plan() {
         numbers_are_kept_while_another_model_runs_in_the_same_memory,
         a_session_looks_at_a_step_when_the_next_is_started,
         engines_on_threads_of_their_own_capture_no_launch_of_another,
+        training_in_micro_batches_and_evaluation_take_what_was_said,
         copies_of_any_size_arrive,
         segments_may_be_larger_than_operands,
         fills_reach_every_byte_of_a_place_and_no_other,
@@ -230,6 +234,45 @@ fn engines_on_threads_of_their_own_capture_no_launch_of_another(executor: GpuExe
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(train)).collect();
         threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() == alone));
     });
+}
+
+/// All programs of a model: accumulate, apply, evaluate. What stands beside the arena is no more than was said, and the same
+/// after every round.
+fn training_in_micro_batches_and_evaluation_take_what_was_said(executor: GpuExecutor) {
+    let (model, training) = (Mlp { sizes: vec![20, 33, 7] }, Training::new(Optimizer::adam().update));
+    let request = Request { micro_batch: MicroBatch::Exactly(4), ..Request::new(8) };
+    let plan = plan(&|rows| programs(&model, &training, 8, rows), executor.target(), &request).unwrap();
+    assert!(plan.program(Phase::Accumulate).is_some() && plan.program(Phase::Eval).is_some());
+    let (arena, beside) = (plan.arena_bytes(), executor.staging_bytes(&plan));
+    let before = executor.reserved_bytes();
+    let options = |poison| Options { poison, ..Options::default() };
+    let mut session = Session::with_options(executor.clone(), plan.clone(), 1, options(false)).unwrap();
+    let (x, y): (Vec<f32>, Vec<i32>) =
+        ((0..160).map(|i| (i % 13) as f32 / 6.0 - 1.0).collect(), (0..8).map(|i| i % 7).collect());
+    let batch = [("x", TensorView::f32(&[8, 20], &x)), ("y", TensorView::i32(&[8], &y))];
+    let mut room = vec![0; session.eval_bytes("logits").unwrap()];
+    let mut round = |session: &mut Session<GpuExecutor>| {
+        let loss = session.step(&batch, 1e-2).unwrap();
+        // Three rows do not fill a micro-batch.
+        let rows = [("x", TensorView::f32(&[3, 20], &x[..60])), ("y", TensorView::i32(&[3], &y[..3]))];
+        let mut logits = Vec::new();
+        session.eval(&rows, "logits", &mut room, |_, bytes| Ok(logits.extend_from_slice(bytes))).unwrap();
+        (loss.to_bits(), logits)
+    };
+    let mut poisoned = Session::with_options(executor.clone(), plan, 1, options(true)).unwrap();
+    let expected: Vec<_> = (0..6).map(|_| round(&mut poisoned)).collect();
+    drop(poisoned);
+    let mut reserved = Vec::new();
+    for (number, expected) in expected.iter().enumerate() {
+        assert!(round(&mut session) == *expected, "round {number}");
+        reserved.push(executor.reserved_bytes());
+    }
+    // The second round captures; from then on there is nothing new.
+    let (second, last) = (reserved[2], reserved[5]);
+    assert_eq!(second, last);
+    assert_eq!((last.segments - before.segments, last.other), (arena, 0));
+    let taken = last.staging + last.parameters - before.staging - before.parameters;
+    assert!(taken <= beside, "{last:?} after {before:?}, but {beside} were said");
 }
 
 /// More than a buffer of copies has, fewer than a word, and from the middle of a word on.
