@@ -44,7 +44,7 @@ fn alone(op: &Op, inputs: &[TensorType]) -> Graph {
         let inputs: memfit_ir::Result<Vec<_>> =
             inputs.iter().enumerate().map(|(i, ty)| b.input(&format!("x{i}"), ty.clone())).collect();
         for (i, y) in b.op_outputs(op.clone(), &inputs?)?.into_iter().enumerate() {
-            b.output(&format!("y{i}"), y);
+            b.output(format!("y{i}"), y);
         }
         Ok(())
     })
@@ -109,7 +109,7 @@ fn norms_of_few_long_and_of_many_short_cells_agree_with_the_reference() {
     }
     for shape in [&[40_000, 3][..], &[64, 16, 16, 20], &[2, 3000], &[9]] {
         let (x, channel) = (f32(shape), f32(&shape[shape.len() - 1..]));
-        check("batch statistics", &alone(&Op::BatchStats, &[x.clone()]));
+        check("batch statistics", &alone(&Op::BatchStats, std::slice::from_ref(&x)));
         // A normal number may be no variance: with ε it is.
         check("their gradient", &alone(&Op::BatchGradReduce(Eps(9.0)), &[x.clone(), channel.clone(), channel, x]));
     }
@@ -120,7 +120,7 @@ fn softmax_and_loss_of_few_long_and_of_many_short_rows_agree_with_the_reference(
     for shape in [&[1, 40_000][..], &[3, 20_001], &[2, 5, 1000], &[3000, 7]] {
         let (x, rows) = (TensorType::f32(shape), &shape[..shape.len() - 1]);
         for log in [false, true] {
-            check("softmax", &alone(&Op::Softmax(Softmax { log }), &[x.clone()]));
+            check("softmax", &alone(&Op::Softmax(Softmax { log }), std::slice::from_ref(&x)));
             check("its gradient", &alone(&Op::SoftmaxGrad(Softmax { log }), &[x.clone(), x.clone()]));
         }
         for labels in [TensorType::new(DType::I32, rows), x.clone()] {
