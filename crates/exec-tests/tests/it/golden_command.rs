@@ -96,7 +96,7 @@ fn wrong_use_says_how_to_do_it_right() {
         (&[][..], "give a directory with golden.json and golden.safetensors; see --help"),
         (&["nowhere"], "cannot read nowhere/golden.json"),
         (&[&empty], "golden.json is not a list of golden cases"),
-        (&[".", "--device", "abacus"], "\"abacus\" is not a device; use cpu or reference"),
+        (&[".", "--device", "abacus"], "\"abacus\" is not a device; use cpu, gpu, gpu:1 or reference"),
         (&[".", "--device"], "--device needs a value; see --help"),
         (&[".", "--threads", "0"], "\"0\" is not a number of threads; use 1 or more"),
         (&[".", "--frobnicate"], "--frobnicate is not an option; see --help"),
