@@ -21,6 +21,7 @@ pub mod resident;
 mod resources;
 pub mod room;
 pub mod run_dir;
+mod step_config;
 pub mod text;
 pub mod together;
 pub mod train;
