@@ -11,6 +11,7 @@ fn run_files_are_checked_key_by_key() {
     let scratch = Scratch::new("files");
     for (text, code, expected) in [
         ("[train]\nbacth = 3", 2, &["run.toml", "bacth", "did you mean \"batch\""][..]),
+        ("[model]\nname = \"resnet19\"", 2, &["resnet19", "did you mean \"resnet18\""][..]),
         ("[memory]\nbudget = \"12 parsecs\"", 2, &["run.toml", "memory.budget", "12 parsecs"]),
         ("[train]\nbatch = \"many\"", 2, &["train.batch", "whole number"]),
         ("[model]\nname = \"resnet18\"", 2, &["resnet18 needs data"]),
