@@ -26,7 +26,8 @@ pub struct GemmKey {
     pub b: Reader,
     /// What becomes of a result.
     pub result: Tape,
-    /// Numbers of the launch from here on: tiles of a cube along a row, cubes along rows and along columns.
+    /// Numbers of the launch from here on: tiles of a cube along a row and along a column of one matrix, cubes along rows
+    /// and along columns.
     pub grid: usize,
 }
 
@@ -110,7 +111,7 @@ fn is_stored_by_product(graph: &Graph, group: &Group, problem: &Problem) -> bool
 
 /// Rows and columns of a tile; the bits do not depend on it.
 fn tile(problem: &Problem) -> [usize; 2] {
-    let side = |extent: usize| if extent <= 4 { 4 } else { 8 };
+    let side = |extent: usize| extent.next_power_of_two().min(8);
     [side(problem.rows), side(problem.columns)]
 }
 
@@ -276,9 +277,12 @@ fn gemm_call(problem: &Problem, [a, b]: [Reader; 2], result: Tape, mut operands:
     let tile = tile(problem);
     let tiles = [problem.rows.div_ceil(tile[0]), problem.columns.div_ceil(tile[1])];
     let across = tiles[1].next_power_of_two().min(8);
-    let cubes = [tiles[0].div_ceil(GemmKey::UNITS / across), tiles[1].div_ceil(across)];
-    let grid = operands.numbers([across, cubes[0], cubes[1]]);
-    let count = cubes[0] * cubes[1] * problem.outer * problem.phases * problem.parts();
+    let down = tiles[0].next_power_of_two().min(GemmKey::UNITS / across);
+    let cubes = [tiles[0].div_ceil(down), tiles[1].div_ceil(across)];
+    let grid = operands.numbers([across, down, cubes[0], cubes[1]]);
+    // Where a matrix has few tiles, a cube has several matrices: no unit is there for nothing.
+    let matrices = problem.outer * problem.phases * problem.parts();
+    let count = cubes[0] * cubes[1] * matrices.div_ceil(GemmKey::UNITS / (across * down));
     let key = Key::Gemm(GemmKey { source: problem.source, tile, a, b, result, grid });
     operands.call(key, Grid { cubes: count, units: GemmKey::UNITS }, flops)
 }
