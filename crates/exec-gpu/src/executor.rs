@@ -1,5 +1,6 @@
 //! The executor itself: what the planner may ask of a GPU, and how plans run on it.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -82,6 +83,12 @@ impl GpuExecutor {
         let allocator = self.gpu.device.generate_allocator_report().map(|report| report.total_reserved_bytes);
         let staging = self.gpu.staged.load(Ordering::Relaxed);
         Reserved { segments, staging, parameters: beside + canary, other: rest.saturating_sub(segments), allocator }
+    }
+
+    /// Of that, what is in use: all segments and buffers for copies, and of what the runtime keeps what it has given out.
+    pub fn in_use_bytes(&self) -> u64 {
+        let usage = self.gpu.client.memory_report(MemoryScope::Device).usage();
+        usage.bytes_in_use + self.gpu.staged.load(Ordering::Relaxed)
     }
 
     /// Takes down what launching these kernels does: see [`Executor::capture`]. The runtime refuses whatever is not a launch,
@@ -363,11 +370,16 @@ impl Executor for GpuExecutor {
     }
 
     fn read(&self, memory: &GpuMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.check([(memory, place)])?;
-        self.copy(|staging| staging.read(memory.buffer(place), place.offset, bytes))
+        let all = 0..bytes.len();
+        self.read_all(memory, &[(place, all)], bytes)
+    }
+
+    fn read_all(&self, memory: &GpuMemory, places: &[(Place, Range<usize>)], room: &mut [u8]) -> Result<(), ExecError> {
+        let parts = || places.iter().filter(|(_, part)| !part.is_empty());
+        let Some((first, _)) = parts().next() else { return Ok(()) };
+        self.check(parts().map(|(place, _)| (memory, *place)))?;
+        let from = memory.buffer(*first);
+        self.copy(|staging| staging.read(from, parts().map(|(place, part)| (place.offset, part.clone())), room))
     }
 
     fn keep(&self, arena: &mut Arena<GpuMemory>, places: &[Place]) -> Result<bool, ExecError> {

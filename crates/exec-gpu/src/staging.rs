@@ -4,6 +4,7 @@
 //! the next step is on its way. Only this file puts anything on the queue beside the runtime.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -109,6 +110,13 @@ struct LastWrite {
     to: Buffer,
     end: u64,
     tail: [u8; WORD as usize],
+}
+
+/// What is read at once of a segment: from where, where it is put in the buffer, and where it goes.
+struct Piece {
+    from: u64,
+    at: u64,
+    to: Range<usize>,
 }
 
 struct Numbers {
@@ -244,18 +252,45 @@ impl Staging {
 
     // ---- from the device ---------------------------------------------------------------------------------------------
 
-    /// Copies bytes of a segment to the host, in pieces, once everything started before has run.
-    pub fn read(&mut self, from: &Buffer, offset: u64, bytes: &mut [u8]) -> Result<(), ExecError> {
+    /// Copies parts of a segment, each from its offset, to parts of `room`, once everything started before has run: as much at
+    /// once as the buffer holds, so that most are waited for together.
+    pub fn read(
+        &mut self,
+        from: &Buffer,
+        parts: impl Iterator<Item = (u64, Range<usize>)>,
+        room: &mut [u8],
+    ) -> Result<(), ExecError> {
         self.submit_all()?;
-        for (i, piece) in bytes.chunks_mut(self.down.size() as usize).enumerate() {
-            let size = (piece.len() as u64).next_multiple_of(WORD);
-            let at = offset + i as u64 * self.down.size();
-            let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
-            encoder.copy_buffer_to_buffer(from, at, &self.down, 0, size);
-            let copied = self.gpu().queue.submit([encoder.finish()]);
-            read_mapped(self.gpu(), &self.down, Some(copied), |view| piece.copy_from_slice(&view[..piece.len()]))?;
+        let (mut pieces, mut filled) = (Vec::new(), 0);
+        for (offset, part) in parts {
+            let mut to = part.start;
+            while to < part.end {
+                if filled == self.down.size() {
+                    self.fetch(from, &pieces, room)?;
+                    (pieces, filled) = (Vec::new(), 0);
+                }
+                let size = (part.end - to).min((self.down.size() - filled) as usize);
+                pieces.push(Piece { from: offset + (to - part.start) as u64, at: filled, to: to..to + size });
+                filled = (filled + size as u64).next_multiple_of(WORD);
+                to += size;
+            }
         }
-        Ok(())
+        self.fetch(from, &pieces, room)
+    }
+
+    /// Pieces that the buffer holds all at once.
+    fn fetch(&self, from: &Buffer, pieces: &[Piece], room: &mut [u8]) -> Result<(), ExecError> {
+        let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
+        for piece in pieces {
+            let size = (piece.to.len() as u64).next_multiple_of(WORD);
+            encoder.copy_buffer_to_buffer(from, piece.from, &self.down, piece.at, size);
+        }
+        let copied = self.gpu().queue.submit([encoder.finish()]);
+        read_mapped(self.gpu(), &self.down, Some(copied), |view| {
+            for piece in pieces {
+                room[piece.to.clone()].copy_from_slice(&view[piece.at as usize..][..piece.to.len()]);
+            }
+        })
     }
 
     /// Puts a word of each aside, before anything else is done to them: with the next submission, so that none is made for it.

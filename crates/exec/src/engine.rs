@@ -1,15 +1,15 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memfit_ir::op::StateClass;
 use memfit_ir::{TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{Launch, Phase, Place, Plan, Program};
+use memfit_plan::{Launch, Phase, Place, Plan, Program, Segment};
 
-use crate::arena::{Arena, Tenant, Transient};
+use crate::arena::{Arena, Tenancy, Tenant, Transient};
 use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::host_memory::Growth;
@@ -331,14 +331,43 @@ impl<E: Executor> Engine<E> {
         Ok(program.graph.ty(v))
     }
 
+    /// The place of an output that is copied to so many bytes.
+    fn output_of(&self, phase: Phase, name: &str, bytes: usize) -> Result<Place, ExecError> {
+        let (program, v, place) = self.output_place(phase, name)?;
+        if bytes as u64 != place.size {
+            return Err(ExecError::OutputLength { name: name.into(), ty: program.graph.ty(v).clone(), bytes });
+        }
+        Ok(place)
+    }
+
     /// Copies an output of the program that ran last; the buffer must have its size.
     pub fn read_output(&self, phase: Phase, name: &str, bytes: &mut [u8]) -> Result<(), ExecError> {
-        let (program, v, place) = self.output_place(phase, name)?;
-        if bytes.len() as u64 != place.size {
-            let ty = program.graph.ty(v).clone();
-            return Err(ExecError::OutputLength { name: name.into(), ty, bytes: bytes.len() });
+        self.read_place(name, self.output_of(phase, name, bytes.len())?, bytes)
+    }
+
+    /// The same of several outputs, each to its part of `room`, which must have its size. A device that works on its own is
+    /// waited for once.
+    pub fn read_outputs(
+        &self,
+        phase: Phase,
+        outputs: &[(impl AsRef<str>, Range<usize>)],
+        room: &mut [u8],
+    ) -> Result<(), ExecError> {
+        let mut places = Vec::with_capacity(outputs.len());
+        for (name, part) in outputs {
+            let place = self.output_of(phase, name.as_ref(), part.len())?;
+            match place.segment {
+                Segment::Transient => places.push((place, part.clone())),
+                // States may be there on paper only.
+                Segment::State => self.read_place(name.as_ref(), place, &mut room[part.clone()])?,
+            }
         }
-        self.read_place(name, place, bytes)
+        if places.is_empty() {
+            return Ok(());
+        }
+        let name = outputs.first().map_or("", |(name, _)| name.as_ref());
+        let transient = self.last_run(name)?;
+        self.executor.read_all(&transient.memory, &places, room)
     }
 
     /// The outputs of a step that are single numbers, by name: where [`Engine::keep`] finds them.
@@ -368,13 +397,16 @@ impl<E: Executor> Engine<E> {
         })?
     }
 
+    /// The memory in which the last run left an output, unless another model has run there since.
+    pub(crate) fn last_run(&self, output: &str) -> Result<MutexGuard<'_, Tenancy<E::Memory>>, ExecError> {
+        let turn = self.transient.lock();
+        if turn.last == Some(self.tenant) { Ok(turn) } else { Err(ExecError::Gone { name: output.into() }) }
+    }
+
     /// Looks at what the last run left, unless another model has run in the same memory since.
     fn with_last_run<T>(&self, look: impl FnOnce(&Self, &mut Arena<E::Memory>) -> T) -> Result<T, ExecError> {
         let mut states = self.set_states();
-        let mut turn = self.transient.lock();
-        if turn.last != Some(self.tenant) {
-            return Err(ExecError::Gone { name: "loss".into() });
-        }
+        let mut turn = self.last_run("loss")?;
         Ok(look(self, &mut Arena { state: &mut states.memory, transient: &mut turn.memory }))
     }
 

@@ -1,6 +1,7 @@
 //! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
 
 use memfit_plan::{Launch, Place, Plan, Program, Target};
+use std::ops::Range;
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -93,6 +94,17 @@ pub trait Executor {
 
     /// Copies a place, from its start, to the host, once everything started before has run.
     fn read(&self, memory: &Self::Memory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError>;
+
+    /// Copies places of a segment, from their starts, to these parts of `room`, once everything started before has run. A
+    /// device that works on its own is waited for once, as far as its buffers go.
+    fn read_all(
+        &self,
+        memory: &Self::Memory,
+        places: &[(Place, Range<usize>)],
+        room: &mut [u8],
+    ) -> Result<(), ExecError> {
+        places.iter().try_for_each(|(place, part)| self.read(memory, *place, &mut room[part.clone()]))
+    }
 
     /// Puts one word of each of these places aside, as they are when everything started before has run, and waits for
     /// nothing. False, and nothing is put aside, where the host reads a place without waiting.

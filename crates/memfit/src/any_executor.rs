@@ -1,6 +1,7 @@
 //! Any device that plans run on, behind one type: for programs that learn only when they run which device that is. Each call
 //! is one `match` more than the executor's own, beside a kernel that runs for microseconds at least.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use memfit_exec::recorder::{LaunchId, Recorder};
@@ -343,6 +344,16 @@ impl Executor for AnyExecutor {
             (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.read(memory, place, bytes),
             #[cfg(feature = "gpu")]
             (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.read(memory, place, bytes),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn read_all(&self, memory: &AnyMemory, places: &[(Place, Range<usize>)], room: &mut [u8]) -> Result<(), ExecError> {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.read_all(memory, places, room),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.read_all(memory, places, room),
             #[cfg(feature = "gpu")]
             _ => foreign(),
         }

@@ -242,9 +242,7 @@ impl<E: Executor> Session<E> {
             let rows = start..count.min(start + self.plan().micro_batch);
             let turn = self.ticket.as_mut().map(Ticket::turn);
             self.engine.eval(batch, rows.clone())?;
-            for (name, place) in outputs {
-                self.engine.read_output(Phase::Eval, name.as_ref(), &mut room[place.clone()])?;
-            }
+            self.engine.read_outputs(Phase::Eval, outputs, room)?;
             drop(turn);
             each(rows, room)?;
         }
