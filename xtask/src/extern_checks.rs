@@ -162,7 +162,7 @@ fn gpu_cargo(task: &str, driver: Option<&Path>) -> Command {
     command
 }
 
-fn with_driver(command: &mut Command, driver: Option<&Path>) {
+pub fn with_driver(command: &mut Command, driver: Option<&Path>) {
     if let Some(driver) = driver {
         command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
         // A layer of Mesa that looks for a screen and complains where there is none.
