@@ -36,23 +36,69 @@ impl GemmKey {
     pub const UNITS: usize = 64;
 }
 
-/// A convolution with a filter for each channel, a unit for some elements of the result.
+/// A convolution with a filter for each channel: what is known of its kernel when it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DepthwiseKey {
     pub source: Source,
-    /// Neighbouring channels that a unit computes at once; divides their number.
-    pub width: usize,
-    /// Whether both strides are 1.
-    pub dense: bool,
+    /// What a unit computes; none where a unit sums up the pixels of a transposed convolution one by one.
+    pub taps: Option<TapRow>,
     pub a: Reader,
     pub b: Reader,
     pub result: Tape,
 }
 
 impl DepthwiseKey {
-    /// Elements of a unit: it owns whole words of all that it stores.
-    pub fn elements(&self) -> usize {
-        self.result.lanes().next_multiple_of(self.width)
+    /// Neighbouring channels of a unit: it owns whole words of all that it stores.
+    pub fn width(&self) -> usize {
+        self.result.lanes()
+    }
+
+    /// Neighbouring pixels of a line of the result that a unit has in registers.
+    pub fn pixels(&self) -> usize {
+        let taps = self.taps.map_or(usize::MAX, |row| row.taps);
+        [8, 4, 2].into_iter().find(|pixels| pixels * self.width() <= 8 && pixels * taps <= 64).unwrap_or(1)
+    }
+
+    /// Units of a line of the result, and lines; for a filter's gradient units of a row of taps, and such rows with their
+    /// parts of sums.
+    fn units(&self, problem: &Problem) -> usize {
+        let channels = problem.channels() / self.width();
+        match (self.source, self.taps) {
+            (Source::Lines, Some(row)) => channels * problem.phases / row.taps * problem.parts(),
+            (_, None) => problem.elements / self.width(),
+            (_, Some(_)) => {
+                let width = problem.line_width();
+                channels * width.div_ceil(self.pixels()) * (problem.elements / problem.channels() / width)
+            }
+        }
+    }
+}
+
+/// A row of a filter's taps, which a unit meets with the pixels of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TapRow {
+    pub taps: usize,
+    /// From a pixel to the next, and from a tap to the next.
+    pub step: usize,
+    pub dilation: usize,
+    /// Whether the last tap meets the first pixel.
+    pub flipped: bool,
+}
+
+impl TapRow {
+    /// How far behind the first one the pixel is that a tap meets for a pixel of the result.
+    pub fn offset(&self, pixel: usize, tap: usize) -> usize {
+        let tap = if self.flipped { self.taps - 1 - tap } else { tap };
+        pixel * self.step + tap * self.dilation
+    }
+
+    /// Of all taps and some pixels of the result, each once and in order.
+    pub fn offsets(&self, pixels: usize) -> Vec<usize> {
+        let mut list: Vec<usize> =
+            (0..pixels).flat_map(|pixel| (0..self.taps).map(move |tap| self.offset(pixel, tap))).collect();
+        list.sort_unstable();
+        list.dedup();
+        list
     }
 }
 
@@ -104,9 +150,12 @@ fn way(problem: &Problem) -> Way {
 fn is_stored_by_product(graph: &Graph, group: &Group, problem: &Problem) -> bool {
     let whole = |&v: &ValueId| {
         let elements = per_word(graph.ty(v).dtype);
+        if problem.is_depthwise() {
+            return problem.channels().is_multiple_of(elements);
+        }
         problem.columns.is_multiple_of(elements) && tile(problem)[1].is_multiple_of(elements)
     };
-    problem.is_depthwise() || group.writes.iter().all(whole)
+    group.writes.iter().all(whole)
 }
 
 /// Rows and columns of a tile; the bits do not depend on it.
@@ -237,10 +286,9 @@ impl Lowering<'_> {
         let again = again.map(|(reader, (&v, reads))| reader.work() * reads * graph.ty(v).elements());
         let flops = cost(graph, group.root()).flops + again.sum::<usize>() as u64;
         if problem.is_depthwise() {
-            let (source, width, dense) = (problem.source, problem.together(), problem.is_dense());
-            let key = DepthwiseKey { source, width, dense, a, b, result };
-            let units = problem.elements.div_ceil(key.elements()) * problem.parts();
-            return operands.call(Key::Depthwise(key), Grid::each(units), flops);
+            let key = DepthwiseKey { source: problem.source, taps: problem.tap_row(), a, b, result };
+            let grid = Grid::each(key.units(problem));
+            return operands.call(Key::Depthwise(key), grid, flops);
         }
         gemm_call(problem, [a, b], result, operands, flops)
     }
@@ -308,3 +356,28 @@ impl Reader {
 
 /// Work, in about operations an element, that a product does again each time it reads an operand.
 const MOST_WORK: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three taps and four pixels meet six pixels side by side, nine by steps of two, and eight where taps are two apart.
+    #[test]
+    fn a_pixel_that_several_taps_meet_is_read_once() {
+        for (step, dilation, expected) in [(1, 1, 6), (2, 1, 9), (1, 2, 8)] {
+            for flipped in [false, true] {
+                let row = TapRow { taps: 3, step, dilation, flipped };
+                let offsets = row.offsets(4);
+                assert_eq!(offsets.len(), expected, "{row:?}");
+                assert!(offsets.is_sorted_by(|a, b| a < b), "{offsets:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_tap_of_a_flipped_row_meets_the_first_pixel() {
+        let row = TapRow { taps: 3, step: 1, dilation: 2, flipped: true };
+        assert_eq!([0, 1, 2].map(|tap| row.offset(0, tap)), [4, 2, 0]);
+        assert_eq!(TapRow { flipped: false, ..row }.offset(5, 1), 7);
+    }
+}
