@@ -1,5 +1,5 @@
 //! memfit's side of `cargo xtask bench-gpu`: training steps of small models on the first GPU, as its peer has them.
-//! `gpu (mlp | convnet) STEPS` prints lines of `result KEY VALUE`, `gpu launches (mlp | convnet) STEPS` the median and the least
+//! `gpu (mlp | convnet) STEPS` prints lines of `result KEY VALUE`, `gpu launches (mlp | convnet | ZOO MODEL) STEPS` the median and the least
 //! time of each launch of a step, each waited for.
 //!
 //! A step is what a user has: a batch is sent to the device, forward, loss, backward, Adam; it ends when all of it has run and
@@ -13,7 +13,7 @@ use memfit::ir::{Builder, TensorType};
 use memfit::nn::layers::{Conv2d, Dense, Padding, Pool, conv2d, dense, flatten, max_pool};
 use memfit::nn::zoo::Mlp;
 use memfit::nn::{Forward, Head, Loss, Mode, Optimizer, from_fn};
-use memfit::{Model, Training};
+use memfit::{Model, Training, ZooModel};
 use memfit_bench::{Failure, Runner, median};
 
 const BATCH: usize = 32;
@@ -26,7 +26,9 @@ fn main() -> Result<(), Failure> {
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["launches", name, steps] => launches(model(name)?, steps.parse()?),
         [name, steps] => train(model(name)?, steps.parse()?),
-        _ => Err("usage: gpu [launches] (mlp | convnet) STEPS".into()),
+        _ => {
+            Err("usage: gpu (mlp | convnet) STEPS, or gpu launches (mlp | convnet | ZOO MODEL OF IMAGES) STEPS".into())
+        }
     }
 }
 
@@ -34,7 +36,8 @@ fn model(name: &str) -> Result<Box<dyn Model>, Failure> {
     match name {
         "mlp" => Ok(Box::new(Mlp { sizes: vec![784, 256, 256, CLASSES] })),
         "convnet" => Ok(Box::new(from_fn("convnet", convnet))),
-        other => Err(format!("there is no model \"{other}\"").into()),
+        // For its launches.
+        other => Ok(Box::new(ZooModel::from_name(other)?.with_input(&[64, 64, 3])?.with_classes(CLASSES)?)),
     }
 }
 

@@ -20,9 +20,9 @@ pub fn depthwise(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[c
         terminate!();
     }
     // Of channels, the first of the unit; and the unit among those that have the same.
-    let across = numbers[Y_ROW] / comptime!(key.width() as u32);
+    let across = numbers[Y_ROW] / comptime!(key.width as u32);
     let unit = ABSOLUTE_POS as u32;
-    let channel = unit % across * comptime!(key.width() as u32);
+    let channel = unit % across * comptime!(key.width as u32);
     match (key.source, key.taps) {
         (Source::Lines, Some(row)) => filter_row(buffers, numbers, channel, unit / across, row, comptime!(key.clone())),
         (_, Some(row)) => pixels(buffers, numbers, channel, unit / across, row, comptime!(key.clone())),
@@ -40,7 +40,7 @@ fn pixels(
     #[comptime] row: TapRow,
     #[comptime] key: DepthwiseKey,
 ) {
-    let (count, width) = comptime!((key.pixels(), key.width()));
+    let (count, width) = comptime!((key.pixels, key.width));
     let tiles = numbers[OTHER_WIDTH].div_ceil(comptime!(count as u32));
     let column = place % tiles * comptime!(count as u32);
     let line = place / tiles;
@@ -63,11 +63,25 @@ fn pixels(
     let mut words = Array::<u32>::new(comptime!(key.result.stores.len()));
     for p in 0..there {
         let first = ((line * numbers[OTHER_WIDTH] + column) as usize + p) * numbers[Y_ROW] as usize + channel as usize;
-        for i in 0..width {
-            let given = u32::reinterpret(sums[p * width + i]);
-            let registers = run(buffers, numbers, first + i, given, comptime!(key.result.clone()));
-            store_all(buffers, &registers, &mut words, first + i, false, comptime!(key.result.clone()));
-        }
+        finish(buffers, numbers, &sums, p * width, first, &mut words, comptime!(key.clone()));
+    }
+}
+
+/// Runs the tape over the sums of a unit's channels, of which the first is number `from`, and stores them at `first` and behind.
+#[cube]
+fn finish(
+    buffers: &mut Buffers,
+    numbers: &Sequence<u32>,
+    sums: &Array<f32>,
+    from: usize,
+    first: usize,
+    words: &mut Array<u32>,
+    #[comptime] key: DepthwiseKey,
+) {
+    for i in 0..comptime!(key.width) {
+        let given = u32::reinterpret(sums[from + i]);
+        let registers = run(buffers, numbers, first + i, given, comptime!(key.result.clone()));
+        store_all(buffers, &registers, words, first + i, false, comptime!(key.result.clone()));
     }
 }
 
@@ -85,7 +99,7 @@ fn add_tap_row(
     #[comptime] row: TapRow,
     #[comptime] key: DepthwiseKey,
 ) {
-    let (count, width) = comptime!((key.pixels(), key.width()));
+    let (count, width) = comptime!((key.pixels, key.width));
     let offsets = comptime!(row.offsets(count));
     let in_image = line % numbers[OTHER_HEIGHT];
     // Before the image is far beyond it.
@@ -135,25 +149,26 @@ fn strided_pixel(
     if pixel >= numbers[ELEMENTS] / numbers[Y_ROW] {
         terminate!();
     }
+    let sums = transposed_sums(buffers, numbers, channel, pixel, comptime!(key.clone()));
     let mut words = Array::<u32>::new(comptime!(key.result.stores.len()));
-    for i in 0..comptime!(key.width()) {
-        let sum = transposed_sum(buffers, numbers, channel + i as u32, pixel, comptime!(key.clone()));
-        let at = pixel as usize * numbers[Y_ROW] as usize + channel as usize + i;
-        let registers = run(buffers, numbers, at, u32::reinterpret(sum), comptime!(key.result.clone()));
-        store_all(buffers, &registers, &mut words, at, false, comptime!(key.result.clone()));
-    }
+    let first = pixel as usize * numbers[Y_ROW] as usize + channel as usize;
+    finish(buffers, numbers, &sums, 0, first, &mut words, comptime!(key.clone()));
 }
 
 #[cube]
-fn transposed_sum(
+fn transposed_sums(
     buffers: &mut Buffers,
     numbers: &Sequence<u32>,
     channel: u32,
     pixel: u32,
     #[comptime] key: DepthwiseKey,
-) -> f32 {
+) -> Array<f32> {
     let filters = numbers[INNER];
-    let mut sum = 0.0f32;
+    let mut sums = Array::<f32>::new(comptime!(key.width));
+    #[unroll]
+    for j in 0..comptime!(key.width) {
+        sums[j] = 0.0;
+    }
     let line = pixel / numbers[OTHER_WIDTH];
     let image = line / numbers[OTHER_HEIGHT] * numbers[HEIGHT];
     // Before the image is far beyond it.
@@ -162,24 +177,28 @@ fn transposed_sum(
     let mut tap = 0u32.runtime();
     while tap < numbers[TAPS] {
         let steps_h = steps(down, numbers[STRIDE_H], numbers[HEIGHT]);
-        let mut right = left;
-        for _ in 0..numbers[TAPS_WIDE] {
-            let steps_w = steps(right, numbers[STRIDE_W], numbers[WIDTH]);
-            if steps_h < numbers[HEIGHT] && steps_w < numbers[WIDTH] {
-                let at = ((image + steps_h) * numbers[WIDTH] + steps_w) * numbers[CHANNELS] + channel * filters;
-                let w_at = tap * numbers[B_SEGMENT] + channel * filters;
-                for i in 0..filters {
-                    let dy = read(buffers, numbers, at + i, comptime!(key.a.clone()));
-                    let w = read(buffers, numbers, w_at + i, comptime!(key.b.clone()));
-                    sum = fma(dy, w, sum);
+        if steps_h < numbers[HEIGHT] {
+            for k in 0..numbers[TAPS_WIDE] {
+                let steps_w = steps(left - k * numbers[DILATION_W], numbers[STRIDE_W], numbers[WIDTH]);
+                if steps_w < numbers[WIDTH] {
+                    let at = ((image + steps_h) * numbers[WIDTH] + steps_w) * numbers[CHANNELS] + channel * filters;
+                    let w_at = (tap + k) * numbers[B_SEGMENT] + channel * filters;
+                    #[unroll]
+                    for j in 0..comptime!(key.width) {
+                        for i in 0..filters {
+                            let filter = comptime!(j as u32) * filters + i;
+                            let dy = read(buffers, numbers, at + filter, comptime!(key.a.clone()));
+                            let w = read(buffers, numbers, w_at + filter, comptime!(key.b.clone()));
+                            sums[j] = fma(dy, w, sums[j]);
+                        }
+                    }
                 }
             }
-            right -= numbers[DILATION_W];
-            tap += 1;
         }
+        tap += numbers[TAPS_WIDE];
         down -= numbers[DILATION_H];
     }
-    sum
+    sums
 }
 
 /// How many strides a distance is; `none` where it is not a number of strides.
@@ -200,7 +219,7 @@ fn filter_row(
     #[comptime] row: TapRow,
     #[comptime] key: DepthwiseKey,
 ) {
-    let (taps, width) = comptime!((row.taps, key.width()));
+    let (taps, width) = comptime!((row.taps, key.width));
     let tap_rows = numbers[TAPS] / numbers[TAPS_WIDE];
     let (tap_row, part) = (place % tap_rows, place / tap_rows);
     if part >= numbers[PARTS] {
@@ -228,11 +247,7 @@ fn filter_row(
     for k in 0..taps {
         let tap = tap_row * numbers[TAPS_WIDE] + k as u32;
         let first = (part * numbers[ELEMENTS] + tap * numbers[Y_ROW] + channel) as usize;
-        for i in 0..width {
-            let given = u32::reinterpret(sums[k * width + i]);
-            let registers = run(buffers, numbers, first + i, given, comptime!(key.result.clone()));
-            store_all(buffers, &registers, &mut words, first + i, false, comptime!(key.result.clone()));
-        }
+        finish(buffers, numbers, &sums, k * width, first, &mut words, comptime!(key.clone()));
     }
 }
 

@@ -40,35 +40,44 @@ impl GemmKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DepthwiseKey {
     pub source: Source,
-    /// What a unit computes; none where a unit sums up the pixels of a transposed convolution one by one.
+    /// None where a unit sums up the pixels of a transposed convolution one by one.
     pub taps: Option<TapRow>,
+    /// Neighbouring channels of a unit, which divide their number: it owns whole words of all that it stores.
+    pub width: usize,
+    /// Neighbouring pixels of a line of the result that a unit has in registers.
+    pub pixels: usize,
     pub a: Reader,
     pub b: Reader,
     pub result: Tape,
 }
 
 impl DepthwiseKey {
-    /// Neighbouring channels of a unit: it owns whole words of all that it stores.
-    pub fn width(&self) -> usize {
-        self.result.lanes()
-    }
-
-    /// Neighbouring pixels of a line of the result that a unit has in registers.
-    pub fn pixels(&self) -> usize {
-        let taps = self.taps.map_or(usize::MAX, |row| row.taps);
-        [8, 4, 2].into_iter().find(|pixels| pixels * self.width() <= 8 && pixels * taps <= 64).unwrap_or(1)
+    fn new(problem: &Problem, [a, b]: [Reader; 2], result: Tape) -> DepthwiseKey {
+        let (taps, lanes, line) = (problem.tap_row(), result.lanes(), problem.line_width());
+        let (width, pixels) = match taps {
+            Some(row) => {
+                let fits = |pixels: &usize| *pixels < 2 * line && pixels * lanes <= 8 && pixels * row.taps <= 64;
+                (lanes, [8, 4, 2].into_iter().find(fits).unwrap_or(1))
+            }
+            // Which taps meet a pixel is found once for some channels: that costs more than the sums.
+            None => {
+                let divides = |n: &usize| problem.channels().is_multiple_of(*n);
+                ([4, 2].into_iter().map(|n| n * lanes).find(divides).unwrap_or(lanes), 1)
+            }
+        };
+        DepthwiseKey { source: problem.source, taps, width, pixels, a, b, result }
     }
 
     /// Units of a line of the result, and lines; for a filter's gradient units of a row of taps, and such rows with their
     /// parts of sums.
     fn units(&self, problem: &Problem) -> usize {
-        let channels = problem.channels() / self.width();
+        let channels = problem.channels() / self.width;
         match (self.source, self.taps) {
             (Source::Lines, Some(row)) => channels * problem.phases / row.taps * problem.parts(),
-            (_, None) => problem.elements / self.width(),
+            (_, None) => problem.elements / self.width,
             (_, Some(_)) => {
                 let width = problem.line_width();
-                channels * width.div_ceil(self.pixels()) * (problem.elements / problem.channels() / width)
+                channels * width.div_ceil(self.pixels) * (problem.elements / problem.channels() / width)
             }
         }
     }
@@ -286,7 +295,7 @@ impl Lowering<'_> {
         let again = again.map(|(reader, (&v, reads))| reader.work() * reads * graph.ty(v).elements());
         let flops = cost(graph, group.root()).flops + again.sum::<usize>() as u64;
         if problem.is_depthwise() {
-            let key = DepthwiseKey { source: problem.source, taps: problem.tap_row(), a, b, result };
+            let key = DepthwiseKey::new(problem, [a, b], result);
             let grid = Grid::each(key.units(problem));
             return operands.call(Key::Depthwise(key), grid, flops);
         }

@@ -133,7 +133,9 @@ impl Problem {
     /// How often an element of the left and of the right operand is read, by tiles of rows and columns.
     pub fn reads(&self, [rows, columns]: [usize; 2]) -> [usize; 2] {
         let taps = self.image.map_or(1, |image| image.taps.iter().product());
-        [self.columns.div_ceil(columns) * taps, self.rows.div_ceil(rows)]
+        // Every tap of a filter's gradient meets the whole result.
+        let by_taps = if self.source == Source::Lines { taps } else { 1 };
+        [self.columns.div_ceil(columns) * taps, self.rows.div_ceil(rows) * by_taps]
     }
 
     /// One filter for each channel, or some.
