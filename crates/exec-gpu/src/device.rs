@@ -19,6 +19,7 @@ use crate::adapters::{Adapter, Kind, Numbered, numbered};
 use crate::call::Key;
 use crate::card_memory::CardMemory;
 use crate::staging::Keeping;
+use crate::stamps::Stamps;
 
 /// An open device.
 pub struct Gpu {
@@ -36,6 +37,8 @@ pub struct Gpu {
     /// Below the runtime: copies go this way.
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
+    /// Nanoseconds of a tick of its clock, where it has one that kernels can be timed with.
+    pub(crate) tick: Option<f64>,
     /// Bytes of all buffers that copies go through.
     pub(crate) staged: AtomicU64,
     /// What is put aside with the next submission, whoever makes it.
@@ -73,6 +76,8 @@ pub struct Features {
     pub int64: bool,
     /// Units that exchange registers: the fewest and the most of them, where there are such.
     pub subgroups: Option<[u32; 2]>,
+    /// A clock that kernels can be timed with, without waiting for them.
+    pub timestamps: bool,
 }
 
 /// What the device can be given. Sizes are bytes.
@@ -207,6 +212,8 @@ impl Gpu {
             bindings: properties.hardware.max_bindings as usize,
         };
         let (device, queue) = (setup.device.clone(), setup.queue.clone());
+        let tick = Stamps::period(&device, &queue, info.backend);
+        let features = Features::of(&device, &info, tick.is_some());
         let kind = kind(info.device_type);
         let mut memory = CardMemory::ask(&setup.adapter, kind);
         memory.total = memory.total.or(properties.memory.max_memory().filter(|_| kind != Kind::Software));
@@ -214,13 +221,14 @@ impl Gpu {
         let ledger = Ledger::new(id.clone(), memory.total.unwrap_or(u64::MAX));
         let others = memory.used.map(|used| used.min(ledger.limit())).and_then(|used| ledger.take(OTHERS, used).ok());
         Gpu {
-            features: Features::of(&setup.device, &info),
+            features,
             compiler: compiler(client.name()).into(),
             client,
             probed: Mutex::default(),
             products: Mutex::default(),
             compiled: Mutex::default(),
             canary: OnceLock::new(),
+            tick,
             device,
             queue,
             staged: AtomicU64::new(0),
@@ -277,13 +285,14 @@ fn compiler(runtime: &str) -> &str {
 }
 
 impl Features {
-    fn of(device: &wgpu::Device, info: &AdapterInfo) -> Features {
+    fn of(device: &wgpu::Device, info: &AdapterInfo, timestamps: bool) -> Features {
         let has = |feature: wgpu::Features| device.features().contains(feature);
         let subgroups = [info.subgroup_min_size, info.subgroup_max_size];
         Features {
             f16: has(wgpu::Features::SHADER_F16),
             int64: has(wgpu::Features::SHADER_INT64),
             subgroups: has(wgpu::Features::SUBGROUP).then_some(subgroups),
+            timestamps,
         }
     }
 }

@@ -8,7 +8,7 @@ use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
-use memfit_exec::recorder::{LaunchId, Recorder, now};
+use memfit_exec::recorder::{KernelClock, LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
 use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
@@ -22,7 +22,7 @@ use crate::launch::{Kernel, compile, launch_fill};
 use crate::lower::attention::may_overwrite;
 use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
-use crate::staging::{Staging, StagingSizes};
+use crate::staging::{Staging, StagingSizes, stamps_bytes};
 use crate::support;
 
 /// Clones are the same GPU, and their copies go the same way.
@@ -117,7 +117,8 @@ impl GpuExecutor {
             Some(staging) => staging,
             None => {
                 let sizes = StagingSizes::LEAST;
-                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, sizes.bytes())?)
+                let bytes = sizes.bytes() + stamps_bytes(&self.gpu);
+                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, bytes)?)
             }
         };
         copy(staging)
@@ -292,14 +293,16 @@ impl Executor for GpuExecutor {
         GpuMemory::new(&self.gpu, &self.device, holder, bytes)
     }
 
-    /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
+    /// Buffers for copies and for stamps of the clock, which are exact, and the parameters of kernels, which are not: kernels with
+    /// the same share them.
     fn staging_bytes(&self, plan: &Plan) -> u64 {
         let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
         let steps = |(graph, group)| estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64;
         // Each may have been tried first.
         let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
         let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
-        StagingSizes::new(plan).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
+        let copies = StagingSizes::new(plan).bytes() + stamps_bytes(&self.gpu);
+        copies + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
     }
 
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
@@ -324,7 +327,8 @@ impl Executor for GpuExecutor {
         Ok(())
     }
 
-    /// Waits for each kernel, so that its time is its own: with nothing else queued, the device has nothing to overlap it with.
+    /// Between two stamps of the device's clock. Where it has none, the host waits for each kernel, so that its time is its own: with
+    /// nothing else queued, the device has nothing to overlap it with.
     fn launch_recorded(
         &self,
         kernel: &Kernel,
@@ -332,12 +336,24 @@ impl Executor for GpuExecutor {
         id: LaunchId,
         recorder: &Recorder,
     ) -> Result<(), KernelError> {
+        if self.gpu.tick.is_some() {
+            self.copy_silently(|staging| staging.launch_stamped(id, recorder, |client| kernel.launch(client, arena)));
+            return Ok(());
+        }
         self.keep_failure(self.wait());
         let begin = now();
         self.launch(kernel, arena)?;
         self.keep_failure(self.wait());
         recorder.kernel(id, [(0, begin, now())]);
         Ok(())
+    }
+
+    fn tell_recorded(&self, recorder: &Recorder) -> Result<(), ExecError> {
+        self.copy(|staging| staging.tell_stamped(recorder))
+    }
+
+    fn kernel_clock(&self) -> KernelClock {
+        if self.gpu.tick.is_some() { KernelClock::Device } else { KernelClock::Waiting }
     }
 
     fn capture(&self, kernels: &[Kernel], arena: &mut Arena<GpuMemory>) -> Result<Option<Captured>, ExecError> {

@@ -32,6 +32,8 @@ pub mod lower;
 mod product;
 #[cfg(feature = "gpu")]
 mod staging;
+#[cfg(feature = "gpu")]
+mod stamps;
 pub mod support;
 pub mod tape;
 

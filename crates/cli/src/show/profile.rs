@@ -41,6 +41,9 @@ fn head(profile: &Profile, no_limits: Option<&str>) {
         "  step       {ms:>7.1} ms  in the middle of {steps}; predicted {:.1} ms, {ratio:.2} of it",
         memory.predicted_step_ms
     );
+    if let Some(note) = measured.clock.note() {
+        outln!("  times                  {note}");
+    }
     if let Some(limits) = profile.limits {
         let flops: f64 = step_launches(profile).map(|(p, n)| profile.programs[p].launches[n].flops as f64).sum();
         let reached = flops / ms.max(1e-9) * 1e-6;
