@@ -20,6 +20,7 @@ use crate::call::Key;
 use crate::card_memory::CardMemory;
 use crate::staging::Keeping;
 use crate::stamps::Stamps;
+use crate::target::{GpuTarget, Limits};
 
 /// An open device.
 pub struct Gpu {
@@ -50,15 +51,13 @@ pub struct Gpu {
     pub id: String,
     /// As its driver calls it.
     pub name: String,
-    /// "vulkan", "metal", "dx12"
-    pub api: String,
     /// Its name and version.
     pub driver: String,
-    pub kind: Kind,
+    /// What the planner may ask of it.
+    pub target: GpuTarget,
     /// What kernels are compiled to: "wgsl", "spirv" or "msl".
     pub compiler: String,
     pub features: Features,
-    pub limits: Limits,
     /// When it was opened.
     pub memory: CardMemory,
     /// Who holds what of it in this process. There is one, so that its limit holds for all.
@@ -78,19 +77,6 @@ pub struct Features {
     pub subgroups: Option<[u32; 2]>,
     /// A clock that kernels can be timed with, without waiting for them.
     pub timestamps: bool,
-}
-
-/// What the device can be given. Sizes are bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Of the start of every operand; a power of two.
-    pub alignment: u64,
-    /// One operand of a kernel.
-    pub binding: u64,
-    /// One allocation.
-    pub buffer: u64,
-    /// Operands of one kernel.
-    pub bindings: usize,
 }
 
 /// The devices of this machine, in the order in which they are numbered. One that cannot be opened is given as the error.
@@ -236,10 +222,8 @@ impl Gpu {
             sending: Mutex::new(()),
             id,
             name: info.name,
-            api: info.backend.to_string(),
             driver: [info.driver, info.driver_info].map(|part| part.trim().to_string()).join(" ").trim().into(),
-            kind,
-            limits,
+            target: GpuTarget { api: info.backend.to_string(), kind, limits },
             memory,
             ledger,
             _others: others,

@@ -116,7 +116,7 @@ impl AnyExecutor {
         match self {
             AnyExecutor::Cpu(_) => true,
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => gpu.gpu().kind == memfit_exec_gpu::adapters::Kind::Software,
+            AnyExecutor::Gpu(gpu) => gpu.gpu().target.kind == memfit_exec_gpu::adapters::Kind::Software,
         }
     }
 

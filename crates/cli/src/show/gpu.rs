@@ -1,6 +1,6 @@
 //! GPUs as `memfit devices` lists them. What a driver does not say is unknown, and stands so.
 
-use memfit::gpu::{CardMemory, Features, Gpu};
+use memfit::gpu::{CardMemory, Features, Gpu, GpuTarget};
 use memfit::plan::bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -8,11 +8,11 @@ use crate::output::outln;
 
 pub fn event(gpu: &Gpu, is_visible: bool, cost_model: Value) -> Value {
     json!({
-        "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
+        "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.target.kind.name(), "api": gpu.target.api,
         "driver": gpu.driver, "compiler": gpu.compiler, "visible": is_visible,
         "memory_bytes": gpu.memory.total, "used_bytes": gpu.memory.used, "available_bytes": available(gpu.memory),
-        "alignment_bytes": gpu.limits.alignment, "largest_operand_bytes": gpu.limits.binding,
-        "largest_segment_bytes": gpu.limits.buffer, "operands": gpu.limits.bindings,
+        "alignment_bytes": gpu.target.limits.alignment, "largest_operand_bytes": gpu.target.limits.binding,
+        "largest_segment_bytes": gpu.target.limits.buffer, "operands": gpu.target.limits.bindings,
         "f16": gpu.features.f16, "int64": gpu.features.int64, "subgroup_sizes": gpu.features.subgroups,
         "timestamps": gpu.features.timestamps,
         "profile": cost_model,
@@ -20,7 +20,8 @@ pub fn event(gpu: &Gpu, is_visible: bool, cost_model: Value) -> Value {
 }
 
 pub fn print(gpu: &Gpu, hidden: &str) {
-    let Gpu { id, name, api, driver, kind, limits, memory, compiler, .. } = gpu;
+    let Gpu { id, name, driver, target, memory, compiler, .. } = gpu;
+    let GpuTarget { api, kind, limits } = target;
     let driver = if driver.is_empty() { "unknown" } else { driver };
     outln!("{id}    {name}: {}, {api}, driver {driver}, kernels as {compiler}{hidden}", kind.name());
     outln!("memory   {}", memory_words(*memory));
