@@ -11,7 +11,7 @@ use cubecl::server::Handle;
 use memfit_exec::recorder::{LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, StagedProgram, Target, staged_programs};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -200,6 +200,18 @@ impl Target for GpuExecutor {
         estimate(graph, group, self.gpu.limits.alignment).steps.iter().map(seconds).sum()
     }
 
+    fn kernels(&self, graph: &Graph, group: &Group) -> u64 {
+        estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64
+    }
+
+    /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
+    fn staging_bytes(&self, programs: &[StagedProgram]) -> u64 {
+        // Each may have been tried first.
+        let kernels = 2 * programs.iter().map(|p| p.kernels).sum::<u64>();
+        let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
+        StagingSizes::new(programs).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
+    }
+
     fn alignment(&self) -> u64 {
         self.gpu.limits.alignment
     }
@@ -292,19 +304,9 @@ impl Executor for GpuExecutor {
         GpuMemory::new(&self.gpu, &self.device, holder, bytes)
     }
 
-    /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
-    fn staging_bytes(&self, plan: &Plan) -> u64 {
-        let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
-        let steps = |(graph, group)| estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64;
-        // Each may have been tried first.
-        let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
-        let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
-        StagingSizes::new(plan).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
-    }
-
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
-        let (sizes, all) = (StagingSizes::new(plan), self.staging_bytes(plan));
-        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, all)?);
+        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self));
+        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, plan.staging_bytes)?);
         self.copies = Arc::new(Mutex::new(Copies { staging, failed: None }));
         Ok(())
     }

@@ -13,7 +13,7 @@ use cubecl::wgpu::wgpu::{
     MapMode, PollType, SubmissionIndex,
 };
 use memfit_exec::{Device, ExecError, Reservation};
-use memfit_plan::{Phase, Plan};
+use memfit_plan::{Phase, StagedProgram};
 
 use crate::arena::WORD;
 use crate::device::Gpu;
@@ -37,14 +37,11 @@ impl StagingSizes {
     /// Without a plan: enough for anything, and of use for little.
     pub const LEAST: StagingSizes = StagingSizes { up: LEAST_UP, down: PIECE, numbers: NUMBERS * WORD };
 
-    pub fn new(plan: &Plan) -> StagingSizes {
-        let inputs = plan.programs.iter().map(|p| {
-            let placed = p.graph.inputs().filter_map(|(_, v)| p.place(v));
-            placed.map(|place| place.size.next_multiple_of(WORD)).sum()
-        });
-        let steps = plan.programs.iter().filter(|p| matches!(p.phase, Phase::Step | Phase::Apply));
+    pub fn new(programs: &[StagedProgram]) -> StagingSizes {
+        let inputs = programs.iter().map(|p| p.input_bytes);
+        let steps = programs.iter().filter(|p| matches!(p.phase, Phase::Step | Phase::Apply));
         // And one for what is counted over all steps.
-        let numbers = steps.map(|p| p.graph.outputs.len() as u64 + 1);
+        let numbers = steps.map(|p| p.outputs + 1);
         StagingSizes {
             up: inputs.max().unwrap_or(0).max(LEAST_UP),
             down: PIECE,
