@@ -12,10 +12,10 @@ use memfit::search::largest_batch;
 use memfit::transform::{Fusion, Group};
 use memfit::{CpuExecutor, Request, Subject, Training, ZooModel};
 
-/// The CPU as if copies went through buffers, and kernels were kept: so much that a plan with a smaller arena often takes more.
+/// The CPU as if copies went through buffers, and kernels were kept.
 struct Staged<'a>(&'a dyn Target);
 
-const OF_KERNEL: u64 = 2000;
+const OF_KERNEL: u64 = 200;
 
 impl Target for Staged<'_> {
     fn describe(&self) -> MadeFor {
@@ -59,6 +59,7 @@ struct Job(ZooModel, Training, Request);
 
 fn job(name: &str, batch: usize) -> Job {
     let model = ZooModel::from_name(name).expect("in the zoo");
+    let model = if name == "unet" { model.with_input(&[16, 16, 3]).expect("a size") } else { model };
     Job(model, Training::new(Optimizer::from_name("adam").expect("known").update), Request::new(batch))
 }
 
@@ -71,10 +72,10 @@ impl Job {
 #[test]
 fn a_budget_holds_the_arena_and_what_stands_beside_it() {
     let cpu = CpuExecutor::new(1).expect("threads");
-    let (target, job) = (Staged(cpu.target()), job("digits", 64));
+    let (target, job) = (Staged(cpu.target()), job("unet", 8));
     let survey = job.subject(&target).survey().expect("a survey");
     let points = survey.frontier();
-    assert!(points.len() > 2 && points.iter().all(|p| p.staging_bytes > 0), "{points:?}");
+    assert!(points.len() > 1 && points.iter().all(|p| p.staging_bytes > 0), "{points:?}");
     assert!(points.is_sorted_by(|a, b| a.seconds <= b.seconds && a.device_bytes() > b.device_bytes()), "{points:?}");
     let differ = |p: &Point| p.staging_bytes != points[0].staging_bytes;
     assert!(points.iter().any(differ), "a plan with more kernels takes more beside its arena");
@@ -134,9 +135,9 @@ fn what_a_refusal_proposes_fits_with_what_stands_beside_the_arena() {
 }
 
 /// Two that take turns, in one piece each.
-fn jobs() -> [Job; 2] {
-    [64, 40].map(|batch| {
-        let Job(model, training, request) = job("digits", batch);
+fn two_jobs(name: &str, batches: [usize; 2]) -> [Job; 2] {
+    batches.map(|batch| {
+        let Job(model, training, request) = job(name, batch);
         Job(model, training, Request { micro_batch: MicroBatch::Off, ..request })
     })
 }
@@ -161,7 +162,7 @@ fn refused(members: &[Member], budget: u64) -> TogetherRefusal {
 fn models_share_a_budget_with_what_stands_beside_their_arenas() {
     let cpu = CpuExecutor::new(1).expect("threads");
     let target = Staged(cpu.target());
-    let (names, jobs) = (["a", "b"], jobs());
+    let (names, jobs) = (["a", "b"], two_jobs("unet", [8, 5]));
     let surveys: Vec<Survey> = jobs.iter().map(|j| j.subject(&target).survey().expect("a survey")).collect();
     let all = members(&names, &surveys);
     let free = plan_together(&all, None).expect("plans");
@@ -186,7 +187,7 @@ fn models_share_a_budget_with_what_stands_beside_their_arenas() {
 fn what_is_proposed_for_one_of_several_lets_all_of_them_in() {
     let cpu = CpuExecutor::new(1).expect("threads");
     let target = Staged(cpu.target());
-    let (names, jobs) = (["a", "b"], jobs());
+    let (names, jobs) = (["a", "b"], two_jobs("digits", [64, 40]));
     let subjects: Vec<Subject> = jobs.iter().map(|j| j.subject(&target)).collect();
     let surveys: Vec<Survey> = subjects.iter().map(|s| s.survey().expect("a survey")).collect();
     let all = members(&names, &surveys);
@@ -199,7 +200,7 @@ fn what_is_proposed_for_one_of_several_lets_all_of_them_in() {
     assert!(!changed.is_empty(), "{refusal}");
     // One fix of each, in every combination of their first ones.
     for i in 0..changed.iter().map(|need| need.fixes.len()).max().unwrap_or(0) {
-        let mut with_fixes = jobs();
+        let mut with_fixes = two_jobs("digits", [64, 40]);
         for need in &changed {
             let at = names.iter().position(|name| *name == need.name).expect("one of them");
             for change in &need.fixes[i.min(need.fixes.len() - 1)].changes {
