@@ -243,6 +243,11 @@ impl Gpu {
         &self.ledger
     }
 
+    /// Gives the device up: whatever is asked of it from now on fails, as where its driver loses it.
+    pub fn destroy(&self) {
+        self.device.destroy();
+    }
+
     /// The shaders that were compiled so far, each with its kernel's name and the time that took.
     pub fn compiled(&self) -> Vec<(&'static str, Duration)> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
