@@ -243,6 +243,11 @@ impl Gpu {
         &self.ledger
     }
 
+    /// Whether it computes on the host, and in its memory.
+    pub fn is_software(&self) -> bool {
+        self.kind == Kind::Software
+    }
+
     /// Gives the device up: whatever is asked of it from now on fails, as where its driver loses it.
     pub fn destroy(&self) {
         self.device.destroy();
