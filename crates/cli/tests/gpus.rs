@@ -207,7 +207,7 @@ fn a_budget_on_a_gpu_holds_the_arena_and_the_copies() {
         let (code, told) = plan(&options);
         assert_eq!((code, taken(&told[0])), (0, taken(fix)), "{change}: {told:?}");
     }
-    let (code, told) = plan(&["--budget", "3MiB", "--max-batch"]);
+    let (code, told) = events(&[&["plan"], &of_gpu[..4], &["--budget", "3MiB", "--max-batch"]].concat());
     assert_eq!(code, 0, "{told:?}");
     assert!(taken(&told[0]["plan"]) <= 3 << 20, "{told:?}");
 }
@@ -283,4 +283,14 @@ fn models_share_a_gpu_and_a_process_has_several_devices() {
     assert_eq!((&together[0]["device"], &together[0]["runs"]), (&"gpu:0".into(), &serde_json::json!(["a", "b"])));
     let weights = |run: &str| std::fs::read(scratch.0.join(run).join("weights.safetensors")).expect("it was trained");
     assert!(weights("a-out") == weights("b-out"), "they are the same run");
+    // One budget is for both, with what copies take; what a refusal asks for is enough, and a byte less is not.
+    let (code, told) = events(&["plan", &a, &b, "--budget", "1MiB"]);
+    assert_eq!(code, 3, "{told:?}");
+    let needed = told[0]["certificate"]["needed_bytes"].as_u64().expect("a number");
+    let (code, told) = events(&["plan", &a, &b, "--budget", &needed.to_string()]);
+    let together = told.iter().find(|e| e["event"] == "together").expect("they share it");
+    let bytes = |what: &str| together[what].as_u64().expect("a number");
+    assert_eq!((code, bytes("arena_bytes") + bytes("staging_bytes")), (0, needed), "{together}");
+    assert!(bytes("staging_bytes") > 0, "{together}");
+    assert_eq!(events(&["plan", &a, &b, "--budget", &(needed - 1).to_string()]).0, 3);
 }
