@@ -260,10 +260,12 @@ mod tests {
             name: name.into(),
             state_bytes: 1 << 20,
             transient_bytes,
+            staging_bytes: 0,
             transient_bound: 0,
             fixes: fixes.to_vec(),
         };
         let mut refused = TogetherRefusal {
+            most_staging: 0,
             budget: 4 << 20,
             needed: 5 << 20,
             lower_bound: 2 << 20,

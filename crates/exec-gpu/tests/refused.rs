@@ -25,7 +25,7 @@ fn with_little_left<T>(run: impl FnOnce() -> T) -> T {
     let pages: u64 = sizes.split_whitespace().next().unwrap().parse().unwrap();
     let before = getrlimit(Resource::As);
     let current = Some(pages * rustix::param::page_size() as u64 + LEFT);
-    setrlimit(Resource::As, Rlimit { current, ..before.clone() }).unwrap();
+    setrlimit(Resource::As, Rlimit { current, ..before }).unwrap();
     let result = run();
     setrlimit(Resource::As, before).unwrap();
     result
