@@ -10,13 +10,13 @@ use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::recorder::{KernelClock, LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_plan::{Launch, Place, Plan, Program, Target};
+use memfit_plan::{Launch, Place, Plan, Program, Target, staged_programs};
 
-use crate::arena::{GpuMemory, WORD};
+use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::lower::estimate;
-use crate::staging::{Staging, StagingSizes, stamps_bytes};
+use crate::staging::Staging;
+use crate::staging_sizes::StagingSizes;
 
 /// Clones are the same GPU, and their copies go the same way.
 #[derive(Clone)]
@@ -37,14 +37,6 @@ struct Copies {
 
 /// The launches of a program, recorded.
 pub struct Captured(CapturedGraph);
-
-/// The runtime keeps the parameters of a kernel in pages: the first has so many bytes, and each a hundredth less than the one
-/// before, down to the parameters themselves.
-const FIRST_PAGE: u64 = 16 << 10;
-/// Pages that this makes, taken together.
-const PAGES: u64 = 100;
-/// No kernel has more parameters.
-const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
     /// On the GPU of this number; see [`crate::devices`].
@@ -110,7 +102,7 @@ impl GpuExecutor {
             Some(staging) => staging,
             None => {
                 let sizes = StagingSizes::LEAST;
-                let bytes = sizes.bytes() + stamps_bytes(&self.gpu);
+                let bytes = sizes.bytes() + self.gpu.target.stamps_bytes();
                 staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, bytes)?)
             }
         };
@@ -172,21 +164,9 @@ impl Executor for GpuExecutor {
         GpuMemory::new(&self.gpu, &self.device, holder, bytes)
     }
 
-    /// Buffers for copies and for stamps of the clock, which are exact, and the parameters of kernels, which are not: kernels with
-    /// the same share them.
-    fn staging_bytes(&self, plan: &Plan) -> u64 {
-        let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
-        let steps = |(graph, group)| estimate(graph, group, self.gpu.target.limits.alignment).steps.len() as u64;
-        // Each may have been tried first.
-        let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
-        let canary = self.gpu.target.limits.alignment.max(WORD) * self.gpu.target.limits.bindings as u64;
-        let copies = StagingSizes::new(plan).bytes() + stamps_bytes(&self.gpu);
-        copies + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
-    }
-
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
-        let (sizes, all) = (StagingSizes::new(plan), self.staging_bytes(plan));
-        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, all)?);
+        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self.target()));
+        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, plan.staging_bytes)?);
         self.copies = Arc::new(Mutex::new(Copies { staging, failed: None }));
         Ok(())
     }

@@ -32,6 +32,7 @@ pub mod lower;
 mod product;
 #[cfg(feature = "gpu")]
 mod staging;
+mod staging_sizes;
 #[cfg(feature = "gpu")]
 mod stamps;
 pub mod support;

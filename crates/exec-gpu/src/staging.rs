@@ -15,50 +15,11 @@ use cubecl::wgpu::wgpu::{
 };
 use memfit_exec::recorder::{LaunchId, Recorder};
 use memfit_exec::{Device, ExecError, Reservation};
-use memfit_plan::{Phase, Plan};
 
 use crate::arena::WORD;
 use crate::device::Gpu;
+use crate::staging_sizes::StagingSizes;
 use crate::stamps::Stamps;
-
-/// Bytes of each buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StagingSizes {
-    pub up: u64,
-    pub down: u64,
-    pub numbers: u64,
-}
-
-/// What is read at once.
-const PIECE: u64 = 256 << 10;
-/// No buffer for writes is smaller: initial values and weights come in pieces up to this.
-const LEAST_UP: u64 = 64 << 10;
-/// Numbers that a step gives, where nobody knows how many.
-const NUMBERS: u64 = 64;
-
-impl StagingSizes {
-    /// Without a plan: enough for anything, and of use for little.
-    pub const LEAST: StagingSizes = StagingSizes { up: LEAST_UP, down: PIECE, numbers: NUMBERS * WORD };
-
-    pub fn new(plan: &Plan) -> StagingSizes {
-        let inputs = plan.programs.iter().map(|p| {
-            let placed = p.graph.inputs().filter_map(|(_, v)| p.place(v));
-            placed.map(|place| place.size.next_multiple_of(WORD)).sum()
-        });
-        let steps = plan.programs.iter().filter(|p| matches!(p.phase, Phase::Step | Phase::Apply));
-        // And one for what is counted over all steps.
-        let numbers = steps.map(|p| p.graph.outputs.len() as u64 + 1);
-        StagingSizes {
-            up: inputs.max().unwrap_or(0).max(LEAST_UP),
-            down: PIECE,
-            numbers: numbers.max().unwrap_or(0).max(NUMBERS) * WORD,
-        }
-    }
-
-    pub fn bytes(&self) -> u64 {
-        2 * self.up + self.down + 2 * self.numbers
-    }
-}
 
 /// The buffers of one engine.
 pub struct Staging {
@@ -163,7 +124,7 @@ impl Staging {
         let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
         let down = down(sizes.down);
         let stamps = gpu.tick.map(|period| Stamps::new(&gpu.device, period));
-        let bytes = sizes.bytes() + stamps_bytes(gpu);
+        let bytes = sizes.bytes() + gpu.target.stamps_bytes();
         if let Some(refused) = cubecl::future::block_on(scope.pop()) {
             return Err(gpu.out_of_memory(holder, bytes, refused));
         }
@@ -414,11 +375,6 @@ impl Upload {
     fn is_full(&self) -> bool {
         self.filled.next_multiple_of(WORD) + WORD > self.buffers[0].size()
     }
-}
-
-/// What the stamps of an engine take of a device.
-pub fn stamps_bytes(gpu: &Gpu) -> u64 {
-    gpu.tick.map_or(0, |_| Stamps::BYTES)
 }
 
 /// Waits for a submission, and for none behind it.

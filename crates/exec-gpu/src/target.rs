@@ -1,7 +1,7 @@
 //! What the planner may ask of a GPU. It follows from a few numbers, so that plans can be made for devices that are not here.
 
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, MadeFor, Target};
+use memfit_plan::{CostModel, MadeFor, StagedProgram, Target};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -18,6 +18,8 @@ pub struct GpuTarget {
     pub api: String,
     pub kind: Kind,
     pub limits: Limits,
+    /// Whether kernels can be timed with its own.
+    pub has_clock: bool,
 }
 
 /// What the device can be given. Sizes are bytes.
@@ -67,6 +69,14 @@ impl Target for GpuTarget {
             cost_model.launch_us * 1e-6 + compute.max(memory)
         };
         estimate(graph, group, self.limits.alignment).steps.iter().map(seconds).sum()
+    }
+
+    fn kernels(&self, graph: &Graph, group: &Group) -> u64 {
+        estimate(graph, group, self.limits.alignment).steps.len() as u64
+    }
+
+    fn staging_bytes(&self, programs: &[StagedProgram]) -> u64 {
+        self.bytes_beside_segments(programs)
     }
 
     fn alignment(&self) -> u64 {

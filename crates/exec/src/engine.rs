@@ -87,8 +87,7 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         check_plan(&executor, &plan)?;
         // Both or none, so that a limit is met before anything is allocated.
-        let bytes = plan.arena_bytes() + executor.staging_bytes(&plan);
-        executor.device().check_room(&options.holder("the arena"), bytes)?;
+        executor.device().check_room(&options.holder("the arena"), plan.device_bytes())?;
         // Before memory is taken: what a device cannot compile is known then.
         let kernels = compile(&executor, &plan)?;
         let holder = options.holder("activations");
@@ -134,11 +133,6 @@ impl<E: Executor> Engine<E> {
 
     pub fn executor(&self) -> &E {
         &self.executor
-    }
-
-    /// What it takes of its device beside its two segments, at most: see [`Executor::staging_bytes`].
-    pub fn staging_bytes(&self) -> u64 {
-        self.executor.staging_bytes(&self.plan)
     }
 
     /// The transient segment, which other engines may share.

@@ -25,14 +25,8 @@ pub trait Executor {
     /// Takes a segment for a holder of this name, once. Everything that a run needs afterwards lies in its two segments.
     fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<Self::Memory, ExecError>;
 
-    /// What a plan takes of the device beside its two segments, at most: what copies from and to the host go through, and what
-    /// the device keeps of each kernel. Nothing where the host's memory is the device's.
-    fn staging_bytes(&self, _plan: &Plan) -> u64 {
-        0
-    }
-
-    /// Takes that for a holder of this name, once, before the segments. Copies of an executor that were made before do not
-    /// have it.
+    /// Takes what the plan has beside its two segments ([`Plan::staging_bytes`]) for a holder of this name, once, before them.
+    /// Copies of an executor that were made before do not have it.
     fn take_staging(&mut self, _holder: &str, _plan: &Plan) -> Result<(), ExecError> {
         Ok(())
     }

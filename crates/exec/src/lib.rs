@@ -2,7 +2,6 @@
 
 mod arena;
 pub mod atomic_file;
-mod budget;
 mod checksum;
 mod device;
 mod engine;
@@ -18,7 +17,6 @@ mod states;
 pub mod weights;
 
 pub use arena::{Arena, Transient};
-pub use budget::plan_within;
 pub use checksum::Checksum;
 pub use device::{Device, DeviceFull, Holder, PROGRAM, Reservation};
 pub use engine::{Clock, Engine, Options};

@@ -199,14 +199,6 @@ impl Executor for AnyExecutor {
         }
     }
 
-    fn staging_bytes(&self, plan: &Plan) -> u64 {
-        match self {
-            AnyExecutor::Cpu(cpu) => cpu.staging_bytes(plan),
-            #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => gpu.staging_bytes(plan),
-        }
-    }
-
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
         match self {
             AnyExecutor::Cpu(cpu) => cpu.take_staging(holder, plan),

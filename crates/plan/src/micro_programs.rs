@@ -10,8 +10,10 @@ use crate::outline::{Order, Outline};
 use crate::pack::{Packing, pack, pack_briefly, pack_until};
 use crate::passes::save_masks;
 use crate::recompute::{Candidate, Depth, candidates};
+use crate::staging::StagedProgram;
 use crate::state_slots::place_states;
 use crate::support::check_supported;
+use crate::target::Target;
 use crate::types::{Phase, StateSlot};
 
 /// The programs of one size of micro-batch, of which no graph is kept: a source makes it again.
@@ -25,7 +27,10 @@ pub struct MicroPrograms {
     pub training: Vec<Candidate>,
     /// The other programs, each in one draft and packed, in the order of the source.
     pub others: Vec<(Outline, Packing)>,
+    /// Of both segments, ...
     pub bound: Bound,
+    /// ... and of what stands beside them.
+    pub staging_bound: u64,
 }
 
 impl MicroPrograms {
@@ -55,8 +60,11 @@ impl MicroPrograms {
             let packing = pack(&outline.items(), cx.target.alignment());
             (outline, packing)
         };
-        let others = others.into_iter().map(packed).collect();
-        Ok(MicroPrograms { size, states, state_bytes, pinned_bytes, training, others, bound })
+        let others: Vec<(Outline, Packing)> = others.into_iter().map(packed).collect();
+        let first = training.first().map(|c| &c.outline);
+        let least = others.iter().map(|(o, _)| o).chain(first).map(|o| o.staged.without_kernels());
+        let staging_bound = cx.target.staging_bytes(&least.collect::<Vec<_>>());
+        Ok(MicroPrograms { size, states, state_bytes, pinned_bytes, training, others, bound, staging_bound })
     }
 
     pub fn pinned(&self, outline: &Outline) -> u64 {
@@ -66,6 +74,17 @@ impl MicroPrograms {
     /// Bytes of the transient segment for all programs, with a draft of the training program that is packed into so many.
     pub fn transient(&self, outline: &Outline, capacity: u64, alignment: u64) -> u64 {
         (self.pinned(outline) + capacity).max(self.others_end()).next_multiple_of(alignment)
+    }
+
+    /// Bytes beside both segments, with a draft of the training program.
+    pub fn staging(&self, outline: &Outline, target: &dyn Target) -> u64 {
+        let programs = self.others.iter().map(|(o, _)| o.staged).chain([outline.staged]);
+        target.staging_bytes(&programs.collect::<Vec<StagedProgram>>())
+    }
+
+    /// What no plan goes below, of all that it takes.
+    pub fn least(&self) -> u64 {
+        self.bound.bytes + self.staging_bound
     }
 
     /// The end of the largest of the other programs.

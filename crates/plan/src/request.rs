@@ -31,7 +31,7 @@ pub enum MicroBatch {
 pub struct Request {
     pub batch: usize,
     pub micro_batch: MicroBatch,
-    /// Bytes for both segments; none for as much as it takes.
+    /// Bytes for all that is taken of the device: both segments, and what stands beside them. None for as much as it takes.
     pub budget: Option<u64>,
     pub grouping: Grouping,
     /// None for that of the target.

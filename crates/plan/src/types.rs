@@ -190,11 +190,14 @@ pub struct Plan {
     pub states: Vec<StateSlot>,
     pub state_bytes: u64,
     pub transient_bytes: u64,
+    /// What it takes of its device beside both, at most: for copies from and to the host, and for what the device keeps of
+    /// kernels. Nothing where the host's memory is the device's.
+    pub staging_bytes: u64,
     /// Most bytes live at once, states included.
     pub peak_bytes: u64,
     /// What a plain eager framework would hold: see the planner's `keep_all`.
     pub keep_all_bytes: u64,
-    /// No plan of this model can take less.
+    /// No plan of this model can take less of its device.
     pub lower_bound_bytes: u64,
     pub recomputed_ops: usize,
     /// What each tool saved, in the order they were applied.
@@ -209,9 +212,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What is taken from the device: both segments.
+    /// Both segments.
     pub fn arena_bytes(&self) -> u64 {
         self.state_bytes + self.transient_bytes
+    }
+
+    /// All that is taken of the device, which is what a budget is for: the arena, and what stands beside it.
+    pub fn device_bytes(&self) -> u64 {
+        self.arena_bytes() + self.staging_bytes
     }
 
     /// Bytes of the batch, or micro-batch, that is staged for a step.

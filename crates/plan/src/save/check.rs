@@ -31,7 +31,8 @@ fn numbers(plan: &Plan) -> Result<(), String> {
     if plan.micro_batch == 0 || plan.batch == 0 || !plan.batch.is_multiple_of(plan.micro_batch) {
         return Err(format!("a micro-batch of {} does not divide a batch of {}", plan.micro_batch, plan.batch));
     }
-    let sizes = [plan.state_bytes, plan.transient_bytes, plan.keep_all_bytes, plan.lower_bound_bytes];
+    let sizes =
+        [plan.state_bytes, plan.transient_bytes, plan.staging_bytes, plan.keep_all_bytes, plan.lower_bound_bytes];
     if sizes.iter().any(|&n| n > LIMIT) || plan.batch as u64 > LIMIT {
         return Err("it takes more bytes than any machine has".into());
     }

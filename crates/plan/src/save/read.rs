@@ -38,6 +38,9 @@ struct Numbers {
     micro_batch: usize,
     state_bytes: u64,
     transient_bytes: u64,
+    /// Only where it is something.
+    #[serde(default)]
+    staging_bytes: u64,
     peak_bytes: u64,
     keep_all_bytes: u64,
     lower_bound_bytes: u64,
@@ -136,6 +139,7 @@ fn plan(form: Form, format: u64) -> Read<Plan> {
         fusion,
         state_bytes: n.state_bytes,
         transient_bytes: n.transient_bytes,
+        staging_bytes: n.staging_bytes,
         peak_bytes: n.peak_bytes,
         keep_all_bytes: n.keep_all_bytes,
         lower_bound_bytes: n.lower_bound_bytes,
