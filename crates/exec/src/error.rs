@@ -5,6 +5,7 @@ use memfit_ir::bytes::Bytes;
 use memfit_plan::Phase;
 
 use crate::device::DeviceFull;
+use crate::wire::WireError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
@@ -50,6 +51,14 @@ pub enum ExecError {
     Init { name: String, ty: TensorType },
     #[error("{op} in layer \"{layer}\" cannot run on this device: {problem}")]
     Unsupported { op: &'static str, layer: String, problem: String },
+    #[error("exchange in layer \"{layer}\": {source}")]
+    Wire { layer: String, source: WireError },
+    #[error(
+        "this plan is for replica {rank} of {count}, which exchange what they have; connect it to the others first"
+    )]
+    NotConnected { rank: usize, count: usize },
+    #[error("this plan is for replica {rank} of {count}, but the connection is that of {given_rank} of {given_count}")]
+    WrongWire { rank: usize, count: usize, given_rank: usize, given_count: usize },
     /// What the device itself says, and not about any data.
     #[error("{device}: {problem}")]
     Device { device: String, problem: String },

@@ -42,7 +42,7 @@ impl Survey<'_> {
                 let outline = &micro.training[c].outline;
                 // The live bytes are the least that a packing can take.
                 let least = micro.transient(outline, outline.peak, alignment);
-                all.push((micro.seconds(self.batch, outline), micro.state_bytes + least, b, c));
+                all.push((micro.seconds(self.batch, self.replica, outline), micro.state_bytes + least, b, c));
             }
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
