@@ -11,7 +11,7 @@ use cubecl::server::Handle;
 use memfit_exec::recorder::{LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target, exchange};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -213,6 +213,9 @@ impl Target for GpuExecutor {
     }
 
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
+        if let Some(answer) = exchange::can_run_in_place(graph, group, input, output) {
+            return answer;
+        }
         let root = graph.node(group.root());
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
@@ -263,7 +266,8 @@ fn operands_by_element(op: &Op) -> &'static [usize] {
         | Family::Attention
         | Family::Window
         | Family::Gather
-        | Family::Update => return &[],
+        | Family::Update
+        | Family::Exchange => return &[],
     }
     if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
         &[0, 4]
