@@ -73,6 +73,8 @@ struct Connection {
     wire: Option<Box<dyn Wire>>,
     /// Room for what is exchanged, where the device has memory of its own.
     staging: Vec<u8>,
+    /// Room for a word of each.
+    words: Vec<u64>,
 }
 
 /// How a program is run.
@@ -168,8 +170,22 @@ impl<E: Executor> Engine<E> {
         }
         let has_own_memory = self.executor.host_base(&mut self.states().memory).is_none();
         let staging = if has_own_memory { exchange::staging_bytes(&self.plan) as usize } else { 0 };
-        self.connection = Mutex::new(Connection { wire: Some(wire), staging: vec![0; staging] });
+        self.connection = Mutex::new(Connection { wire: Some(wire), staging: vec![0; staging], words: vec![0; count] });
         Ok(())
+    }
+
+    /// Says something to all replicas, and gives what they say, taken together bit by bit. All have to ask at the same time.
+    pub fn agree(&self, word: u64) -> Result<u64, ExecError> {
+        let Replica { rank, count, .. } = self.plan.replica;
+        if count == 1 {
+            return Ok(word);
+        }
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let Connection { wire, words, .. } = &mut *connection;
+        let wire = wire.as_mut().ok_or(ExecError::NotConnected { rank, count })?;
+        let said = wire.all_gather(&word.to_ne_bytes(), bytemuck::cast_slice_mut(words));
+        said.map_err(|source| ExecError::Wire { layer: String::new(), source })?;
+        Ok(words.iter().fold(0, |all, word| all | word))
     }
 
     pub fn plan(&self) -> &Plan {
@@ -395,7 +411,7 @@ impl<E: Executor> Engine<E> {
     ) -> Result<(), ExecError> {
         let Replica { rank, count, .. } = self.plan.replica;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let Connection { wire, staging } = &mut *connection;
+        let Connection { wire, staging, .. } = &mut *connection;
         let wire = wire.as_mut().ok_or(ExecError::NotConnected { rank, count })?;
         self.executor.wait()?;
         let (begin, start) = (now(), Instant::now());

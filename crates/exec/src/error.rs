@@ -51,7 +51,7 @@ pub enum ExecError {
     Init { name: String, ty: TensorType },
     #[error("{op} in layer \"{layer}\" cannot run on this device: {problem}")]
     Unsupported { op: &'static str, layer: String, problem: String },
-    #[error("exchange in layer \"{layer}\": {source}")]
+    #[error("exchange{}: {source}", in_layer(layer))]
     Wire { layer: String, source: WireError },
     #[error(
         "this plan is for replica {rank} of {count}, which exchange what they have; connect it to the others first"
@@ -62,6 +62,10 @@ pub enum ExecError {
     /// What the device itself says, and not about any data.
     #[error("{device}: {problem}")]
     Device { device: String, problem: String },
+}
+
+fn in_layer(layer: &str) -> String {
+    if layer.is_empty() { String::new() } else { format!(" in layer \"{layer}\"") }
 }
 
 /// A kernel met data that it cannot work on. It is small and made without allocating.

@@ -102,6 +102,16 @@ impl<E: Executor> Session<E> {
         Ok(self.engine.connect(wire)?)
     }
 
+    /// Whether it trains with others.
+    pub(crate) fn has_others(&self) -> bool {
+        self.plan().replica.has_others()
+    }
+
+    /// What all replicas say, taken together bit by bit.
+    pub(crate) fn agree(&self, word: u64) -> Result<u64> {
+        Ok(self.engine.agree(word)?)
+    }
+
     /// From now on tells of every step and its kernels; or of none any more.
     pub fn record(&mut self, recorder: Option<Arc<Recorder>>) {
         self.engine.record(recorder);

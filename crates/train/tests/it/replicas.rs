@@ -3,14 +3,17 @@
 use crate::common;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{digits, pixels_and_classes, training};
+use common::{digits, images, pixels_and_classes, training};
+use memfit_data::{BytePool, Dataset, Remainder};
 use memfit_exec::{Executor, Options, TensorView, thread_wires};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::Replica;
+use memfit_plan::save::Labels;
 use memfit_plan::{MicroBatch, Phase, Plan, Request};
-use memfit_train::{Session, replica_programs};
+use memfit_train::{Datasets, Event, FitOptions, Flow, Period, RunDir, Session, StopReason, fit, replica_programs};
 use memfit_transform::{Clip, Exchange, Half, Precision, Shard, Training};
 
 /// Of a batch.
@@ -169,4 +172,57 @@ fn a_plan_for_several_replicas_needs_a_connection_to_the_others() {
     let wrong = thread_wires(3, STALL).swap_remove(0);
     let problem = session.connect(Box::new(wrong)).unwrap_err().to_string();
     assert!(problem.contains("replica 0 of 2") && problem.contains("0 of 3"), "{problem}");
+}
+
+/// What replicas leave that are trained through `fit`, of which the first has a folder: its files, and how each ended.
+fn fit_together(count: usize, folder: &Path, stop_at: Option<u32>) -> (BTreeMap<PathBuf, Vec<u8>>, Vec<StopReason>) {
+    let replica = Replica { lanes: LANES, count, rank: 0 };
+    let run = |rank: usize, wire| {
+        let mut session = session(&training(), replica.with_rank(rank), Setting { micro_batch: 2, ..EVEN });
+        if count > 1 {
+            session.connect(Box::new(wire)).unwrap();
+        }
+        let rows = session.plan().rows();
+        let train = Dataset::from_tensors(images(100, 1)).unwrap().shuffle(100).batch_rows(BATCH, rows);
+        let data =
+            Datasets { train, test: Some(Dataset::from_tensors(images(13, 2)).unwrap().batch(5, Remainder::Keep)) };
+        let heads = digits().heads().unwrap();
+        let run = (rank == 0).then(|| RunDir::create(folder, session.plan(), &Labels::new()).unwrap());
+        let options = FitOptions { run, ..FitOptions::new(heads, Period::Epochs(3), 1e-2, BytePool::new(1 << 20)) };
+        // The last replica is the one that is asked.
+        let mut observer = |event: &Event| match event {
+            Event::Step { step, .. } if Some(*step) == stop_at && rank + 1 == count => Flow::Stop,
+            _ => Flow::Continue,
+        };
+        let outcome = fit(&mut session, &data, &options, &mut observer).unwrap();
+        (outcome.reason, outcome.steps)
+    };
+    let ends: Vec<(StopReason, u32)> = std::thread::scope(|scope| {
+        let run = &run;
+        let wires = thread_wires(count, STALL).into_iter().enumerate();
+        let threads: Vec<_> = wires.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(ends.iter().all(|end| *end == ends[0]), "all end after the same step: {ends:?}");
+    let tensors = |path: &PathBuf| path.extension().is_some_and(|e| e == "safetensors");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(tensors);
+    let files = files.map(|path| (path.file_name().unwrap().into(), std::fs::read(&path).unwrap())).collect();
+    std::fs::remove_dir_all(folder).unwrap();
+    (files, ends.into_iter().map(|(reason, _)| reason).collect())
+}
+
+#[test]
+fn replicas_that_are_fitted_leave_the_checkpoints_of_one() {
+    let alone = fit_together(1, &common::file("replicas-1"), None);
+    assert!(!alone.0.is_empty());
+    for count in 2..=LANES {
+        let together = fit_together(count, &common::file(&format!("replicas-{count}")), None);
+        assert!(together.0 == alone.0, "{count} replicas");
+    }
+}
+
+#[test]
+fn one_that_is_asked_to_stop_stops_all_after_the_same_step() {
+    let (_, reasons) = fit_together(3, &common::file("replicas-stop"), Some(4));
+    assert_eq!(reasons, [StopReason::Interrupted; 3]);
 }
