@@ -1,7 +1,7 @@
 //! What the planner may ask of a GPU. It follows from a few numbers, so that plans can be made for devices that are not here.
 
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, MadeFor, StagedProgram, Target};
+use memfit_plan::{CostModel, MadeFor, StagedProgram, Target, exchange};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -92,6 +92,9 @@ impl Target for GpuTarget {
     }
 
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
+        if let Some(answer) = exchange::can_run_in_place(graph, group, input, output) {
+            return answer;
+        }
         let root = graph.node(group.root());
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
@@ -142,7 +145,8 @@ fn operands_by_element(op: &Op) -> &'static [usize] {
         | Family::Attention
         | Family::Window
         | Family::Gather
-        | Family::Update => return &[],
+        | Family::Update
+        | Family::Exchange => return &[],
     }
     if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
         &[0, 4]

@@ -85,6 +85,11 @@ pub trait Executor {
         Ok(())
     }
 
+    /// Where a segment starts in the host's memory; none where the device has memory of its own, which is copied from and to.
+    fn host_base(&self, _memory: &mut Self::Memory) -> Option<*mut u8> {
+        None
+    }
+
     /// Bytes of a segment in pages that the system holds at the moment; none where nobody can tell.
     fn resident_bytes(&self, _memory: &Self::Memory) -> Option<u64> {
         None

@@ -51,6 +51,11 @@ pub enum PlanError {
     TooLarge,
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]
     MicroBatch { micro_batch: usize, batch: usize },
+    #[error(
+        "{replicas} replicas with {lanes} lanes cannot share a batch of {batch} in micro-batches of {micro_batch}: there must be as \
+         many lanes as replicas at least, and every lane must have as many micro-batches as another"
+    )]
+    Lanes { lanes: usize, replicas: usize, batch: usize, micro_batch: usize },
     /// Ops that the device has no kernel for, each kind once.
     #[error("{}", list_unsupported(device, ops))]
     Unsupported { device: String, ops: Vec<Unsupported> },

@@ -61,7 +61,7 @@ impl Survey<'_> {
                 // The live bytes are the least that a packing can take.
                 let least = micro.state_bytes + micro.transient(outline, outline.peak, alignment);
                 let staging = micro.staging(outline, self.target);
-                all.push((micro.seconds(self.batch, outline), least + staging, staging, b, c));
+                all.push((micro.seconds(self.batch, self.replica, outline), least + staging, staging, b, c));
             }
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

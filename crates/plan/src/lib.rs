@@ -17,6 +17,7 @@ mod cost_model;
 mod draft;
 mod equivalence;
 mod error;
+pub mod exchange;
 mod flow;
 mod frontier;
 mod lifetime;

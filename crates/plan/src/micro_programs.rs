@@ -1,5 +1,6 @@
 //! The programs of one size of micro-batch: drafts of the training program, and all others packed.
 
+use memfit_ir::Replica;
 use memfit_transform::StepGraph;
 
 use crate::bound::{Bound, lower_bound};
@@ -106,8 +107,7 @@ impl MicroPrograms {
     /// Of some candidates, the fastest and the one with the fewest live bytes.
     pub fn ends(&self, candidates: &[usize]) -> [usize; 2] {
         let outline = |c: usize| &self.training[c].outline;
-        let by_time =
-            |a: usize, b: usize| self.seconds(self.size, outline(a)).total_cmp(&self.seconds(self.size, outline(b)));
+        let by_time = |a: usize, b: usize| self.seconds_once(outline(a)).total_cmp(&self.seconds_once(outline(b)));
         let by_peak = |a: usize, b: usize| outline(a).peak.cmp(&outline(b).peak);
         let fastest = candidates.iter().min_by(|a, b| by_time(**a, **b).then(by_peak(**a, **b)));
         let smallest = candidates.iter().min_by(|a, b| by_peak(**a, **b).then(by_time(**a, **b)));
@@ -123,11 +123,18 @@ impl MicroPrograms {
         pack(&outline.items(), alignment, enough)
     }
 
+    /// Seconds of a step with a candidate that has but one micro-batch.
+    fn seconds_once(&self, candidate: &Outline) -> f64 {
+        self.seconds(self.size, Replica::ALONE, candidate)
+    }
+
     /// Seconds of a whole step with a candidate.
-    pub fn seconds(&self, batch: usize, candidate: &Outline) -> f64 {
+    pub fn seconds(&self, batch: usize, replica: Replica, candidate: &Outline) -> f64 {
+        let (lanes, folds) = (replica.own_lanes().len(), replica.schedule().concat());
         let times = |phase: Phase| match phase {
             Phase::Step | Phase::Apply => 1.0,
-            Phase::Accumulate => (batch / self.size) as f64,
+            Phase::Accumulate => (batch / self.size / replica.lanes * lanes) as f64,
+            Phase::Fold(fold) => folds.iter().filter(|f| **f == fold).count() as f64,
             Phase::Eval | Phase::Export => 0.0,
         };
         let of = |o: &Outline| times(o.phase) * o.seconds;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use memfit_ir::Replica;
 use memfit_transform::group::Grouping;
 
 use crate::cost_model::CostModel;
@@ -26,6 +27,7 @@ pub struct Survey<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) grouping: Grouping,
     pub(crate) batch: usize,
+    pub(crate) replica: Replica,
     pub(crate) cost_model: CostModel,
     pub(crate) keep_all_bytes: u64,
     pub(crate) savings: Vec<Saving>,
@@ -116,6 +118,7 @@ impl Survey<'_> {
         let plan = Plan {
             batch: self.batch,
             micro_batch: micro.size,
+            replica: self.replica,
             programs,
             fusion: self.context().fusion(),
             states: micro.states.clone(),

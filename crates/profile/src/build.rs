@@ -135,6 +135,7 @@ fn repeats(plan: &Plan, phase: Phase) -> usize {
     match phase {
         Phase::Step | Phase::Apply => 1,
         Phase::Accumulate => plan.accumulate(),
+        Phase::Fold(fold) => plan.replica.schedule().concat().iter().filter(|f| **f == fold).count(),
         Phase::Eval | Phase::Export => 0,
     }
 }

@@ -1,7 +1,7 @@
 //! The form of a plan, one thing a line.
 
 use memfit_ir::op::State;
-use memfit_ir::{Graph, Op, text};
+use memfit_ir::{Graph, Op, Replica, text};
 use memfit_transform::Fusion;
 use memfit_transform::group::Prologues;
 use serde_json::{Value, json};
@@ -32,6 +32,10 @@ pub fn body(plan: &Plan, labels: &Labels, format: u64) -> String {
     if let Some(MadeFor { device, instruction_set, threads }) = &plan.made_for {
         let made_for = json!({ "device": device, "instruction_set": instruction_set, "threads": threads });
         parts.push(format!("\"made_for\":{made_for}"));
+    }
+    if plan.replica != Replica::ALONE {
+        let Replica { lanes, count, rank } = plan.replica;
+        parts.push(format!("\"replica\":{}", json!({ "lanes": lanes, "count": count, "rank": rank })));
     }
     parts.push(format!("\"numbers\":{numbers}"));
     if format >= 2 {
