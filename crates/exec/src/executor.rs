@@ -7,7 +7,7 @@ use crate::arena::Arena;
 use crate::device::Device;
 use crate::error::{ExecError, KernelError};
 use crate::host_memory::Growth;
-use crate::recorder::{LaunchId, Recorder, now};
+use crate::recorder::{KernelClock, LaunchId, Recorder, now};
 
 pub trait Executor {
     /// A segment of a plan in the device's memory.
@@ -26,14 +26,8 @@ pub trait Executor {
     /// Takes a segment for a holder of this name, once. Everything that a run needs afterwards lies in its two segments.
     fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<Self::Memory, ExecError>;
 
-    /// What a plan takes of the device beside its two segments, at most: what copies from and to the host go through, and what
-    /// the device keeps of each kernel. Nothing where the host's memory is the device's.
-    fn staging_bytes(&self, _plan: &Plan) -> u64 {
-        0
-    }
-
-    /// Takes that for a holder of this name, once, before the segments. Copies of an executor that were made before do not
-    /// have it.
+    /// Takes what the plan has beside its two segments ([`Plan::staging_bytes`]) for a holder of this name, once, before them.
+    /// Copies of an executor that were made before do not have it.
     fn take_staging(&mut self, _holder: &str, _plan: &Plan) -> Result<(), ExecError> {
         Ok(())
     }
@@ -45,8 +39,8 @@ pub trait Executor {
     /// returns, and what goes wrong then is reported by [`Executor::read`] and [`Executor::wait`].
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<Self::Memory>) -> Result<(), KernelError>;
 
-    /// The same, and tells when it began and ended, as far as the device knows that without waiting. Here it is what the host sees,
-    /// on one thread.
+    /// The same, and tells when it began and ended: at once, or with [`Executor::tell_recorded`] where a device works on its own.
+    /// Here it is what the host sees, on one thread.
     fn launch_recorded(
         &self,
         kernel: &Self::Kernel,
@@ -58,6 +52,16 @@ pub trait Executor {
         self.launch(kernel, arena)?;
         recorder.kernel(id, [(0, begin, now())]);
         Ok(())
+    }
+
+    /// Tells of the kernels that were launched so and not told of yet, once they have run.
+    fn tell_recorded(&self, _recorder: &Recorder) -> Result<(), ExecError> {
+        Ok(())
+    }
+
+    /// How the times are taken that it tells.
+    fn kernel_clock(&self) -> KernelClock {
+        KernelClock::Threads
     }
 
     /// Takes down what launching these kernels, in this order, does to the device, and launches none of them. None where
@@ -80,6 +84,11 @@ pub trait Executor {
     /// what this one reads.
     fn end_run(&self) -> Result<(), ExecError> {
         Ok(())
+    }
+
+    /// Where a segment starts in the host's memory; none where the device has memory of its own, which is copied from and to.
+    fn host_base(&self, _memory: &mut Self::Memory) -> Option<*mut u8> {
+        None
     }
 
     /// Bytes of a segment in pages that the system holds at the moment; none where nobody can tell.

@@ -58,7 +58,7 @@ impl<E: Executor> Engine<E> {
         look(&self.states().memory)
     }
 
-    fn states(&self) -> MutexGuard<'_, States<E::Memory>> {
+    pub(crate) fn states(&self) -> MutexGuard<'_, States<E::Memory>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

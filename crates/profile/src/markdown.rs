@@ -75,6 +75,9 @@ fn write_memory(out: &mut String, profile: &Profile) -> std::fmt::Result {
     for (name, bytes) in rows {
         writeln!(out, "| {name} | {} |", Bytes(bytes))?;
     }
+    if m.staging_bytes > 0 {
+        writeln!(out, "| beside the arena, for copies and kernels | {} |", Bytes(m.staging_bytes))?;
+    }
     let steps = profile.measured.as_ref().map_or(&[][..], |m| &m.steps);
     if let Some(bytes) = steps.iter().filter_map(|s| s.arena_resident_bytes).max() {
         writeln!(out, "| measured, arena in the system's pages | {} |", Bytes(bytes))?;
@@ -143,7 +146,11 @@ fn write_time(out: &mut String, profile: &Profile) -> std::fmt::Result {
     if all <= 0.0 {
         return Ok(());
     }
-    let how = if profile.measured.is_some() { "measured" } else { "predicted" };
+    let how = match profile.measured.as_ref().map(|m| m.clock.note()) {
+        Some(Some(note)) => format!("measured, {note}"),
+        Some(None) => "measured".into(),
+        None => "predicted".into(),
+    };
     writeln!(
         out,
         "## Time of a step, {how}\n\n| op | kernels | time | share | GFLOP/s | GB/s |\n|---|---:|---:|---:|---:|---:|"

@@ -82,13 +82,20 @@ pub struct Run {
     pub path: Option<String>,
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// The plan in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// What the plan had to fit into.
     pub budget_bytes: Option<u64>,
-    /// What is taken from the device.
+    /// Both segments.
     pub arena_bytes: u64,
+    /// What is taken of the device beside them, of the same budget; only where it is something.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub staging_bytes: u64,
     /// The most that is live at once, states included.
     pub peak_bytes: u64,
     /// Parameters, optimizer, statistics.
@@ -302,6 +309,35 @@ pub struct Measured {
     pub threads: Vec<String>,
     /// What was not recorded because there was no room for it.
     pub dropped: u64,
+    /// How the times of kernels were taken.
+    #[serde(default)]
+    pub clock: Clock,
+}
+
+/// How the times of kernels were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// By the threads that ran them.
+    #[default]
+    Threads,
+    /// By the device, which stamped the begin and the end of each while it worked.
+    Device,
+    /// By the host, which waited for each before it started the next: a step took longer than it would have.
+    Waiting,
+}
+
+impl Clock {
+    /// In words; none where there is nothing to say.
+    pub fn note(self) -> Option<&'static str> {
+        match self {
+            Clock::Threads => None,
+            Clock::Device => Some("kernels by the device's own timestamps"),
+            Clock::Waiting => {
+                Some("kernels by the host, which waited for each: the device has no timestamps, and steps took longer")
+            }
+        }
+    }
 }
 
 /// A step that ran.
