@@ -151,8 +151,20 @@ fn check_gpu(driver: Option<&Path>, effort: &str) -> Result<()> {
 }
 
 /// The tests that need a GPU.
-const GPU_TESTS: [&str; 11] =
-    ["conformance", "contractions", "edges", "folds", "gpt", "kernels", "memory", "moves", "refused", "zoo", "gpus"];
+const GPU_TESTS: [&str; 12] = [
+    "conformance",
+    "contractions",
+    "edges",
+    "folds",
+    "gpt",
+    "kernels",
+    "memory",
+    "moves",
+    "recorded",
+    "refused",
+    "zoo",
+    "gpus",
+];
 
 fn gpu_cargo(task: &str, driver: Option<&Path>) -> Command {
     let mut command = cargo(task);

@@ -12,6 +12,7 @@ use memfit_plan::Place;
 use memfit_plan::bytes::Bytes;
 
 use crate::device::Gpu;
+pub use crate::sizes::WORD;
 
 /// A segment in the memory of a GPU.
 pub struct GpuMemory {
@@ -32,15 +33,12 @@ impl Drop for GpuMemory {
     }
 }
 
-/// Devices copy and fill words of this many bytes.
-pub const WORD: u64 = 4;
-
 impl GpuMemory {
     pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
         let held = device.take(holder, bytes)?;
         let out_of_memory = |problem: String| gpu.out_of_memory(holder, bytes, problem);
-        if bytes > gpu.limits.buffer {
-            return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.limits.buffer))));
+        if bytes > gpu.target.limits.buffer {
+            return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.target.limits.buffer))));
         }
         ask(gpu, bytes).map_err(out_of_memory)?;
         let segment = take(gpu, bytes).map_err(|e| out_of_memory(e.to_string()))?;

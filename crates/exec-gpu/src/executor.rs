@@ -1,4 +1,4 @@
-//! The executor itself: what the planner may ask of a GPU, and how plans run on it.
+//! The executor itself: how plans run on a GPU.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,15 @@ use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
-use memfit_exec::recorder::{LaunchId, Recorder, now};
+use memfit_exec::recorder::{KernelClock, LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, StagedProgram, Target, staged_programs};
-use memfit_transform::{Fusion, Group};
+use memfit_plan::{Launch, Place, Plan, Program, Target, staged_programs};
 
-use crate::adapters::Kind;
-use crate::arena::{GpuMemory, WORD};
+use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
-use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::lower::attention::may_overwrite;
-use crate::lower::contract::writes_product_first;
-use crate::lower::{Step, estimate};
-use crate::staging::{Staging, StagingSizes};
-use crate::support;
+use crate::sizes::StagingSizes;
+use crate::staging::Staging;
 
 /// Clones are the same GPU, and their copies go the same way.
 #[derive(Clone)]
@@ -44,14 +37,6 @@ struct Copies {
 
 /// The launches of a program, recorded.
 pub struct Captured(CapturedGraph);
-
-/// The runtime keeps the parameters of a kernel in pages: the first has so many bytes, and each a hundredth less than the one
-/// before, down to the parameters themselves.
-const FIRST_PAGE: u64 = 16 << 10;
-/// Pages that this makes, taken together.
-const PAGES: u64 = 100;
-/// No kernel has more parameters.
-const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
     /// On the GPU of this number; see [`crate::devices`].
@@ -116,8 +101,9 @@ impl GpuExecutor {
         let staging = match staging {
             Some(staging) => staging,
             None => {
-                let sizes = StagingSizes::LEAST;
-                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, sizes.bytes())?)
+                let sizes = StagingSizes::new(&[], &self.gpu.target);
+                let bytes = sizes.bytes();
+                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, bytes)?)
             }
         };
         copy(staging)
@@ -164,139 +150,13 @@ impl Reserved {
     }
 }
 
-impl Target for GpuExecutor {
-    fn fusion(&self) -> Fusion {
-        fusion(self.gpu.limits.bindings)
-    }
-
-    fn describe(&self) -> MadeFor {
-        MadeFor::new("gpu", self.gpu.api.as_str())
-    }
-
-    /// Of the order of magnitude of such devices, not measured on any: drivers do not say how fast they are.
-    fn cost_model(&self) -> CostModel {
-        match self.gpu.kind {
-            Kind::Discrete | Kind::Virtual => CostModel::new("discrete gpu", 5000.0, 300.0, 10.0),
-            Kind::Integrated | Kind::Other => CostModel::new("integrated gpu", 500.0, 30.0, 20.0),
-            Kind::Software => CostModel::new("software gpu", 10.0, 5.0, 50.0),
-        }
-    }
-
-    fn supports(&self, graph: &Graph, node: NodeId) -> Result<(), String> {
-        support::supports(graph, node)
-    }
-
-    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        estimate(graph, group, self.gpu.limits.alignment).scratch
-    }
-
-    fn seconds(&self, graph: &Graph, group: &Group, _: u64, cost_model: &CostModel) -> f64 {
-        let seconds = |step: &Step| {
-            let (flops, bytes) = step.work();
-            let (compute, memory) =
-                (flops as f64 / (cost_model.gflops * 1e9), bytes as f64 / (cost_model.gbytes * 1e9));
-            cost_model.launch_us * 1e-6 + compute.max(memory)
-        };
-        estimate(graph, group, self.gpu.limits.alignment).steps.iter().map(seconds).sum()
-    }
-
-    fn kernels(&self, graph: &Graph, group: &Group) -> u64 {
-        estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64
-    }
-
-    /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
-    fn staging_bytes(&self, programs: &[StagedProgram]) -> u64 {
-        // Each may have been tried first.
-        let kernels = 2 * programs.iter().map(|p| p.kernels).sum::<u64>();
-        let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
-        StagingSizes::new(programs).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
-    }
-
-    fn alignment(&self) -> u64 {
-        self.gpu.limits.alignment
-    }
-
-    fn largest_binding(&self) -> u64 {
-        self.gpu.limits.binding
-    }
-
-    fn largest_segment(&self) -> u64 {
-        self.gpu.limits.buffer
-    }
-
-    fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
-        let root = graph.node(group.root());
-        // Element by element: a unit reads its own element before it writes it, and nobody else's.
-        let same = graph.ty(input).elements() == graph.ty(output).elements()
-            && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do its prologues, and where it is put before the chain over it nothing of before is left.
-        let after_product = || {
-            let others = &group.nodes[..=group.prologue_len];
-            let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            let buried = group.product_home(graph) == Some(output) && writes_product_first(graph, group);
-            !read && !buried
-        };
-        if root.op.is_update() {
-            return state_of(root, output) == Some(input);
-        }
-        if let Op::AttentionGrad(_) = root.op {
-            let qkv = root.inputs[0];
-            let others = &root.inputs[1..];
-            return same && input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4]);
-        }
-        let by_element = operands_by_element(&root.op);
-        if !by_element.is_empty() {
-            let read_otherwise = root.inputs.iter().enumerate().any(|(i, &v)| v == input && !by_element.contains(&i));
-            return same && output == root.outputs[0] && !read_otherwise;
-        }
-        same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
-    }
-}
-
-/// The state whose place an output of an update takes.
-fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
-    let i = update.outputs.iter().position(|&v| v == output)?;
-    // Parameter and slots stand in the order of the results; the gradient stands between them.
-    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
-    Some(update.inputs[from])
-}
-
-/// Which operands of an op that folds are read element by element where its first result is written: by the same unit and
-/// by no other, and whatever else is made of them is made before.
-fn operands_by_element(op: &Op) -> &'static [usize] {
-    match op.family() {
-        Family::Norm | Family::Softmax | Family::Loss => {}
-        Family::Source
-        | Family::Constant
-        | Family::Elementwise(_)
-        | Family::Reduction
-        | Family::Layout
-        | Family::Contraction(_)
-        | Family::Attention
-        | Family::Window
-        | Family::Gather
-        | Family::Update => return &[],
-    }
-    if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
-        &[0, 4]
-    } else if matches!(op, Op::RmsNormGrad) {
-        &[0, 3]
-    } else if matches!(op, Op::SoftmaxGrad(_) | Op::CrossEntropyGrad(_)) {
-        &[0, 1]
-    } else if matches!(op, Op::CrossEntropy(_)) {
-        &[]
-    } else {
-        &[0]
-    }
-}
-
 impl Executor for GpuExecutor {
     type Memory = GpuMemory;
     type Kernel = Kernel;
     type Captured = Captured;
 
     fn target(&self) -> &dyn Target {
-        self
+        &self.gpu.target
     }
 
     /// A device gives an allocation whole: it cannot grow page by page.
@@ -305,7 +165,7 @@ impl Executor for GpuExecutor {
     }
 
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
-        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self));
+        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self.target()), &self.gpu.target);
         let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, plan.staging_bytes)?);
         self.copies = Arc::new(Mutex::new(Copies { staging, failed: None }));
         Ok(())
@@ -326,7 +186,8 @@ impl Executor for GpuExecutor {
         Ok(())
     }
 
-    /// Waits for each kernel, so that its time is its own: with nothing else queued, the device has nothing to overlap it with.
+    /// Between two stamps of the device's clock. Where it has none, the host waits for each kernel, so that its time is its own: with
+    /// nothing else queued, the device has nothing to overlap it with.
     fn launch_recorded(
         &self,
         kernel: &Kernel,
@@ -334,12 +195,24 @@ impl Executor for GpuExecutor {
         id: LaunchId,
         recorder: &Recorder,
     ) -> Result<(), KernelError> {
+        if self.gpu.tick.is_some() {
+            self.copy_silently(|staging| staging.launch_stamped(id, recorder, |client| kernel.launch(client, arena)));
+            return Ok(());
+        }
         self.keep_failure(self.wait());
         let begin = now();
         self.launch(kernel, arena)?;
         self.keep_failure(self.wait());
         recorder.kernel(id, [(0, begin, now())]);
         Ok(())
+    }
+
+    fn tell_recorded(&self, recorder: &Recorder) -> Result<(), ExecError> {
+        self.copy(|staging| staging.tell_stamped(recorder))
+    }
+
+    fn kernel_clock(&self) -> KernelClock {
+        if self.gpu.tick.is_some() { KernelClock::Device } else { KernelClock::Waiting }
     }
 
     fn capture(&self, kernels: &[Kernel], arena: &mut Arena<GpuMemory>) -> Result<Option<Captured>, ExecError> {
