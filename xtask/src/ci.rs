@@ -35,11 +35,7 @@ fn checks(report: &mut Report, extent: Extent) -> Result<()> {
     report.check("tests", || run_command(cargo("test").args(["--workspace", "--release"])))?;
     report.check("tests with overflow checks", || run_command(cargo("test").args(["--package", "memfit-ir"])))?;
     machines::check(report, extent)?;
-    let gpu_effort = match extent {
-        Extent::Short => "usual",
-        Extent::Full => "full",
-    };
-    extern_checks::check(report, &extern_checks::SEEDS, gpu_effort)
+    extern_checks::check(report, &extern_checks::SEEDS, extent)
 }
 
 /// Programs of `memfit-bench` with the fewest rounds that they take.

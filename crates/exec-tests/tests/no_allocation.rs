@@ -7,10 +7,10 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{engine, zoo_batch};
+use common::engine;
 use memfit_exec::{Clock, Engine, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::Result;
+use memfit_exec_tests::{Batch, Result};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_nn::zoo::Gpt;
@@ -112,7 +112,7 @@ fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize)
     PEAK.store(start, Ordering::SeqCst);
     let mut engine = engine(2, forward, &training, &request, Options::default()).unwrap();
     let phase = if micro_batch == batch { Phase::Step } else { Phase::Accumulate };
-    let batch = zoo_batch(&engine.plan().program(phase).unwrap().graph, batch, 3);
+    let batch = Batch::of_zoo(&engine.plan().program(phase).unwrap().graph, batch, 3);
     let views = batch.views();
     let first = step(&mut engine, &views, 0);
     let planning = PEAK.load(Ordering::SeqCst) - start;
