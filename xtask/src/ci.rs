@@ -6,6 +6,7 @@ use anyhow::Result;
 use crate::built::Built;
 use crate::command::run as run_command;
 use crate::extern_checks::{self, cargo};
+use crate::gpu;
 use crate::machines::{self, Extent};
 use crate::report::{OnFailure, Report};
 use crate::sweep_memory;
@@ -19,6 +20,7 @@ pub fn run() -> Result<()> {
 pub fn run_full() -> Result<()> {
     let mut report = Report::new(OnFailure::GoOn);
     checks(&mut report, Extent::Full)?;
+    report.check("lints with GPUs", gpu::lint)?;
     report.check("limits of memory, each", || sweep_memory::run(&[]))?;
     check_benches(&mut report)?;
     report.finish()

@@ -48,8 +48,8 @@ Usage: cargo xtask ci
                 ci-extern; ends with the first failure, and with a table of what ran and how long
 
   ci-full       the same, and what is too long for every change: all random cases, every test on every machine of
-                ci-machines, the GPU executor's kernels on a second driver, the benchmarks' programs once; goes on after
-                a failure; an hour or two
+                ci-machines, the GPU executor's kernels on a second driver and its lints, the benchmarks' programs once;
+                goes on after a failure; an hour or two
 
   ci-machines   the tests as if this machine had fewer instructions, one core or 4 GiB of memory; says what it cannot
                 look like
