@@ -131,19 +131,18 @@ impl<E: Executor> Trainee<E> {
 pub fn moved(states: &[State], seed: u64) -> Vec<State> {
     let moved = |(name, bytes): &State| {
         let by = philox::uniform(seed, name, bytes.len() / 4);
-        let numbers = floats(bytes).into_iter().zip(by);
+        let numbers = floats(bytes).zip(by);
         (name.clone(), numbers.flat_map(|(x, u)| (x + x * u * 4.0 * f32::EPSILON).to_ne_bytes()).collect())
     };
     states.iter().map(moved).collect()
 }
 
 /// The numbers of a state.
-pub fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_ne_bytes(b)).collect()
+pub fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_ne_bytes(b))
 }
 
 /// The largest difference of two states; NaN if there is one.
 pub fn difference(a: &[u8], b: &[u8]) -> f32 {
-    let pairs = floats(a).into_iter().zip(floats(b));
-    pairs.fold(0f32, |m, (a, b)| if (a - b).abs() <= m { m } else { (a - b).abs() })
+    floats(a).zip(floats(b)).fold(0f32, |m, (a, b)| if (a - b).abs() <= m { m } else { (a - b).abs() })
 }

@@ -18,7 +18,7 @@ fn train(executor: &CpuExecutor, plan: Plan) -> Vec<State> {
     let before = trainee.states().unwrap();
     let after = trainee.train().unwrap();
     for ((name, bytes), before) in after.iter().zip(before) {
-        assert!(zoo::floats(bytes).iter().all(|x| x.is_finite()), "{name} is not finite");
+        assert!(zoo::floats(bytes).all(f32::is_finite), "{name} is not finite");
         assert_ne!(bytes, &before.1, "{name} has not changed");
     }
     after
