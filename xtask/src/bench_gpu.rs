@@ -24,11 +24,13 @@ it has run) on Mesa's llvmpipe, which is a GPU in software, both built as releas
 has its default features and wgpu: autodiff, fusion, autotune. A figure is the median over the alternations, and a ratio the
 median of the ratios within each. The time of a step is the median of those after 20 to warm up, in which burn tunes its kernels;
 processor time is that of all threads, those of the driver that runs the kernels included. The first step and the warm-up include
-all that comes before: planning and compiling shaders.
+all that comes before: planning and compiling shaders; burn keeps on disk what it has tuned, so that only its first process ever
+tunes.
 
 Bytes are MB of the device as cubecl, which both stand on, counts them: in use after a step, the most in use within one, and
-reserved. burn's most is what a thread saw that asks again and again, and so at most what there was; memfit's is its whole arena,
-which is planned, and its buffers for copies, which count as always in use. burn's copies go through buffers that are in no count.
+reserved. burn's most is what was seen by a thread that asks again and again and between backward and optimizer, and so at most
+what there was; memfit's is its whole arena, which is planned. The buffers that copies go through are in neither count of what is in
+use: burn's are not known; memfit's are named below each table, and its reserved bytes include them.
 
 mlp is 784-256-256-10; convnet has two convolutions of 3×3 taps (16 and 32 filters), each with ReLU and pooling by 2, on images of
 28×28×1, and a dense layer.
@@ -170,7 +172,10 @@ fn table(model: &str, rounds: &[[Results; 2]]) -> Result<String> {
         text += &format!("| {name} | {:.2} | {:.2} | {ratio:.2} |\n", own * scale, other * scale);
     }
     let losses = [said(memfit, "loss")?, said(burn, "loss")?];
-    text += &format!("\nLosses after the warm-up, from weights drawn apart: {} and {}.\n\n", losses[0], losses[1]);
+    let copies: f64 = memfit.number("copies").map_err(|e| anyhow!("{model}: {e}"))?;
+    let copies = format!("memfit's copies go through {:.2} MB.", copies * 1e-6);
+    text +=
+        &format!("\n{copies} Losses after the warm-up, from weights drawn apart: {} and {}.\n\n", losses[0], losses[1]);
     Ok(text)
 }
 
@@ -180,8 +185,8 @@ mod tests {
     use crate::process::results;
 
     fn said(seconds: f64, parameters: u32) -> crate::process::Results {
-        let numbers =
-            ["processor", "first", "warm_up", "in_use", "peak", "reserved"].map(|k| format!("result {k} 2\n"));
+        let numbers = ["processor", "first", "warm_up", "in_use", "peak", "reserved", "copies"]
+            .map(|k| format!("result {k} 2\n"));
         let rest = format!("result parameters {parameters}\nresult versions v 1\nresult loss 0.5\n");
         results(&format!("result seconds {seconds}\n{rest}{}", numbers.concat()))
     }

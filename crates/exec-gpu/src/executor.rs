@@ -70,10 +70,9 @@ impl GpuExecutor {
         Reserved { segments, staging, parameters: beside + canary, other: rest.saturating_sub(segments), allocator }
     }
 
-    /// Of that, what is in use: all segments and buffers for copies, and of what the runtime keeps what it has given out.
+    /// Of that, what the runtime has given out: segments, and of the pages for parameters what is used. Copies are not its own.
     pub fn in_use_bytes(&self) -> u64 {
-        let usage = self.gpu.client.memory_report(MemoryScope::Device).usage();
-        usage.bytes_in_use + self.gpu.staged.load(Ordering::Relaxed)
+        self.gpu.client.memory_report(MemoryScope::Device).usage().bytes_in_use
     }
 
     /// Takes down what launching these kernels does: see [`Executor::capture`]. The runtime refuses whatever is not a launch,

@@ -94,7 +94,7 @@ fn processor_seconds() -> f64 {
     if ticks.len() == 2 { (ticks[0] + ticks[1]) / 100.0 } else { f64::NAN }
 }
 
-/// The transient segment counts as in use while a step runs, all of it; what copies go through always.
+/// The transient segment counts as in use while a step runs, all of it; what copies go through counts as reserved.
 fn bytes(runner: &Runner<GpuExecutor>) {
     let (plan, executor) = (runner.engine.plan(), runner.engine.executor());
     let (in_use, reserved) = (executor.in_use_bytes(), executor.reserved_bytes());
