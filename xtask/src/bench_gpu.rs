@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::command::run as run_command;
-use crate::extern_checks::{cargo, target_folder, with_driver};
+use crate::extern_checks::{cargo, target_folder};
+use crate::gpu::with_driver;
 use crate::peers::Memfit;
 use crate::process::{Results, Runner};
 use crate::{machine, median, page, vulkan};
@@ -58,8 +59,8 @@ struct Options {
 
 pub fn run(words: &[&str]) -> Result<()> {
     let options = options(words)?;
-    let driver =
-        vulkan::software_driver()?.context("both are measured on a GPU in software, of which there is none")?;
+    let driver = vulkan::installed(vulkan::Driver::Mesa)?
+        .context("both are measured on a GPU in software, of which there is none")?;
     let programs = [Memfit::build_with("gpu", &["gpu"])?.command(), Command::new(build_burn()?)];
     let [memfit, burn] = programs.map(|mut command| {
         with_driver(&mut command, Some(&driver));

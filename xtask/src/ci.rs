@@ -6,6 +6,7 @@ use anyhow::Result;
 use crate::built::Built;
 use crate::command::run as run_command;
 use crate::extern_checks::{self, cargo};
+use crate::gpu;
 use crate::machines::{self, Extent};
 use crate::report::{OnFailure, Report};
 use crate::sweep_memory;
@@ -19,6 +20,7 @@ pub fn run() -> Result<()> {
 pub fn run_full() -> Result<()> {
     let mut report = Report::new(OnFailure::GoOn);
     checks(&mut report, Extent::Full)?;
+    report.check("lints with GPUs", gpu::lint)?;
     report.check("limits of memory, each", || sweep_memory::run(&[]))?;
     check_benches(&mut report)?;
     report.finish()
@@ -35,11 +37,7 @@ fn checks(report: &mut Report, extent: Extent) -> Result<()> {
     report.check("tests", || run_command(cargo("test").args(["--workspace", "--release"])))?;
     report.check("tests with overflow checks", || run_command(cargo("test").args(["--package", "memfit-ir"])))?;
     machines::check(report, extent)?;
-    let gpu_effort = match extent {
-        Extent::Short => "usual",
-        Extent::Full => "full",
-    };
-    extern_checks::check(report, &extern_checks::SEEDS, gpu_effort)
+    extern_checks::check(report, &extern_checks::SEEDS, extent)
 }
 
 /// Programs of `memfit-bench` with the fewest rounds that they take.

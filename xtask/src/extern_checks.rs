@@ -13,29 +13,33 @@ use anyhow::{Context, Result, bail};
 
 use crate::built::Built;
 use crate::command::{output, run as run_command, shown};
-use crate::machines::instruction_sets;
+use crate::machines::{Extent, instruction_sets};
 use crate::python::{self, Dependencies};
 use crate::report::Report;
-use crate::{browser, exports, vulkan};
+use crate::{browser, exports, gpu};
 
 /// Of the sets of golden vectors, where none are asked for.
 pub const SEEDS: [u32; 2] = [1, 2];
 
-/// What says how long tests look, and what it is set to.
-const EFFORT: &str = "MEMFIT_TEST_EFFORT";
-
-/// All of these checks, with a set of golden vectors for each seed and so much effort on the GPU.
-pub fn check(report: &mut Report, seeds: &[u32], gpu_effort: &str) -> Result<()> {
-    report.check("golden vectors and weights from Python", || check_oracle(seeds))?;
-    report.check("exports in the programs that read them", exports::check)?;
-    report.check("the GPU executor on a driver in software", || {
-        let driver = step("Vulkan driver in software", vulkan::software_driver)?;
-        step("tests", || check_gpu(driver.as_deref(), gpu_effort))
+/// All of these checks, with a set of golden vectors for each seed.
+pub fn check(report: &mut Report, seeds: &[u32], extent: Extent) -> Result<()> {
+    let mut vectors = Vec::new();
+    report.check("golden vectors and weights from Python", || {
+        vectors = check_oracle(seeds)?;
+        Ok(())
     })?;
-    browser::check(report)
+    report.check("exports in the programs that read them", exports::check)?;
+    gpu::check(report, extent, &vectors)?;
+    browser::check(report)?;
+    match extent {
+        Extent::Short => Ok(()),
+        // It comes with the browser.
+        Extent::Full => gpu::check_other_driver(report),
+    }
 }
 
-fn check_oracle(seeds: &[u32]) -> Result<()> {
+/// The folders of the golden vectors, on which the CPU passed.
+fn check_oracle(seeds: &[u32]) -> Result<Vec<PathBuf>> {
     let requirements = python::oracle().join("requirements.txt");
     let interpreter =
         step("Python environment", || python::environment("python", &requirements, Dependencies::Installed))?;
@@ -43,13 +47,15 @@ fn check_oracle(seeds: &[u32]) -> Result<()> {
     step("weights to Python and back", || oracle.check_weights())?;
     step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
     let sets = instruction_sets(&oracle.built)?;
+    let mut folders = Vec::new();
     for &seed in seeds {
         let vectors = step(&format!("golden vectors of seed {seed}"), || oracle.vectors(seed))?;
         for isa in &sets {
             step(&format!("the CPU with {isa} instructions against seed {seed}"), || oracle.check_cpu(&vectors, isa))?;
         }
+        folders.push(vectors);
     }
-    Ok(())
+    Ok(folders)
 }
 
 /// A part of a check: the first that fails ends it.
@@ -127,59 +133,6 @@ fn oracle_sources() -> Result<String> {
         text += &fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     }
     Ok(text)
-}
-
-/// What is built for the GPU: in one go, since cargo would build 300 crates anew for each other set of packages.
-const GPU_PACKAGES: [&str; 3] = ["memfit-exec-gpu", "memfit-cli", "memfit-exec-tests"];
-
-/// With a driver, a missing GPU is a failure; without one, the tests run on what is there or say that they are skipped.
-fn check_gpu(driver: Option<&Path>, effort: &str) -> Result<()> {
-    let mut test = gpu_cargo("test", driver);
-    test.args(GPU_TESTS.iter().flat_map(|test| ["--test", test])).env(EFFORT, effort);
-    run_command(&mut test)?;
-    run_command(gpu_cargo("build", driver).args(["--bin", "golden"]))?;
-    let mut golden = Command::new(target_folder()?.join("quick/golden"));
-    with_driver(&mut golden, driver);
-    golden.arg(repository().join("crates/exec-tests/tests/golden"));
-    let (lines, passed) = output(golden.args(["--device", "gpu"]))?;
-    if !passed {
-        lines.lines().filter(|l| !l.starts_with("ok ")).for_each(|line| println!("{line}"));
-        bail!("the GPU does not compute what the golden vectors say; again with: {}", shown(&golden));
-    }
-    println!("golden vectors: {}", lines.lines().last().unwrap_or_default());
-    Ok(())
-}
-
-/// The tests that need a GPU.
-const GPU_TESTS: [&str; 12] = [
-    "conformance",
-    "contractions",
-    "edges",
-    "folds",
-    "gpt",
-    "kernels",
-    "memory",
-    "moves",
-    "recorded",
-    "refused",
-    "zoo",
-    "gpus",
-];
-
-fn gpu_cargo(task: &str, driver: Option<&Path>) -> Command {
-    let mut command = cargo(task);
-    command.args(["--quiet", "--profile", "quick", "--features", "gpu"]);
-    command.args(GPU_PACKAGES.iter().flat_map(|package| ["--package", package]));
-    with_driver(&mut command, driver);
-    command
-}
-
-pub fn with_driver(command: &mut Command, driver: Option<&Path>) {
-    if let Some(driver) = driver {
-        command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
-        // A layer of Mesa that looks for a screen and complains where there is none.
-        command.env("NODEVICE_SELECT", "1");
-    }
 }
 
 pub fn cargo(task: &str) -> Command {

@@ -16,6 +16,7 @@ mod ci;
 mod command;
 mod exports;
 mod extern_checks;
+mod gpu;
 mod machine;
 mod machines;
 mod page;
@@ -49,15 +50,16 @@ Usage: cargo xtask ci
                 ci-extern; ends with the first failure, and with a table of what ran and how long
 
   ci-full       the same, and what is too long for every change: all random cases, every test on every machine of
-                ci-machines, the benchmarks' programs once; goes on after a failure; an hour or two
+                ci-machines, the GPU executor's kernels on a second driver and its lints, the benchmarks' programs once;
+                goes on after a failure; an hour or two
 
   ci-machines   the tests as if this machine had fewer instructions, one core or 4 GiB of memory; says what it cannot
                 look like
 
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
                 write golden vectors and holds the CPU against them, passes weights to Python and back, has
-                exports of profiles read by TensorBoard and its Profile tab, runs the GPU executor on a Vulkan
-                driver in software, and check-reports
+                exports of profiles read by TensorBoard and its Profile tab, runs the GPU executor's tests and the
+                golden vectors on a Vulkan driver in software, and check-reports
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
   check-reports  opens reports of profiles in Chromium, which is installed where it is missing: that they draw what the
@@ -131,7 +133,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["ci-machines"] => alone(|report| machines::check(report, machines::Extent::Short)),
         ["ci-extern", ref options @ ..] => {
             let seeds = seeds(options)?;
-            alone(|report| extern_checks::check(report, &seeds, "usual"))
+            alone(|report| extern_checks::check(report, &seeds, machines::Extent::Short))
         }
         ["check-reports"] => alone(browser::check),
         [] => bail!("give a task; see --help"),

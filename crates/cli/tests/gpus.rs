@@ -3,11 +3,15 @@
 
 #[path = "it/common/mod.rs"]
 mod common;
+#[path = "../../../examples/pictures/draw.rs"]
+mod draw;
+#[path = "it/pictures.rs"]
+mod pictures;
 
 use std::path::Path;
 use std::sync::Mutex;
 
-use common::{Scratch, check_error, command, events, stdout};
+use common::{Scratch, check_error, command, event, events, stdout};
 use memfit::train::{Event, Flow};
 use memfit_run::train::{End, Finished, Observer, Planning, prepare, run_all};
 use memfit_run::{Purpose, RunConfig, RunError, RunResources, open};
@@ -320,4 +324,54 @@ fn a_step_on_a_gpu_is_profiled_kernel_by_kernel_on_its_queue() {
     let names = trace["traceEvents"].as_array().expect("events").iter().filter(|e| e["name"] == "thread_name");
     assert_eq!(names.map(|e| &e["args"]["name"]).collect::<Vec<_>>(), [&measured["threads"][0]]);
     assert!(read("report.html").contains("\"clock\""), "the report says which clock it was");
+}
+
+#[test]
+fn digits_are_learned_in_two_epochs_and_judged_alike_on_both_devices() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = Scratch::new("gpu-digits");
+    let out = scratch.path("run");
+    let limits = ["--budget", "4MiB", "--out", &out];
+    let (code, told) =
+        events(&[&["train", "--model", "digits", "--epochs", "2", "--device", "gpu"], &limits[..]].concat());
+    let done = told.last().expect("it ends");
+    assert_eq!((code, &done["event"]), (0, &"done".into()), "{done}");
+    let accuracy = done["test_accuracy"].as_f64().expect("a number");
+    assert!(accuracy >= 0.95, "{accuracy}");
+    let [on_gpu, on_cpu] = ["gpu", "cpu"].map(|device| event(&["eval", &out, "--device", device]));
+    for scores in [&on_gpu["scores"], &on_cpu["scores"]] {
+        assert_eq!((&scores["accuracy"], &scores["count"]), (&done["test_accuracy"], &done["scores"]["count"]));
+    }
+    assert_eq!(on_gpu["scores"]["loss"], done["scores"]["loss"], "the same device, the same bits");
+    let losses = [&on_gpu, &on_cpu].map(|told| told["scores"]["loss"].as_f64().expect("a number"));
+    assert!((losses[0] - losses[1]).abs() <= 1e-4 * losses[1], "{losses:?}");
+}
+
+#[test]
+fn pictures_are_of_the_same_classes_on_both_devices() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = pictures::pictures("gpu-predicted");
+    let (data, out) = (scratch.path("data"), scratch.path("run"));
+    let model = ["--model", "digits", "--input", "16x16x3", "--batch", "4", "--budget", "8MiB", "--device", "gpu"];
+    let (code, told) = events(&[&["train", "--data", &data, "--epochs", "2", "--out", &out], &model[..]].concat());
+    assert_eq!(code, 0, "{:?}", told.last());
+    // Two batches, the second not full.
+    let files: Vec<String> =
+        (0..7).map(|n| scratch.path(&format!("data/{}/{n}.png", ["bar", "disc"][n % 2]))).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let [on_gpu, on_cpu] = ["gpu", "cpu"].map(|device| {
+        let (code, told) = events(&[&["predict", &out, "--device", device], &files[..]].concat());
+        assert_eq!(code, 0, "{told:?}");
+        told
+    });
+    assert_eq!((on_gpu.len(), on_cpu.len()), (files.len(), files.len()), "{on_gpu:?}");
+    for (gpu, cpu) in on_gpu.iter().zip(&on_cpu) {
+        assert_eq!((&gpu["file"], &gpu["class"]), (&cpu["file"], &cpu["class"]));
+        let [a, b] = [gpu, cpu].map(|told| told["probability"].as_f64().expect("a number"));
+        assert!((a - b).abs() <= 1e-4, "{gpu} {cpu}");
+    }
 }

@@ -12,6 +12,7 @@ use memfit_plan::Place;
 use memfit_plan::bytes::Bytes;
 
 use crate::device::Gpu;
+pub use crate::sizes::WORD;
 
 /// A segment in the memory of a GPU.
 pub struct GpuMemory {
@@ -31,9 +32,6 @@ impl Drop for GpuMemory {
         }
     }
 }
-
-/// Devices copy and fill words of this many bytes.
-pub const WORD: u64 = 4;
 
 impl GpuMemory {
     pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {

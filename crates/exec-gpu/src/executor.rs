@@ -16,8 +16,8 @@ use memfit_plan::{Launch, Place, Plan, Program, Target, staged_programs};
 use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
 use crate::launch::{Kernel, compile, launch_fill};
+use crate::sizes::StagingSizes;
 use crate::staging::Staging;
-use crate::staging_sizes::StagingSizes;
 
 /// Clones are the same GPU, and their copies go the same way.
 #[derive(Clone)]
@@ -107,8 +107,8 @@ impl GpuExecutor {
         let staging = match staging {
             Some(staging) => staging,
             None => {
-                let sizes = StagingSizes::LEAST;
-                let bytes = sizes.bytes() + self.gpu.target.stamps_bytes();
+                let sizes = StagingSizes::new(&[], &self.gpu.target);
+                let bytes = sizes.bytes();
                 staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, bytes)?)
             }
         };
@@ -171,7 +171,7 @@ impl Executor for GpuExecutor {
     }
 
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
-        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self.target()));
+        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self.target()), &self.gpu.target);
         let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, plan.staging_bytes)?);
         self.copies = Arc::new(Mutex::new(Copies { staging, failed: None }));
         Ok(())

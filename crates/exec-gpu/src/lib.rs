@@ -30,9 +30,9 @@ mod launch;
 pub mod lower;
 #[cfg(feature = "gpu")]
 mod product;
+mod sizes;
 #[cfg(feature = "gpu")]
 mod staging;
-mod staging_sizes;
 #[cfg(feature = "gpu")]
 mod stamps;
 pub mod support;

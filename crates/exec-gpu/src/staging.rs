@@ -19,7 +19,7 @@ use memfit_exec::{Device, ExecError, Reservation};
 
 use crate::arena::WORD;
 use crate::device::Gpu;
-use crate::staging_sizes::StagingSizes;
+use crate::sizes::StagingSizes;
 use crate::stamps::Stamps;
 
 /// The buffers of one engine.
@@ -132,7 +132,7 @@ impl Staging {
         let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
         let down = down(sizes.down);
         let stamps = gpu.tick.map(|period| Stamps::new(&gpu.device, period));
-        let bytes = sizes.bytes() + gpu.target.stamps_bytes();
+        let bytes = sizes.bytes();
         if let Some(refused) = cubecl::future::block_on(scope.pop()) {
             return Err(gpu.out_of_memory(holder, bytes, refused));
         }

@@ -8,11 +8,7 @@ use cubecl::wgpu::wgpu::{
 };
 use memfit_exec::recorder::{LaunchId, Recorder, Stamped, now};
 
-use crate::staging_sizes::{STAMPED_KERNELS, STAMPS};
-
-/// Two for each kernel.
-const COUNT: u32 = 2 * STAMPED_KERNELS as u32;
-const _: () = assert!(STAMPS == COUNT as u64 * QUERY_SIZE as u64);
+use crate::sizes::{STAMPED_KERNELS, STAMPS};
 
 /// The stamps of one engine.
 pub struct Stamps {
@@ -37,7 +33,11 @@ impl Stamps {
         let ty = QueryType::Timestamp;
         let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
         Stamps {
-            set: device.create_query_set(&QuerySetDescriptor { label: None, ty, count: COUNT }),
+            set: device.create_query_set(&QuerySetDescriptor {
+                label: None,
+                ty,
+                count: (STAMPS / u64::from(QUERY_SIZE)) as u32,
+            }),
             resolved: device.create_buffer(&BufferDescriptor {
                 label: None,
                 size: STAMPS,

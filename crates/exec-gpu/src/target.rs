@@ -9,6 +9,7 @@ use crate::fusion::fusion;
 use crate::lower::attention::may_overwrite;
 use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
+use crate::sizes::staging_bytes;
 use crate::support;
 
 /// A GPU as the planner sees it.
@@ -18,7 +19,7 @@ pub struct GpuTarget {
     pub api: String,
     pub kind: Kind,
     pub limits: Limits,
-    /// Whether kernels can be timed with its own.
+    /// Whether kernels can be timed with it, which takes memory.
     pub has_clock: bool,
 }
 
@@ -76,7 +77,7 @@ impl Target for GpuTarget {
     }
 
     fn staging_bytes(&self, programs: &[StagedProgram]) -> u64 {
-        self.bytes_beside_segments(programs)
+        staging_bytes(programs, self)
     }
 
     fn alignment(&self) -> u64 {

@@ -3,26 +3,18 @@
 
 mod common;
 
-use common::gpu;
+use common::{POISONED, gpu, runner};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::edges::{self, Edge};
 use memfit_exec_tests::generate::Example;
 use memfit_exec_tests::{Expected, Planned, Reference, Runner, Settings};
-use memfit_transform::Grouping;
-
-/// In poisoned memory.
-fn runner() -> impl Runner {
-    let settings = Settings { grouping: Grouping::Fused, poison: true, squeeze: 0 };
-    Planned::new(|| GpuExecutor::new(0), settings)
-}
 
 /// Says all that is wrong, not the first of it.
 fn check(edges: &[Edge]) {
     if gpu().is_none() {
         return;
     }
-    let errors = edges.iter().filter_map(|edge| edge.check(&mut runner()).err());
+    let errors = edges.iter().filter_map(|edge| edge.check(&mut runner(POISONED)).err());
     let wrong: Vec<String> = errors.map(|e| e.to_string()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -65,7 +57,7 @@ fn empty_tensors_are_no_special_case() {
     for example in edges::empty().unwrap() {
         let text = memfit_ir::text::print(&example.graph);
         let expected = Expected::new(&example.graph, &example.inputs, &example.states).unwrap();
-        let given = runner().run(&example.graph, &example.inputs, &example.states);
+        let given = runner(POISONED).run(&example.graph, &example.inputs, &example.states);
         let given = given.unwrap_or_else(|e| panic!("{e}\n{text}"));
         expected.check(&given).unwrap_or_else(|e| panic!("{e}\n{text}"));
     }
@@ -83,7 +75,7 @@ fn a_nan_or_an_infinity_in_any_input_of_any_op_goes_where_it_goes_on_the_cpu() {
                 result.unwrap_or_else(|e| panic!("{what}: {e}"))
             };
             let cpu = run(&mut Planned::new(|| CpuExecutor::new(1), Settings::default()));
-            let given = run(&mut runner());
+            let given = run(&mut runner(POISONED));
             edges::check_nans(&what, &run(&mut Reference), &cpu, &given).unwrap_or_else(|e| panic!("{e}"));
         }
     }

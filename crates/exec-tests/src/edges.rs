@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use memfit_ir::op::*;
-use memfit_ir::{Builder, DType, Graph, Op, TensorType, ValueId};
+use memfit_ir::{DType, Op, TensorType, ValueId};
 
 use crate::error::{Error, Result};
-use crate::generate::{Example, FAMILIES, Purpose, example, numbered};
+use crate::generate::{Example, FAMILIES, Purpose, alone, example, numbered};
 use crate::runner::{Reference, RunResult, Runner};
 use crate::tensor::{Tensor, indices, round_to};
 
@@ -36,19 +36,10 @@ impl Edge {
         Edge { op, inputs: inputs.to_vec(), agreement }
     }
 
-    /// The op alone: inputs x0, x1…, outputs y0, y1….
-    pub fn graph(&self) -> Result<Graph> {
-        let mut b = Builder::new();
-        let inputs = self.inputs.iter().enumerate();
-        let x = inputs.map(|(i, t)| b.input(&format!("x{i}"), t.ty.clone())).collect::<memfit_ir::Result<Vec<_>>>()?;
-        let y = b.scope("layer1/op", |b| b.op_outputs(self.op.clone(), &x))?;
-        y.iter().enumerate().for_each(|(i, &v)| b.output(format!("y{i}"), v));
-        Ok(b.finish())
-    }
-
     /// Runs the op, here and on the reference.
     pub fn check(&self, runner: &mut dyn Runner) -> Result<()> {
-        let graph = self.graph()?;
+        let types: Vec<_> = self.inputs.iter().map(|t| t.ty.clone()).collect();
+        let graph = alone(&self.op, &types)?;
         let named = |(i, t): (usize, &Tensor)| (format!("x{i}"), t.clone());
         let feeds: HashMap<_, _> = self.inputs.iter().enumerate().map(named).collect();
         let expected = Reference.run(&graph, &feeds, &HashMap::new())?.outputs;

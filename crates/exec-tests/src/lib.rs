@@ -2,10 +2,13 @@
 //! comparison of the two. Any executor takes part by implementing [`Runner`]. Nothing here is fast, and nothing here
 //! shares code with the executors it checks.
 
+mod batch;
 mod compare;
 pub mod edges;
 mod error;
 mod expected;
+pub mod families;
+pub mod folds;
 pub mod generate;
 pub mod golden;
 mod planned;
@@ -14,7 +17,9 @@ pub mod reference;
 mod runner;
 mod tensor;
 mod watched;
+pub mod zoo;
 
+pub use batch::Batch;
 pub use compare::{check_close, check_same};
 pub use error::{Error, Result};
 pub use expected::Expected;

@@ -4,10 +4,10 @@
 #[path = "it/common/mod.rs"]
 mod common;
 
-use common::{engine, zoo_batch};
+use common::engine;
 use memfit_exec::{Clock, Engine, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::Result;
+use memfit_exec_tests::{Batch, Result};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_nn::zoo::Gpt;
@@ -68,7 +68,7 @@ fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize)
     let ((mut engine, batch, first), planning) = count(Who::Process, || {
         let mut engine = engine(2, forward, &training, &request, Options::default()).unwrap();
         let phase = if micro_batch == batch { Phase::Step } else { Phase::Accumulate };
-        let batch = zoo_batch(&engine.plan().program(phase).unwrap().graph, batch, 3);
+        let batch = Batch::of_zoo(&engine.plan().program(phase).unwrap().graph, batch, 3);
         let first = step(&mut engine, &batch.views(), 0);
         (engine, batch, first)
     });

@@ -22,6 +22,7 @@ mod old_run;
 #[cfg(unix)]
 mod own_files;
 mod pack;
+mod pictures;
 mod plan;
 mod profile;
 mod refusal;

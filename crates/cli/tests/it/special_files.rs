@@ -4,8 +4,9 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::bad_data::{args, pictures};
+use crate::bad_data::args;
 use crate::common::{self, Scratch, check_error, events, fifo, memfit};
+use crate::pictures::pictures;
 
 /// Puts something into the place of a file.
 type Put = fn(&Path);

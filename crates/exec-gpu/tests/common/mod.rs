@@ -7,7 +7,9 @@ use std::cell::Cell;
 use std::io::Write;
 
 use memfit_exec_gpu::GpuExecutor;
+use memfit_exec_tests::{Planned, Runner, Settings};
 use memfit_ir::{Builder, Graph};
+use memfit_transform::Grouping;
 
 /// Set where a missing device is a failure, as it is in CI.
 const REQUIRED: &str = "MEMFIT_REQUIRE_GPU";
@@ -36,4 +38,12 @@ pub fn graph(build: impl FnOnce(&mut Builder) -> memfit_ir::Result<()>) -> Graph
     let mut b = Builder::new();
     build(&mut b).unwrap();
     b.finish()
+}
+
+/// In groups and in poisoned memory.
+pub const POISONED: Settings = Settings { grouping: Grouping::Fused, poison: true, squeeze: 0 };
+
+/// Runs graphs on the first GPU.
+pub fn runner(settings: Settings) -> impl Runner {
+    Planned::new(|| GpuExecutor::new(0), settings)
 }

@@ -1,6 +1,7 @@
 //! Random examples of every op, for any executor. An example is a function of its family and a list of draws: the same
 //! list gives the same example, and a shorter list with smaller numbers a simpler one. Nothing here runs anything.
 
+mod alone;
 mod contract;
 mod draws;
 mod elementwise;
@@ -18,6 +19,7 @@ use std::collections::HashMap;
 
 use memfit_ir::{Graph, NodeId};
 
+pub use alone::{alone, on_normal_numbers};
 pub use draws::numbered;
 pub use maker::example;
 pub use model::{Recipe, Samples};

@@ -5,8 +5,9 @@ use crate::common;
 
 use std::collections::HashMap;
 
-use common::{cpu, same};
+use common::cpu;
 use memfit_exec_cpu::CpuExecutor;
+use memfit_exec_tests::families::same;
 use memfit_exec_tests::{Planned, Runner, Settings, Tensor, Watched};
 use memfit_ir::op::{Conv, ConvTranspose, Eps, Pad2, Unary};
 use memfit_ir::{Builder, Graph, Op, Result as Built, TensorType, ValueId, philox};

@@ -5,12 +5,13 @@ use crate::common;
 
 use std::collections::HashMap;
 
-use common::{Batch, Forward, SEED, config, engine, programs, sgd, state};
+use common::{Forward, SEED, engine, programs, sgd, state};
 use memfit_exec::{Clock, Engine, Options};
 use memfit_exec_cpu::CpuExecutor;
+use memfit_exec_tests::families::config;
 use memfit_exec_tests::generate::{Recipe, Samples};
 use memfit_exec_tests::reference::initial_states;
-use memfit_exec_tests::{Reference, Result, Runner, Tensor, check_close, check_same};
+use memfit_exec_tests::{Batch, Reference, Result, Runner, Tensor, check_close, check_same};
 use memfit_ir::op::*;
 use memfit_ir::{Builder, Graph, Op, TensorType, ValueId, philox};
 use memfit_plan::{MicroBatch, Phase, Request};

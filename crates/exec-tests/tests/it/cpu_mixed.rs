@@ -3,10 +3,10 @@
 
 use crate::common;
 
-use common::{Batch, engine, sgd, zoo_batch};
+use common::{engine, sgd};
 use memfit_exec::{Clock, Engine, ExecError, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::{Result, Tensor};
+use memfit_exec_tests::{Batch, Result, Tensor};
 use memfit_ir::op::{Init, StateClass, Update};
 use memfit_ir::{Builder, TensorType, philox};
 use memfit_nn::zoo::{Digits, Gpt};
@@ -51,7 +51,7 @@ fn trainer(model: &ZooModel, training: &Training, micro_batch: usize) -> Engine<
 }
 
 fn batch_for(engine: &Engine<CpuExecutor>, seed: u64) -> Batch {
-    zoo_batch(&engine.plan().programs[0].graph, BATCH, seed)
+    Batch::of_zoo(&engine.plan().programs[0].graph, BATCH, seed)
 }
 
 fn go(engine: &mut Engine<CpuExecutor>, batch: &Batch, number: u32, rate: f32) -> Result<f32, ExecError> {

@@ -3,10 +3,11 @@
 
 use crate::common;
 
-use common::{check_everywhere, config, engine, sgd, state, zoo_batch};
+use common::{check_everywhere, engine, sgd, state};
 use memfit_exec::{Clock, Growth, Options};
+use memfit_exec_tests::families::config;
 use memfit_exec_tests::generate::{Recipe, Samples};
-use memfit_exec_tests::{Result, check_same};
+use memfit_exec_tests::{Batch, Result, check_same};
 use memfit_nn::zoo::{Digits, Gpt};
 use memfit_nn::{Mode, Model, ZooModel};
 use memfit_plan::{Phase, Request};
@@ -63,7 +64,7 @@ fn nothing_that_a_plan_chooses_changes_a_bit_of_the_weights() {
             let mut engine =
                 engine(threads, &forward, &training, &request, Options { growth, poison, ..Options::default() })?;
             for step in 0..5 {
-                let batch = zoo_batch(&engine.plan().program(Phase::Step).unwrap().graph, 6, u64::from(step));
+                let batch = Batch::of_zoo(&engine.plan().program(Phase::Step).unwrap().graph, 6, u64::from(step));
                 engine.step(&batch.views(), 0.05, Clock { step, seed: 3 })?;
             }
             let states = engine.plan().states.iter().map(|s| Ok((s.name.clone(), state(&engine, &s.name)?)));

@@ -11,12 +11,12 @@ use std::io::{self, Cursor, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use common::{Batch, engine, sgd};
+use common::{engine, sgd};
 use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Growth, HostMemory, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_tests::generate::{Recipe, Samples, numbered};
-use memfit_exec_tests::{Result, Tensor};
+use memfit_exec_tests::{Batch, Result, Tensor};
 use memfit_ir::op::{Conv, Init, Pad2, StateClass, Unary, Window};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::{MicroBatch, Place, Program, Request, Segment, StateSlot};

@@ -5,8 +5,9 @@ use crate::common;
 
 use std::collections::HashMap;
 
-use common::{config, cpu, same, sgd};
+use common::{cpu, sgd};
 use memfit_exec_cpu::isa::Isa;
+use memfit_exec_tests::families::{config, same};
 use memfit_exec_tests::generate::{Example, Recipe, Samples};
 use memfit_exec_tests::{Result, RunResult, Runner, Settings, Tensor, check_same, round_to};
 use memfit_ir::op::{Conv, Init, LEARNING_RATE, Pad2, Unary, Window};

@@ -2,10 +2,10 @@
 
 use crate::common;
 
-use common::{Batch, engine, sgd, state};
+use common::{engine, sgd, state};
 use memfit_exec::{Clock, Engine, Options};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::{Result, Tensor};
+use memfit_exec_tests::{Batch, Result, Tensor};
 use memfit_ir::op::StateClass;
 use memfit_ir::{Builder, Graph, TensorType, ValueId, philox};
 use memfit_nn::layers::{Dense, dense};
@@ -134,7 +134,7 @@ fn a_frozen_batch_norm_uses_its_running_statistics_and_keeps_them() -> Result<()
         ["conv1/bn/mean", "conv1/bn/var", "conv3/bn/mean", "conv3/bn/var"].map(|n| state(e, n)).into_iter().collect()
     };
     let before = statistics(&frozen)?;
-    let batch = common::zoo_batch(&graph, BATCH, 9);
+    let batch = Batch::of_zoo(&graph, BATCH, 9);
     frozen.step(&batch.views(), 0.1, Clock::default())?;
     assert_eq!(statistics(&frozen)?, before);
     // In micro-batches too, which they no longer forbid.

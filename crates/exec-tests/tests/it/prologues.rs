@@ -5,9 +5,10 @@ use crate::common;
 
 use std::collections::HashMap;
 
-use common::{cpu, same};
+use common::cpu;
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
+use memfit_exec_tests::families::same;
 use memfit_exec_tests::{Planned, Result, Runner, Settings, Tensor, Watched};
 use memfit_ir::op::{Conv, ConvFilter, ConvTranspose, Eps, MatMul, Pad2, Unary};
 use memfit_ir::{Builder, DType, Graph, Op, Result as Built, TensorType, ValueId, philox};

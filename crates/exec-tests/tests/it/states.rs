@@ -5,11 +5,11 @@ use crate::common;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use common::{Batch, SEED, engine, sgd};
+use common::{SEED, engine, sgd};
 use memfit_exec::weights::{Match, WeightsError};
 use memfit_exec::{Clock, Engine, ExecError, Growth, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_exec_tests::{Result, Tensor};
+use memfit_exec_tests::{Batch, Result, Tensor};
 use memfit_ir::op::{Init, StateClass};
 use memfit_ir::{Builder, Graph, TensorType, ValueId};
 use memfit_plan::{MicroBatch, Request, StateSlot};

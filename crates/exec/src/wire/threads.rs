@@ -15,6 +15,7 @@ pub fn thread_wires(count: usize, stall: Duration) -> Vec<ThreadWire> {
             arrived: vec![false; count],
             shown: vec![Shown::NOTHING; count],
             gone: vec![false; count],
+            first_gone: None,
         }),
         changed: Condvar::new(),
     });
@@ -42,6 +43,8 @@ struct State {
     shown: Vec<Shown>,
     /// Who never comes again: what it showed may be no more.
     gone: Vec<bool>,
+    /// Who was the first of them, for whose sake the others went.
+    first_gone: Option<usize>,
 }
 
 impl State {
@@ -56,6 +59,7 @@ impl State {
 
     fn leave(&mut self, rank: usize, changed: &Condvar) {
         (self.arrived[rank], self.gone[rank]) = (false, true);
+        self.first_gone.get_or_insert(rank);
         changed.notify_all();
     }
 }
@@ -91,7 +95,7 @@ impl ThreadWire {
         let round = state.round;
         (state.shown[self.rank], state.arrived[self.rank]) = (show, true);
         loop {
-            let gone = state.gone.iter().position(|gone| *gone);
+            let gone = state.first_gone;
             if gone.is_none() {
                 state.go_on(&self.meeting.changed);
             }
@@ -164,12 +168,14 @@ impl Wire for ThreadWire {
 
     fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
         let share = send.len() / self.count;
+        check_room(receive, share * self.count)?;
         self.look(Shown::new(send), 0..self.count, |rank, sent| {
             receive[rank * share..][..share].copy_from_slice(&sent[self.rank * share..][..share]);
         })
     }
 
     fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
+        check_room(receive, send.len() * self.count)?;
         self.look(Shown::new(send), 0..self.count, |rank, sent| {
             receive[rank * sent.len()..][..sent.len()].copy_from_slice(sent);
         })
@@ -183,6 +189,14 @@ impl Wire for ThreadWire {
         let show = Shown { len: bytes.len(), ..Shown::NOTHING };
         self.look(show, owner..owner + 1, |_, sent| bytes.copy_from_slice(sent))
     }
+}
+
+/// Before anything is shown: whoever has met the others must not fail before they part.
+fn check_room(receive: &[u8], needed: usize) -> Result<(), WireError> {
+    if receive.len() >= needed {
+        return Ok(());
+    }
+    Err(WireError::Failed(format!("there is room for {} bytes where {needed} are received", receive.len())))
 }
 
 #[cfg(test)]
@@ -247,6 +261,14 @@ mod tests {
             end.expect_err("nobody came").to_string()
         });
         assert_eq!(ends[0], "replica 1 did not come within 0 s");
+    }
+
+    #[test]
+    fn too_little_room_is_told_before_anybody_is_met() {
+        let mut wire = thread_wires(1, STALL).swap_remove(0);
+        let problem = |end: Result<(), WireError>| end.expect_err("too little room").to_string();
+        assert_eq!(problem(wire.all_to_all(&[0; 8], &mut [0; 7])), "there is room for 7 bytes where 8 are received");
+        assert_eq!(problem(wire.all_gather(&[0; 8], &mut [])), "there is room for 0 bytes where 8 are received");
     }
 
     #[test]

@@ -3,26 +3,16 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
-use memfit_exec::{Engine, Executor, Options, TensorView};
+use memfit_exec::{Engine, Executor, Options};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::{ISA_VARIABLE, Isa};
+use memfit_exec_tests::families::{Way, check_ways};
 use memfit_exec_tests::generate::Example;
-use memfit_exec_tests::{Expected, Planned, Result, RunResult, Runner, Settings, Tensor, Watched, check_same};
-use memfit_ir::op::{CLOCK, LEARNING_RATE, Update};
-use memfit_ir::{DType, Graph, TensorType, ValueId, philox};
+use memfit_exec_tests::{Expected, Planned, Result, Runner, Settings, Tensor, Watched};
+use memfit_ir::op::Update;
+use memfit_ir::{Graph, ValueId};
 use memfit_plan::{Phase, Request, plan};
 use memfit_transform::{Grouping, StepGraph, Training, split_step, step};
-use proptest::test_runner::{Config, RngSeed};
-
-/// Reproducible, so that a change that breaks nothing fails nothing. `MEMFIT_TEST_EFFORT`, `PROPTEST_RNG_SEED` and
-/// `PROPTEST_CASES` look further.
-pub fn config(cases: u32) -> Config {
-    let usual = Config::default();
-    let seed = if usual.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { usual.rng_seed };
-    let cases =
-        if std::env::var_os("PROPTEST_CASES").is_some() { usual.cases } else { memfit_test_effort::cases(cases) };
-    Config { rng_seed: seed, cases, failure_persistence: None, ..usual }
-}
 
 /// All that the machine has; where one was chosen, that one, because the others are tested without the choice.
 pub fn isas() -> Vec<Isa> {
@@ -45,28 +35,14 @@ pub fn cpu(threads: usize, isa: Isa, settings: Settings) -> impl Runner {
 /// Close to the reference with every instruction set; the same bits again, on any number of threads, in groups or
 /// alone, with poison, in the memory of the fastest plan or of the smallest, and whatever lay where the results go. No kernel writes anywhere else.
 pub fn check_everywhere(example: &Example) -> Result<()> {
-    let Example { graph, forward_end, inputs, states, .. } = example;
-    let step = &StepGraph { graph: graph.clone(), forward_end: *forward_end };
-    let expected = Expected::new(graph, inputs, states)?;
+    let expected = Expected::new(&example.graph, &example.inputs, &example.states)?;
     for isa in isas() {
-        let mut plain = cpu(1, isa, Settings::default());
-        let first = plain.run_step(step, inputs, states)?;
-        expected.check(&first)?;
-        same("the second run", &first, &plain.run_step(step, inputs, states)?)?;
-        let mut watched = Planned::new(|| Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
-        same("watched", &first, &watched.run_step(step, inputs, states)?)?;
-        for (threads, settings) in WAYS {
-            let way = format!("{} threads, {settings:?}, {}", threads, isa.name());
-            same(&way, &first, &cpu(threads, isa, settings).run_step(step, inputs, states)?)?;
-        }
-    }
-    Ok(())
-}
-
-pub fn same(way: &str, expected: &RunResult, given: &RunResult) -> Result<()> {
-    for (a, b) in [(&expected.outputs, &given.outputs), (&expected.states, &given.states)] {
-        assert_eq!(a.len(), b.len(), "{way}");
-        a.iter().try_for_each(|(name, t)| check_same(&format!("{name} ({way})"), t, &b[name]))?;
+        let watched = Planned::new(move || Ok(Watched(CpuExecutor::with_isa(2, isa)?)), Settings::default());
+        let watched: Way = ("watched".to_string(), Box::new(watched));
+        let others = WAYS.iter().map(|&(threads, settings)| -> Way {
+            (format!("{} threads, {settings:?}, {}", threads, isa.name()), Box::new(cpu(threads, isa, settings)))
+        });
+        check_ways(example, &expected, cpu(1, isa, Settings::default()), [watched].into_iter().chain(others))?;
     }
     Ok(())
 }
@@ -106,42 +82,6 @@ pub fn engine(
 }
 
 pub const SEED: u64 = 5;
-
-/// The inputs of a step, as an engine takes them.
-pub struct Batch(Vec<(String, TensorType, Vec<u8>)>);
-
-impl Batch {
-    /// Without clock and learning rate, which are the engine's own.
-    pub fn new(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Batch {
-        let own = |(name, _): &(String, Tensor)| [CLOCK, LEARNING_RATE].contains(&name.as_str());
-        let others = tensors.into_iter().filter(|t| !own(t));
-        Batch(others.map(|(name, t)| (name, t.ty.clone(), t.to_bytes())).collect())
-    }
-
-    pub fn views(&self) -> Vec<(&str, TensorView<'_>)> {
-        self.0
-            .iter()
-            .map(|(name, ty, bytes)| (name.as_str(), TensorView { dtype: ty.dtype, shape: &ty.shape, bytes }))
-            .collect()
-    }
-}
-
-/// Numbers for `x` and `y` of a model of the zoo: images, masks and features are floats, classes and tokens are integers
-/// below 10.
-pub fn zoo_batch(graph: &Graph, batch: usize, seed: u64) -> Batch {
-    let feed = |name: &str| {
-        let given = graph.ty(graph.input(name).expect("models have x and y"));
-        let ty = TensorType::new(given.dtype, [&[batch], &given.shape[1..]].concat());
-        let numbers = philox::uniform(seed, name, ty.elements()).map(f64::from);
-        let data = match ty.dtype {
-            DType::I32 => numbers.map(|u| (u.abs() * 10.0).floor()).collect(),
-            _ if name == "y" => numbers.map(|u| f64::from(u > 0.0)).collect(),
-            _ => numbers.collect(),
-        };
-        (name.to_string(), Tensor { ty, data })
-    };
-    Batch::new([feed("x"), feed("y")])
-}
 
 pub fn sgd(momentum: f32) -> Training {
     let update = Update::Sgd { momentum, nesterov: false, weight_decay: 0.0 };
