@@ -131,6 +131,7 @@ impl ThreadWire {
     /// Lets `copy` look at what some replicas show, one after the other, while none of them goes on.
     fn look(&self, show: Shown, ranks: Range<usize>, mut copy: impl FnMut(usize, &[u8])) -> Result<(), WireError> {
         self.meet(show)?;
+        let parting = Parting(self);
         let shown = |rank: usize| self.state().shown[rank];
         let differs = ranks.clone().find(|&rank| shown(rank).len != show.len);
         let given = differs.map(|rank| shown(rank).len);
@@ -139,11 +140,20 @@ impl ThreadWire {
             // SAFETY: all have met, and none goes on before all part; until then nobody changes what it shows.
             copy(rank, unsafe { std::slice::from_raw_parts(start, len) });
         }
-        self.part();
+        drop(parting);
         match (differs, given) {
             (Some(rank), Some(given)) => Err(WireError::Differs { rank, expected: show.len, given }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Parts at its end, also where copying panics: what others look at would be gone with the thread that shows it.
+struct Parting<'a>(&'a ThreadWire);
+
+impl Drop for Parting<'_> {
+    fn drop(&mut self) {
+        self.0.part();
     }
 }
 
@@ -247,6 +257,22 @@ mod tests {
             end.expect_err("nobody came").to_string()
         });
         assert_eq!(ends[0], "replica 1 did not come within 0 s");
+    }
+
+    /// Its bytes are freed when it unwinds, so it must not before the others have copied them; nor may they wait for it forever.
+    #[test]
+    fn whoever_panics_while_it_copies_stays_until_all_have_copied() {
+        let ends = together(3, STALL, |mut wire| {
+            let (rank, mut wire) = (wire.rank(), std::panic::AssertUnwindSafe(&mut wire));
+            let ended = std::panic::catch_unwind(move || {
+                let (send, mut received) = (vec![rank as u8; 1 << 16], vec![0; if rank == 1 { 1 } else { 3 << 16 }]);
+                wire.all_gather(&send, &mut received).map(|()| received)
+            });
+            ended.map(|received| received.expect("all have come"))
+        });
+        let all: Vec<u8> = (0..3).flat_map(|rank| vec![rank; 1 << 16]).collect();
+        assert!(ends[1].is_err());
+        assert!([0, 2].iter().all(|&rank| ends[rank].as_ref().is_ok_and(|received| *received == all)));
     }
 
     #[test]
