@@ -15,6 +15,7 @@ pub fn thread_wires(count: usize, stall: Duration) -> Vec<ThreadWire> {
             arrived: vec![false; count],
             shown: vec![Shown::NOTHING; count],
             gone: vec![false; count],
+            failed: None,
         }),
         changed: Condvar::new(),
     });
@@ -42,6 +43,8 @@ struct State {
     shown: Vec<Shown>,
     /// Who never comes again: what it showed may be no more.
     gone: Vec<bool>,
+    /// Why the first of them went, which is why all others do.
+    failed: Option<WireError>,
 }
 
 impl State {
@@ -54,8 +57,9 @@ impl State {
         }
     }
 
-    fn leave(&mut self, rank: usize, changed: &Condvar) {
+    fn leave(&mut self, rank: usize, why: WireError, changed: &Condvar) {
         (self.arrived[rank], self.gone[rank]) = (false, true);
+        self.failed.get_or_insert(why);
         changed.notify_all();
     }
 }
@@ -91,8 +95,7 @@ impl ThreadWire {
         let round = state.round;
         (state.shown[self.rank], state.arrived[self.rank]) = (show, true);
         loop {
-            let gone = state.gone.iter().position(|gone| *gone);
-            if gone.is_none() {
+            if state.failed.is_none() {
                 state.go_on(&self.meeting.changed);
             }
             if state.round != round {
@@ -100,12 +103,9 @@ impl ThreadWire {
             }
             let waited = since.elapsed();
             let missing = || (0..self.count).filter(|&rank| !state.arrived[rank]).collect();
-            let failure = match gone {
-                Some(rank) => Some(WireError::Lost { rank }),
-                None => (waited >= self.stall).then(|| WireError::Stalled { missing: missing(), waited }),
-            };
-            if let Some(failure) = failure {
-                state.leave(self.rank, &self.meeting.changed);
+            let stalled = || (waited >= self.stall).then(|| WireError::Stalled { missing: missing(), waited });
+            if let Some(failure) = state.failed.clone().or_else(stalled) {
+                state.leave(self.rank, failure.clone(), &self.meeting.changed);
                 return Err(failure);
             }
             let left = self.stall - waited;
@@ -159,7 +159,7 @@ impl Drop for Parting<'_> {
 
 impl Drop for ThreadWire {
     fn drop(&mut self) {
-        self.state().leave(self.rank, &self.meeting.changed);
+        self.state().leave(self.rank, WireError::Lost { rank: self.rank }, &self.meeting.changed);
     }
 }
 
@@ -235,9 +235,22 @@ mod tests {
 
     #[test]
     fn whoever_leaves_is_named_and_nobody_waits_for_it() {
-        let ends = together(3, STALL, |mut wire| match wire.rank() {
-            1 => Ok(()),
-            _ => wire.all_gather(&[0], &mut [0; 3]),
+        // The last one comes when another has gone because of the first.
+        let has_gone = std::sync::Barrier::new(2);
+        let ends = together(3, STALL, |mut wire| {
+            let rank = wire.rank();
+            if rank == 1 {
+                return Ok(());
+            }
+            if rank == 2 {
+                has_gone.wait();
+            }
+            let end = wire.all_gather(&[0], &mut [0; 3]);
+            drop(wire);
+            if rank == 0 {
+                has_gone.wait();
+            }
+            end
         });
         assert_eq!(ends, [Err(WireError::Lost { rank: 1 }), Ok(()), Err(WireError::Lost { rank: 1 })]);
     }
