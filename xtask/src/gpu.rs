@@ -16,7 +16,7 @@ use crate::vulkan::{self, Driver};
 const PACKAGES: [&str; 3] = ["memfit-exec-gpu", "memfit-cli", "memfit-exec-tests"];
 
 /// The tests that need a GPU.
-const TESTS: [&str; 12] = [
+const TESTS: [&str; 13] = [
     "budgets",
     "conformance",
     "contractions",
@@ -26,6 +26,7 @@ const TESTS: [&str; 12] = [
     "kernels",
     "memory",
     "moves",
+    "recorded",
     "subgroups",
     "zoo",
     "gpus",

@@ -27,6 +27,7 @@ static ALLOCATOR: allocator::LastWord = allocator::LastWord;
 fn main() -> ExitCode {
     memfit_run::resident::set_mmap_threshold();
     memfit_run::resident::set_arenas();
+    signals::survive_file_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::misspelt(error),

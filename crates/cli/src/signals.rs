@@ -1,5 +1,5 @@
-//! What the system tells a training: to stop, which it does after saving; and that a file would become too large, which is
-//! an error of writing and no reason to die.
+//! What the system tells a process: to stop, which a training does after saving; and that a file would become too large, which
+//! is an error of writing and no reason to die.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,14 +24,20 @@ impl Signals {
             signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
-        #[cfg(unix)]
-        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Ok(Signals { stop })
     }
 
     pub fn asked_to_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+}
+
+/// Has a write beyond `ulimit -f` fail as one to a full disk does. A handler, unlike a signal that is ignored, is not passed on
+/// to programs that are started.
+pub fn survive_file_limit() {
+    // Where there is no such handler, the signal ends the process as it did.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// The exit code of a run that was interrupted.

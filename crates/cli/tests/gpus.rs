@@ -236,3 +236,30 @@ fn pictures_are_of_the_same_classes_on_both_devices() {
         assert!((a - b).abs() <= 1e-4, "{gpu} {cpu}");
     }
 }
+
+#[test]
+fn a_step_on_a_gpu_is_profiled_kernel_by_kernel_on_its_queue() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = Scratch::new("gpu-profile");
+    let out = scratch.path("profile");
+    let (code, told) = events(&["profile", "--device", "gpu", "--batch", "8", "--steps", "2", "--out", &out]);
+    assert_eq!(code, 0, "{told:?}");
+    let has_clock = events(&["devices"]).1.iter().any(|d| d["device"] == "gpu:0" && d["timestamps"] == true);
+    assert_eq!(told[0]["kernel_clock"], if has_clock { "device" } else { "waiting" }, "{}", told[0]);
+    let read = |name: &str| std::fs::read_to_string(scratch.0.join("profile").join(name)).expect(name);
+    let profile: Value = serde_json::from_str(&read("profile.json")).expect("a profile");
+    let measured = &profile["measured"];
+    let kernels = profile["memory"]["kernels"].as_u64().expect("a number") as usize;
+    assert_eq!((measured["steps"].as_array().map(Vec::len), &measured["dropped"]), (Some(2), &0.into()));
+    assert_eq!(measured["slices"].as_array().map(Vec::len), Some(kernels), "each kernel once");
+    assert!(measured["threads"][0].as_str().is_some_and(|queue| queue.starts_with("queue of gpu")), "{measured}");
+    for limit in ["gflops", "gbytes"] {
+        assert!(profile["limits"][limit].as_f64().is_some_and(|most| most > 0.0), "{limit}: {}", profile["limits"]);
+    }
+    let trace: Value = serde_json::from_str(&read("trace.json")).expect("a trace");
+    let names = trace["traceEvents"].as_array().expect("events").iter().filter(|e| e["name"] == "thread_name");
+    assert_eq!(names.map(|e| &e["args"]["name"]).collect::<Vec<_>>(), [&measured["threads"][0]]);
+    assert!(read("report.html").contains("\"clock\""), "the report says which clock it was");
+}

@@ -13,7 +13,7 @@ use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 
 use crate::Cpu;
-use crate::compile::contract::Contraction;
+use crate::compile::contraction::Contraction;
 use crate::compile::{self, CpuKernel};
 use crate::isa::Isa;
 use crate::pool::Pool;

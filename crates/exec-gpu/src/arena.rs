@@ -38,8 +38,8 @@ impl GpuMemory {
     pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
         let held = device.take(holder, bytes)?;
         let out_of_memory = |problem: String| gpu.out_of_memory(holder, bytes, problem);
-        if bytes > gpu.limits.buffer {
-            return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.limits.buffer))));
+        if bytes > gpu.target.limits.buffer {
+            return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.target.limits.buffer))));
         }
         let segment = take(gpu, bytes).map_err(|e| out_of_memory(e.to_string()))?;
         Ok(GpuMemory { segment, gpu: gpu.clone(), _held: held })

@@ -44,6 +44,21 @@ pub enum Key {
 }
 
 impl Key {
+    /// What it takes of a processor.
+    pub fn takes(&self) -> Takes {
+        match self {
+            Key::Chain(tape) => Takes { words: tape.values.len(), shared_bytes: 0 },
+            Key::Fold(key) => {
+                let words = key.kind.accumulators();
+                Takes { words, shared_bytes: 4 * words * Grid::UNITS }
+            }
+            Key::Layout(_) | Key::Window(_) | Key::Gather(_) | Key::Update(_) => Takes::default(),
+            Key::Attention(kernel) => kernel.takes(),
+            Key::Gemm(key) => key.takes(),
+            Key::Depthwise(key) => Takes { words: 3 * key.width, shared_bytes: 0 },
+        }
+    }
+
     /// As reports call it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -58,6 +73,15 @@ impl Key {
             Key::Depthwise(_) => "depthwise",
         }
     }
+}
+
+/// What a kernel takes of a device's processors while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Words that each unit holds at once, at least: what the kernel sums up in. A compiler adds what it computes places with.
+    pub words: usize,
+    /// Shared memory of a cube.
+    pub shared_bytes: usize,
 }
 
 /// How many units run: cubes of so many.

@@ -19,6 +19,8 @@ use crate::adapters::{Adapter, Kind, Numbered, numbered};
 use crate::call::Key;
 use crate::card_memory::CardMemory;
 use crate::staging::Keeping;
+use crate::stamps::Stamps;
+use crate::target::{GpuTarget, Limits};
 
 /// An open device.
 pub struct Gpu {
@@ -36,6 +38,8 @@ pub struct Gpu {
     /// Below the runtime: copies go this way.
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
+    /// Nanoseconds of a tick of its clock, where it has one that kernels can be timed with.
+    pub(crate) tick: Option<f64>,
     /// Bytes of all buffers that copies go through.
     pub(crate) staged: AtomicU64,
     /// What is put aside with the next submission, whoever makes it.
@@ -47,15 +51,13 @@ pub struct Gpu {
     pub id: String,
     /// As its driver calls it.
     pub name: String,
-    /// "vulkan", "metal", "dx12"
-    pub api: String,
     /// Its name and version.
     pub driver: String,
-    pub kind: Kind,
+    /// What the planner may ask of it.
+    pub target: GpuTarget,
     /// What kernels are compiled to: "wgsl", "spirv" or "msl".
     pub compiler: String,
     pub features: Features,
-    pub limits: Limits,
     /// When it was opened.
     pub memory: CardMemory,
     /// Who holds what of it in this process. There is one, so that its limit holds for all.
@@ -73,19 +75,8 @@ pub struct Features {
     pub int64: bool,
     /// Units that exchange registers: the fewest and the most of them, where there are such.
     pub subgroups: Option<[u32; 2]>,
-}
-
-/// What the device can be given. Sizes are bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Of the start of every operand; a power of two.
-    pub alignment: u64,
-    /// One operand of a kernel.
-    pub binding: u64,
-    /// One allocation.
-    pub buffer: u64,
-    /// Operands of one kernel.
-    pub bindings: usize,
+    /// A clock that kernels can be timed with, without waiting for them.
+    pub timestamps: bool,
 }
 
 /// The devices of this machine, in the order in which they are numbered. One that cannot be opened is given as the error.
@@ -207,6 +198,8 @@ impl Gpu {
             bindings: properties.hardware.max_bindings as usize,
         };
         let (device, queue) = (setup.device.clone(), setup.queue.clone());
+        let tick = Stamps::period(&device, &queue, info.backend);
+        let features = Features::of(&device, &info, tick.is_some());
         let kind = kind(info.device_type);
         let mut memory = CardMemory::ask(&setup.adapter, kind);
         memory.total = memory.total.or(properties.memory.max_memory().filter(|_| kind != Kind::Software));
@@ -214,13 +207,14 @@ impl Gpu {
         let ledger = Ledger::new(id.clone(), memory.total.unwrap_or(u64::MAX));
         let others = memory.used.map(|used| used.min(ledger.limit())).and_then(|used| ledger.take(OTHERS, used).ok());
         Gpu {
-            features: Features::of(&setup.device, &info),
+            features,
             compiler: compiler(client.name()).into(),
             client,
             probed: Mutex::default(),
             products: Mutex::default(),
             compiled: Mutex::default(),
             canary: OnceLock::new(),
+            tick,
             device,
             queue,
             staged: AtomicU64::new(0),
@@ -228,10 +222,8 @@ impl Gpu {
             sending: Mutex::new(()),
             id,
             name: info.name,
-            api: info.backend.to_string(),
             driver: [info.driver, info.driver_info].map(|part| part.trim().to_string()).join(" ").trim().into(),
-            kind,
-            limits,
+            target: GpuTarget { api: info.backend.to_string(), kind, limits },
             memory,
             ledger,
             _others: others,
@@ -277,13 +269,14 @@ fn compiler(runtime: &str) -> &str {
 }
 
 impl Features {
-    fn of(device: &wgpu::Device, info: &AdapterInfo) -> Features {
+    fn of(device: &wgpu::Device, info: &AdapterInfo, timestamps: bool) -> Features {
         let has = |feature: wgpu::Features| device.features().contains(feature);
         let subgroups = [info.subgroup_min_size, info.subgroup_max_size];
         Features {
             f16: has(wgpu::Features::SHADER_F16),
             int64: has(wgpu::Features::SHADER_INT64),
             subgroups: has(wgpu::Features::SUBGROUP).then_some(subgroups),
+            timestamps,
         }
     }
 }

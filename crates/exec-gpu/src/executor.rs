@@ -1,4 +1,4 @@
-//! The executor itself: what the planner may ask of a GPU, and how plans run on it.
+//! The executor itself: how plans run on a GPU.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,15 @@ use cubecl::client::Graph as CapturedGraph;
 use cubecl::future::block_on;
 use cubecl::prelude::Client;
 use cubecl::server::Handle;
-use memfit_exec::recorder::{LaunchId, Recorder, now};
+use memfit_exec::recorder::{KernelClock, LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Plan, Program, Target};
-use memfit_transform::{Fusion, Group};
+use memfit_plan::{Launch, Place, Plan, Program, Target};
 
-use crate::adapters::Kind;
 use crate::arena::{GpuMemory, WORD};
 use crate::device::{Gpu, open};
-use crate::fusion::fusion;
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::lower::attention::may_overwrite;
-use crate::lower::contract::writes_product_first;
-use crate::lower::{Step, estimate};
-use crate::staging::{Staging, StagingSizes};
-use crate::support;
+use crate::lower::estimate;
+use crate::staging::{Staging, StagingSizes, stamps_bytes};
 
 /// Clones are the same GPU, and their copies go the same way.
 #[derive(Clone)]
@@ -117,7 +110,8 @@ impl GpuExecutor {
             Some(staging) => staging,
             None => {
                 let sizes = StagingSizes::LEAST;
-                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, sizes.bytes())?)
+                let bytes = sizes.bytes() + stamps_bytes(&self.gpu);
+                staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, bytes)?)
             }
         };
         copy(staging)
@@ -164,127 +158,13 @@ impl Reserved {
     }
 }
 
-impl Target for GpuExecutor {
-    fn fusion(&self) -> Fusion {
-        fusion(self.gpu.limits.bindings)
-    }
-
-    fn describe(&self) -> MadeFor {
-        MadeFor::new("gpu", self.gpu.api.as_str())
-    }
-
-    /// Of the order of magnitude of such devices, not measured on any: drivers do not say how fast they are.
-    fn cost_model(&self) -> CostModel {
-        match self.gpu.kind {
-            Kind::Discrete | Kind::Virtual => CostModel::new("discrete gpu", 5000.0, 300.0, 10.0),
-            Kind::Integrated | Kind::Other => CostModel::new("integrated gpu", 500.0, 30.0, 20.0),
-            Kind::Software => CostModel::new("software gpu", 10.0, 5.0, 50.0),
-        }
-    }
-
-    fn supports(&self, graph: &Graph, node: NodeId) -> Result<(), String> {
-        support::supports(graph, node)
-    }
-
-    fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        estimate(graph, group, self.gpu.limits.alignment).scratch
-    }
-
-    fn seconds(&self, graph: &Graph, group: &Group, _: u64, cost_model: &CostModel) -> f64 {
-        let seconds = |step: &Step| {
-            let (flops, bytes) = step.work();
-            let (compute, memory) =
-                (flops as f64 / (cost_model.gflops * 1e9), bytes as f64 / (cost_model.gbytes * 1e9));
-            cost_model.launch_us * 1e-6 + compute.max(memory)
-        };
-        estimate(graph, group, self.gpu.limits.alignment).steps.iter().map(seconds).sum()
-    }
-
-    fn alignment(&self) -> u64 {
-        self.gpu.limits.alignment
-    }
-
-    fn largest_binding(&self) -> u64 {
-        self.gpu.limits.binding
-    }
-
-    fn largest_segment(&self) -> u64 {
-        self.gpu.limits.buffer
-    }
-
-    fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
-        let root = graph.node(group.root());
-        // Element by element: a unit reads its own element before it writes it, and nobody else's.
-        let same = graph.ty(input).elements() == graph.ty(output).elements()
-            && graph.ty(input).dtype == graph.ty(output).dtype;
-        // A product does not, nor do its prologues, and where it is put before the chain over it nothing of before is left.
-        let after_product = || {
-            let others = &group.nodes[..=group.prologue_len];
-            let read = others.iter().any(|&n| graph.node(n).inputs.contains(&input));
-            let buried = group.product_home(graph) == Some(output) && writes_product_first(graph, group);
-            !read && !buried
-        };
-        if root.op.is_update() {
-            return state_of(root, output) == Some(input);
-        }
-        if let Op::AttentionGrad(_) = root.op {
-            let qkv = root.inputs[0];
-            let others = &root.inputs[1..];
-            return same && input == qkv && !others.contains(&input) && may_overwrite(graph.shape(qkv)[4]);
-        }
-        let by_element = operands_by_element(&root.op);
-        if !by_element.is_empty() {
-            let read_otherwise = root.inputs.iter().enumerate().any(|(i, &v)| v == input && !by_element.contains(&i));
-            return same && output == root.outputs[0] && !read_otherwise;
-        }
-        same && (root.op.is_elementwise() || (root.op.is_contraction() && after_product()))
-    }
-}
-
-/// The state whose place an output of an update takes.
-fn state_of(update: &Node, output: ValueId) -> Option<ValueId> {
-    let i = update.outputs.iter().position(|&v| v == output)?;
-    // Parameter and slots stand in the order of the results; the gradient stands between them.
-    let from = if matches!(update.op, Op::Update(_)) && i > 0 { i + 1 } else { i };
-    Some(update.inputs[from])
-}
-
-/// Which operands of an op that folds are read element by element where its first result is written: by the same unit and
-/// by no other, and whatever else is made of them is made before.
-fn operands_by_element(op: &Op) -> &'static [usize] {
-    match op.family() {
-        Family::Norm | Family::Softmax | Family::Loss => {}
-        Family::Source
-        | Family::Constant
-        | Family::Elementwise(_)
-        | Family::Reduction
-        | Family::Layout
-        | Family::Contraction(_)
-        | Family::Attention
-        | Family::Window
-        | Family::Gather
-        | Family::Update => return &[],
-    }
-    if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
-        &[0, 4]
-    } else if matches!(op, Op::RmsNormGrad) {
-        &[0, 3]
-    } else if matches!(op, Op::SoftmaxGrad(_) | Op::CrossEntropyGrad(_)) {
-        &[0, 1]
-    } else if matches!(op, Op::CrossEntropy(_)) {
-        &[]
-    } else {
-        &[0]
-    }
-}
-
 impl Executor for GpuExecutor {
     type Memory = GpuMemory;
     type Kernel = Kernel;
     type Captured = Captured;
 
     fn target(&self) -> &dyn Target {
-        self
+        &self.gpu.target
     }
 
     /// A device gives an allocation whole: it cannot grow page by page.
@@ -292,14 +172,16 @@ impl Executor for GpuExecutor {
         GpuMemory::new(&self.gpu, &self.device, holder, bytes)
     }
 
-    /// Buffers for copies, which are exact, and the parameters of kernels, which are not: kernels with the same share them.
+    /// Buffers for copies and for stamps of the clock, which are exact, and the parameters of kernels, which are not: kernels with
+    /// the same share them.
     fn staging_bytes(&self, plan: &Plan) -> u64 {
         let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
-        let steps = |(graph, group)| estimate(graph, group, self.gpu.limits.alignment).steps.len() as u64;
+        let steps = |(graph, group)| estimate(graph, group, self.gpu.target.limits.alignment).steps.len() as u64;
         // Each may have been tried first.
         let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
-        let canary = self.gpu.limits.alignment.max(WORD) * self.gpu.limits.bindings as u64;
-        StagingSizes::new(plan).bytes() + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
+        let canary = self.gpu.target.limits.alignment.max(WORD) * self.gpu.target.limits.bindings as u64;
+        let copies = StagingSizes::new(plan).bytes() + stamps_bytes(&self.gpu);
+        copies + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
     }
 
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
@@ -324,7 +206,8 @@ impl Executor for GpuExecutor {
         Ok(())
     }
 
-    /// Waits for each kernel, so that its time is its own: with nothing else queued, the device has nothing to overlap it with.
+    /// Between two stamps of the device's clock. Where it has none, the host waits for each kernel, so that its time is its own: with
+    /// nothing else queued, the device has nothing to overlap it with.
     fn launch_recorded(
         &self,
         kernel: &Kernel,
@@ -332,12 +215,24 @@ impl Executor for GpuExecutor {
         id: LaunchId,
         recorder: &Recorder,
     ) -> Result<(), KernelError> {
+        if self.gpu.tick.is_some() {
+            self.copy_silently(|staging| staging.launch_stamped(id, recorder, |client| kernel.launch(client, arena)));
+            return Ok(());
+        }
         self.keep_failure(self.wait());
         let begin = now();
         self.launch(kernel, arena)?;
         self.keep_failure(self.wait());
         recorder.kernel(id, [(0, begin, now())]);
         Ok(())
+    }
+
+    fn tell_recorded(&self, recorder: &Recorder) -> Result<(), ExecError> {
+        self.copy(|staging| staging.tell_stamped(recorder))
+    }
+
+    fn kernel_clock(&self) -> KernelClock {
+        if self.gpu.tick.is_some() { KernelClock::Device } else { KernelClock::Waiting }
     }
 
     fn capture(&self, kernels: &[Kernel], arena: &mut Arena<GpuMemory>) -> Result<Option<Captured>, ExecError> {

@@ -45,7 +45,8 @@ pub fn compile(gpu: &Gpu, program: &Program, launch: &Launch) -> Result<Kernel, 
     let root = graph.node(group.root());
     let none = Place { segment: memfit_plan::Segment::Transient, offset: 0, size: 0 };
     let place = |v: ValueId| placed(program, v);
-    let Lowered { steps, scratch } = lower(graph, group, gpu.limits.alignment, &place, launch.scratch.unwrap_or(none));
+    let Lowered { steps, scratch } =
+        lower(graph, group, gpu.target.limits.alignment, &place, launch.scratch.unwrap_or(none));
     let given = launch.scratch.map_or(0, |p| p.size);
     if given != scratch {
         let problem = format!("the plan gives it {given} bytes of scratch, but it takes {scratch}");
@@ -77,7 +78,7 @@ fn placed(program: &Program, v: ValueId) -> Place {
 
 /// A device binds only so many operands at once.
 fn within(gpu: &Gpu, root: &Node, call: Call) -> Result<Call, ExecError> {
-    let (given, most) = (call.operands.len(), gpu.limits.bindings);
+    let (given, most) = (call.operands.len(), gpu.target.limits.bindings);
     if given <= most {
         return Ok(call);
     }
@@ -141,7 +142,7 @@ fn canary(gpu: &Gpu) -> Result<&Handle, ServerError> {
     if let Some(known) = gpu.canary.get() {
         return Ok(known);
     }
-    let taken = take(gpu, canary_bytes(gpu) * gpu.limits.bindings as u64)?;
+    let taken = take(gpu, canary_bytes(gpu) * gpu.target.limits.bindings as u64)?;
     Ok(gpu.canary.get_or_init(|| match taken {
         Some((handle, _)) => handle,
         None => unreachable!("a device whose kernels are given nothing"),
@@ -149,7 +150,7 @@ fn canary(gpu: &Gpu) -> Result<&Handle, ServerError> {
 }
 
 fn canary_bytes(gpu: &Gpu) -> u64 {
-    gpu.limits.alignment.max(WORD)
+    gpu.target.limits.alignment.max(WORD)
 }
 
 /// What a kernel answers to a probe: no number that lies there anyway.

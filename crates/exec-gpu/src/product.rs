@@ -117,7 +117,7 @@ impl Product {
         let small = self.matrices.small();
         let layouts = small.layouts();
         let sizes = layouts.each_ref().map(|layout| (layout.elements() * size_of::<f32>()) as u64);
-        let align = |bytes: u64| bytes.next_multiple_of(gpu.limits.alignment);
+        let align = |bytes: u64| bytes.next_multiple_of(gpu.target.limits.alignment);
         let taken = take(gpu, sizes.map(align).iter().sum()).map_err(|e| failed(e.to_string()))?;
         let Some((canary, _)) = taken else { unreachable!("a product of nothing") };
         let _alone = gpu.alone();
@@ -131,7 +131,7 @@ impl Product {
         let bindings = [0, 1, 2].map(|i| layouts[i].binding(slice(starts[i], sizes[i])));
         self.run(&gpu.client, bindings).map_err(|e| failed(e.to_string()))?;
         // A piece of it will do: what is read takes memory of the host.
-        let seen = sizes[2].min(gpu.limits.alignment);
+        let seen = sizes[2].min(gpu.target.limits.alignment);
         let read = gpu.client.read_one(slice(starts[2], seen)).map_err(|e| failed(e.to_string()))?;
         let is_right = |word: &[u8]| word == (small.inner as f32).to_ne_bytes();
         if !read.chunks_exact(size_of::<f32>()).all(is_right) {

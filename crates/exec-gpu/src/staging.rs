@@ -1,22 +1,25 @@
 //! Copies between the host and a GPU. They go through buffers of fixed size that are taken once, so that no copy allocates and
 //! what stands beside the segments is known before: two buffers up, each for all inputs of a program, so that the next batch
 //! is staged while this one is read; one down, for a piece of what is read; and two for single numbers that are looked at when
-//! the next step is on its way. Only this file puts anything on the queue beside the runtime.
+//! the next step is on its way. Only this file, and the stamps that it keeps, put anything on the queue beside the runtime.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 
+use cubecl::prelude::Client;
 use cubecl::wgpu::wgpu::{
     Buffer, BufferDescriptor, BufferUsages, BufferViewMut, CommandEncoder, CommandEncoderDescriptor, ErrorFilter,
     MapMode, PollType, SubmissionIndex,
 };
+use memfit_exec::recorder::{LaunchId, Recorder};
 use memfit_exec::{Device, ExecError, Reservation};
 use memfit_plan::{Phase, Plan};
 
 use crate::arena::WORD;
 use crate::device::Gpu;
+use crate::stamps::Stamps;
 
 /// Bytes of each buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct Staging {
     up: Upload,
     down: Buffer,
     numbers: Numbers,
+    /// Where the device has a clock.
+    stamps: Option<Stamps>,
     /// What was submitted last: it comes behind the run before this one, and before this one.
     last: Option<SubmissionIndex>,
     taken: Taken,
@@ -157,10 +162,12 @@ impl Staging {
         let down = |size| buffer(size, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
         let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
         let down = down(sizes.down);
+        let stamps = gpu.tick.map(|period| Stamps::new(&gpu.device, period));
+        let bytes = sizes.bytes() + stamps_bytes(gpu);
         if let Some(refused) = cubecl::future::block_on(scope.pop()) {
-            return Err(gpu.out_of_memory(holder, sizes.bytes(), refused));
+            return Err(gpu.out_of_memory(holder, bytes, refused));
         }
-        gpu.staged.fetch_add(sizes.bytes(), Ordering::Relaxed);
+        gpu.staged.fetch_add(bytes, Ordering::Relaxed);
         Ok(Staging {
             up: Upload {
                 buffers: up,
@@ -173,8 +180,9 @@ impl Staging {
             },
             down,
             numbers: Numbers { buffers: numbers, next: 0, kept: VecDeque::with_capacity(2) },
+            stamps,
             last: None,
-            taken: Taken { gpu: gpu.clone(), bytes: sizes.bytes(), _held },
+            taken: Taken { gpu: gpu.clone(), bytes, _held },
         })
     }
 
@@ -282,6 +290,46 @@ impl Staging {
         })
     }
 
+    // ---- kernels with their times ------------------------------------------------------------------------------------
+
+    /// Has a kernel launched between two stamps, on a device with a clock.
+    pub fn launch_stamped(
+        &mut self,
+        id: LaunchId,
+        recorder: &Recorder,
+        launch: impl FnOnce(&Client) + Send,
+    ) -> Result<(), ExecError> {
+        if self.stamps.as_ref().is_some_and(Stamps::is_full) {
+            self.tell_stamped(recorder)?;
+        }
+        self.submit_writes()?;
+        let (gpu, Some(stamps)) = (&self.taken.gpu, &mut self.stamps) else { unreachable!("a device with a clock") };
+        let _alone = gpu.alone();
+        // On the runtime's own thread, so that nothing but the launch comes between the stamps and the kernel.
+        let launched = gpu.client.exclusive(|| {
+            // What others launched before is not this kernel's time.
+            gpu.client.flush()?;
+            stamps.begin(&gpu.device, &gpu.queue, id);
+            launch(&gpu.client);
+            let flushed = gpu.client.flush();
+            stamps.end(&gpu.device, &gpu.queue);
+            flushed
+        });
+        launched.flatten().map_err(|e| gpu.error(e))
+    }
+
+    /// Tells of all kernels that were launched so, once they have run.
+    pub fn tell_stamped(&mut self, recorder: &Recorder) -> Result<(), ExecError> {
+        let (gpu, Some(stamps)) = (&self.taken.gpu, &mut self.stamps) else { return Ok(()) };
+        let mut encoder = gpu.device.create_command_encoder(&CommandEncoderDescriptor::default());
+        let bytes = stamps.encode(&mut encoder, &self.down);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let copied = gpu.queue.submit([encoder.finish()]);
+        read_mapped(gpu, &self.down, Some(copied), |view| stamps.tell(&view[..bytes as usize], recorder))
+    }
+
     // ---- waiting -----------------------------------------------------------------------------------------------------
 
     /// All of a run is with the device: waits until the run before it has ended, behind which the inputs of this one come.
@@ -366,6 +414,11 @@ impl Upload {
     fn is_full(&self) -> bool {
         self.filled.next_multiple_of(WORD) + WORD > self.buffers[0].size()
     }
+}
+
+/// What the stamps of an engine take of a device.
+pub fn stamps_bytes(gpu: &Gpu) -> u64 {
+    gpu.tick.map_or(0, |_| Stamps::BYTES)
 }
 
 /// Waits for a submission, and for none behind it.

@@ -4,9 +4,6 @@
 #[path = "it/common/mod.rs"]
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use common::engine;
 use memfit_exec::{Clock, Engine, Options, TensorView};
 use memfit_exec_cpu::CpuExecutor;
@@ -16,51 +13,11 @@ use memfit_ir::{Builder, Graph, Op, TensorType, ValueId};
 use memfit_nn::zoo::Gpt;
 use memfit_nn::{Mode, Model, ZooModel};
 use memfit_plan::{MicroBatch, Phase, Request};
+use memfit_test_allocator::{Counting, Who, count};
 use memfit_transform::{Clip, Training};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that are allocated now.
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn count(bytes: usize) {
-    ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
-    let live = LIVE.fetch_add(bytes, Ordering::SeqCst) + bytes;
-    PEAK.fetch_max(live, Ordering::SeqCst);
-}
-
-// SAFETY: every call goes to the system allocator unchanged; counting touches no memory of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
-        LIVE.fetch_sub(layout.size(), Ordering::SeqCst);
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::SeqCst);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 /// Convolutions with every kind of kernel beside them: batch norm, dropout, pooling, a dense layer.
 fn convnet(batch: usize) -> Result<(Graph, ValueId)> {
@@ -108,28 +65,21 @@ fn check(name: &str, forward: common::Forward, batch: usize, micro_batch: usize)
     let update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
     let training = Training { clip: Clip::GlobalNorm(1.0), ..Training::new(update) };
     let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..Request::new(batch) };
-    let start = LIVE.load(Ordering::SeqCst);
-    PEAK.store(start, Ordering::SeqCst);
-    let mut engine = engine(2, forward, &training, &request, Options::default()).unwrap();
-    let phase = if micro_batch == batch { Phase::Step } else { Phase::Accumulate };
-    let batch = Batch::of_zoo(&engine.plan().program(phase).unwrap().graph, batch, 3);
+    let ((mut engine, batch, first), planning) = count(Who::Process, || {
+        let mut engine = engine(2, forward, &training, &request, Options::default()).unwrap();
+        let phase = if micro_batch == batch { Phase::Step } else { Phase::Accumulate };
+        let batch = Batch::of_zoo(&engine.plan().program(phase).unwrap().graph, batch, 3);
+        let first = step(&mut engine, &batch.views(), 0);
+        (engine, batch, first)
+    });
     let views = batch.views();
-    let first = step(&mut engine, &views, 0);
-    let planning = PEAK.load(Ordering::SeqCst) - start;
-
-    PEAK.store(LIVE.load(Ordering::SeqCst), Ordering::SeqCst);
-    let before = ALLOCATIONS.load(Ordering::SeqCst);
-    let mut last = first;
-    for i in 1..200 {
-        last = step(&mut engine, &views, i);
-    }
-    let made = ALLOCATIONS.load(Ordering::SeqCst) - before;
-    let outside = PEAK.load(Ordering::SeqCst) - start;
+    let (last, steps) = count(Who::Process, || (1..200).fold(first, |_, i| step(&mut engine, &views, i)));
+    let (outside, planning) = (planning.kept + steps.peak, planning.peak);
     println!(
         "{name}: arena {} bytes; outside of it {outside} bytes in steps 2 to 200, at most {planning} before",
         engine.plan().arena_bytes()
     );
-    assert_eq!(made, 0, "{name}: allocations in steps 2 to 200");
+    assert_eq!(steps.calls, 0, "{name}: allocations in steps 2 to 200");
     assert!(last < first, "{name}: it learns nothing, the loss went from {first} to {last}");
 }
 

@@ -148,7 +148,7 @@ impl<E: Executor> Engine<E> {
 
     /// From now on tells of every training step and its kernels; or of none any more.
     pub fn record(&mut self, recorder: Option<Arc<Recorder>>) {
-        self.recorder = recorder;
+        self.recorder = recorder.inspect(|recorder| recorder.set_clock(self.executor.kernel_clock()));
     }
 
     /// Bytes of both segments in pages that the system holds; none where the device does not say.
@@ -165,7 +165,10 @@ impl<E: Executor> Engine<E> {
         let whole = RunInputs { tensors: inputs, lr, clock, part: 0 };
         let Some(recorder) = self.recorder.clone() else { return self.run_step(&whole, None) };
         let (first_kernel, begin) = (recorder.kernel_count(), now());
-        self.run_step(&whole, Some(&recorder))?;
+        let ran = self.run_step(&whole, Some(&recorder));
+        // Also after a failure: what is not told now would be told of the next step.
+        let told = self.executor.tell_recorded(&recorder);
+        ran.and(told)?;
         let (end, resident_bytes) = (now(), self.resident_bytes());
         recorder.step(StepEvent { step: clock.step, begin, end, first_kernel, resident_bytes });
         Ok(())

@@ -6,7 +6,7 @@ use crate::arena::Arena;
 use crate::device::Device;
 use crate::error::{ExecError, KernelError};
 use crate::host_memory::Growth;
-use crate::recorder::{LaunchId, Recorder, now};
+use crate::recorder::{KernelClock, LaunchId, Recorder, now};
 
 pub trait Executor {
     /// A segment of a plan in the device's memory.
@@ -44,8 +44,8 @@ pub trait Executor {
     /// returns, and what goes wrong then is reported by [`Executor::read`] and [`Executor::wait`].
     fn launch(&self, kernel: &Self::Kernel, arena: &mut Arena<Self::Memory>) -> Result<(), KernelError>;
 
-    /// The same, and tells when it began and ended, as far as the device knows that without waiting. Here it is what the host sees,
-    /// on one thread.
+    /// The same, and tells when it began and ended: at once, or with [`Executor::tell_recorded`] where a device works on its own.
+    /// Here it is what the host sees, on one thread.
     fn launch_recorded(
         &self,
         kernel: &Self::Kernel,
@@ -57,6 +57,16 @@ pub trait Executor {
         self.launch(kernel, arena)?;
         recorder.kernel(id, [(0, begin, now())]);
         Ok(())
+    }
+
+    /// Tells of the kernels that were launched so and not told of yet, once they have run.
+    fn tell_recorded(&self, _recorder: &Recorder) -> Result<(), ExecError> {
+        Ok(())
+    }
+
+    /// How the times are taken that it tells.
+    fn kernel_clock(&self) -> KernelClock {
+        KernelClock::Threads
     }
 
     /// Takes down what launching these kernels, in this order, does to the device, and launches none of them. None where

@@ -31,6 +31,29 @@ pub struct KernelEvent {
     pub end: u64,
 }
 
+/// How the times of kernels are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum KernelClock {
+    /// By the threads that run them.
+    #[default]
+    Threads,
+    /// By the device, which stamps the begin and the end of each while it works.
+    Device,
+    /// By the host, which waits for each kernel before it starts the next, because the device has no clock to read.
+    Waiting,
+}
+
+/// A kernel with the stamps of its device, whose clock begins anywhere and ticks at a rate of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    pub id: LaunchId,
+    /// When the host had not handed it to the device yet, by [`now`].
+    pub before: u64,
+    /// Ticks of the device.
+    pub begin: u64,
+    pub end: u64,
+}
+
 /// A step that ran. Times are those of [`now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StepEvent {
@@ -50,11 +73,26 @@ pub struct Recording {
     /// In the order in which they ended; of a kernel, thread after thread.
     pub kernels: Vec<KernelEvent>,
     pub steps: Vec<StepEvent>,
-    /// Kernels and steps for which there was no room.
+    /// Kernels and steps for which there was no room, and kernels whose stamps make no sense.
     pub dropped: u64,
+    /// How the times of the kernels were taken.
+    pub clock: KernelClock,
 }
 
 impl Recording {
+    fn with_room(kernels: usize, steps: usize) -> Recording {
+        let (kernels, steps) = (Vec::with_capacity(kernels), Vec::with_capacity(steps));
+        Recording { kernels, steps, ..Recording::default() }
+    }
+
+    fn push(&mut self, event: KernelEvent) {
+        if self.kernels.len() < self.kernels.capacity() {
+            self.kernels.push(event);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
     /// The kernels of a step, which is counted as it lies in [`Recording::steps`].
     pub fn kernels_of(&self, step: usize) -> &[KernelEvent] {
         let first = self.steps[step].first_kernel;
@@ -72,21 +110,38 @@ pub struct Recorder {
 impl Recorder {
     /// With room for so many kernels, each thread's part counted by itself, and steps.
     pub fn new(kernels: usize, steps: usize) -> Recorder {
-        let recording =
-            Recording { kernels: Vec::with_capacity(kernels), steps: Vec::with_capacity(steps), dropped: 0 };
-        Recorder { state: Mutex::new(recording) }
+        Recorder { state: Mutex::new(Recording::with_room(kernels, steps)) }
     }
 
     /// Tells of a kernel on all its threads.
     pub fn kernel(&self, id: LaunchId, threads: impl IntoIterator<Item = (u16, u64, u64)>) {
         let mut state = self.state();
         for (thread, begin, end) in threads {
-            if state.kernels.len() < state.kernels.capacity() {
-                state.kernels.push(KernelEvent { id, thread, begin, end });
-            } else {
-                state.dropped += 1;
-            }
+            state.push(KernelEvent { id, thread, begin, end });
         }
+    }
+
+    /// Tells of kernels that ran one after the other in a queue whose clock ticks every `period` nanoseconds. On the clock of
+    /// [`now`] they stand as early as they can: none begins before the host handed it over, so that they lie within the time in
+    /// which the host waited for them. A clock that ran backwards says nothing, and its kernels count as dropped.
+    pub fn stamped(&self, kernels: &[Stamped], period: f64) {
+        let Some(first) = kernels.first().map(|k| k.begin) else { return };
+        let mut state = self.state();
+        if !kernels.iter().flat_map(|k| [k.begin, k.end]).is_sorted() {
+            state.dropped += kernels.len() as u64;
+            return;
+        }
+        let since_first = |tick: u64| ((tick - first) as f64 * period) as u64;
+        let start = kernels.iter().map(|k| k.before.saturating_sub(since_first(k.begin))).max().unwrap_or(0);
+        for k in kernels {
+            let [begin, end] = [k.begin, k.end].map(|tick| start + since_first(tick));
+            state.push(KernelEvent { id: k.id, thread: 0, begin, end });
+        }
+    }
+
+    /// Says how the times of kernels are taken from now on.
+    pub(crate) fn set_clock(&self, clock: KernelClock) {
+        self.state().clock = clock;
     }
 
     /// How many kernels there are so far: see [`StepEvent::first_kernel`].
@@ -112,12 +167,8 @@ impl Recorder {
     /// What there is, and begins anew with as much room, which is taken now.
     pub fn take(&self) -> Recording {
         let mut state = self.state();
-        let Recording { kernels, steps, .. } = &*state;
-        let room = Recording {
-            kernels: Vec::with_capacity(kernels.capacity()),
-            steps: Vec::with_capacity(steps.capacity()),
-            dropped: 0,
-        };
+        let room = Recording::with_room(state.kernels.capacity(), state.steps.capacity());
+        let room = Recording { clock: state.clock, ..room };
         std::mem::replace(&mut *state, room)
     }
 
@@ -150,5 +201,28 @@ mod tests {
         assert_eq!(recorder.finish().kernels.len(), 1);
         recorder.kernel(LaunchId::default(), [(0, 6, 8)]);
         assert_eq!(recorder.finish(), Recording { dropped: 1, ..Recording::default() });
+    }
+
+    fn stamped(launch: u32, before: u64, begin: u64, end: u64) -> Stamped {
+        Stamped { id: LaunchId { launch, ..LaunchId::default() }, before, begin, end }
+    }
+
+    #[test]
+    fn stamps_of_a_device_stand_on_the_clock_of_the_host() {
+        let recorder = Recorder::new(8, 1);
+        // The device's clock is at 1000 when the host's is at 70, and ticks every two nanoseconds. The second kernel was
+        // handed over before the first had ended, the third to a device that had nothing to do.
+        recorder.stamped(&[stamped(0, 70, 1010, 1030), stamped(1, 80, 1030, 1040), stamped(2, 200, 1066, 1070)], 2.0);
+        let times: Vec<_> = recorder.take().kernels.iter().map(|k| (k.id.launch, k.begin, k.end)).collect();
+        assert_eq!(times, [(0, 88, 128), (1, 128, 148), (2, 200, 208)]);
+    }
+
+    #[test]
+    fn a_clock_that_ran_backwards_says_nothing() {
+        let recorder = Recorder::new(8, 1);
+        recorder.stamped(&[stamped(0, 0, 5, 9), stamped(1, 2, 10, 3)], 1.0);
+        recorder.stamped(&[stamped(0, 0, 5, 9), stamped(1, 2, 0, 0)], 1.0);
+        recorder.stamped(&[], 1.0);
+        assert_eq!(recorder.take(), Recording { dropped: 4, ..Recording::default() });
     }
 }

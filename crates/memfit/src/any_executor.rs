@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use memfit_exec::recorder::{LaunchId, Recorder};
+use memfit_exec::recorder::{KernelClock, LaunchId, Recorder};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_exec_cpu::isa::Isa;
@@ -116,7 +116,7 @@ impl AnyExecutor {
         match self {
             AnyExecutor::Cpu(_) => true,
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => gpu.gpu().kind == memfit_exec_gpu::adapters::Kind::Software,
+            AnyExecutor::Gpu(gpu) => gpu.gpu().target.kind == memfit_exec_gpu::adapters::Kind::Software,
         }
     }
 
@@ -254,6 +254,22 @@ impl Executor for AnyExecutor {
             }
             #[cfg(feature = "gpu")]
             _ => foreign(),
+        }
+    }
+
+    fn tell_recorded(&self, recorder: &Recorder) -> Result<(), ExecError> {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.tell_recorded(recorder),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.tell_recorded(recorder),
+        }
+    }
+
+    fn kernel_clock(&self) -> KernelClock {
+        match self {
+            AnyExecutor::Cpu(cpu) => cpu.kernel_clock(),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu(gpu) => gpu.kernel_clock(),
         }
     }
 

@@ -1,50 +1,15 @@
 //! What planning itself takes: a counting allocator sees the survey and the plan of zoo models. One test in a binary of its
 //! own, so that no other test's allocations are counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use memfit::exec::Executor;
 use memfit::nn::Optimizer;
 use memfit::plan::plan_bytes;
 use memfit::{CpuExecutor, PlanError, Request, Subject, Training, ZooModel};
+use memfit_test_allocator::{Counting, Who, count};
 use memfit_test_effort::some;
-
-struct Counting;
-
-/// Bytes that are allocated now.
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn count(bytes: usize) {
-    let live = LIVE.fetch_add(bytes, Ordering::SeqCst) + bytes;
-    PEAK.fetch_max(live, Ordering::SeqCst);
-}
-
-// SAFETY: every call goes to the system allocator unchanged; counting touches no memory of its own.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
-        LIVE.fetch_sub(layout.size(), Ordering::SeqCst);
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::SeqCst);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 /// What planning takes: bytes.
 struct Measured {
@@ -67,15 +32,13 @@ fn measure(name: &str, batch: usize, budget: Budget) -> Measured {
         Err(other) => panic!("{name}: {other}"),
         Ok(_) => panic!("{name} is planned in no memory"),
     };
-    let before = LIVE.load(Ordering::SeqCst);
-    PEAK.store(before, Ordering::SeqCst);
-    let survey = subject.survey().expect("a survey");
-    let smallest = survey.frontier().last().map(|point| point.arena_bytes);
-    let plan = survey.plan(if budget == Budget::Least { smallest } else { None }).expect("a plan");
-    drop(survey);
-    let (peak, after) = (PEAK.load(Ordering::SeqCst), LIVE.load(Ordering::SeqCst));
-    drop(plan);
-    Measured { peak: peak - before, said, plan: after - LIVE.load(Ordering::SeqCst), plan_said }
+    let (plan, planning) = count(Who::Process, || {
+        let survey = subject.survey().expect("a survey");
+        let smallest = survey.frontier().last().map(|point| point.arena_bytes);
+        survey.plan(if budget == Budget::Least { smallest } else { None }).expect("a plan")
+    });
+    let (_, given_back) = count(Who::Process, || drop(plan));
+    Measured { peak: planning.peak as usize, said, plan: -given_back.kept as usize, plan_said }
 }
 
 /// Which plan is made.

@@ -143,7 +143,11 @@ fn write_time(out: &mut String, profile: &Profile) -> std::fmt::Result {
     if all <= 0.0 {
         return Ok(());
     }
-    let how = if profile.measured.is_some() { "measured" } else { "predicted" };
+    let how = match profile.measured.as_ref().map(|m| m.clock.note()) {
+        Some(Some(note)) => format!("measured, {note}"),
+        Some(None) => "measured".into(),
+        None => "predicted".into(),
+    };
     writeln!(
         out,
         "## Time of a step, {how}\n\n| op | kernels | time | share | GFLOP/s | GB/s |\n|---|---:|---:|---:|---:|---:|"

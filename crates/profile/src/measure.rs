@@ -1,9 +1,9 @@
 //! What ran, beside what was planned: the times of every kernel over all recorded steps, and one step in full.
 
-use memfit_exec::recorder::{KernelEvent, Recording};
+use memfit_exec::recorder::{KernelClock, KernelEvent, Recording};
 use memfit_plan::Plan;
 
-use crate::model::{KernelTimes, Measured, Profile, Slice, StepSample};
+use crate::model::{Clock, KernelTimes, Measured, Profile, Slice, StepSample};
 use crate::peak;
 
 /// What is known of a recorded step besides what the executor says.
@@ -25,8 +25,9 @@ pub fn add_measured(profile: &mut Profile, plan: &Plan, recording: &Recording, f
         steps: steps(recording, facts),
         kernels: kernels(plan, recording),
         slices: median_step(recording).map_or(Vec::new(), |step| slices(recording, step)),
-        threads: threads(recording),
+        threads: threads(recording, &profile.run.device),
         dropped: recording.dropped,
+        clock: clock(recording.clock),
     };
     let seconds = |program: usize, launch: usize| match measured.kernels[program][launch] {
         KernelTimes { count: 0, .. } => plan.programs[program].launches[launch].seconds,
@@ -69,7 +70,7 @@ fn kernel_times(mut us: Vec<f64>) -> KernelTimes {
 
 /// The step whose time is in the middle of those of which nothing was dropped; the first, where something was of each.
 fn median_step(recording: &Recording) -> Option<usize> {
-    let Recording { steps, kernels, dropped } = recording;
+    let Recording { steps, kernels, dropped, .. } = recording;
     // A step after which there was still room has all of its kernels.
     let has_room_after = |i: usize| steps.get(i + 1).is_some_and(|next| next.first_kernel < kernels.len());
     let mut by_time: Vec<usize> = (0..steps.len()).filter(|&i| *dropped == 0 || has_room_after(i)).collect();
@@ -93,9 +94,21 @@ fn slices(recording: &Recording, step: usize) -> Vec<Slice> {
     slices
 }
 
-fn threads(recording: &Recording) -> Vec<String> {
+fn clock(clock: KernelClock) -> Clock {
+    match clock {
+        KernelClock::Threads => Clock::Threads,
+        KernelClock::Device => Clock::Device,
+        KernelClock::Waiting => Clock::Waiting,
+    }
+}
+
+fn threads(recording: &Recording, device: &str) -> Vec<String> {
     let last = recording.kernels.iter().map(|e| e.thread).max().unwrap_or(0);
-    let name = |i| if i == 0 { "step".to_string() } else { format!("worker {i}") };
+    let first = match recording.clock {
+        KernelClock::Threads => "step".to_string(),
+        KernelClock::Device | KernelClock::Waiting => format!("queue of {device}"),
+    };
+    let name = |i| if i == 0 { first.clone() } else { format!("worker {i}") };
     (0..=last).map(name).collect()
 }
 
@@ -114,7 +127,7 @@ mod tests {
             ..StepEvent::default()
         };
         let kernels = vec![KernelEvent::default(); times.len().min(room)];
-        Recording { kernels, steps: times.iter().enumerate().map(step).collect(), dropped }
+        Recording { kernels, steps: times.iter().enumerate().map(step).collect(), dropped, ..Recording::default() }
     }
 
     #[test]

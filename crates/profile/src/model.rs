@@ -302,6 +302,35 @@ pub struct Measured {
     pub threads: Vec<String>,
     /// What was not recorded because there was no room for it.
     pub dropped: u64,
+    /// How the times of kernels were taken.
+    #[serde(default)]
+    pub clock: Clock,
+}
+
+/// How the times of kernels were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// By the threads that ran them.
+    #[default]
+    Threads,
+    /// By the device, which stamped the begin and the end of each while it worked.
+    Device,
+    /// By the host, which waited for each before it started the next: a step took longer than it would have.
+    Waiting,
+}
+
+impl Clock {
+    /// In words; none where there is nothing to say.
+    pub fn note(self) -> Option<&'static str> {
+        match self {
+            Clock::Threads => None,
+            Clock::Device => Some("kernels by the device's own timestamps"),
+            Clock::Waiting => {
+                Some("kernels by the host, which waited for each: the device has no timestamps, and steps took longer")
+            }
+        }
+    }
 }
 
 /// A step that ran.

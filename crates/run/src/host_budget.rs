@@ -54,9 +54,16 @@ pub(crate) fn give_way_to_arena(runs: &[&RunResources], arena: u64) {
 
 /// Has the pipelines of runs on one host leave room for so many bytes there, as far as they can.
 pub(crate) fn give_way(runs: &[&RunResources], bytes: u64) {
-    let Some(missing) = runs.first().map(|run| bytes.saturating_sub(run.host.free())).filter(|&bytes| bytes > 0) else {
+    if let Some(run) = runs.first() {
+        give_up(runs, bytes.saturating_sub(run.host.free()));
+    }
+}
+
+/// Has pipelines become smaller by so many bytes together, as far as they can.
+pub(crate) fn give_up(runs: &[&RunResources], missing: u64) {
+    if missing == 0 {
         return;
-    };
+    }
     let spare: Vec<u64> = runs.iter().map(|run| run.spare_in_pool()).collect();
     let sum: u64 = spare.iter().sum();
     let missing = missing.min(sum);

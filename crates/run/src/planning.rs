@@ -24,8 +24,8 @@ pub struct Planned {
     pub planning_ms: Option<f64>,
     /// What keeping everything takes with the tools that cost no time.
     pub free_tools_bytes: Option<u64>,
-    /// What could have been chosen.
-    pub frontier: Option<Vec<Point>>,
+    /// What could have been chosen; nothing of a plan that was made before, for which nothing is surveyed again.
+    pub frontier: Vec<Point>,
     /// What makes a sample's result depend on the rest of its batch.
     pub batch_dependence: Option<BatchDependence>,
     pub frozen: Option<Frozen>,
@@ -134,7 +134,7 @@ impl Planned {
             plan,
             planning_ms: Some(start.elapsed().as_secs_f64() * 1e3),
             free_tools_bytes: Some(survey.free_tools_bytes()),
-            frontier: Some(survey.frontier()),
+            frontier: survey.frontier(),
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
@@ -156,7 +156,7 @@ impl Planned {
             plan,
             planning_ms: None,
             free_tools_bytes: None,
-            frontier: None,
+            frontier: Vec::new(),
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
@@ -399,11 +399,11 @@ pub const NOT_SET: &str = "not set";
 pub(crate) fn plan_for_threads(
     run: &mut RunResources,
     executor: &AnyExecutor,
-    saved: &SavedPlan,
+    micro_batch: usize,
     theirs: &str,
 ) -> Result<Planned> {
     let start = Instant::now();
-    let request = Request { micro_batch: MicroBatch::Exactly(saved.plan.micro_batch), ..run.request.clone() };
+    let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..run.request.clone() };
     let subject = Subject { request: &request, ..run.subject(executor.target()) };
     let survey = subject.survey()?;
     let budget = run.make_room(smallest(&survey));

@@ -8,8 +8,9 @@ use memfit::exec::{Device, PROGRAM, Reservation};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
+use crate::host_budget;
 use crate::resident;
-use crate::resources::threads;
+use crate::resources::{RunResources, threads};
 
 /// Less than this is nothing to begin with.
 const LEAST: u64 = 256 << 10;
@@ -37,6 +38,7 @@ impl ProcessMemory {
     /// Of a process that is to do these runs; with the device whose limit it is.
     pub fn new(configs: &[RunConfig]) -> Result<(Device, Option<Arc<ProcessMemory>>)> {
         let total = total(configs)?;
+        resident::trim_heap();
         let host = Device::host();
         let mut coming = ToCome::default();
         for config in configs {
@@ -80,31 +82,49 @@ impl ProcessMemory {
         (self.bytes - self.outside).saturating_sub(in_pipelines)
     }
 
-    /// Whether there is room, as the system counts it now, for so many bytes of arenas and pipelines and for all that comes
-    /// with them, on so many threads a run; and for files of so many bytes that lie in memory.
-    pub fn check(&self, bytes: u64, files: u64, runs: &[usize]) -> Result<()> {
+    /// Whether there is room, as the system counts it now, for so many bytes of arenas beside the pipelines of all runs of the
+    /// process, for all that comes with them, and for files of so many bytes that lie in memory. Pipelines that had all that a
+    /// plan left give way where they can: a heap may have come out larger than was kept for it.
+    pub fn check_beside(&self, runs: &[&RunResources], arenas: u64, files: u64) -> Result<()> {
+        let threads: Vec<usize> = runs.iter().map(|run| run.threads).collect();
+        let all = || {
+            let pipelines: u64 = runs.iter().map(|run| run.pool.limit().saturating_sub(run.pool.used())).sum();
+            arenas.saturating_add(pipelines)
+        };
+        if let Some(lack) = self.lack(all(), files, &threads) {
+            host_budget::give_up(runs, lack.bytes);
+        }
+        self.check(all(), files, &threads)
+    }
+
+    /// The same for so many bytes of arenas and pipelines, on so many threads a run.
+    pub fn check(&self, bytes: u64, files: u64, threads: &[usize]) -> Result<()> {
+        let Some(Lack { limit, outside, files, .. }) = self.lack(bytes, files, threads) else { return Ok(()) };
+        let (limiter, limit, per_thread) = (limit.limiter, limit.bytes, self.per_thread);
+        Err(RunError::NoRoomForRun { limiter, limit, outside, needed: bytes, files, threads: self.threads, per_thread })
+    }
+
+    /// The first limit that so much is too much for.
+    fn lack(&self, bytes: u64, files: u64, threads: &[usize]) -> Option<Lack> {
         resident::trim_heap();
-        let coming = ToCome { threads: runs.iter().map(|&threads| threads_of_run(threads)).sum(), heap: 0 };
-        for limit in limits(self.total) {
-            let room = limit.room(&coming);
+        let coming = ToCome { threads: threads.iter().map(|&threads| threads_of_run(threads)).sum(), heap: 0 };
+        limits(self.total).into_iter().find_map(|limit| {
             // They are no part of the process.
             let files = if matches!(limit.limiter, Limiter::Group | Limiter::Machine) { files } else { 0 };
-            if room < bytes.saturating_add(files) {
-                let (limiter, limit, outside) = (limit.limiter, limit.bytes, limit.kept(&coming));
-                let (threads, per_thread) = (self.threads, self.per_thread);
-                return Err(RunError::NoRoomForRun {
-                    limiter,
-                    limit,
-                    outside,
-                    needed: bytes,
-                    files,
-                    threads,
-                    per_thread,
-                });
-            }
-        }
-        Ok(())
+            let lacking = bytes.saturating_add(files).saturating_sub(limit.room(&coming));
+            (lacking > 0).then(|| Lack { limit, outside: limit.kept(&coming), files, bytes: lacking })
+        })
     }
+}
+
+/// What a limit has too little room for.
+struct Lack {
+    limit: Limit,
+    /// What the program itself takes of it, and files that lie in memory.
+    outside: u64,
+    files: u64,
+    /// So much is missing.
+    bytes: u64,
 }
 
 /// That of a run, and those that read for its training and for its evaluation.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use memfit::calibrate;
 use memfit::data::{DataError, Example, Lease, LoadOptions, Loader};
 use memfit::exec::recorder::{KernelEvent, StepEvent};
-use memfit::exec::{Engine, Executor, Growth, Options, Recorder};
+use memfit::exec::{Engine, Growth, Options, Recorder};
 use memfit::plan::Point;
 use memfit::plan::save::SavedPlan;
 use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
@@ -68,7 +68,7 @@ pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -
     check_lazy(&run, &executor)?;
     let before = limits(&executor, on_event);
     let planned = plan(&mut run, &executor, on_event)?;
-    let mut profile = of_plan(&run, &executor, &planned)?;
+    let mut profile = of_plan(&run, &planned)?;
     add_steps(&mut profile, &run, &executor, &planned.plan, steps, on_event)?;
     // Whoever else computes at the time makes them look smaller than they are: the better ones are nearer to the truth.
     let after = before.and_then(|_| limits(&executor, on_event));
@@ -99,13 +99,8 @@ fn limits(executor: &AnyExecutor, on_event: OnEvent) -> Option<MachineLimits> {
 }
 
 /// The profile of a plan of a run, of which nothing runs.
-pub fn of_plan(run: &RunResources, executor: &AnyExecutor, planned: &Planned) -> Result<Profile> {
-    let frontier = match &planned.frontier {
-        Some(frontier) => frontier.clone(),
-        // Of a plan that was saved.
-        None => run.subject(executor.target()).survey()?.frontier(),
-    };
-    Ok(from_plan(&planned.plan, &labels(run, frontier)?))
+pub fn of_plan(run: &RunResources, planned: &Planned) -> Result<Profile> {
+    Ok(from_plan(&planned.plan, &labels(run, planned.frontier.clone())?))
 }
 
 /// The plan that a run would be trained with, or would go on with where it has a folder.
@@ -114,7 +109,7 @@ fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Re
         return plan_run(run, executor, &mut |at| on_event(ProfileEvent::Planning(at)));
     };
     let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
-    plan_saved(run, executor, &saved, &folder, &mut |at| on_event(ProfileEvent::Planning(at)))
+    plan_saved(run, executor, saved.plan, &folder, &mut |at| on_event(ProfileEvent::Planning(at)))
 }
 
 fn labels(run: &RunResources, frontier: Vec<Point>) -> Result<Labels> {
@@ -230,7 +225,7 @@ fn recorder(run: &RunResources, executor: &AnyExecutor, plan: &Plan, kernels: us
     if process.check(needed.saturating_add(bytes), 0, &[run.threads]).is_ok() {
         return Ok(Recorder::new(all, steps));
     }
-    process.check(needed, 0, &[run.threads])?;
+    process.check_beside(&[run], arena, 0)?;
     Ok(Recorder::new(of_step, steps.min(*STEPS.end())))
 }
 

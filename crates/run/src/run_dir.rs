@@ -12,7 +12,7 @@ use memfit::nn::{Mode, Model};
 use memfit::plan::bytes::round_up;
 use memfit::plan::{Change, Fix, MicroBatch, plan};
 use memfit::train::TrainError;
-use memfit::train::run_dir::{CLASSES, CheckpointKind, RUN_FILE, SavedRun, read, read_best};
+use memfit::train::run_dir::{CLASSES, CheckpointKind, RUN_FILE, SavedRun, SavedStates, read, read_best};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Session, SourceError};
 use memfit_files::read_own_text;
 
@@ -129,12 +129,14 @@ impl Trained {
             Origin::Defaults | Origin::File(_) => (PathBuf::from("."), None),
         };
         // The folder is read before memory is taken for it.
-        let saved = read_checkpoint(&folder, checkpoint)?;
+        let (saved, own_plan) = read_checkpoint(&folder, checkpoint)?.into_parts();
+        let micro_batch = own_plan.plan.micro_batch;
+        drop(own_plan);
         let run = open_to_answer(config)?;
         let executor = together::executor(&run)?;
         let batch = match rows {
             Rows::Exactly(rows) => rows,
-            Rows::AtMost(rows) => rows.min(saved.plan.plan.micro_batch),
+            Rows::AtMost(rows) => rows.min(micro_batch),
         };
         let mut request = Request { micro_batch: MicroBatch::Off, batch, ..run.request.clone() };
         let source = |rows: usize| -> std::result::Result<_, SourceError> {
@@ -160,6 +162,9 @@ impl Trained {
             };
             planning::explain(with_fixes(error, batch, rows, &fixes), run.tight_room().as_ref())
         })?;
+        if let Some(process) = run.process.as_ref().filter(|_| executor.gives_process_memory()) {
+            process.check_beside(&[&run], plan.arena_bytes().saturating_add(executor.staging_bytes(&plan)), 0)?;
+        }
         let needed = plan.states.len();
         // What it was trained on may have given single pages.
         let growth = if executor.gives_pages() { device::growth(&run.config.memory) } else { Growth::Commit };
@@ -220,12 +225,12 @@ fn load(
     session: &mut Session<AnyExecutor>,
     folder: &Path,
     checkpoint: Option<CheckpointKind>,
-    mut saved: SavedRun,
-) -> Result<(SavedRun, usize)> {
+    mut saved: SavedStates,
+) -> Result<(SavedStates, usize)> {
     for _ in 0..TRIES {
         match session.load_weights(saved.tensors(), Match::Common) {
             Err(TrainError::Weights(WeightsError::Io { source, .. })) if source.kind() == ErrorKind::NotFound => {
-                saved = read_checkpoint(folder, checkpoint)?;
+                saved = read_checkpoint(folder, checkpoint)?.into_parts().0;
             }
             found => return Ok((saved, found?)),
         }

@@ -44,8 +44,11 @@ pub fn init(args: &InitArgs, json: bool) -> Result<()> {
         ErrorKind::AlreadyExists => usage(format!("{} is there already; name another file", path.display())),
         _ => bad_data(format!("{} cannot be written: {e}", path.display())),
     })?;
-    std::io::Write::write_all(&mut { file }, text.as_bytes())
-        .map_err(|e| bad_data(format!("{} cannot be written: {e}", path.display())))?;
+    std::io::Write::write_all(&mut { file }, text.as_bytes()).map_err(|e| {
+        // It was made here, and half of it would be in the way of the next try.
+        let _ = std::fs::remove_file(path);
+        bad_data(format!("{} cannot be written: {e}", path.display()))
+    })?;
     if json {
         outln!("{}", serde_json::json!({ "event": "init", "file": path.display().to_string() }));
     } else {

@@ -64,7 +64,7 @@ fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json:
     let planned = search(run, &executor)?;
     let planned = saved(run, &executor, planned, save)?;
     if let Some(path) = report {
-        let profile = profiling::of_plan(run, &executor, &planned)?;
+        let profile = profiling::of_plan(run, &planned)?;
         file::write(path, &html(&profile, &HtmlOptions::default()))?;
     }
     if json {

@@ -159,6 +159,7 @@ fn event(profile: &Profile, folder: &Path, no_limits: Option<&str>) -> serde_jso
     json!({
         "event": "profile", "out": folder.display().to_string(), "run": profile.run, "memory": profile.memory,
         "steps": measured.map_or(0, |m| m.steps.len()), "measured_step_ms": profile.median_step_ms(),
+        "kernel_clock": measured.map(|m| m.clock),
         "arena_resident_bytes": measured.and_then(|m| m.steps.last()).and_then(|s| s.arena_resident_bytes),
         "limits": profile.limits, "limits_missing": no_limits, "pipeline": profile.pipeline,
         "peak": profile.peak.live.iter().take(10).collect::<Vec<_>>(),

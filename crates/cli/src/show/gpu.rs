@@ -1,6 +1,6 @@
 //! GPUs as `memfit devices` lists them. What a driver does not say is unknown, and stands so.
 
-use memfit::gpu::{CardMemory, Features, Gpu};
+use memfit::gpu::{CardMemory, Features, Gpu, GpuTarget};
 use memfit::plan::bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -8,18 +8,20 @@ use crate::output::outln;
 
 pub fn event(gpu: &Gpu, is_visible: bool, cost_model: Value) -> Value {
     json!({
-        "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.kind.name(), "api": gpu.api,
+        "event": "device", "device": gpu.id, "name": gpu.name, "kind": gpu.target.kind.name(), "api": gpu.target.api,
         "driver": gpu.driver, "compiler": gpu.compiler, "visible": is_visible,
         "memory_bytes": gpu.memory.total, "used_bytes": gpu.memory.used, "available_bytes": available(gpu.memory),
-        "alignment_bytes": gpu.limits.alignment, "largest_operand_bytes": gpu.limits.binding,
-        "largest_segment_bytes": gpu.limits.buffer, "operands": gpu.limits.bindings,
+        "alignment_bytes": gpu.target.limits.alignment, "largest_operand_bytes": gpu.target.limits.binding,
+        "largest_segment_bytes": gpu.target.limits.buffer, "operands": gpu.target.limits.bindings,
         "f16": gpu.features.f16, "int64": gpu.features.int64, "subgroup_sizes": gpu.features.subgroups,
+        "timestamps": gpu.features.timestamps,
         "profile": cost_model,
     })
 }
 
 pub fn print(gpu: &Gpu, hidden: &str) {
-    let Gpu { id, name, api, driver, kind, limits, memory, compiler, .. } = gpu;
+    let Gpu { id, name, driver, target, memory, compiler, .. } = gpu;
+    let GpuTarget { api, kind, limits } = target;
     let driver = if driver.is_empty() { "unknown" } else { driver };
     outln!("{id}    {name}: {}, {api}, driver {driver}, kernels as {compiler}{hidden}", kind.name());
     outln!("memory   {}", memory_words(*memory));
@@ -44,14 +46,15 @@ fn memory_words(memory: CardMemory) -> String {
 }
 
 fn feature_words(features: Features) -> String {
-    let Features { f16, int64, subgroups } = features;
+    let Features { f16, int64, subgroups, timestamps } = features;
     let subgroups = subgroups.map(|sizes| match sizes {
         [least, most] if least == most => format!("subgroups of {least}"),
         [least, most] => format!("subgroups of {least} to {most}"),
     });
     let named = |is: bool, name: &str| is.then(|| name.to_string());
-    let all: Vec<String> = [named(f16, "f16"), named(int64, "int64"), subgroups].into_iter().flatten().collect();
-    if all.is_empty() { "none of f16, int64, subgroups".into() } else { all.join(", ") }
+    let all = [named(f16, "f16"), named(int64, "int64"), subgroups, named(timestamps, "timestamps")];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    if all.is_empty() { "none of f16, int64, subgroups, timestamps".into() } else { all.join(", ") }
 }
 
 #[cfg(test)]
@@ -68,8 +71,9 @@ mod tests {
             "8.00 GiB, of which 1.00 GiB are used and 7.00 GiB are available"
         );
         assert_eq!(available(CardMemory { total: Some(1), used: None }), None);
-        let some = Features { f16: true, int64: false, subgroups: Some([8, 32]) };
-        assert_eq!(feature_words(some), "f16, subgroups of 8 to 32");
-        assert!(feature_words(Features { f16: false, int64: false, subgroups: None }).starts_with("none"));
+        let none = Features { f16: false, int64: false, subgroups: None, timestamps: false };
+        assert!(feature_words(none).starts_with("none"));
+        let some = Features { f16: true, subgroups: Some([8, 32]), timestamps: true, ..none };
+        assert_eq!(feature_words(some), "f16, subgroups of 8 to 32, timestamps");
     }
 }

@@ -41,14 +41,18 @@ fn head(profile: &Profile, no_limits: Option<&str>) {
         "  step       {ms:>7.1} ms  in the middle of {steps}; predicted {:.1} ms, {ratio:.2} of it",
         memory.predicted_step_ms
     );
+    if let Some(note) = measured.clock.note() {
+        outln!("  times                  {note}");
+    }
     if let Some(limits) = profile.limits {
         let flops: f64 = step_launches(profile).map(|(p, n)| profile.programs[p].launches[n].flops as f64).sum();
         let reached = flops / ms.max(1e-9) * 1e-6;
         let share = 100.0 * reached / limits.gflops.max(1e-9);
         outln!(
-            "  machine    {reached:>7.0} GFLOP/s, {share:.0} % of the {:.0} of a large product; memory {:.0} GB/s",
-            limits.gflops,
-            limits.gbytes
+            "  machine    {:>7} GFLOP/s, {share:.0} % of the {} of a large product; memory {} GB/s",
+            rate(reached),
+            rate(limits.gflops),
+            rate(limits.gbytes)
         );
     } else if let Some(why) = no_limits {
         outln!("  machine                what it can do at most was not measured: {why}");
@@ -134,13 +138,18 @@ fn slowest(profile: &Profile) {
     for l in shown {
         let share = 100.0 * l.ms / whole.max(1e-9);
         outln!(
-            "  {:>7.2} ms  {share:>4.1} %  {:<width$}  {}, {:.0} GFLOP/s",
+            "  {:>7.2} ms  {share:>4.1} %  {:<width$}  {}, {} GFLOP/s",
             l.ms,
             l.layer,
             count(l.kernels, "kernel"),
-            l.gflops
+            rate(l.gflops)
         );
     }
+}
+
+/// Of what is slow, with a digit more.
+fn rate(value: f64) -> String {
+    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 /// Program and number of each launch of a step.

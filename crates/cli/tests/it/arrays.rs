@@ -54,7 +54,7 @@ fn labels_that_are_words_are_told_how_to_become_classes() {
     for (name, array, expected) in [
         ("words", npy("<U3", &[20], &words), &["array \"y\"", "words (<U3)", "return_inverse=True)[1]"][..]),
         ("objects", npy("|O", &[20], b"\x80\x04."), &["words (object)", "y = np.unique(y.astype(str)"]),
-        ("wide", npy("<u8", &[20], &[0; 160]), &["elements of type uint64 are not read", "y.astype(\"int64\")"]),
+        ("pairs", npy("<c8", &[20], &[0; 160]), &["elements of type complex64 are not read", "y.astype(\"int64\")"]),
     ] {
         let file = format!("{name}.npz");
         scratch.write(&file, npz(&[("x", x.clone()), ("y", array)]));
@@ -63,6 +63,29 @@ fn labels_that_are_words_are_told_how_to_become_classes() {
     }
     scratch.write("samples.npz", npz(&[("x", npy("|O", &[20], b"\x80\x04.")), ("y", y)]));
     check_refused(&scratch, "samples.npz", &["--model", "mlp"], &["array \"x\"", "x = np.stack(x)"]);
+}
+
+#[test]
+fn labels_without_a_sign_are_classes_of_whatever_width() {
+    let scratch = Scratch::new("arrays-unsigned");
+    let (x, _) = arrays();
+    let labels = |descr: &str, last: u64| {
+        let bytes = (0..20).map(|n| if n == 19 { last } else { n % 3 }).flat_map(|label| match descr {
+            ">u4" => (label as u32).to_be_bytes().to_vec(),
+            "<u4" => (label as u32).to_le_bytes().to_vec(),
+            _ => label.to_le_bytes().to_vec(),
+        });
+        npy(descr, &[20], &bytes.collect::<Vec<u8>>())
+    };
+    for (descr, too_large) in [("<u4", 1 << 31), (">u4", u64::from(u32::MAX)), ("<u8", 1 << 40), ("<u8", u64::MAX)] {
+        let out = scratch.path(&format!("run-{too_large}"));
+        scratch.write("good.npz", npz(&[("x", x.clone()), ("y", labels(descr, 2))]));
+        let data = scratch.path("good.npz");
+        let text = stdout(&memfit(&["train", "--data", &data, "--batch", "4", "--steps", "1", "--out", &out]));
+        assert!(text.contains("0: 7, 1: 6, 2: 7 of the samples"), "{descr}: {text}");
+        scratch.write("bad.npz", npz(&[("x", x.clone()), ("y", labels(descr, too_large))]));
+        check_refused(&scratch, "bad.npz", &[], &["row 19", &format!("{too_large} does not fit into an i32")]);
+    }
 }
 
 #[test]

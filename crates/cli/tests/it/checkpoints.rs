@@ -87,6 +87,32 @@ fn a_checkpoint_that_cannot_be_written_is_an_error_and_loses_nothing() {
     assert!(memfit(&["train", "--resume", &folder, "--steps", "12"]).status.success());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_file_that_may_not_become_so_large_is_an_error_that_names_it() {
+    let scratch = Scratch::new("file-limit");
+    for (args, name) in [
+        (&["train", "--steps", "1", "--out"][..], "train"),
+        (&["profile", "--steps", "1", "--out"], "profile"),
+        (&["plan", "--save"], "plan.json"),
+        (&["plan", "--html"], "report.html"),
+        (&["init"], "run.toml"),
+    ] {
+        let path = scratch.path(name);
+        let output = std::process::Command::new("sh")
+            .args(["-c", "ulimit -f 1; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_memfit")])
+            .args(args)
+            .arg(&path)
+            .output()
+            .expect("a shell");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {message}");
+        assert!(message.contains(&path) && message.contains("cannot be written"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(!std::path::Path::new(&path).is_file(), "{path} is whole or not there");
+    }
+}
+
 #[test]
 fn a_damaged_checkpoint_is_named_with_the_cure() {
     let scratch = Scratch::new("damaged");

@@ -3,6 +3,7 @@
 mod advice;
 mod arrays;
 mod bad_data;
+mod bad_tables;
 mod cage;
 mod checkpoints;
 mod cli;

@@ -196,7 +196,7 @@ fn a_run_keeps_its_history_which_is_drawn_and_profiled() {
     assert!(profile.curves.iter().all(|c| !c.name.contains("IoU") && !c.name.contains("perplexity")), "it classifies");
     let out = scratch.path("measured");
     event(&["profile", &one, "--steps", "2", "--threads", "2", "--out", &out]);
-    assert!(read(&out).measured.is_some());
+    assert!(read(&out).measured.is_some() && read(&out).frontier.is_empty(), "its plan is known: nothing is surveyed");
     // As when it is resumed: with other threads, but in no less memory than its plan needs.
     event(&["profile", &one, "--steps", "1", "--threads", "1", "--out", &scratch.path("alone")]);
     let out = scratch.path("refused");

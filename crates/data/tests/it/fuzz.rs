@@ -3,8 +3,6 @@
 
 use crate::common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::Path;
@@ -16,6 +14,7 @@ use memfit_data::sources::{
 };
 use memfit_data::{BytePool, DataError, OnBad, Source};
 use memfit_ir::{DType, TensorType};
+use memfit_test_allocator::{Counting, Who, count};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -27,55 +26,14 @@ const POOL: u64 = 1 << 20;
 /// What may stand beside it: paths, messages, lists of arrays and columns.
 const BESIDE: usize = 24 * 1024;
 
-/// Counts what the thread holds, so that tests beside each other do not count together.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<usize> = const { Cell::new(0) };
-    static MOST: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count(taken: usize, given: usize) {
-    // A thread that ends has no counters any more.
-    let _ = HELD.try_with(|held| {
-        // What another thread allocated may come back here.
-        let now = (held.get() + taken).saturating_sub(given);
-        held.set(now);
-        let _ = MOST.try_with(|most| most.set(most.get().max(now)));
-    });
-}
-
-// SAFETY: every call is handed on to the system's allocator as it is; counting touches no memory but two cells.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(0, layout.size());
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 /// Runs a reader with a pool and looks at what it used.
 fn within_the_pool<T>(read: impl FnOnce(&BytePool) -> Result<T, DataError>) -> Result<(), TestCaseError> {
     let pool = BytePool::new(POOL);
-    let before = HELD.get();
-    MOST.set(before);
-    let result = read(&pool).map(drop);
-    let most = MOST.get() - before;
+    let (result, counts) = count(Who::Thread, || read(&pool).map(drop));
+    let most = counts.peak as usize;
     prop_assert!(pool.high_water() <= POOL);
     prop_assert_eq!(pool.used(), 0, "everything was given back");
     let claimed = pool.high_water() as usize;

@@ -158,7 +158,7 @@ fn what_is_wrong_with_an_array_is_said() {
         "'<f4', 'fortran_order': False, 'shape': (4, 3, 2)",
         "'<i8', 'fortran_order': False, 'shape': (1, 3, 2)",
     );
-    says(npy(&wide).expect("it is long enough").read_row(0, &roomy()), &["a.npy, row 0", "more than an i32 holds"]);
+    says(npy(&wide).expect("it is long enough").read_row(0, &roomy()), &["a.npy, row 0", "does not fit into an i32"]);
 
     says(Arrays::npz(fixture_path("uneven.npz"), &[], &roomy()), &["\"y\" has 5 rows", "\"x\" 4"]);
     says(Arrays::npz(fixture_path("stored.npz"), &[("x", "z")], &roomy()), &["no array \"z\"", "x, y"]);

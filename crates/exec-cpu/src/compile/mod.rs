@@ -3,7 +3,8 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-pub(crate) mod contract;
+mod contract;
+pub(crate) mod contraction;
 mod nodes;
 mod prologue;
 mod reductions;
@@ -18,7 +19,7 @@ use crate::elementwise::{BoundTape, Tape};
 use crate::gemm::Scratch;
 use crate::memory::Memory;
 use crate::pool::part;
-use contract::Contraction;
+use contraction::Contraction;
 use nodes::NodeKernel;
 
 /// A group of a plan, compiled for the CPU and bound to its places.

@@ -10,13 +10,23 @@ use memfit_ir::{DType, Node};
 use memfit_plan::Place;
 
 use super::Lowering;
-use crate::call::{Call, Grid, Key, Operands};
+use crate::call::{Call, Grid, Key, Operands, Takes};
 use crate::tape::Buffer;
 
 /// Rows and columns of a tile of scores, which one cube computes.
 pub const TILE: usize = 64;
 /// Units along a side of a tile; each has every sixteenth row and column of it.
 pub const SIDE: usize = 16;
+/// Rows and columns of a tile that one unit has.
+pub const EACH: usize = TILE / SIDE;
+/// Elements of the head dim, or rows, that are in shared memory at a time.
+pub const DEPTH: usize = 16;
+/// Elements from one row in shared memory to the next: one more than there are, so that neighbouring rows lie in other banks.
+pub const PITCH: usize = DEPTH + 1;
+/// As in a tile of scores.
+pub const SCORE_PITCH: usize = TILE + 1;
+/// Elements of shared memory for two sides of a product.
+pub const STAGE: usize = 2 * TILE * PITCH;
 /// Columns of a result that a unit sums up at most: what is wider is the work of several cubes.
 const MOST_COLUMNS: usize = 8;
 
@@ -122,6 +132,17 @@ pub struct KeyGrad {
 }
 
 impl Kernel {
+    /// See [`Key::takes`].
+    pub fn takes(&self) -> Takes {
+        let (columns, sums, tiles) = match self {
+            Kernel::Forward(f) => (f.scores.columns, 2, 1),
+            Kernel::QueryGrad(g) => (g.scores.columns, 2, 2),
+            Kernel::KeyGrad(g) => (g.scores.columns, 4, 2),
+            Kernel::Move { .. } => return Takes::default(),
+        };
+        Takes { words: EACH * (columns * sums + EACH * tiles), shared_bytes: 4 * (TILE * SCORE_PITCH + STAGE) }
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Kernel::Forward(_) => "attention",

@@ -12,7 +12,7 @@ use memfit_transform::Group;
 
 use super::problem::{Problem, Source};
 use super::{Lowering, Product, Step};
-use crate::call::{Call, Grid, Key, Operands};
+use crate::call::{Call, Grid, Key, Operands, Takes};
 use crate::chain::{TapeMaker, chain};
 use crate::tape::{Store, Tape, Value, per_word};
 
@@ -33,6 +33,21 @@ pub struct GemmKey {
 impl GemmKey {
     /// Units of a cube, each with a tile.
     pub const UNITS: usize = 64;
+
+    /// Two tiles of sums, a column of the left operand, and where each row and column is read.
+    fn words(&self) -> usize {
+        let [rows, columns] = self.tile;
+        let places = match self.source {
+            Source::Matrix | Source::Lines => 2,
+            Source::Patches | Source::TransposedPatches => 5,
+        };
+        2 * rows * columns + rows * (1 + places) + columns
+    }
+
+    /// See [`Key::takes`].
+    pub fn takes(&self) -> Takes {
+        Takes { words: self.words(), shared_bytes: 0 }
+    }
 }
 
 /// A convolution with a filter for each channel, a unit for some elements of the result.

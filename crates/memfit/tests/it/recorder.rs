@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use memfit::exec::recorder::LaunchId;
+use memfit::exec::recorder::KernelClock;
 use memfit::exec::{Executor, Growth, Recorder};
 use memfit::nn::Optimizer;
 use memfit::plan::MicroBatch;
 use memfit::profile::{Labels, StepFacts, add_measured, from_plan};
 use memfit::synthetic::SyntheticBatch;
 use memfit::{CpuExecutor, Options, Plan, Request, Session, Training, ZooModel, plan_model};
+use memfit_exec_tests::check_recording;
 
 const STEPS: usize = 3;
 
@@ -36,21 +37,9 @@ fn every_kernel_of_every_micro_batch_is_recorded_in_order_and_no_bit_changes() {
         let recorder = Arc::new(Recorder::new(10_000, 10));
         assert_eq!(train(&cpu, &plan, Some(recorder.clone())), train(&cpu, &plan, None));
         let recording = recorder.take();
-        assert_eq!((recording.steps.len(), recording.dropped), (STEPS, 0));
-        let profile = from_plan(&plan, &Labels::default());
-        let expected: Vec<LaunchId> = profile
-            .step_runs()
-            .flat_map(|(p, n)| (0..plan.programs[p].launches.len()).map(move |launch| (p, n, launch)))
-            .map(|(p, n, launch)| LaunchId { program: p as u16, micro_batch: n as u32, launch: launch as u32 })
-            .collect();
-        for (i, step) in recording.steps.iter().enumerate() {
-            assert_eq!(step.step as usize, i);
-            let kernels = recording.kernels_of(i);
-            let launched: Vec<_> = kernels.iter().filter(|k| k.thread == 0).collect();
-            assert_eq!(launched.iter().map(|k| k.id).collect::<Vec<_>>(), expected);
-            assert!(launched.windows(2).all(|w| w[0].end <= w[1].begin), "one after the other");
-            assert!(kernels.iter().all(|k| step.begin <= k.begin && k.begin <= k.end && k.end <= step.end));
-        }
+        assert_eq!(recording.steps.iter().map(|s| s.step as usize).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(recording.clock, KernelClock::Threads);
+        check_recording(&plan, &recording).unwrap();
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) fn array_type_words(array: &ArrayOf, dtype: &str) -> String {
         ArrayRole::Features | ArrayRole::Label => {
             let usual = if array.role == ArrayRole::Label { "int64" } else { "float32" };
             format!(
-                "elements of type {dtype} are not read; float16 to float64, int8 to int64, uint8, uint16 and bool are: save \
+                "elements of type {dtype} are not read; float16 to float64, int8 to int64, uint8 to uint64 and bool are: save \
                  {name}.astype(\"{usual}\") instead"
             )
         }
@@ -66,73 +66,16 @@ pub(super) fn array_type_words(array: &ArrayOf, dtype: &str) -> String {
 
 /// Why masks cannot be read, with the choices that a run file has.
 pub(super) fn mask_problem(problem: &MaskProblem) -> String {
-    let list = |values: &[u8]| {
-        let some: Vec<String> = values.iter().take(8).map(u8::to_string).collect();
-        if values.len() > 8 {
-            format!("{}, … {}", some.join(", "), values[values.len() - 1])
-        } else {
-            some.join(", ")
-        }
-    };
-    let file = |(format, path): &(MaskFormat, PathBuf)| format!("{} {}", path.display(), format_words(*format));
     match problem {
-        MaskProblem::Values { values } => {
-            // With 255 they would be taken for classes and pixels to be ignored.
-            let classes = if values.contains(&255) { "" } else { "\"classes\" (each is the number of a class), " };
-            format!(
-                "cannot tell what the values of these masks mean: {}; say data.masks = {classes}\"binary\" (background and \
-                 foreground) or \"grey\" (0 to 255 is a share of foreground){}",
-                list(values),
-                levels_as_classes(values)
-            )
-        }
-        MaskProblem::Void { values, .. } if values.len() == 2 => format!(
-            "the masks have the values {} and nothing else, which are background and foreground rather than numbers of \
-             classes; say data.masks = \"binary\" or \"grey\"",
-            list(values)
-        ),
-        MaskProblem::Void { values, colours } => {
-            // As it can be typed: what is to be ignored joins the first class.
-            let first = values.first().copied().unwrap_or(0);
-            let entry = |(value, colour): (&u8, &Colour)| {
-                let class = if *value == 255 { first } else { *value };
-                format!("\"{class} {}\"", colour_name(*colour))
-            };
-            let table: Vec<String> = values.iter().zip(colours).map(entry).collect();
-            format!(
-                "the masks have the values {}: 255 beside such small numbers mostly means \"ignore\", which training \
-                 cannot; give its pixels a class by data.masks = \"colours\" and data.colours = [{}], which makes them \
-                 {first}; or say data.masks = \"binary\" or \"grey\"",
-                list(values),
-                table.join(", ")
-            )
-        }
+        MaskProblem::Values { values } => values_problem(values),
+        MaskProblem::Void { values, colours } => void_problem(values, colours),
         MaskProblem::Mixed { masks: [first, other] } => format!(
             "the masks are of several kinds: {}, but {}; save them alike, or say data.masks = \"classes\", \"binary\", \
              \"grey\" or \"colours\"",
-            file(first),
-            file(other)
+            file_words(first),
+            file_words(other)
         ),
-        MaskProblem::Coloured { colours, count } if *count > colours.len() => format!(
-            "the masks have {count} colours, such as {}, too many to be classes: are they masks? If so, say data.masks = \
-             \"colours\" with all of them in data.colours, or \"binary\" or \"grey\", for which only brightness counts",
-            colours.first().copied().map_or_else(String::new, colour_name)
-        ),
-        MaskProblem::Coloured { colours, .. } => {
-            let names: Vec<String> = colours.iter().map(|c| format!("\"{}\"", colour_name(*c))).collect();
-            let are_grey = colours.iter().all(|[r, g, b]| r == g && g == b);
-            let (what, or) = match (are_grey, colours.contains(&[255; 3])) {
-                // With 255 they would be no numbers of classes.
-                (true, true) => ("grey", "; or say data.masks = \"binary\" or \"grey\""),
-                (true, false) => ("grey", "; or say data.masks = \"classes\", \"binary\" or \"grey\""),
-                (false, _) => ("coloured", ""),
-            };
-            format!(
-                "the masks are {what}; say which colour is which class: data.masks = \"colours\" with data.colours = \
-                 [{}]; a name may stand before each colour{or}",
-                names.join(", ")
-            )
-        }
+        MaskProblem::Coloured { colours, count } => coloured_problem(colours, *count),
         MaskProblem::Palettes { mask, index, colours: [before, there] } => format!(
             "the palettes differ: index {index} is {} in the first masks and {} in {}; save them with one palette, or say \
              data.masks = \"colours\" with data.colours",
@@ -140,15 +83,7 @@ pub(super) fn mask_problem(problem: &MaskProblem) -> String {
             colour_name(*there),
             mask.display()
         ),
-        MaskProblem::Format { mask } => {
-            let cure = match mask.0 {
-                MaskFormat::Jpeg => "save it as PNG, or say data.masks = \"binary\" or \"grey\"",
-                MaskFormat::Colour => "say data.masks = \"colours\" with data.colours",
-                MaskFormat::Grey | MaskFormat::Palette => "say data.masks = \"classes\", \"binary\" or \"grey\"",
-            };
-            let lacks = if mask.0 == MaskFormat::Grey { "palette" } else { "numbers of classes" };
-            format!("{} and has no {lacks}; {cure}", file(mask))
-        }
+        MaskProblem::Format { mask } => format_problem(mask),
         MaskProblem::UnknownColour { colour } => {
             format!("the colour {} is not in data.colours; give it a class there", colour_name(*colour))
         }
@@ -157,6 +92,90 @@ pub(super) fn mask_problem(problem: &MaskProblem) -> String {
             count(*found, "class")
         ),
     }
+}
+
+/// Of values that may be one thing or another.
+fn values_problem(values: &[u8]) -> String {
+    // With 255 they would be taken for classes and pixels to be ignored.
+    let classes = if values.contains(&255) { "" } else { "\"classes\" (each is the number of a class), " };
+    format!(
+        "cannot tell what the values of these masks mean: {}; say data.masks = {classes}\"binary\" (background and \
+         foreground) or \"grey\" (0 to 255 is a share of foreground){}",
+        values_words(values),
+        levels_as_classes(values)
+    )
+}
+
+/// Of numbers of classes beside 255.
+fn void_problem(values: &[u8], colours: &[Colour]) -> String {
+    let listed = values_words(values);
+    if values.len() == 2 {
+        return format!(
+            "the masks have the values {listed} and nothing else, which are background and foreground rather than numbers of \
+             classes; say data.masks = \"binary\" or \"grey\""
+        );
+    }
+    // As it can be typed: what is to be ignored joins the first class.
+    let first = values.first().copied().unwrap_or(0);
+    let entry = |(value, colour): (&u8, &Colour)| {
+        let class = if *value == 255 { first } else { *value };
+        format!("\"{class} {}\"", colour_name(*colour))
+    };
+    let table: Vec<String> = values.iter().zip(colours).map(entry).collect();
+    format!(
+        "the masks have the values {listed}: 255 beside such small numbers mostly means \"ignore\", which training \
+         cannot; give its pixels a class by data.masks = \"colours\" and data.colours = [{}], which makes them \
+         {first}; or say data.masks = \"binary\" or \"grey\"",
+        table.join(", ")
+    )
+}
+
+/// Of so many colours, of which these are some.
+fn coloured_problem(colours: &[Colour], count: usize) -> String {
+    if count > colours.len() {
+        return format!(
+            "the masks have {count} colours, such as {}, too many to be classes: are they masks? If so, say data.masks = \
+             \"colours\" with all of them in data.colours, or \"binary\" or \"grey\", for which only brightness counts",
+            colours.first().copied().map_or_else(String::new, colour_name)
+        );
+    }
+    let names: Vec<String> = colours.iter().map(|c| format!("\"{}\"", colour_name(*c))).collect();
+    let are_grey = colours.iter().all(|[r, g, b]| r == g && g == b);
+    let (what, or) = match (are_grey, colours.contains(&[255; 3])) {
+        // With 255 they would be no numbers of classes.
+        (true, true) => ("grey", "; or say data.masks = \"binary\" or \"grey\""),
+        (true, false) => ("grey", "; or say data.masks = \"classes\", \"binary\" or \"grey\""),
+        (false, _) => ("coloured", ""),
+    };
+    format!(
+        "the masks are {what}; say which colour is which class: data.masks = \"colours\" with data.colours = \
+         [{}]; a name may stand before each colour{or}",
+        names.join(", ")
+    )
+}
+
+/// Of a mask that is not what masks are said to be.
+fn format_problem(mask: &(MaskFormat, PathBuf)) -> String {
+    let cure = match mask.0 {
+        MaskFormat::Jpeg => "save it as PNG, or say data.masks = \"binary\" or \"grey\"",
+        MaskFormat::Colour => "say data.masks = \"colours\" with data.colours",
+        MaskFormat::Grey | MaskFormat::Palette => "say data.masks = \"classes\", \"binary\" or \"grey\"",
+    };
+    let lacks = if mask.0 == MaskFormat::Grey { "palette" } else { "numbers of classes" };
+    format!("{} and has no {lacks}; {cure}", file_words(mask))
+}
+
+/// The first of them, and the last.
+fn values_words(values: &[u8]) -> String {
+    let some: Vec<String> = values.iter().take(8).map(u8::to_string).collect();
+    match values {
+        [.., last] if values.len() > 8 => format!("{}, … {last}", some.join(", ")),
+        _ => some.join(", "),
+    }
+}
+
+fn file_words((format, path): &(MaskFormat, PathBuf)) -> String {
+    format!("{} {}", path.display(), format_words(*format))
 }
 
 /// A few values of which each may stand for a class, as it can be typed.

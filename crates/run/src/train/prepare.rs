@@ -5,7 +5,8 @@ use std::path::Path;
 use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Growth, Options, Transient};
 use memfit::plan::Plan;
-use memfit::train::run_dir::{CheckpointKind, RunDir, SavedRun};
+use memfit::plan::save::SavedPlan;
+use memfit::train::run_dir::{CheckpointKind, RunDir, SavedStates, plan_for};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
 
@@ -31,7 +32,7 @@ type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
 struct Prepared {
     planned: Planned,
     /// Where it goes on from.
-    from: Option<(RunDir, Box<SavedRun>)>,
+    from: Option<(RunDir, Box<SavedStates>)>,
 }
 
 /// Plans the runs, makes or finds their folders, and takes their memory: all of them or none.
@@ -104,14 +105,13 @@ fn check_process(
             arenas = arenas.saturating_add(group.arena_bytes()).saturating_add(group.staging_bytes);
         }
     }
-    let pipelines: u64 = runs.iter().map(|run| run.pool.limit().saturating_sub(run.pool.used())).sum();
     // The last checkpoint, the best, the one that is written, and the weights at the end.
     let of_run = |(run, prepared): (&RunResources, &Prepared)| {
         let folder = run.config.resumed_folder().or(run.config.train.out.as_deref()).unwrap_or(Path::new("."));
         if is_in_memory(folder) { 4 * prepared.planned.plan.state_bytes } else { 0 }
     };
     let files = runs.iter().zip(prepared).map(of_run).sum();
-    process.check(arenas.saturating_add(pipelines), files, &runs.iter().map(|run| run.threads).collect::<Vec<_>>())
+    process.check_beside(&runs.iter().collect::<Vec<_>>(), arenas, files)
 }
 
 /// Runs in one memory take its pages in one way, and page by page only where a device gives single pages.
@@ -245,10 +245,11 @@ fn plan_resumed(
 ) -> Result<Prepared> {
     let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
     let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
-    check_length(run, &saved.checkpoint)?;
-    check_seed(run, &saved.checkpoint)?;
-    let planned = plan_saved(run, executor, &saved, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
-    Ok(Prepared { planned: planned.with_staging(executor), from: Some((run_dir, Box::new(saved))) })
+    let (states, plan) = saved.into_parts();
+    check_length(run, &states.checkpoint)?;
+    check_seed(run, &states.checkpoint)?;
+    let planned = plan_saved(run, executor, plan, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
+    Ok(Prepared { planned: planned.with_staging(executor), from: Some((run_dir, Box::new(states))) })
 }
 
 /// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that
@@ -256,21 +257,24 @@ fn plan_resumed(
 pub(crate) fn plan_saved(
     run: &mut RunResources,
     executor: &AnyExecutor,
-    saved: &SavedRun,
+    saved: SavedPlan,
     folder: &Path,
     on_progress: OnProgress,
 ) -> Result<Planned> {
     let file = folder.display().to_string();
-    planning::check_resumed(run, executor, &saved.plan, &file)?;
-    if let Some(moved_from) = planning::other_device(executor, &saved.plan) {
+    planning::check_resumed(run, executor, &saved, &file)?;
+    if let Some(moved_from) = planning::other_device(executor, &saved) {
+        drop(saved);
         let planned = planning::plan(run, executor.target(), on_progress)?;
         return Ok(Planned { moved_from: Some(moved_from), ..planned });
     }
-    let theirs = saved.plan.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
+    let theirs = saved.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string()).cloned();
     if let Some(theirs) = theirs {
-        return planning::plan_for_threads(run, executor, &saved.plan, theirs);
+        let micro_batch = saved.plan.micro_batch;
+        drop(saved);
+        return planning::plan_for_threads(run, executor, micro_batch, &theirs);
     }
-    let plan = saved.plan_for(executor.target())?;
+    let plan = plan_for(saved, executor.target())?;
     // Its file may have been changed since.
     if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
         return Err(RunError::PlanTooLarge { file, needed: plan.arena_bytes(), budget, room: None });
@@ -308,7 +312,7 @@ fn share(
 struct Home {
     run_dir: RunDir,
     /// Where it goes on from.
-    from: Option<Box<SavedRun>>,
+    from: Option<Box<SavedStates>>,
 }
 
 impl Home {
@@ -316,7 +320,7 @@ impl Home {
         run: &RunResources,
         executor: &AnyExecutor,
         plan: &Plan,
-        from: Option<(RunDir, Box<SavedRun>)>,
+        from: Option<(RunDir, Box<SavedStates>)>,
     ) -> Result<Home> {
         if let Some((run_dir, saved)) = from {
             return Ok(Home { run_dir, from: Some(saved) });

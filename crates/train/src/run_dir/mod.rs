@@ -21,7 +21,7 @@ use memfit_plan::Plan;
 use memfit_plan::save::{Labels, save};
 
 pub use names::{CLASSES, CheckpointKind, DATA, EVENTS, HISTORY, PLAN, RUN_FILE, WEIGHTS};
-pub use read::{SavedRun, read, read_best};
+pub use read::{SavedRun, SavedStates, plan_for, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
@@ -218,12 +218,13 @@ impl RunDir {
 impl<E: Executor> Session<E> {
     /// A session as it was saved, on the plan that it was saved with.
     pub fn resume(executor: E, saved: &SavedRun) -> Result<Self> {
-        let plan = saved.plan_for(executor.target())?;
-        Session::go_on(Engine::new(executor, plan, Options::default()), saved)
+        let (states, plan) = saved.clone().into_parts();
+        let plan = plan_for(plan, executor.target())?;
+        Session::go_on(Engine::new(executor, plan, Options::default()), &states)
     }
 
-    /// With the memory that an engine of the same plan was given; see [`SavedRun::plan_for`].
-    pub fn go_on(engine: Result<Engine<E>, ExecError>, saved: &SavedRun) -> Result<Self> {
+    /// With the memory that an engine of the same plan was given; see [`plan_for`].
+    pub fn go_on(engine: Result<Engine<E>, ExecError>, saved: &SavedStates) -> Result<Self> {
         let mut engine = engine.map_err(|e| match e {
             ExecError::Unsupported { .. } | ExecError::Plan { .. } => {
                 TrainError::OtherDevice { problem: e.to_string() }

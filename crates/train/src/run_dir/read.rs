@@ -33,11 +33,31 @@ impl SavedRun {
         &self.tensors
     }
 
-    /// Its plan, if this device runs it.
-    pub fn plan_for(&self, target: &dyn Target) -> Result<Plan> {
-        let other = |e: SaveError| TrainError::OtherDevice { problem: e.to_string() };
-        self.plan.clone().for_target(target).map_err(other)
+    /// Its states and its plan, so that whoever goes on does not hold the plan twice.
+    pub fn into_parts(self) -> (SavedStates, SavedPlan) {
+        let SavedRun { checkpoint, plan, tensors } = self;
+        (SavedStates { checkpoint, tensors }, plan)
     }
+}
+
+/// What a session goes on from, on a plan that it is given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedStates {
+    /// Where the run stands.
+    pub checkpoint: Checkpoint,
+    tensors: PathBuf,
+}
+
+impl SavedStates {
+    /// The file of all states.
+    pub fn tensors(&self) -> &Path {
+        &self.tensors
+    }
+}
+
+/// The plan of a run, if this device runs it.
+pub fn plan_for(saved: SavedPlan, target: &dyn Target) -> Result<Plan> {
+    saved.for_target(target).map_err(|e: SaveError| TrainError::OtherDevice { problem: e.to_string() })
 }
 
 /// Reads a checkpoint and checks every file that it names; the error of one that is damaged says how to go on from the

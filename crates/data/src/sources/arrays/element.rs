@@ -1,5 +1,7 @@
 //! The number types of numpy, and what they become.
 
+use std::fmt::Display;
+
 use memfit_ir::DType;
 
 /// How an element is stored.
@@ -20,6 +22,8 @@ enum Kind {
     I64,
     U8,
     U16,
+    U32,
+    U64,
     Bool,
 }
 
@@ -42,6 +46,8 @@ impl Element {
             "i8" => Kind::I64,
             "u1" => Kind::U8,
             "u2" => Kind::U16,
+            "u4" => Kind::U32,
+            "u8" => Kind::U64,
             "b1" => Kind::Bool,
             _ => return None,
         };
@@ -52,8 +58,8 @@ impl Element {
         match self.kind {
             Kind::I8 | Kind::U8 | Kind::Bool => 1,
             Kind::F16 | Kind::I16 | Kind::U16 => 2,
-            Kind::F32 | Kind::I32 => 4,
-            Kind::F64 | Kind::I64 => 8,
+            Kind::F32 | Kind::I32 | Kind::U32 => 4,
+            Kind::F64 | Kind::I64 | Kind::U64 => 8,
         }
     }
 
@@ -61,7 +67,7 @@ impl Element {
     pub fn dtype(self) -> DType {
         match self.kind {
             Kind::F16 | Kind::F32 | Kind::F64 => DType::F32,
-            Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 | Kind::U16 => DType::I32,
+            Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 | Kind::U16 | Kind::U32 | Kind::U64 => DType::I32,
             Kind::U8 | Kind::Bool => DType::U8,
         }
     }
@@ -77,22 +83,30 @@ impl Element {
             Kind::I8 => self.each(from, to, |b| (i8::from_le_bytes(b) as i32).to_le_bytes()),
             Kind::I16 => self.each(from, to, |b| (i16::from_le_bytes(b) as i32).to_le_bytes()),
             Kind::U16 => self.each(from, to, |b| (u16::from_le_bytes(b) as i32).to_le_bytes()),
-            Kind::I64 => {
-                let mut too_large = None;
-                self.each(from, to, |b| {
-                    let value = i64::from_le_bytes(b);
-                    let narrow = i32::try_from(value).unwrap_or_else(|_| {
-                        too_large = Some(value);
-                        0
-                    });
-                    narrow.to_le_bytes()
-                });
-                if let Some(value) = too_large {
-                    return Err(format!("{value} is more than an i32 holds"));
-                }
-            }
+            Kind::I64 => return self.narrow(from, to, i64::from_le_bytes),
+            Kind::U32 => return self.narrow(from, to, u32::from_le_bytes),
+            Kind::U64 => return self.narrow(from, to, u64::from_le_bytes),
         }
         Ok(())
+    }
+
+    /// Integers of which an i32 holds some; what it does not hold is told.
+    fn narrow<const N: usize, T: Copy + Display + TryInto<i32>>(
+        self,
+        from: &[u8],
+        to: &mut [u8],
+        read: impl Fn([u8; N]) -> T,
+    ) -> Result<(), String> {
+        let mut outside = None;
+        self.each(from, to, |bytes| {
+            let value = read(bytes);
+            let narrow = value.try_into().unwrap_or_else(|_| {
+                outside.get_or_insert(value);
+                0
+            });
+            narrow.to_le_bytes()
+        });
+        outside.map_or(Ok(()), |value| Err(format!("{value} does not fit into an i32")))
     }
 
     /// Calls `f` with the bytes of each element, least significant first.

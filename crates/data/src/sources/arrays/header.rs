@@ -37,7 +37,7 @@ impl Header {
             .ok_or("its elements are records of several types; save each of them as its own array")?;
         let element = Element::parse(descr).ok_or_else(|| {
             format!(
-                "elements of type {descr:?} are not read; f2, f4, f8, i1, i2, i4, i8, u1, u2 and bool are: use astype"
+                "elements of type {descr:?} are not read; f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 and bool are: use astype"
             )
         })?;
         let fortran = match value(text, "fortran_order")? {

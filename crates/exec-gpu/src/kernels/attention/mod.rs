@@ -12,7 +12,8 @@ use cubecl::prelude::*;
 use crate::kernels::probe::answer;
 use crate::kernels::word::{Buffers, load, load_bits, load_inside, store};
 use crate::lower::attention::{
-    BATCH, DIM, Forward, HEADS, KEYS, Kernel, KeyGrad, QUERIES, QueryGrad, REACH, Rows, SCALE, SIDE, Scores, TILE,
+    BATCH, DIM, EACH, Forward, HEADS, KEYS, Kernel, KeyGrad, QUERIES, QueryGrad, REACH, Rows, SCALE, SCORE_PITCH, SIDE,
+    STAGE, Scores, TILE,
 };
 use tile::*;
 

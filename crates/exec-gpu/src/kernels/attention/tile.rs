@@ -4,18 +4,7 @@
 use cubecl::prelude::*;
 
 use crate::kernels::word::{Buffers, load_inside, store};
-use crate::lower::attention::{DIM, HEADS, REACH, Rows, SIDE, TILE};
-
-/// Rows and columns of a tile that one unit has.
-pub const EACH: usize = TILE / SIDE;
-/// Elements of the head dim, or rows, that are in shared memory at a time.
-pub const DEPTH: usize = 16;
-/// Elements from one row in shared memory to the next: one more than there are, so that neighbouring rows lie in other banks.
-const PITCH: usize = DEPTH + 1;
-/// As in a tile of scores.
-pub const SCORE_PITCH: usize = TILE + 1;
-/// Elements of shared memory for two sides of a product.
-pub const STAGE: usize = 2 * TILE * PITCH;
+use crate::lower::attention::{DEPTH, DIM, EACH, HEADS, PITCH, REACH, Rows, SCORE_PITCH, SIDE, TILE};
 
 /// What a cube works on: a tile of the rows of one head, and some columns of the result.
 #[derive(CubeType)]

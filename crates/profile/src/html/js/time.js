@@ -1,10 +1,16 @@
 // Time: which kernels and layers take it, and how close they come to what the machine can do.
 
+// How the times of kernels were taken, where it is not by the threads that ran them.
+const CLOCKS = {
+  device: " by the device's own timestamps",
+  waiting: " by the host, which waited for each kernel",
+};
+
 function timeSection(model) {
   const launches = timedLaunches(model);
   if (!launches.length) return;
   const how = model.isMeasured
-    ? `measured, each in the middle of ${count(model.measured.steps.length, "step")}`
+    ? `measured${CLOCKS[model.measured.clock] ?? ""}, each in the middle of ${count(model.measured.steps.length, "step")}`
     : "predicted";
   const total = launches.reduce((sum, k) => sum + k.ms, 0);
   const limits = model.profile.limits;
