@@ -16,7 +16,7 @@ use crate::vulkan::{self, Driver};
 const PACKAGES: [&str; 3] = ["memfit-exec-gpu", "memfit-cli", "memfit-exec-tests"];
 
 /// The tests that need a GPU.
-const TESTS: [&str; 13] = [
+const TESTS: [&str; 14] = [
     "budgets",
     "conformance",
     "contractions",
@@ -27,6 +27,7 @@ const TESTS: [&str; 13] = [
     "memory",
     "moves",
     "recorded",
+    "refused",
     "subgroups",
     "zoo",
     "gpus",
@@ -112,7 +113,7 @@ fn gpu_cargo(task: &str, driver: Option<&Path>) -> Command {
     command
 }
 
-fn with_driver(command: &mut Command, driver: Option<&Path>) {
+pub fn with_driver(command: &mut Command, driver: Option<&Path>) {
     if let Some(driver) = driver {
         command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver).env("MEMFIT_REQUIRE_GPU", "1");
         // A layer of Mesa that looks for a screen and complains where there is none.

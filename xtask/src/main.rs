@@ -2,6 +2,7 @@
 //! chore does stands in its module.
 
 mod apt;
+mod bench_gpu;
 mod bench_kernels;
 mod bench_peers;
 mod bench_plan;
@@ -43,6 +44,7 @@ Usage: cargo xtask ci
        cargo xtask bench-together [--rounds N]
        cargo xtask bench-shared [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
+       cargo xtask bench-gpu [--alternations N] [--steps N]
 
   ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, ci-machines and
                 ci-extern; ends with the first failure, and with a table of what ran and how long
@@ -93,6 +95,11 @@ Usage: cargo xtask ci
   --threads N          2 if not given
   --timeout SECONDS    after which a process is given up, 600 if not given
 
+  bench-gpu     times training steps of memfit and burn on a GPU in software in turns, and writes its part of
+                BENCHMARKS.md; ten minutes on a quiet machine, and twenty to build burn at first
+  --alternations N     how often each takes its turn; 3 if not given
+  --steps N            how many steps are timed in a process; 40 if not given
+
 The cache folder is $MEMFIT_CACHE, $XDG_CACHE_HOME/memfit or ~/.cache/memfit, the first that is set.
 ";
 
@@ -114,6 +121,7 @@ fn run(arguments: &[String]) -> Result<()> {
             print!("{HELP}");
             Ok(())
         }
+        ["bench-gpu", ref options @ ..] => bench_gpu::run(options),
         ["bench-kernels", ref options @ ..] => bench_kernels::run(options),
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),

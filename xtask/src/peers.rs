@@ -14,7 +14,14 @@ pub struct Memfit(PathBuf);
 
 impl Memfit {
     pub fn build(program: &str) -> Result<Memfit> {
-        run(cargo("build").args(["--quiet", "--release", "--package", "memfit-bench", "--bin", program]))?;
+        Memfit::build_with(program, &[])
+    }
+
+    /// With features of its crate.
+    pub fn build_with(program: &str, features: &[&str]) -> Result<Memfit> {
+        let mut command = cargo("build");
+        command.args(["--quiet", "--release", "--package", "memfit-bench", "--bin", program]);
+        run(command.args(features.iter().flat_map(|feature| ["--features", feature])))?;
         // Beside the work folder: both are what cargo made.
         let folder = work_folder("peers")?;
         let target = folder.parent().context("the work folder has no parent")?;

@@ -54,28 +54,39 @@ impl Workload {
 }
 
 /// A planned workload with its memory and a batch.
-pub struct Runner {
-    pub engine: Engine<CpuExecutor>,
+pub struct Runner<E: Executor = CpuExecutor> {
+    pub engine: Engine<E>,
     inputs: Vec<(String, TensorType, Vec<u8>)>,
     step: u32,
 }
 
-impl Runner {
+impl<E: Executor> Runner<E> {
     /// On the fastest plan.
-    pub fn fastest(workload: &Workload, executor: CpuExecutor) -> Result<Runner, Failure> {
-        let (model, training) = (workload.model()?, workload.training()?);
-        let request = Request { micro_batch: MicroBatch::Off, ..Request::new(workload.batch) };
-        let plan = plan_model(&model, &training, executor.target(), &request)?;
-        Runner::new(executor, plan, model.classes())
+    pub fn fastest(workload: &Workload, executor: E) -> Result<Runner<E>, Failure> {
+        let model = workload.model()?;
+        Runner::fastest_of(&model, model.classes(), &workload.training()?, workload.batch, executor)
+    }
+
+    /// The same of any model.
+    pub fn fastest_of(
+        model: &dyn Model,
+        classes: usize,
+        training: &Training,
+        batch: usize,
+        executor: E,
+    ) -> Result<Runner<E>, Failure> {
+        let request = Request { micro_batch: MicroBatch::Off, ..Request::new(batch) };
+        let plan = plan_model(model, training, executor.target(), &request)?;
+        Runner::new(executor, plan, classes)
     }
 
     /// In memory of its own. Ids and labels are drawn from 0 up to `classes`.
-    pub fn new(executor: CpuExecutor, plan: Plan, classes: usize) -> Result<Runner, Failure> {
+    pub fn new(executor: E, plan: Plan, classes: usize) -> Result<Runner<E>, Failure> {
         Runner::start(Engine::new(executor, plan, Options::default())?, classes)
     }
 
     /// In the memory that an engine has.
-    pub fn start(mut engine: Engine<CpuExecutor>, classes: usize) -> Result<Runner, Failure> {
+    pub fn start(mut engine: Engine<E>, classes: usize) -> Result<Runner<E>, Failure> {
         let graph = &engine.plan().programs[0].graph;
         let data = graph.inputs().filter(|(n, _)| *n != CLOCK && *n != LEARNING_RATE);
         let inputs =

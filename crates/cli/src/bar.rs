@@ -70,7 +70,7 @@ impl Bar {
             steps,
             done: first,
             batch: plan.batch,
-            planned: plan.arena_bytes(),
+            planned: plan.device_bytes(),
             predicted: plan.predicted_step_seconds,
             budget,
             since: (Instant::now(), first),

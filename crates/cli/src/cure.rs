@@ -140,7 +140,7 @@ fn table(fixes: &[Fix], width: usize) -> String {
         } else {
             String::new()
         };
-        format!("\n    {:<width$}  {:>8}{times}{note}", options(fix), Bytes(fix.arena_bytes).to_string())
+        format!("\n    {:<width$}  {:>8}{times}{note}", options(fix), Bytes(fix.device_bytes()).to_string())
     };
     fixes.iter().map(line).collect()
 }
@@ -219,7 +219,14 @@ mod tests {
     use memfit::{Half, Precision};
 
     fn fix(changes: &[Change], effect: Option<Effect>) -> Fix {
-        Fix { changes: changes.to_vec(), effect, arena_bytes: 5 << 20, seconds: 0.0123, seconds_per_sample: 0.00041 }
+        Fix {
+            changes: changes.to_vec(),
+            effect,
+            arena_bytes: 5 << 20,
+            staging_bytes: 0,
+            seconds: 0.0123,
+            seconds_per_sample: 0.00041,
+        }
     }
 
     #[test]
@@ -253,10 +260,12 @@ mod tests {
             name: name.into(),
             state_bytes: 1 << 20,
             transient_bytes,
+            staging_bytes: 0,
             transient_bound: 0,
             fixes: fixes.to_vec(),
         };
         let mut refused = TogetherRefusal {
+            most_staging: 0,
             budget: 4 << 20,
             needed: 5 << 20,
             lower_bound: 2 << 20,

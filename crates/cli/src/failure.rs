@@ -170,6 +170,7 @@ fn certificate_alone(r: &Refusal) -> Value {
         "needed_bytes": r.needed,
         "exceeded_by_bytes": r.needed - r.budget,
         "state_bytes": r.state_bytes,
+        "staging_bytes": r.staging_bytes,
         "lower_bound_bytes": r.lower_bound,
         "lower_bound_reason": r.bound_reason,
         "proved": r.is_proved(),
@@ -182,6 +183,7 @@ fn certificate_alone(r: &Refusal) -> Value {
 fn fix(f: &Fix) -> Value {
     json!({
         "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes,
+        "staging_bytes": f.staging_bytes, "device_bytes": f.device_bytes(),
         "predicted_step_ms": f.seconds * 1e3, "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })
 }
@@ -190,7 +192,7 @@ fn fix(f: &Fix) -> Value {
 fn certificate_together(r: &TogetherRefusal) -> Value {
     let member = |m: &Need| {
         json!({ "run": m.name, "state_bytes": m.state_bytes, "smallest_transient_bytes": m.transient_bytes,
-                "transient_lower_bound_bytes": m.transient_bound,
+                "transient_lower_bound_bytes": m.transient_bound, "staging_bytes": m.staging_bytes,
                 "fixes": m.fixes.iter().map(fix).collect::<Vec<_>>() })
     };
     json!({
@@ -268,7 +270,7 @@ fn of_run(error: &RunError) -> Kind {
 fn of_plan(error: &PlanError) -> Kind {
     match error {
         PlanError::Refused(_) | PlanError::TogetherRefused(_) | PlanError::PlanningRoom { .. } => REFUSED,
-        PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::TooLarge => USAGE,
+        PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::Lanes { .. } | PlanError::TooLarge => USAGE,
         PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. } => DEVICE,
         PlanError::Graph { .. } | PlanError::Invalid { .. } => INTERNAL,
     }

@@ -331,8 +331,7 @@ fn of_device(error: &RunError) -> Option<String> {
             folder.display()
         ),
         RunError::Plan { source, room } => {
-            let held = room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words()));
-            held + &message(source) + &fewer_threads(source, room.as_deref())
+            Room::before(room.as_deref()) + &message(source) + &fewer_threads(source, room.as_deref())
         }
         RunError::PlanTooLarge { needed, room: Some(room), .. } => {
             let cure =

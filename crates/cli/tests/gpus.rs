@@ -8,7 +8,13 @@ mod draw;
 #[path = "it/pictures.rs"]
 mod pictures;
 
+use std::path::Path;
+use std::sync::Mutex;
+
 use common::{Scratch, check_error, command, event, events, stdout};
+use memfit::train::{Event, Flow};
+use memfit_run::train::{End, Finished, Observer, Planning, prepare, run_all};
+use memfit_run::{Purpose, RunConfig, RunError, RunResources, open};
 use serde_json::Value;
 
 /// Set where a missing GPU is a failure, as it is in CI.
@@ -119,7 +125,7 @@ fn a_run_trains_on_a_gpu_and_goes_on_there_to_the_same_bits_and_elsewhere_to_oth
     assert_eq!(code, 0, "{told:?}");
     let plan = &told[0];
     assert_eq!((&plan["event"], &plan["device"]), (&"plan".into(), &"gpu:0".into()), "{plan}");
-    assert!(plan["arena_bytes"].as_u64() <= Some(4 << 20), "{plan}");
+    assert!(taken(plan) <= 4 << 20, "{plan}");
     let weights = |run: &str| std::fs::read(scratch.0.join(run).join("weights.safetensors")).expect("it was trained");
     let at_once = weights("run");
     // The same device gives the same bits, at once or in two goes.
@@ -155,15 +161,111 @@ fn a_logical_device_of_a_gpu_limits_arena_and_copies_and_not_the_data_pipeline()
     let bytes = |what: &str| told[0][what].as_u64().expect("a number");
     assert!(bytes("staging_bytes") > 0 && bytes("arena_bytes") + bytes("staging_bytes") <= 3 << 20, "{}", told[0]);
     // What would fit is said with what copies take, and it does.
-    let staging = bytes("staging_bytes");
-    let too_small = (staging + (64 << 10)).to_string();
+    let too_small = (bytes("staging_bytes") + (64 << 10)).to_string();
     let (code, told) = events(&[&["plan"], &of_gpu[..], &["--logical", &too_small]].concat());
     let message = told[0]["message"].as_str().unwrap_or_default();
     assert_eq!(code, 3, "{told:?}");
-    assert!(message.contains("the staging of digits"), "{message}");
+    assert!(message.contains("of gpu:0/0 is free; no plan") && message.contains("beside the arena"), "{message}");
     let cure = message.split("--logical ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a cure");
     let (code, told) = events(&[&["plan"], &of_gpu[..], &["--logical", cure]].concat());
     assert_eq!(code, 0, "{cure}: {told:?}");
+}
+
+/// All that a plan takes of its device.
+fn taken(plan: &Value) -> u64 {
+    let bytes = |what: &str| plan[what].as_u64().expect("a number");
+    assert_eq!(bytes("arena_bytes") + bytes("staging_bytes"), bytes("device_bytes"), "{plan}");
+    bytes("device_bytes")
+}
+
+#[test]
+fn a_budget_on_a_gpu_holds_the_arena_and_the_copies() {
+    if !has_gpu() {
+        return;
+    }
+    let of_gpu = ["--device", "gpu", "--model", "digits", "--batch", "8"];
+    // Of an option that is said twice, neither would hold.
+    let plan = |more: &[&str]| {
+        let usual = of_gpu.chunks(2).filter(|option| !more.contains(&option[0])).flatten().copied();
+        events(&["plan"].into_iter().chain(usual).chain(more.iter().copied()).collect::<Vec<_>>())
+    };
+    let (_, told) = plan(&["--frontier"]);
+    let points = told[0]["points"].as_array().expect("points");
+    for point in points {
+        let (code, told) = plan(&["--budget", &taken(point).to_string()]);
+        assert_eq!((code, taken(&told[0])), (0, taken(point)), "{told:?}");
+        assert!(told[0]["staging_bytes"].as_u64() > Some(0), "{told:?}");
+    }
+    // One byte less than the smallest is refused, and what is proposed is enough.
+    let smallest = taken(&points[points.len() - 1]);
+    let too_small = (smallest - 1).to_string();
+    let (code, told) = plan(&["--budget", &too_small]);
+    let certificate = &told[0]["certificate"];
+    assert_eq!((code, &certificate["needed_bytes"]), (3, &smallest.into()), "{told:?}");
+    for fix in certificate["fixes"].as_array().expect("fixes") {
+        let change = fix["change"].as_str().expect("options");
+        let mut options: Vec<&str> = change.split_whitespace().collect();
+        if !options.contains(&"--budget") {
+            options.extend(["--budget", &too_small]);
+        }
+        let (code, told) = plan(&options);
+        assert_eq!((code, taken(&told[0])), (0, taken(fix)), "{change}: {told:?}");
+    }
+    let (code, told) = events(&[&["plan"], &of_gpu[..4], &["--budget", "3MiB", "--max-batch"]].concat());
+    assert_eq!(code, 0, "{told:?}");
+    assert!(taken(&told[0]["plan"]) <= 3 << 20, "{told:?}");
+}
+
+/// Loses the device when a step has been made.
+struct LosesDevice {
+    at: u32,
+    failed: Mutex<Vec<String>>,
+}
+
+impl Observer for LosesDevice {
+    fn on_event(&self, _: usize, event: &Event) -> Flow {
+        if matches!(event, Event::Step { step, .. } if *step == self.at) {
+            memfit::gpu::GpuExecutor::new(0).expect("it is open").gpu().destroy();
+        }
+        Flow::Continue
+    }
+
+    fn on_finish(&self, _: &Finished) {}
+
+    fn on_failure(&self, _: &RunResources, error: &RunError) {
+        self.failed.lock().expect("no panic").push(error.to_string());
+    }
+}
+
+#[test]
+fn a_run_whose_device_is_lost_says_so_once_and_goes_on_from_its_checkpoint_to_the_same_bits() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = Scratch::new("gpu-lost");
+    let text = |out: &str| {
+        let out = scratch.path(out);
+        format!(
+            "[train]\nsteps = 9\nbatch = 8\nsave_every = 4\nout = {out:?}\n[memory]\ndevice = \"gpu\"\nbudget = \"4MiB\"\n"
+        )
+    };
+    let config = RunConfig::read(Path::new(&scratch.write("lost.toml", text("lost")))).expect("a run file");
+    let runs = open(vec![config], Purpose::Train, false).expect("it is right");
+    let trainings = prepare(runs, &Planning::default(), &mut |_| {}).expect("a plan");
+    let observer = LosesDevice { at: 5, failed: Mutex::default() };
+    let ends = run_all(trainings, &observer);
+    let [End::Failed { error: RunError::DeviceFailed { step, source, .. }, .. }] = &ends[..] else {
+        panic!("{:?}", observer.failed)
+    };
+    assert_eq!((*step, observer.failed.lock().expect("no panic").len()), (4, 1), "{source}");
+    assert!(source.is_of_device() && source.to_string().contains("gpu:0"), "{source}");
+    // What it left is whole, and leads to where it would have gone.
+    let (code, told) = events(&["train", "--resume", &scratch.path("lost")]);
+    assert_eq!(code, 0, "{told:?}");
+    let (code, told) = events(&["train", &scratch.write("whole.toml", text("whole"))]);
+    assert_eq!(code, 0, "{told:?}");
+    let weights = |run: &str| std::fs::read(scratch.0.join(run).join("weights.safetensors")).expect("it was trained");
+    assert!(weights("lost") == weights("whole"));
 }
 
 #[test]
@@ -185,6 +287,43 @@ fn models_share_a_gpu_and_a_process_has_several_devices() {
     assert_eq!((&together[0]["device"], &together[0]["runs"]), (&"gpu:0".into(), &serde_json::json!(["a", "b"])));
     let weights = |run: &str| std::fs::read(scratch.0.join(run).join("weights.safetensors")).expect("it was trained");
     assert!(weights("a-out") == weights("b-out"), "they are the same run");
+    // One budget is for both, with what copies take; what a refusal asks for is enough, and a byte less is not.
+    let (code, told) = events(&["plan", &a, &b, "--budget", "1MiB"]);
+    assert_eq!(code, 3, "{told:?}");
+    let needed = told[0]["certificate"]["needed_bytes"].as_u64().expect("a number");
+    let (code, told) = events(&["plan", &a, &b, "--budget", &needed.to_string()]);
+    let together = told.iter().find(|e| e["event"] == "together").expect("they share it");
+    let bytes = |what: &str| together[what].as_u64().expect("a number");
+    assert_eq!((code, bytes("arena_bytes") + bytes("staging_bytes")), (0, needed), "{together}");
+    assert!(bytes("staging_bytes") > 0, "{together}");
+    assert_eq!(events(&["plan", &a, &b, "--budget", &(needed - 1).to_string()]).0, 3);
+}
+
+#[test]
+fn a_step_on_a_gpu_is_profiled_kernel_by_kernel_on_its_queue() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = Scratch::new("gpu-profile");
+    let out = scratch.path("profile");
+    let (code, told) = events(&["profile", "--device", "gpu", "--batch", "8", "--steps", "2", "--out", &out]);
+    assert_eq!(code, 0, "{told:?}");
+    let has_clock = events(&["devices"]).1.iter().any(|d| d["device"] == "gpu:0" && d["timestamps"] == true);
+    assert_eq!(told[0]["kernel_clock"], if has_clock { "device" } else { "waiting" }, "{}", told[0]);
+    let read = |name: &str| std::fs::read_to_string(scratch.0.join("profile").join(name)).expect(name);
+    let profile: Value = serde_json::from_str(&read("profile.json")).expect("a profile");
+    let measured = &profile["measured"];
+    let kernels = profile["memory"]["kernels"].as_u64().expect("a number") as usize;
+    assert_eq!((measured["steps"].as_array().map(Vec::len), &measured["dropped"]), (Some(2), &0.into()));
+    assert_eq!(measured["slices"].as_array().map(Vec::len), Some(kernels), "each kernel once");
+    assert!(measured["threads"][0].as_str().is_some_and(|queue| queue.starts_with("queue of gpu")), "{measured}");
+    for limit in ["gflops", "gbytes"] {
+        assert!(profile["limits"][limit].as_f64().is_some_and(|most| most > 0.0), "{limit}: {}", profile["limits"]);
+    }
+    let trace: Value = serde_json::from_str(&read("trace.json")).expect("a trace");
+    let names = trace["traceEvents"].as_array().expect("events").iter().filter(|e| e["name"] == "thread_name");
+    assert_eq!(names.map(|e| &e["args"]["name"]).collect::<Vec<_>>(), [&measured["threads"][0]]);
+    assert!(read("report.html").contains("\"clock\""), "the report says which clock it was");
 }
 
 #[test]
@@ -235,31 +374,4 @@ fn pictures_are_of_the_same_classes_on_both_devices() {
         let [a, b] = [gpu, cpu].map(|told| told["probability"].as_f64().expect("a number"));
         assert!((a - b).abs() <= 1e-4, "{gpu} {cpu}");
     }
-}
-
-#[test]
-fn a_step_on_a_gpu_is_profiled_kernel_by_kernel_on_its_queue() {
-    if !has_gpu() {
-        return;
-    }
-    let scratch = Scratch::new("gpu-profile");
-    let out = scratch.path("profile");
-    let (code, told) = events(&["profile", "--device", "gpu", "--batch", "8", "--steps", "2", "--out", &out]);
-    assert_eq!(code, 0, "{told:?}");
-    let has_clock = events(&["devices"]).1.iter().any(|d| d["device"] == "gpu:0" && d["timestamps"] == true);
-    assert_eq!(told[0]["kernel_clock"], if has_clock { "device" } else { "waiting" }, "{}", told[0]);
-    let read = |name: &str| std::fs::read_to_string(scratch.0.join("profile").join(name)).expect(name);
-    let profile: Value = serde_json::from_str(&read("profile.json")).expect("a profile");
-    let measured = &profile["measured"];
-    let kernels = profile["memory"]["kernels"].as_u64().expect("a number") as usize;
-    assert_eq!((measured["steps"].as_array().map(Vec::len), &measured["dropped"]), (Some(2), &0.into()));
-    assert_eq!(measured["slices"].as_array().map(Vec::len), Some(kernels), "each kernel once");
-    assert!(measured["threads"][0].as_str().is_some_and(|queue| queue.starts_with("queue of gpu")), "{measured}");
-    for limit in ["gflops", "gbytes"] {
-        assert!(profile["limits"][limit].as_f64().is_some_and(|most| most > 0.0), "{limit}: {}", profile["limits"]);
-    }
-    let trace: Value = serde_json::from_str(&read("trace.json")).expect("a trace");
-    let names = trace["traceEvents"].as_array().expect("events").iter().filter(|e| e["name"] == "thread_name");
-    assert_eq!(names.map(|e| &e["args"]["name"]).collect::<Vec<_>>(), [&measured["threads"][0]]);
-    assert!(read("report.html").contains("\"clock\""), "the report says which clock it was");
 }

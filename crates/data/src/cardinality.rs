@@ -21,7 +21,7 @@ impl Dataset {
             | Verb::Shuffle { input, .. }
             | Verb::Cache { input, .. }
             | Verb::Prefetch { input, .. } => input.cardinality(),
-            Verb::Batch { input, size, remainder } => input.cardinality().batches(*size as u64, *remainder),
+            Verb::Batch { input, size, remainder, .. } => input.cardinality().batches(*size as u64, *remainder),
             Verb::Repeat { input, times } => input.cardinality().times(times.map(|n| n as u64)),
             Verb::Take { input, count } => input.cardinality().min(Exact(*count as u64)),
             Verb::Skip { input, count } => input.cardinality().map(|n| n.saturating_sub(*count as u64)),

@@ -1,5 +1,6 @@
 //! The verbs, which describe a pipeline and do nothing. `pipeline.rs` checks them, the loader runs them.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,16 +54,49 @@ pub(crate) type Generate = dyn Fn() -> Items + Send + Sync;
 pub(crate) enum Verb {
     Rows(Arc<dyn Source>),
     Generator(Arc<Generate>),
-    Map { input: Dataset, f: Arc<MapFn>, key: u64 },
-    Shuffle { input: Dataset, buffer: usize },
-    Batch { input: Dataset, size: usize, remainder: Remainder },
-    Cache { input: Dataset, cache: Cache },
-    Prefetch { input: Dataset, depth: Prefetch },
-    Repeat { input: Dataset, times: Option<usize> },
-    Take { input: Dataset, count: usize },
-    Skip { input: Dataset, count: usize },
-    Zip { inputs: [Dataset; 2] },
-    Interleave { inputs: Vec<Dataset>, block: usize },
+    Map {
+        input: Dataset,
+        f: Arc<MapFn>,
+        key: u64,
+    },
+    Shuffle {
+        input: Dataset,
+        buffer: usize,
+    },
+    /// Of each batch, only some rows are made.
+    Batch {
+        input: Dataset,
+        size: usize,
+        remainder: Remainder,
+        rows: Range<usize>,
+    },
+    Cache {
+        input: Dataset,
+        cache: Cache,
+    },
+    Prefetch {
+        input: Dataset,
+        depth: Prefetch,
+    },
+    Repeat {
+        input: Dataset,
+        times: Option<usize>,
+    },
+    Take {
+        input: Dataset,
+        count: usize,
+    },
+    Skip {
+        input: Dataset,
+        count: usize,
+    },
+    Zip {
+        inputs: [Dataset; 2],
+    },
+    Interleave {
+        inputs: Vec<Dataset>,
+        block: usize,
+    },
 }
 
 /// What becomes of the samples at the end of an epoch that do not fill a batch: `drop_remainder` of tf.data, `drop_last`
@@ -299,7 +333,24 @@ impl Dataset {
     /// ```
     #[doc(alias = "collate")]
     pub fn batch(self, size: usize, remainder: Remainder) -> Dataset {
-        Dataset::new(Verb::Batch { input: self, size, remainder })
+        Dataset::new(Verb::Batch { input: self, size, remainder, rows: 0..size })
+    }
+
+    /// The same rows of every batch, as one of several replicas has them that share each batch: all see the same batches in the
+    /// same order, and each makes only its own part. What does not fill a batch is dropped.
+    ///
+    /// ```
+    #[doc = include_str!("doc/dataset.txt")]
+    /// let numbers = numbers(0..9)?;
+    /// let [first, second] = [0..1, 1..4].map(|rows| numbers.clone().batch_rows(4, rows));
+    /// assert_eq!(epoch(&first)?, [[0.0], [4.0]]);
+    /// assert_eq!(epoch(&second)?, [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "shard")]
+    pub fn batch_rows(self, size: usize, rows: Range<usize>) -> Dataset {
+        Dataset::new(Verb::Batch { input: self, size, remainder: Remainder::Drop, rows })
     }
 
     /// Keeps the elements of the first epoch for those that follow, in memory or on disk; see [`Cache`]. What stands

@@ -2,6 +2,7 @@
 //! and maps are numbered in the order in which data meets them, and by nothing else: a cache, a batch or a prefetch
 //! more or less in a pipeline leaves the random numbers of the others as they were.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -36,7 +37,7 @@ pub(crate) enum Node {
     Generator { make: Arc<Generate> },
     Map { input: NodeId, f: Arc<MapFn>, number: u32, key: u64, drew_random: AtomicBool },
     Shuffle { input: NodeId, buffer: usize, number: u32 },
-    Batch { input: NodeId, size: usize, remainder: Remainder },
+    Batch { input: NodeId, size: usize, remainder: Remainder, rows: Range<usize> },
     Cache { input: NodeId, store: Box<Store> },
     Repeat { input: NodeId, times: Option<u64>, count: Cardinality },
     Take { input: NodeId, count: u64 },
@@ -143,9 +144,11 @@ impl Pipeline {
                 self.shuffle_bytes = self.shuffle_bytes.saturating_add(self.buffer_bytes(input, *buffer, count));
                 Node::Shuffle { input, buffer: *buffer, number: next_number(numbers) }
             }
-            Verb::Batch { input, size, remainder } => {
+            Verb::Batch { input, size, remainder, rows } => {
                 check_positive(*size, "batch", "a batch has at least 1 sample")?;
-                Node::Batch { input: self.add(input, numbers)?, size: *size, remainder: *remainder }
+                check_rows(rows, *size)?;
+                let (input, rows) = (self.add(input, numbers)?, rows.clone());
+                Node::Batch { input, size: *size, remainder: *remainder, rows }
             }
             Verb::Cache { input, cache } => {
                 let count = input.cardinality();
@@ -204,6 +207,13 @@ impl Pipeline {
 fn next_number(numbers: &mut u32) -> u32 {
     *numbers += 1;
     *numbers - 1
+}
+
+fn check_rows(rows: &Range<usize>, size: usize) -> Result<()> {
+    if !rows.is_empty() && rows.end <= size {
+        return Ok(());
+    }
+    Err(DataError::Pipeline(format!("a batch of {size} has no rows {} to {}", rows.start, rows.end)))
 }
 
 fn check_positive(number: usize, verb: &str, cure: &str) -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memfit_exec::recorder::{LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, HostMemory, KernelError};
 use memfit_ir::{Family, Graph, NodeId, Op, ValueId, cost};
-use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target};
+use memfit_plan::{CostModel, Launch, MadeFor, Place, Program, Target, exchange};
 use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 
@@ -132,7 +132,8 @@ impl Target for CpuExecutor {
     }
 
     fn scratch_bytes(&self, graph: &Graph, group: &Group) -> u64 {
-        4 * compile::scratch_len(&self.cpu, graph, group) as u64
+        let own = || 4 * compile::scratch_len(&self.cpu, graph, group) as u64;
+        exchange::scratch_bytes(graph, group).unwrap_or_else(own)
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
@@ -172,6 +173,9 @@ impl Target for CpuExecutor {
     }
 
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
+        if let Some(answer) = exchange::can_run_in_place(graph, group, input, output) {
+            return answer;
+        }
         let root = graph.node(group.root());
         let same_size = graph.ty(input).elements() == graph.ty(output).elements()
             && graph.ty(input).dtype.bits() == graph.ty(output).dtype.bits();
@@ -274,6 +278,10 @@ impl Executor for CpuExecutor {
         let (launched, others) = self.cpu.pool.timed(|| self.launch(kernel, arena));
         recorder.kernel(id, std::iter::once((0, begin, now())).chain(others));
         launched
+    }
+
+    fn host_base(&self, memory: &mut HostMemory) -> Option<*mut u8> {
+        Some(memory.base_mut())
     }
 
     fn resident_bytes(&self, memory: &HostMemory) -> Option<u64> {

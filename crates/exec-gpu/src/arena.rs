@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use cubecl::MemoryAllocationMode;
+use cubecl::future::block_on;
 use cubecl::server::{Handle, ServerError};
-use cubecl::wgpu::wgpu::Buffer;
+use cubecl::wgpu::wgpu::{Buffer, BufferDescriptor, BufferUsages, ErrorFilter};
 use cubecl::wgpu::{AutoCompiler, WgpuServer};
 use memfit_exec::{Device, ExecError, Reservation};
 use memfit_plan::Place;
 use memfit_plan::bytes::Bytes;
 
 use crate::device::Gpu;
+pub use crate::sizes::WORD;
 
 /// A segment in the memory of a GPU.
 pub struct GpuMemory {
@@ -31,9 +33,6 @@ impl Drop for GpuMemory {
     }
 }
 
-/// Devices copy and fill words of this many bytes.
-pub const WORD: u64 = 4;
-
 impl GpuMemory {
     pub fn new(gpu: &Arc<Gpu>, device: &Device, holder: &str, bytes: u64) -> Result<GpuMemory, ExecError> {
         let held = device.take(holder, bytes)?;
@@ -41,6 +40,7 @@ impl GpuMemory {
         if bytes > gpu.target.limits.buffer {
             return Err(out_of_memory(format!("it gives at most {} at once", Bytes(gpu.target.limits.buffer))));
         }
+        ask(gpu, bytes).map_err(out_of_memory)?;
         let segment = take(gpu, bytes).map_err(|e| out_of_memory(e.to_string()))?;
         Ok(GpuMemory { segment, gpu: gpu.clone(), _held: held })
     }
@@ -68,6 +68,23 @@ impl GpuMemory {
             Some(segment) => segment,
             None => unreachable!("{place:?} is in a segment of no bytes"),
         }
+    }
+}
+
+/// Whether the driver gives so much. The runtime asks on a thread of its own, where a refusal is a panic: it comes back as an
+/// error, but is printed as a bug before.
+fn ask(gpu: &Gpu, bytes: u64) -> Result<(), String> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let scope = gpu.device.push_error_scope(ErrorFilter::OutOfMemory);
+    let (size, usage) = (bytes.next_multiple_of(WORD), BufferUsages::STORAGE | BufferUsages::COPY_DST);
+    let asked = gpu.device.create_buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false });
+    let refused = block_on(scope.pop());
+    asked.destroy();
+    match refused {
+        Some(refused) => Err(refused.to_string()),
+        None => Ok(()),
     }
 }
 

@@ -223,7 +223,7 @@ impl Gpu {
             id,
             name: info.name,
             driver: [info.driver, info.driver_info].map(|part| part.trim().to_string()).join(" ").trim().into(),
-            target: GpuTarget { api: info.backend.to_string(), kind, limits },
+            target: GpuTarget { api: info.backend.to_string(), kind, limits, has_clock: tick.is_some() },
             memory,
             ledger,
             _others: others,
@@ -233,6 +233,16 @@ impl Gpu {
     /// Its memory, of which whoever takes some takes it here. Without a limit where nobody says how much there is.
     pub fn device(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Whether it computes on the host, and in its memory.
+    pub fn is_software(&self) -> bool {
+        self.target.kind == Kind::Software
+    }
+
+    /// Gives the device up: whatever is asked of it from now on fails, as where its driver loses it.
+    pub fn destroy(&self) {
+        self.device.destroy();
     }
 
     /// The shaders that were compiled so far, each with its kernel's name and the time that took.

@@ -1,5 +1,6 @@
 //! The executor itself: how plans run on a GPU.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,13 +11,13 @@ use cubecl::prelude::Client;
 use cubecl::server::Handle;
 use memfit_exec::recorder::{KernelClock, LaunchId, Recorder, now};
 use memfit_exec::{Arena, Device, ExecError, Executor, Growth, KernelError};
-use memfit_plan::{Launch, Place, Plan, Program, Target};
+use memfit_plan::{Launch, Place, Plan, Program, Target, staged_programs};
 
-use crate::arena::{GpuMemory, WORD};
+use crate::arena::GpuMemory;
 use crate::device::{Gpu, open};
 use crate::launch::{Kernel, compile, launch_fill};
-use crate::lower::estimate;
-use crate::staging::{Staging, StagingSizes, stamps_bytes};
+use crate::sizes::StagingSizes;
+use crate::staging::Staging;
 
 /// Clones are the same GPU, and their copies go the same way.
 #[derive(Clone)]
@@ -37,14 +38,6 @@ struct Copies {
 
 /// The launches of a program, recorded.
 pub struct Captured(CapturedGraph);
-
-/// The runtime keeps the parameters of a kernel in pages: the first has so many bytes, and each a hundredth less than the one
-/// before, down to the parameters themselves.
-const FIRST_PAGE: u64 = 16 << 10;
-/// Pages that this makes, taken together.
-const PAGES: u64 = 100;
-/// No kernel has more parameters.
-const PARAMETERS: u64 = 1 << 10;
 
 impl GpuExecutor {
     /// On the GPU of this number; see [`crate::devices`].
@@ -75,6 +68,11 @@ impl GpuExecutor {
         let allocator = self.gpu.device.generate_allocator_report().map(|report| report.total_reserved_bytes);
         let staging = self.gpu.staged.load(Ordering::Relaxed);
         Reserved { segments, staging, parameters: beside + canary, other: rest.saturating_sub(segments), allocator }
+    }
+
+    /// Of that, what the runtime has given out: segments, and of the pages for parameters what is used. Copies are not its own.
+    pub fn in_use_bytes(&self) -> u64 {
+        self.gpu.client.memory_report(MemoryScope::Device).usage().bytes_in_use
     }
 
     /// Takes down what launching these kernels does: see [`Executor::capture`]. The runtime refuses whatever is not a launch,
@@ -109,8 +107,8 @@ impl GpuExecutor {
         let staging = match staging {
             Some(staging) => staging,
             None => {
-                let sizes = StagingSizes::LEAST;
-                let bytes = sizes.bytes() + stamps_bytes(&self.gpu);
+                let sizes = StagingSizes::new(&[], &self.gpu.target);
+                let bytes = sizes.bytes();
                 staging.insert(Staging::new(&self.gpu, &self.device, "copies", sizes, bytes)?)
             }
         };
@@ -172,21 +170,9 @@ impl Executor for GpuExecutor {
         GpuMemory::new(&self.gpu, &self.device, holder, bytes)
     }
 
-    /// Buffers for copies and for stamps of the clock, which are exact, and the parameters of kernels, which are not: kernels with
-    /// the same share them.
-    fn staging_bytes(&self, plan: &Plan) -> u64 {
-        let launches = plan.programs.iter().flat_map(|p| p.launches.iter().map(|l| (&p.graph, &l.group)));
-        let steps = |(graph, group)| estimate(graph, group, self.gpu.target.limits.alignment).steps.len() as u64;
-        // Each may have been tried first.
-        let kernels: u64 = 2 * launches.map(steps).sum::<u64>();
-        let canary = self.gpu.target.limits.alignment.max(WORD) * self.gpu.target.limits.bindings as u64;
-        let copies = StagingSizes::new(plan).bytes() + stamps_bytes(&self.gpu);
-        copies + canary + kernels.min(PAGES) * FIRST_PAGE + kernels * PARAMETERS
-    }
-
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
-        let (sizes, all) = (StagingSizes::new(plan), self.staging_bytes(plan));
-        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, all)?);
+        let sizes = StagingSizes::new(&staged_programs(&plan.programs, self.target()), &self.gpu.target);
+        let staging = Some(Staging::new(&self.gpu, &self.device, holder, sizes, plan.staging_bytes)?);
         self.copies = Arc::new(Mutex::new(Copies { staging, failed: None }));
         Ok(())
     }
@@ -258,11 +244,16 @@ impl Executor for GpuExecutor {
     }
 
     fn read(&self, memory: &GpuMemory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.check([(memory, place)])?;
-        self.copy(|staging| staging.read(memory.buffer(place), place.offset, bytes))
+        let all = 0..bytes.len();
+        self.read_all(memory, &[(place, all)], bytes)
+    }
+
+    fn read_all(&self, memory: &GpuMemory, places: &[(Place, Range<usize>)], room: &mut [u8]) -> Result<(), ExecError> {
+        let parts = || places.iter().filter(|(_, part)| !part.is_empty());
+        let Some((first, _)) = parts().next() else { return Ok(()) };
+        self.check(parts().map(|(place, _)| (memory, *place)))?;
+        let from = memory.buffer(*first);
+        self.copy(|staging| staging.read(from, parts().map(|(place, part)| (place.offset, part.clone())), room))
     }
 
     fn keep(&self, arena: &mut Arena<GpuMemory>, places: &[Place]) -> Result<bool, ExecError> {

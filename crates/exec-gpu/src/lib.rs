@@ -30,6 +30,7 @@ mod launch;
 pub mod lower;
 #[cfg(feature = "gpu")]
 mod product;
+mod sizes;
 #[cfg(feature = "gpu")]
 mod staging;
 #[cfg(feature = "gpu")]

@@ -4,6 +4,7 @@
 //! the next step is on its way. Only this file, and the stamps that it keeps, put anything on the queue beside the runtime.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -15,50 +16,11 @@ use cubecl::wgpu::wgpu::{
 };
 use memfit_exec::recorder::{LaunchId, Recorder};
 use memfit_exec::{Device, ExecError, Reservation};
-use memfit_plan::{Phase, Plan};
 
 use crate::arena::WORD;
 use crate::device::Gpu;
+use crate::sizes::StagingSizes;
 use crate::stamps::Stamps;
-
-/// Bytes of each buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StagingSizes {
-    pub up: u64,
-    pub down: u64,
-    pub numbers: u64,
-}
-
-/// What is read at once.
-const PIECE: u64 = 256 << 10;
-/// No buffer for writes is smaller: initial values and weights come in pieces up to this.
-const LEAST_UP: u64 = 64 << 10;
-/// Numbers that a step gives, where nobody knows how many.
-const NUMBERS: u64 = 64;
-
-impl StagingSizes {
-    /// Without a plan: enough for anything, and of use for little.
-    pub const LEAST: StagingSizes = StagingSizes { up: LEAST_UP, down: PIECE, numbers: NUMBERS * WORD };
-
-    pub fn new(plan: &Plan) -> StagingSizes {
-        let inputs = plan.programs.iter().map(|p| {
-            let placed = p.graph.inputs().filter_map(|(_, v)| p.place(v));
-            placed.map(|place| place.size.next_multiple_of(WORD)).sum()
-        });
-        let steps = plan.programs.iter().filter(|p| matches!(p.phase, Phase::Step | Phase::Apply));
-        // And one for what is counted over all steps.
-        let numbers = steps.map(|p| p.graph.outputs.len() as u64 + 1);
-        StagingSizes {
-            up: inputs.max().unwrap_or(0).max(LEAST_UP),
-            down: PIECE,
-            numbers: numbers.max().unwrap_or(0).max(NUMBERS) * WORD,
-        }
-    }
-
-    pub fn bytes(&self) -> u64 {
-        2 * self.up + self.down + 2 * self.numbers
-    }
-}
 
 /// The buffers of one engine.
 pub struct Staging {
@@ -116,6 +78,13 @@ struct LastWrite {
     tail: [u8; WORD as usize],
 }
 
+/// What is read at once of a segment: from where, where it is put in the buffer, and where it goes.
+struct Piece {
+    from: u64,
+    at: u64,
+    to: Range<usize>,
+}
+
 struct Numbers {
     buffers: [Buffer; 2],
     next: usize,
@@ -163,7 +132,7 @@ impl Staging {
         let (up, numbers) = ([up(), up()], [down(sizes.numbers), down(sizes.numbers)]);
         let down = down(sizes.down);
         let stamps = gpu.tick.map(|period| Stamps::new(&gpu.device, period));
-        let bytes = sizes.bytes() + stamps_bytes(gpu);
+        let bytes = sizes.bytes();
         if let Some(refused) = cubecl::future::block_on(scope.pop()) {
             return Err(gpu.out_of_memory(holder, bytes, refused));
         }
@@ -252,18 +221,45 @@ impl Staging {
 
     // ---- from the device ---------------------------------------------------------------------------------------------
 
-    /// Copies bytes of a segment to the host, in pieces, once everything started before has run.
-    pub fn read(&mut self, from: &Buffer, offset: u64, bytes: &mut [u8]) -> Result<(), ExecError> {
+    /// Copies parts of a segment, each from its offset, to parts of `room`, once everything started before has run: as much at
+    /// once as the buffer holds, so that most are waited for together.
+    pub fn read(
+        &mut self,
+        from: &Buffer,
+        parts: impl Iterator<Item = (u64, Range<usize>)>,
+        room: &mut [u8],
+    ) -> Result<(), ExecError> {
         self.submit_all()?;
-        for (i, piece) in bytes.chunks_mut(self.down.size() as usize).enumerate() {
-            let size = (piece.len() as u64).next_multiple_of(WORD);
-            let at = offset + i as u64 * self.down.size();
-            let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
-            encoder.copy_buffer_to_buffer(from, at, &self.down, 0, size);
-            let copied = self.gpu().queue.submit([encoder.finish()]);
-            read_mapped(self.gpu(), &self.down, Some(copied), |view| piece.copy_from_slice(&view[..piece.len()]))?;
+        let (mut pieces, mut filled) = (Vec::new(), 0);
+        for (offset, part) in parts {
+            let mut to = part.start;
+            while to < part.end {
+                if filled == self.down.size() {
+                    self.fetch(from, &pieces, room)?;
+                    (pieces, filled) = (Vec::new(), 0);
+                }
+                let size = (part.end - to).min((self.down.size() - filled) as usize);
+                pieces.push(Piece { from: offset + (to - part.start) as u64, at: filled, to: to..to + size });
+                filled = (filled + size as u64).next_multiple_of(WORD);
+                to += size;
+            }
         }
-        Ok(())
+        self.fetch(from, &pieces, room)
+    }
+
+    /// Pieces that the buffer holds all at once.
+    fn fetch(&self, from: &Buffer, pieces: &[Piece], room: &mut [u8]) -> Result<(), ExecError> {
+        let mut encoder = self.gpu().device.create_command_encoder(&CommandEncoderDescriptor::default());
+        for piece in pieces {
+            let size = (piece.to.len() as u64).next_multiple_of(WORD);
+            encoder.copy_buffer_to_buffer(from, piece.from, &self.down, piece.at, size);
+        }
+        let copied = self.gpu().queue.submit([encoder.finish()]);
+        read_mapped(self.gpu(), &self.down, Some(copied), |view| {
+            for piece in pieces {
+                room[piece.to.clone()].copy_from_slice(&view[piece.at as usize..][..piece.to.len()]);
+            }
+        })
     }
 
     /// Puts a word of each aside, before anything else is done to them: with the next submission, so that none is made for it.
@@ -414,11 +410,6 @@ impl Upload {
     fn is_full(&self) -> bool {
         self.filled.next_multiple_of(WORD) + WORD > self.buffers[0].size()
     }
-}
-
-/// What the stamps of an engine take of a device.
-pub fn stamps_bytes(gpu: &Gpu) -> u64 {
-    gpu.tick.map_or(0, |_| Stamps::BYTES)
 }
 
 /// Waits for a submission, and for none behind it.

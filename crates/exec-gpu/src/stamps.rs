@@ -8,12 +8,7 @@ use cubecl::wgpu::wgpu::{
 };
 use memfit_exec::recorder::{LaunchId, Recorder, Stamped, now};
 
-/// Kernels whose stamps have room: after so many the host waits for them once.
-const KERNELS: usize = 512;
-/// Two for each.
-const STAMPS: u32 = 2 * KERNELS as u32;
-/// Of all stamps.
-const BYTES: u64 = STAMPS as u64 * QUERY_SIZE as u64;
+use crate::sizes::{STAMPED_KERNELS, STAMPS};
 
 /// The stamps of one engine.
 pub struct Stamps {
@@ -27,9 +22,6 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// What they take of a device: the queries, and as many bytes for their values. They are read through the buffer of reads.
-    pub const BYTES: u64 = 2 * BYTES;
-
     /// Nanoseconds of a tick, of a device that stamps between submissions. Metal stamps where a pass begins, which may be while
     /// those before it still run.
     pub fn period(device: &Device, queue: &Queue, backend: Backend) -> Option<f64> {
@@ -41,21 +33,25 @@ impl Stamps {
         let ty = QueryType::Timestamp;
         let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
         Stamps {
-            set: device.create_query_set(&QuerySetDescriptor { label: None, ty, count: STAMPS }),
+            set: device.create_query_set(&QuerySetDescriptor {
+                label: None,
+                ty,
+                count: (STAMPS / u64::from(QUERY_SIZE)) as u32,
+            }),
             resolved: device.create_buffer(&BufferDescriptor {
                 label: None,
-                size: BYTES,
+                size: STAMPS,
                 usage,
                 mapped_at_creation: false,
             }),
             period,
-            started: Vec::with_capacity(KERNELS),
+            started: Vec::with_capacity(STAMPED_KERNELS),
         }
     }
 
     /// Whether there is no room for another kernel.
     pub fn is_full(&self) -> bool {
-        self.started.len() == KERNELS
+        self.started.len() == STAMPED_KERNELS
     }
 
     /// A kernel is about to be handed over.

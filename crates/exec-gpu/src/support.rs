@@ -9,6 +9,8 @@ pub fn supports(graph: &Graph, id: NodeId) -> Result<(), String> {
         Family::Elementwise(_) | Family::Contraction(_) | Family::Attention | Family::Reduction => Ok(()),
         Family::Constant | Family::Layout | Family::Window | Family::Gather => Ok(()),
         Family::Norm | Family::Softmax | Family::Loss | Family::Update => Ok(()),
+        // Replicas meet on the host.
+        Family::Exchange => Ok(()),
         Family::Source => Err("the host gives it; it has no kernel".into()),
     }
 }

@@ -1,7 +1,7 @@
 //! What the planner may ask of a GPU. It follows from a few numbers, so that plans can be made for devices that are not here.
 
 use memfit_ir::{Family, Graph, Node, NodeId, Op, ValueId};
-use memfit_plan::{CostModel, MadeFor, Target};
+use memfit_plan::{CostModel, MadeFor, StagedProgram, Target, exchange};
 use memfit_transform::{Fusion, Group};
 
 use crate::adapters::Kind;
@@ -9,6 +9,7 @@ use crate::fusion::fusion;
 use crate::lower::attention::may_overwrite;
 use crate::lower::contract::writes_product_first;
 use crate::lower::{Step, estimate};
+use crate::sizes::staging_bytes;
 use crate::support;
 
 /// A GPU as the planner sees it.
@@ -18,6 +19,8 @@ pub struct GpuTarget {
     pub api: String,
     pub kind: Kind,
     pub limits: Limits,
+    /// Whether kernels can be timed with it, which takes memory.
+    pub has_clock: bool,
 }
 
 /// What the device can be given. Sizes are bytes.
@@ -69,6 +72,14 @@ impl Target for GpuTarget {
         estimate(graph, group, self.limits.alignment).steps.iter().map(seconds).sum()
     }
 
+    fn kernels(&self, graph: &Graph, group: &Group) -> u64 {
+        estimate(graph, group, self.limits.alignment).steps.len() as u64
+    }
+
+    fn staging_bytes(&self, programs: &[StagedProgram]) -> u64 {
+        staging_bytes(programs, self)
+    }
+
     fn alignment(&self) -> u64 {
         self.limits.alignment
     }
@@ -82,6 +93,9 @@ impl Target for GpuTarget {
     }
 
     fn can_run_in_place(&self, graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> bool {
+        if let Some(answer) = exchange::can_run_in_place(graph, group, input, output) {
+            return answer;
+        }
         let root = graph.node(group.root());
         // Element by element: a unit reads its own element before it writes it, and nobody else's.
         let same = graph.ty(input).elements() == graph.ty(output).elements()
@@ -132,7 +146,8 @@ fn operands_by_element(op: &Op) -> &'static [usize] {
         | Family::Attention
         | Family::Window
         | Family::Gather
-        | Family::Update => return &[],
+        | Family::Update
+        | Family::Exchange => return &[],
     }
     if matches!(op, Op::LayerNormGrad | Op::GroupNormGrad(_)) {
         &[0, 4]

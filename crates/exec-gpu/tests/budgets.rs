@@ -48,7 +48,7 @@ fn check(executor: &GpuExecutor, name: &str, batch: usize, model: &ZooModel) {
 fn train(executor: &GpuExecutor, name: &str, plan: Plan) -> Vec<State> {
     let before = executor.reserved_bytes();
     assert_eq!((before.segments, before.staging), (0, 0), "what came before {name} gave all back");
-    let (arena, beside, recomputed) = (plan.arena_bytes(), executor.staging_bytes(&plan), plan.recomputed_ops);
+    let (arena, beside, recomputed) = (plan.arena_bytes(), plan.staging_bytes, plan.recomputed_ops);
     let mut trainee = Trainee::new(executor.clone(), plan, Options::default()).unwrap();
     let taken: Vec<_> = (0..4)
         .map(|_| {

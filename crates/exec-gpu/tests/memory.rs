@@ -110,7 +110,7 @@ fn a_hundred_steps_take_nothing(executor: GpuExecutor) {
         assert!(recorded.read_state("last").unwrap() == weights, "step {number} launch by launch");
     }
     drop((poisoned, recorded));
-    let planned = replayed.staging_bytes();
+    let planned = replayed.plan().staging_bytes;
     let before = executor.reserved_bytes();
     for number in 12..112 {
         step(&mut replayed, number);
@@ -148,7 +148,7 @@ fn an_allocation_among_captured_launches_is_an_error(executor: GpuExecutor) {
 
 fn copies_are_part_of_what_a_device_gives(executor: GpuExecutor) {
     let plan = learner(&executor);
-    let (arena, beside) = (plan.arena_bytes(), executor.staging_bytes(&plan));
+    let (arena, beside) = (plan.arena_bytes(), plan.staging_bytes);
     assert!(beside > 2 * plan.input_bytes(), "two batches, and more");
     let small = executor.on(Device::new("small", arena + beside - 1));
     let refused = Engine::new(small.clone(), plan.clone(), Options::default());
@@ -243,7 +243,7 @@ fn training_in_micro_batches_and_evaluation_take_what_was_said(executor: GpuExec
     let request = Request { micro_batch: MicroBatch::Exactly(4), ..Request::new(8) };
     let plan = plan(&|rows| programs(&model, &training, 8, rows), executor.target(), &request).unwrap();
     assert!(plan.program(Phase::Accumulate).is_some() && plan.program(Phase::Eval).is_some());
-    let (arena, beside) = (plan.arena_bytes(), executor.staging_bytes(&plan));
+    let (arena, beside) = (plan.arena_bytes(), plan.staging_bytes);
     let before = executor.reserved_bytes();
     let options = |poison| Options { poison, ..Options::default() };
     let mut session = Session::with_options(executor.clone(), plan.clone(), 1, options(false)).unwrap();

@@ -7,10 +7,12 @@ mod common;
 use std::collections::HashMap;
 
 use common::{gpu, graph};
+use memfit_exec::{Clock, Engine, Executor, Options, TensorView};
 use memfit_exec_gpu::GpuExecutor;
 use memfit_exec_tests::{Planned, Reference, RunResult, Runner, Settings, Tensor, check_close};
 use memfit_ir::op::{CLOCK, GatherGrad, Init, LEARNING_RATE, Pad2, StateClass, Unary, Update, Window};
 use memfit_ir::{DType, Graph, Op, TensorType};
+use memfit_plan::{Phase, Request, plan};
 
 type Inputs<'a> = [(&'a str, Tensor)];
 
@@ -208,4 +210,46 @@ fn the_first_nan_of_a_window_is_its_maximum_and_infinities_are_numbers() {
     assert!(y[0].is_nan() && y[1].is_nan() && y[3].is_nan(), "{y:?}");
     assert_eq!([y[2], y[4]], [low, high]);
     assert_eq!(given.outputs["index"].data, [1.0, 0.0, 0.0, 2.0, 1.0]);
+}
+
+/// Small ones, one of which ends within a word, beside one that no buffer for copies holds.
+#[test]
+fn outputs_that_are_read_together_are_those_read_one_by_one() {
+    let Some(executor) = gpu() else { return };
+    let lengths = [7, 100_003, 33, 1];
+    let names: Vec<String> = (0..lengths.len()).map(|i| format!("y{i}")).collect();
+    let g = graph(|b| {
+        for (i, name) in names.iter().enumerate() {
+            let x = b.input(&format!("x{i}"), TensorType::f32([lengths[i]]))?;
+            let y = b.unary(Unary::Neg, x)?;
+            let dtype = if i == 2 { DType::BF16 } else { DType::F32 };
+            let y = b.op(Op::Cast(dtype), &[y])?;
+            b.output(name, y);
+        }
+        Ok(())
+    });
+    let source = |_| Ok(vec![(Phase::Eval, g.clone().into())]);
+    let plan = plan(&source, executor.target(), &Request::new(1)).unwrap();
+    let mut engine = Engine::new(executor, plan, Options::default()).unwrap();
+    engine.init(1).unwrap();
+    let data = lengths.map(|n| (0..n).map(|i| i as f32 + 0.5).collect::<Vec<f32>>());
+    let shapes = lengths.map(|n| [n]);
+    let inputs: Vec<(String, TensorView)> =
+        (0..lengths.len()).map(|i| (format!("x{i}"), TensorView::f32(&shapes[i], &data[i]))).collect();
+    let inputs: Vec<(&str, TensorView)> = inputs.iter().map(|(name, view)| (name.as_str(), *view)).collect();
+    engine.run(Phase::Eval, &inputs, 0.0, Clock::default()).unwrap();
+    let one_by_one: Vec<Vec<u8>> = names.iter().map(|name| engine.output(Phase::Eval, name).unwrap()).collect();
+    // In another order than they have in memory, and with a gap between them.
+    let (mut outputs, mut end) = (Vec::new(), 0);
+    for i in [2, 0, 1, 3] {
+        outputs.push((names[i].as_str(), end..end + one_by_one[i].len()));
+        end += one_by_one[i].len() + 3;
+    }
+    let mut room = vec![0xaa; end];
+    engine.read_outputs(Phase::Eval, &outputs, &mut room).unwrap();
+    for ((name, part), i) in outputs.iter().zip([2, 0, 1, 3]) {
+        assert!(room[part.clone()] == one_by_one[i], "{name}");
+        assert_eq!(room[part.end..][..3], [0xaa; 3], "behind {name}");
+    }
+    assert!(engine.read_outputs(Phase::Eval, &[("y0", 0..8)], &mut room).is_err(), "a part of another size");
 }

@@ -26,6 +26,8 @@ pub enum Error {
     /// A label or a row number that is negative or not below `limit`.
     #[error("{op}{}: the id {id} is not in 0..{limit}", at(.scope))]
     IdOutOfRange { op: &'static str, scope: String, id: f64, limit: usize },
+    #[error("{op} in layer \"{scope}\" needs other replicas, and the reference has none")]
+    NeedsOthers { op: &'static str, scope: String },
     #[error("{what}: the shape is {given}, expected {expected}")]
     WrongShape { what: String, expected: String, given: String },
     #[error(

@@ -52,7 +52,7 @@ fn plan_step<E: Executor>(step: &StepGraph, executor: &E, settings: Settings) ->
     let survey = survey(|_| Ok(vec![(Phase::Step, step.clone())]), executor.target(), &request)?;
     let points = survey.frontier();
     let point = points[(points.len() - 1) * settings.squeeze / 100];
-    Ok(survey.plan(Some(point.arena_bytes))?)
+    Ok(survey.plan(Some(point.device_bytes()))?)
 }
 
 impl<E: Executor, F: Fn() -> Result<E, ExecError>> Runner for Planned<E, F> {

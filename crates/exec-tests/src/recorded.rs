@@ -18,17 +18,17 @@ pub fn check_recording(plan: &Plan, recording: &Recording) -> Result<(), String>
 /// The launches of a step, in order.
 fn launches(plan: &Plan) -> Vec<LaunchId> {
     let mut all = Vec::new();
-    for (number, program) in plan.programs.iter().enumerate() {
-        let repeats = match program.phase {
-            Phase::Step | Phase::Apply => 1,
-            Phase::Accumulate => plan.accumulate(),
-            Phase::Eval | Phase::Export => 0,
-        };
-        for micro_batch in 0..repeats as u32 {
-            let id = |launch| LaunchId { program: number as u16, micro_batch, launch };
-            all.extend((0..program.launches.len() as u32).map(id));
-        }
+    let mut run = |phase: Phase, micro_batch: usize| {
+        let Some(program) = plan.programs.iter().position(|p| p.phase == phase) else { return };
+        let id = |launch| LaunchId { program: program as u16, micro_batch: micro_batch as u32, launch };
+        all.extend((0..plan.programs[program].launches.len() as u32).map(id));
+    };
+    run(Phase::Step, 0);
+    for (lane, folds) in plan.replica.schedule().into_iter().enumerate() {
+        (lane * plan.leaves()..(lane + 1) * plan.leaves()).for_each(|leaf| run(Phase::Accumulate, leaf));
+        folds.into_iter().for_each(|fold| run(Phase::Fold(fold), 0));
     }
+    run(Phase::Apply, 0);
     all
 }
 

@@ -1,22 +1,23 @@
 //! The step loop: a plan, its memory and its kernels. After it is made, a step allocates nothing.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use memfit_ir::op::StateClass;
-use memfit_ir::{TensorType, ValueId};
+use memfit_ir::{Donation, Fold, Replica, TensorType, ValueId};
 use memfit_plan::validate::validate;
-use memfit_plan::{Launch, Phase, Place, Plan, Program};
+use memfit_plan::{Launch, Phase, Place, Plan, Program, Segment};
 
-use crate::arena::{Arena, Tenant, Transient};
+use crate::arena::{Arena, Tenancy, Tenant, Transient};
 use crate::error::ExecError;
+use crate::exchange::{self, Exchange};
 use crate::executor::Executor;
 use crate::host_memory::Growth;
 use crate::indices::Indices;
 use crate::inputs::{RunInputs, TensorView};
 use crate::recorder::{LaunchId, Recorder, StepEvent, now};
 use crate::states::States;
+use crate::wire::Wire;
 
 /// When a step happens: what randomness and bias correction depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,11 +54,27 @@ pub struct Engine<E: Executor> {
     pub(crate) plan: Plan,
     /// Kernels of each program, in order.
     kernels: Vec<Vec<E::Kernel>>,
+    /// What stands between them, in order.
+    exchanges: Vec<Vec<Exchange>>,
+    /// To the other replicas.
+    connection: Mutex<Connection>,
+    /// For each of the replica's lanes, what is done with its sum.
+    schedule: Vec<Vec<Fold>>,
     /// Inputs of each program that are indices.
     pub(crate) indices: Vec<Vec<Indices>>,
     pub(crate) options: Options,
     /// Who is told of every step.
     recorder: Option<Arc<Recorder>>,
+}
+
+/// The way to the other replicas.
+#[derive(Default)]
+struct Connection {
+    wire: Option<Box<dyn Wire>>,
+    /// Room for what is exchanged, where the device has memory of its own.
+    staging: Vec<u8>,
+    /// Room for a word of each.
+    words: Vec<u64>,
 }
 
 /// How a program is run.
@@ -87,8 +104,7 @@ impl<E: Executor> Engine<E> {
     pub fn new(executor: E, plan: Plan, options: Options) -> Result<Self, ExecError> {
         check_plan(&executor, &plan)?;
         // Both or none, so that a limit is met before anything is allocated.
-        let bytes = plan.arena_bytes() + executor.staging_bytes(&plan);
-        executor.device().check_room(&options.holder("the arena"), bytes)?;
+        executor.device().check_room(&options.holder("the arena"), plan.device_bytes())?;
         // Before memory is taken: what a device cannot compile is known then.
         let kernels = compile(&executor, &plan)?;
         let holder = options.holder("activations");
@@ -124,8 +140,51 @@ impl<E: Executor> Engine<E> {
         let states = Mutex::new(States::new(memory, plan.states.len()));
         let runs = Mutex::new(plan.programs.iter().map(|_| Run::First).collect());
         let indices = plan.programs.iter().map(|p| Indices::of(&p.graph)).collect();
+        let exchanges = plan.programs.iter().map(Exchange::all).collect();
+        let (connection, schedule) = (Mutex::default(), plan.replica.schedule());
         let (tenant, recorder) = (Tenant::new(), None);
-        Ok(Engine { runs, executor, states, transient, tenant, plan, kernels, indices, options, recorder })
+        Ok(Engine {
+            runs,
+            executor,
+            states,
+            transient,
+            tenant,
+            plan,
+            kernels,
+            exchanges,
+            connection,
+            schedule,
+            indices,
+            options,
+            recorder,
+        })
+    }
+
+    /// Connects it to the other replicas that its plan is made for.
+    pub fn connect(&mut self, wire: Box<dyn Wire>) -> Result<(), ExecError> {
+        let Replica { count, rank, .. } = self.plan.replica;
+        let (given_rank, given_count) = (wire.rank(), wire.size());
+        if (rank, count) != (given_rank, given_count) {
+            return Err(ExecError::WrongWire { rank, count, given_rank, given_count });
+        }
+        let has_own_memory = self.executor.host_base(&mut self.states().memory).is_none();
+        let staging = if has_own_memory { exchange::staging_bytes(&self.plan) as usize } else { 0 };
+        self.connection = Mutex::new(Connection { wire: Some(wire), staging: vec![0; staging], words: vec![0; count] });
+        Ok(())
+    }
+
+    /// Says something to all replicas, and gives what they say, taken together bit by bit. All have to ask at the same time.
+    pub fn agree(&self, word: u64) -> Result<u64, ExecError> {
+        let Replica { rank, count, .. } = self.plan.replica;
+        if count == 1 {
+            return Ok(word);
+        }
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let Connection { wire, words, .. } = &mut *connection;
+        let wire = wire.as_mut().ok_or(ExecError::NotConnected { rank, count })?;
+        let said = wire.all_gather(&word.to_ne_bytes(), bytemuck::cast_slice_mut(words));
+        said.map_err(|source| ExecError::Wire { layer: String::new(), source })?;
+        Ok(words.iter().fold(0, |all, word| all | word))
     }
 
     pub fn plan(&self) -> &Plan {
@@ -134,11 +193,6 @@ impl<E: Executor> Engine<E> {
 
     pub fn executor(&self) -> &E {
         &self.executor
-    }
-
-    /// What it takes of its device beside its two segments, at most: see [`Executor::staging_bytes`].
-    pub fn staging_bytes(&self) -> u64 {
-        self.executor.staging_bytes(&self.plan)
     }
 
     /// The transient segment, which other engines may share.
@@ -180,14 +234,29 @@ impl<E: Executor> Engine<E> {
             if engine.plan.program(Phase::Step).is_some() {
                 return engine.run_program(arena, Phase::Step, whole, watch());
             }
-            for slot in engine.plan.states.iter().filter(|s| s.class == StateClass::Accumulator) {
-                engine.executor.fill(arena.segment_mut(slot.place), slot.place, 0);
-            }
-            for part in 0..engine.plan.accumulate() {
-                engine.run_program(arena, Phase::Accumulate, &RunInputs { part, ..*whole }, watch())?;
+            for (lane, folds) in engine.schedule.iter().enumerate() {
+                engine.clear_sums(arena)?;
+                for part in lane * engine.plan.leaves()..(lane + 1) * engine.plan.leaves() {
+                    engine.run_program(arena, Phase::Accumulate, &RunInputs { part, ..*whole }, watch())?;
+                }
+                for &fold in folds {
+                    let nothing = RunInputs { tensors: &[], ..*whole };
+                    engine.run_program(arena, Phase::Fold(fold), &nothing, watch())?;
+                }
             }
             engine.run_program(arena, Phase::Apply, &RunInputs { tensors: &[], ..*whole }, watch())
         })
+    }
+
+    /// Sets the sums over the micro-batches of a lane to zero. What is kept of other lanes stays.
+    fn clear_sums(&self, arena: &mut Arena<E::Memory>) -> Result<(), ExecError> {
+        let program = &self.plan.programs[self.index(Phase::Accumulate)?];
+        for Donation { old, .. } in &program.graph.donations {
+            if let Some(place) = program.place(*old) {
+                self.executor.fill(arena.segment_mut(place), place, 0);
+            }
+        }
+        Ok(())
     }
 
     /// Runs something that nobody else runs meanwhile in the same memory.
@@ -254,7 +323,8 @@ impl<E: Executor> Engine<E> {
 
     /// Runs the kernels of a program whose inputs are there: as a whole, where nobody looks at them one by one.
     fn launch(&self, arena: &mut Arena<E::Memory>, index: usize, part: usize, watch: Watch) -> Result<(), ExecError> {
-        let is_watched = self.options.poison || !matches!(watch, Watch::Nobody);
+        // What is captured runs as a whole, and replicas meet in between.
+        let is_watched = self.options.poison || !self.exchanges[index].is_empty() || !matches!(watch, Watch::Nobody);
         if is_watched || !self.replay(arena, index)? {
             self.launch_each(arena, index, part, watch)?;
         }
@@ -290,7 +360,15 @@ impl<E: Executor> Engine<E> {
             self.executor.wait()?;
         }
         let program = &self.plan.programs[index];
-        for (number, (launch, kernel)) in program.launches.iter().zip(&self.kernels[index]).enumerate() {
+        let (mut kernels, mut exchanges) = (self.kernels[index].iter(), self.exchanges[index].iter().peekable());
+        for (number, launch) in program.launches.iter().enumerate() {
+            let id = LaunchId { program: index as u16, micro_batch: part as u32, launch: number as u32 };
+            if let Some(exchange) = exchanges.next_if(|e| e.launch == number) {
+                self.exchange(arena, exchange, id, &mut watch)?;
+                self.poison(arena, program, launch);
+                continue;
+            }
+            let Some(kernel) = kernels.next() else { continue };
             let failed = |problem| {
                 let root = program.graph.node(launch.group.root());
                 ExecError::Data { op: root.op.name(), layer: root.scope.clone(), problem }
@@ -298,7 +376,6 @@ impl<E: Executor> Engine<E> {
             match &mut watch {
                 Watch::Nobody => self.executor.launch(kernel, arena).map_err(failed)?,
                 Watch::Recorder(recorder) => {
-                    let id = LaunchId { program: index as u16, micro_batch: part as u32, launch: number as u32 };
                     self.executor.launch_recorded(kernel, arena, id, recorder).map_err(failed)?;
                 }
                 Watch::Observer(observe) => {
@@ -308,9 +385,40 @@ impl<E: Executor> Engine<E> {
                     observe(program, launch, start.elapsed());
                 }
             }
-            if self.options.poison {
-                let dead = launch.dies.iter().filter_map(|&v| program.place(v)).chain(launch.scratch);
-                dead.for_each(|place| self.executor.fill(arena.segment_mut(place), place, POISON));
+            self.poison(arena, program, launch);
+        }
+        Ok(())
+    }
+
+    /// Fills what is dead after a launch with NaN, if that is asked for.
+    fn poison(&self, arena: &mut Arena<E::Memory>, program: &Program, launch: &Launch) {
+        if self.options.poison {
+            let dead = launch.dies.iter().filter_map(|&v| program.place(v)).chain(launch.scratch);
+            dead.for_each(|place| self.executor.fill(arena.segment_mut(place), place, POISON));
+        }
+    }
+
+    /// Meets the other replicas, once all that was launched before has run.
+    fn exchange(
+        &self,
+        arena: &mut Arena<E::Memory>,
+        exchange: &Exchange,
+        id: LaunchId,
+        watch: &mut Watch,
+    ) -> Result<(), ExecError> {
+        let Replica { rank, count, .. } = self.plan.replica;
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let Connection { wire, staging, .. } = &mut *connection;
+        let wire = wire.as_mut().ok_or(ExecError::NotConnected { rank, count })?;
+        self.executor.wait()?;
+        let (begin, start) = (now(), Instant::now());
+        exchange.run(&self.executor, arena, &mut **wire, staging)?;
+        match watch {
+            Watch::Nobody => {}
+            Watch::Recorder(recorder) => recorder.kernel(id, [(0, begin, now())]),
+            Watch::Observer(observe) => {
+                let program = &self.plan.programs[id.program as usize];
+                observe(program, &program.launches[exchange.launch], start.elapsed());
             }
         }
         Ok(())
@@ -334,14 +442,43 @@ impl<E: Executor> Engine<E> {
         Ok(program.graph.ty(v))
     }
 
+    /// The place of an output that is copied to so many bytes.
+    fn output_of(&self, phase: Phase, name: &str, bytes: usize) -> Result<Place, ExecError> {
+        let (program, v, place) = self.output_place(phase, name)?;
+        if bytes as u64 != place.size {
+            return Err(ExecError::OutputLength { name: name.into(), ty: program.graph.ty(v).clone(), bytes });
+        }
+        Ok(place)
+    }
+
     /// Copies an output of the program that ran last; the buffer must have its size.
     pub fn read_output(&self, phase: Phase, name: &str, bytes: &mut [u8]) -> Result<(), ExecError> {
-        let (program, v, place) = self.output_place(phase, name)?;
-        if bytes.len() as u64 != place.size {
-            let ty = program.graph.ty(v).clone();
-            return Err(ExecError::OutputLength { name: name.into(), ty, bytes: bytes.len() });
+        self.read_place(name, self.output_of(phase, name, bytes.len())?, bytes)
+    }
+
+    /// The same of several outputs, each to its part of `room`, which must have its size. A device that works on its own is
+    /// waited for once.
+    pub fn read_outputs(
+        &self,
+        phase: Phase,
+        outputs: &[(impl AsRef<str>, Range<usize>)],
+        room: &mut [u8],
+    ) -> Result<(), ExecError> {
+        let mut places = Vec::with_capacity(outputs.len());
+        for (name, part) in outputs {
+            let place = self.output_of(phase, name.as_ref(), part.len())?;
+            match place.segment {
+                Segment::Transient => places.push((place, part.clone())),
+                // States may be there on paper only.
+                Segment::State => self.read_place(name.as_ref(), place, &mut room[part.clone()])?,
+            }
         }
-        self.read_place(name, place, bytes)
+        if places.is_empty() {
+            return Ok(());
+        }
+        let name = outputs.first().map_or("", |(name, _)| name.as_ref());
+        let transient = self.last_run(name)?;
+        self.executor.read_all(&transient.memory, &places, room)
     }
 
     /// The outputs of a step that are single numbers, by name: where [`Engine::keep`] finds them.
@@ -371,13 +508,16 @@ impl<E: Executor> Engine<E> {
         })?
     }
 
+    /// The memory in which the last run left an output, unless another model has run there since.
+    pub(crate) fn last_run(&self, output: &str) -> Result<MutexGuard<'_, Tenancy<E::Memory>>, ExecError> {
+        let turn = self.transient.lock();
+        if turn.last == Some(self.tenant) { Ok(turn) } else { Err(ExecError::Gone { name: output.into() }) }
+    }
+
     /// Looks at what the last run left, unless another model has run in the same memory since.
     fn with_last_run<T>(&self, look: impl FnOnce(&Self, &mut Arena<E::Memory>) -> T) -> Result<T, ExecError> {
         let mut states = self.set_states();
-        let mut turn = self.transient.lock();
-        if turn.last != Some(self.tenant) {
-            return Err(ExecError::Gone { name: "loss".into() });
-        }
+        let mut turn = self.last_run("loss")?;
         Ok(look(self, &mut Arena { state: &mut states.memory, transient: &mut turn.memory }))
     }
 
@@ -391,7 +531,8 @@ impl<E: Executor> Engine<E> {
 
 /// The kernels of each program, in order.
 fn compile<E: Executor>(executor: &E, plan: &Plan) -> Result<Vec<Vec<E::Kernel>>, ExecError> {
-    let program = |p: &Program| p.launches.iter().map(|s| executor.compile(p, s)).collect();
+    let is_kernel = |p: &Program, s: &Launch| !p.graph.node(s.group.root()).op.is_exchange();
+    let program = |p: &Program| p.launches.iter().filter(|s| is_kernel(p, s)).map(|s| executor.compile(p, s)).collect();
     plan.programs.iter().map(program).collect()
 }
 

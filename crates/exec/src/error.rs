@@ -5,6 +5,7 @@ use memfit_ir::bytes::Bytes;
 use memfit_plan::Phase;
 
 use crate::device::DeviceFull;
+use crate::wire::WireError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
@@ -50,9 +51,21 @@ pub enum ExecError {
     Init { name: String, ty: TensorType },
     #[error("{op} in layer \"{layer}\" cannot run on this device: {problem}")]
     Unsupported { op: &'static str, layer: String, problem: String },
+    #[error("exchange{}: {source}", in_layer(layer))]
+    Wire { layer: String, source: WireError },
+    #[error(
+        "this plan is for replica {rank} of {count}, which exchange what they have; connect it to the others first"
+    )]
+    NotConnected { rank: usize, count: usize },
+    #[error("this plan is for replica {rank} of {count}, but the connection is that of {given_rank} of {given_count}")]
+    WrongWire { rank: usize, count: usize, given_rank: usize, given_count: usize },
     /// What the device itself says, and not about any data.
     #[error("{device}: {problem}")]
     Device { device: String, problem: String },
+}
+
+fn in_layer(layer: &str) -> String {
+    if layer.is_empty() { String::new() } else { format!(" in layer \"{layer}\"") }
 }
 
 /// A kernel met data that it cannot work on. It is small and made without allocating.

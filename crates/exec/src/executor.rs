@@ -1,6 +1,7 @@
 //! What a device must do: give memory, compile a group, run it, move bytes. One trait for every kind of device.
 
 use memfit_plan::{Launch, Place, Plan, Program, Target};
+use std::ops::Range;
 
 use crate::arena::Arena;
 use crate::device::Device;
@@ -25,14 +26,8 @@ pub trait Executor {
     /// Takes a segment for a holder of this name, once. Everything that a run needs afterwards lies in its two segments.
     fn allocate(&self, holder: &str, bytes: u64, growth: Growth) -> Result<Self::Memory, ExecError>;
 
-    /// What a plan takes of the device beside its two segments, at most: what copies from and to the host go through, and what
-    /// the device keeps of each kernel. Nothing where the host's memory is the device's.
-    fn staging_bytes(&self, _plan: &Plan) -> u64 {
-        0
-    }
-
-    /// Takes that for a holder of this name, once, before the segments. Copies of an executor that were made before do not
-    /// have it.
+    /// Takes what the plan has beside its two segments ([`Plan::staging_bytes`]) for a holder of this name, once, before them.
+    /// Copies of an executor that were made before do not have it.
     fn take_staging(&mut self, _holder: &str, _plan: &Plan) -> Result<(), ExecError> {
         Ok(())
     }
@@ -91,6 +86,11 @@ pub trait Executor {
         Ok(())
     }
 
+    /// Where a segment starts in the host's memory; none where the device has memory of its own, which is copied from and to.
+    fn host_base(&self, _memory: &mut Self::Memory) -> Option<*mut u8> {
+        None
+    }
+
     /// Bytes of a segment in pages that the system holds at the moment; none where nobody can tell.
     fn resident_bytes(&self, _memory: &Self::Memory) -> Option<u64> {
         None
@@ -103,6 +103,17 @@ pub trait Executor {
 
     /// Copies a place, from its start, to the host, once everything started before has run.
     fn read(&self, memory: &Self::Memory, place: Place, bytes: &mut [u8]) -> Result<(), ExecError>;
+
+    /// Copies places of a segment, from their starts, to these parts of `room`, once everything started before has run. A
+    /// device that works on its own is waited for once, as far as its buffers go.
+    fn read_all(
+        &self,
+        memory: &Self::Memory,
+        places: &[(Place, Range<usize>)],
+        room: &mut [u8],
+    ) -> Result<(), ExecError> {
+        places.iter().try_for_each(|(place, part)| self.read(memory, *place, &mut room[part.clone()]))
+    }
 
     /// Puts one word of each of these places aside, as they are when everything started before has run, and waits for
     /// nothing. False, and nothing is put aside, where the host reads a place without waiting.

@@ -56,7 +56,7 @@ impl<E: Executor> Engine<E> {
         let program = &self.plan.programs[index];
         let parts = if program.phase == Phase::Accumulate { self.plan.accumulate() } else { 1 };
         check_known(&self.plan, program, tensors)?;
-        let first_sample = (part * self.plan.micro_batch) as i32;
+        let first_sample = (self.plan.rows().start + part * self.plan.micro_batch) as i32;
         let ticks = [clock.step as i32, first_sample, clock.seed as i32, (clock.seed >> 32) as i32];
         for (name, v) in program.graph.inputs() {
             let Some(place) = program.place(v) else { continue };

@@ -2,11 +2,11 @@
 
 mod arena;
 pub mod atomic_file;
-mod budget;
 mod checksum;
 mod device;
 mod engine;
 mod error;
+mod exchange;
 mod executor;
 mod host_memory;
 mod indices;
@@ -16,9 +16,9 @@ pub mod process;
 pub mod recorder;
 mod states;
 pub mod weights;
+mod wire;
 
 pub use arena::{Arena, Transient};
-pub use budget::plan_within;
 pub use checksum::Checksum;
 pub use device::{Device, DeviceFull, Holder, PROGRAM, Reservation};
 pub use engine::{Clock, Engine, Options};
@@ -27,3 +27,4 @@ pub use executor::Executor;
 pub use host_memory::{Growth, HostMemory};
 pub use inputs::TensorView;
 pub use recorder::Recorder;
+pub use wire::{ThreadWire, Wire, WireError, thread_wires};

@@ -58,7 +58,7 @@ impl<E: Executor> Engine<E> {
         look(&self.states().memory)
     }
 
-    fn states(&self) -> MutexGuard<'_, States<E::Memory>> {
+    pub(crate) fn states(&self) -> MutexGuard<'_, States<E::Memory>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,11 +148,7 @@ impl<E: Executor> Engine<E> {
     /// written over.
     pub(crate) fn read_place(&self, name: &str, place: Place, bytes: &mut [u8]) -> Result<(), ExecError> {
         if place.segment == Segment::Transient {
-            let transient = self.transient.lock();
-            if transient.last != Some(self.tenant) {
-                return Err(ExecError::Gone { name: name.into() });
-            }
-            return self.executor.read(&transient.memory, place, bytes);
+            return self.executor.read(&self.last_run(name)?.memory, place, bytes);
         }
         let states = self.states();
         let mut unset = self.plan.states.iter().zip(&states.unset).filter(|(_, unset)| **unset).map(|(slot, _)| slot);

@@ -96,6 +96,7 @@ const DRAW: u128 = 24;
 fn flops(graph: &Graph, n: &Node) -> u128 {
     let elements = |v: ValueId| graph.ty(v).elements() as u128;
     let product = |dims: &[usize]| dims.iter().map(|&d| d as u128).product::<u128>();
+    let elements_in = |values: &[ValueId]| values.iter().map(|&v| elements(v)).sum::<u128>();
     let input = |i: usize| elements(n.inputs[i]);
     let output = || elements(n.outputs[0]);
     let shape = |i: usize| graph.shape(n.inputs[i]);
@@ -143,6 +144,8 @@ fn flops(graph: &Graph, n: &Node) -> u128 {
         Op::CrossEntropy(_) | Op::CrossEntropyGrad(_) => (EXP + 4) * input(0),
         Op::GatherGrad(_) => input(1),
         Op::Update(u) => update(*u) * input(0),
+        Op::Join(j) => elements_in(&n.outputs) * j.replica.all_subtrees().len() as u128 / j.replica.count as u128,
+        Op::Replicate(_) => 0,
     }
 }
 

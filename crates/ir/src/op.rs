@@ -8,7 +8,8 @@ mod names;
 
 pub use family::{Contraction, Elementwise, Family};
 
-use crate::dtype::{DType, Shape};
+use crate::dtype::{DType, Shape, TensorType};
+use crate::lanes::Replica;
 
 /// One operation. The comment of a variant gives `inputs -> outputs`.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,6 +133,19 @@ pub enum Op {
     // ---- update: impure, as batch_update is; the outputs take the places of parameter and slots ----------------------
     /// `(w, g, slots.., lr, clock) -> (w, slots..)`. With one more input, a `u8[]`, nothing changes where that is 0.
     Update(Update),
+
+    // ---- exchanges between replicas: each reads the token of the one before, so that all replicas have one order ----
+    /// `(sums.., token) -> (totals.., token)`: of each tensor the sums over the replica's subtrees of lanes, and the sum over
+    /// all lanes, which every replica is given.
+    Join(Join),
+    /// `(state, token) -> (state, token)`: what the state's owner has made of it takes its place; `(state, token) -> token`
+    /// for the owner itself.
+    Replicate(Replicate),
+}
+
+/// The type of a token: it says that the exchange before is over. The first exchange has none to read.
+pub fn token() -> TensorType {
+    TensorType::new(DType::U8, [])
 }
 
 /// What is given for every run. Two names are the engine's own: see [`CLOCK`] and [`LEARNING_RATE`].
@@ -455,6 +469,22 @@ pub struct GatherGrad {
     pub rows: usize,
 }
 
+/// A sum over the lanes of all replicas, in a fixed tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Join {
+    pub replica: Replica,
+    /// Bytes that are exchanged at a time, at most. The result does not depend on it.
+    pub piece: usize,
+}
+
+/// A state that one replica updates for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Replicate {
+    pub rank: usize,
+    /// The rank that has the new values.
+    pub owner: usize,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Update {
     /// v ← μv + g, p ← p − lr·v (Nesterov: g + μv); decay is added to the gradient. No slot where momentum is 0.
@@ -465,6 +495,13 @@ pub enum Update {
     RmsProp { alpha: f32, eps: f32 },
     /// g / (√(sum of g²) + ε)
     Adagrad { eps: f32 },
+}
+
+impl Join {
+    /// How many sums of each tensor a replica has.
+    pub fn sums(self) -> usize {
+        self.replica.subtrees().len()
+    }
 }
 
 impl Update {

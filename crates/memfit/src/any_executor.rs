@@ -1,6 +1,7 @@
 //! Any device that plans run on, behind one type: for programs that learn only when they run which device that is. Each call
 //! is one `match` more than the executor's own, beside a kernel that runs for microseconds at least.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use memfit_exec::recorder::{KernelClock, LaunchId, Recorder};
@@ -199,14 +200,6 @@ impl Executor for AnyExecutor {
         }
     }
 
-    fn staging_bytes(&self, plan: &Plan) -> u64 {
-        match self {
-            AnyExecutor::Cpu(cpu) => cpu.staging_bytes(plan),
-            #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu(gpu) => gpu.staging_bytes(plan),
-        }
-    }
-
     fn take_staging(&mut self, holder: &str, plan: &Plan) -> Result<(), ExecError> {
         match self {
             AnyExecutor::Cpu(cpu) => cpu.take_staging(holder, plan),
@@ -359,6 +352,16 @@ impl Executor for AnyExecutor {
             (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.read(memory, place, bytes),
             #[cfg(feature = "gpu")]
             (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.read(memory, place, bytes),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
+    fn read_all(&self, memory: &AnyMemory, places: &[(Place, Range<usize>)], room: &mut [u8]) -> Result<(), ExecError> {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.read_all(memory, places, room),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.read_all(memory, places, room),
             #[cfg(feature = "gpu")]
             _ => foreign(),
         }

@@ -36,9 +36,11 @@ pub fn plan_together_or_fixes(
 ) -> Result<Together, PlanError> {
     plan_together(members, budget).map_err(|e| match e {
         PlanError::TogetherRefused(mut refusal) => {
+            let most_staging = refusal.most_staging;
             let rooms: Vec<u64> = refusal.members.iter().map(|need| refusal.room(need)).collect();
-            for (i, need) in refusal.members.iter_mut().enumerate().filter(|(i, n)| n.arena_bytes() > rooms[*i]) {
+            for (i, need) in refusal.members.iter_mut().enumerate().filter(|(i, n)| n.device_bytes() > rooms[*i]) {
                 need.fixes = fixes(&subjects[i], members[i].survey, rooms[i], progress);
+                need.fixes.retain(|fix| fix.staging_bytes <= most_staging);
                 rank(&mut need.fixes);
             }
             PlanError::TogetherRefused(refusal)
@@ -64,22 +66,12 @@ fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnM
     found
 }
 
-fn fix(changes: Vec<Change>, effect: Option<Effect>, plan: &Plan) -> Fix {
-    Fix {
-        changes,
-        effect,
-        arena_bytes: plan.arena_bytes(),
-        seconds: plan.predicted_step_seconds,
-        seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
-    }
-}
-
 /// The smallest budget of three digits.
 fn larger_budget(survey: &Survey) -> Option<Fix> {
-    let needed = survey.frontier().last()?.arena_bytes;
+    let needed = survey.frontier().last()?.device_bytes();
     let budget = round_up(needed);
     let plan = survey.plan(Some(budget)).ok()?;
-    Some(fix(vec![Change::Budget(budget)], None, &plan))
+    Some(Fix::new(vec![Change::Budget(budget)], None, &plan))
 }
 
 fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
@@ -91,7 +83,7 @@ fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> O
     progress(&change);
     let training = Training { precision, ..subject.training.clone() };
     let plan = Subject { training: &training, ..*subject }.survey().ok()?.plan(Some(budget)).ok()?;
-    Some(fix(vec![change], Some(Effect::StoredIn(Half::Bf16)), &plan))
+    Some(Fix::new(vec![change], Some(Effect::StoredIn(Half::Bf16)), &plan))
 }
 
 /// The largest micro-batch that fits, where the planner was not free to take one.
@@ -122,7 +114,7 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
     let plan = best?;
     let change = Change::MicroBatch(MicroBatch::Exactly(plan.micro_batch));
     let effect = Effect::of_micro_batches(plan.micro_batch, dependence.as_ref());
-    Some(fix(vec![change], Some(effect), &plan))
+    Some(Fix::new(vec![change], Some(effect), &plan))
 }
 
 fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
@@ -138,9 +130,9 @@ fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut
     };
     let request = Request { micro_batch, ..subject.request.clone() };
     let subject = Subject { request: &request, ..*subject };
-    let needed = survey.frontier().last()?.arena_bytes;
+    let needed = survey.frontier().last()?.device_bytes();
     let plan = largest_batch(&subject, budget, Some((batch, needed)), progress).ok()?.plan?;
-    Some(fix([Change::Batch(plan.batch)].into_iter().chain(off).collect(), None, &plan))
+    Some(Fix::new([Change::Batch(plan.batch)].into_iter().chain(off).collect(), None, &plan))
 }
 
 /// The largest of the smaller models of the family that fits, with the same batch, input and classes.
@@ -151,7 +143,7 @@ fn sibling(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) ->
         progress(&change);
         let plan = Subject { model: &*model, ..*subject }.survey().and_then(|s| s.plan(Some(budget)));
         if let Ok(plan) = plan {
-            return Some(fix(vec![change], Some(Effect::SmallerModel), &plan));
+            return Some(Fix::new(vec![change], Some(Effect::SmallerModel), &plan));
         }
         smaller = model.smaller();
     }

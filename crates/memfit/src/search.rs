@@ -1,7 +1,7 @@
 //! The largest batch that fits: a search over plans. Every answer was planned, and so was the next larger batch, which
 //! does not fit.
 
-use memfit_plan::{Change, Plan, PlanError, Request};
+use memfit_plan::{Change, Plan, PlanError, Point, Request};
 use memfit_transform::StepGraph;
 
 use crate::subject::Subject;
@@ -76,7 +76,7 @@ fn try_batch(subject: &Subject, budget: u64, batch: usize) -> Result<(Option<Pla
         }
         Err(e) => return Err(e),
     };
-    let needed = survey.frontier().last().map(|p| p.arena_bytes);
+    let needed = survey.frontier().last().map(Point::device_bytes);
     match survey.plan(Some(budget)) {
         Ok(plan) => Ok((Some(plan), needed)),
         Err(PlanError::Refused(_)) => Ok((None, needed)),

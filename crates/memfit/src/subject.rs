@@ -34,13 +34,14 @@ impl<'a> Subject<'a> {
 
     /// The programs for any batch.
     pub fn build(&self, batch: usize, micro_batch: usize) -> Result<Vec<(Phase, StepGraph)>, SourceError> {
-        memfit_train::programs(self.model, self.training, batch, micro_batch)
+        memfit_train::replica_programs(self.model, self.training, batch, micro_batch, &self.request.exchange)
     }
 
     /// What makes a sample's result depend on the rest of its batch; none where nothing does.
     pub fn batch_dependence(&self) -> Result<Option<BatchDependence>, PlanError> {
         // Two samples, for one has no others.
-        let graphs = self.build(2, 2).map_err(PlanError::Source)?;
+        let graphs = memfit_train::programs(self.model, self.training, 2, 2);
+        let graphs = graphs.map_err(PlanError::Source)?;
         Ok(graphs.iter().find_map(|(_, g)| batch_dependence(&g.graph, g.forward_end?, 2)))
     }
 }

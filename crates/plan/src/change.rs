@@ -6,11 +6,12 @@ use memfit_transform::{BatchDependence, Half, Precision};
 
 use crate::bytes::Bytes;
 use crate::request::MicroBatch;
+use crate::types::Plan;
 
 /// One thing that is asked for differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Bytes for both segments.
+    /// Bytes for all that is taken of the device.
     Budget(u64),
     /// Samples of a step.
     Batch(usize),
@@ -101,16 +102,37 @@ pub struct Fix {
     /// What else changes by it.
     pub effect: Option<Effect>,
     pub arena_bytes: u64,
+    /// Beside the arena.
+    pub staging_bytes: u64,
     /// Predicted, of one step.
     pub seconds: f64,
     /// Predicted, of one sample: what fixes are ranked by.
     pub seconds_per_sample: f64,
 }
 
+impl Fix {
+    /// Of a plan that fits.
+    pub fn new(changes: Vec<Change>, effect: Option<Effect>, plan: &Plan) -> Fix {
+        Fix {
+            changes,
+            effect,
+            arena_bytes: plan.arena_bytes(),
+            staging_bytes: plan.staging_bytes,
+            seconds: plan.predicted_step_seconds,
+            seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
+        }
+    }
+
+    /// All that it takes of the device.
+    pub fn device_bytes(&self) -> u64 {
+        self.arena_bytes + self.staging_bytes
+    }
+}
+
 impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changes: Vec<String> = self.changes.iter().map(Change::to_string).collect();
-        let (bytes, ms) = (Bytes(self.arena_bytes), self.seconds * 1e3);
+        let (bytes, ms) = (Bytes(self.device_bytes()), self.seconds * 1e3);
         write!(f, "{}: {bytes}, {ms:.1} ms a step", changes.join(" and "))?;
         self.effect.iter().try_for_each(|effect| write!(f, " ({effect})"))
     }
@@ -127,6 +149,7 @@ mod tests {
             changes: changes.to_vec(),
             effect,
             arena_bytes: 3 << 29,
+            staging_bytes: 0,
             seconds: 0.0123,
             seconds_per_sample: 0.001,
         };

@@ -51,6 +51,11 @@ pub enum PlanError {
     TooLarge,
     #[error("a micro-batch of {micro_batch} does not divide the batch of {batch}; use a divisor")]
     MicroBatch { micro_batch: usize, batch: usize },
+    #[error(
+        "{replicas} replicas with {lanes} lanes cannot share a batch of {batch} in micro-batches of {micro_batch}: there must be as \
+         many lanes as replicas at least, and every lane must have as many micro-batches as another"
+    )]
+    Lanes { lanes: usize, replicas: usize, batch: usize, micro_batch: usize },
     /// Ops that the device has no kernel for, each kind once.
     #[error("{}", list_unsupported(device, ops))]
     Unsupported { device: String, ops: Vec<Unsupported> },
@@ -93,6 +98,8 @@ pub struct Refusal {
     /// What the smallest plan found takes.
     pub needed: u64,
     pub state_bytes: u64,
+    /// What of it stands beside the arena.
+    pub staging_bytes: u64,
     /// No plan can take less.
     pub lower_bound: u64,
     /// The op whose operands make the bound.
@@ -119,9 +126,14 @@ impl Refusal {
         let (budget, needed, excess) = (Bytes(self.budget), Bytes(self.needed), Bytes(self.needed - self.budget));
         let mut text = format!("{certainty} into {budget}: {needed} are needed, {excess} too much");
         text += &format!("\n  states (parameters, optimizer, statistics): {}", Bytes(self.state_bytes));
+        let mut least = "states, and what must be there".to_string();
+        if self.staging_bytes > 0 {
+            text += &format!("\n  beside the arena (copies, parameters of kernels): {}", Bytes(self.staging_bytes));
+            least = "copies, states, and what must be there".into();
+        }
         let proof = if self.is_proved() { "" } else { ", so this is not proved impossible" };
         let (bound, reason) = (Bytes(self.lower_bound), &self.bound_reason);
-        text += &format!("\n  lower bound: {bound}: states, and what must be there during {reason}{proof}");
+        text += &format!("\n  lower bound: {bound}: {least} during {reason}{proof}");
         text += &format!("\n  the smallest plan is fullest at {}; the largest tensors then:", self.instant);
         for r in &self.largest {
             let layer = if r.layer.is_empty() { "(model)" } else { &r.layer };

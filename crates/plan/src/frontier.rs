@@ -14,8 +14,17 @@ pub struct EfficientCandidate {
     pub candidate: usize,
     pub arena: u64,
     pub transient: u64,
+    /// Beside both segments.
+    pub staging: u64,
     pub seconds: f64,
     pub packing: Packing,
+}
+
+impl EfficientCandidate {
+    /// All that it takes of its device.
+    pub fn bytes(&self) -> u64 {
+        self.arena + self.staging
+    }
 }
 
 /// One point of the frontier of a survey.
@@ -23,9 +32,18 @@ pub struct EfficientCandidate {
 pub struct Point {
     pub arena_bytes: u64,
     pub transient_bytes: u64,
+    /// Beside the arena.
+    pub staging_bytes: u64,
     pub seconds: f64,
     pub micro_batch: usize,
     pub recomputed_ops: usize,
+}
+
+impl Point {
+    /// The budget that it fits into.
+    pub fn device_bytes(&self) -> u64 {
+        self.arena_bytes + self.staging_bytes
+    }
 }
 
 impl Survey<'_> {
@@ -33,7 +51,7 @@ impl Survey<'_> {
     /// what could be among them is packed.
     pub(crate) fn efficient(&self, is_meant: impl Fn(&MicroPrograms) -> bool) -> Vec<EfficientCandidate> {
         let alignment = self.target.alignment();
-        let mut all: Vec<(f64, u64, usize, usize)> = Vec::new();
+        let mut all: Vec<(f64, u64, u64, usize, usize)> = Vec::new();
         let mut ends: Vec<[usize; 2]> = Vec::new();
         for (b, micro) in self.sizes.iter().enumerate() {
             let worth = if is_meant(micro) { micro.worth_packing() } else { Vec::new() };
@@ -41,14 +59,15 @@ impl Survey<'_> {
             for c in worth {
                 let outline = &micro.training[c].outline;
                 // The live bytes are the least that a packing can take.
-                let least = micro.transient(outline, outline.peak, alignment);
-                all.push((micro.seconds(self.batch, outline), micro.state_bytes + least, b, c));
+                let least = micro.state_bytes + micro.transient(outline, outline.peak, alignment);
+                let staging = micro.staging(outline, self.target);
+                all.push((micro.seconds(self.batch, self.replica, outline), least + staging, staging, b, c));
             }
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut found: Vec<EfficientCandidate> = Vec::new();
-        for (seconds, least, b, c) in all {
-            let best = found.last().map_or(u64::MAX, |f| f.arena);
+        for (seconds, least, staging, b, c) in all {
+            let best = found.last().map_or(u64::MAX, EfficientCandidate::bytes);
             if least >= best {
                 continue;
             }
@@ -56,8 +75,18 @@ impl Survey<'_> {
             let packing = micro.pack(c, ends[b], alignment);
             let transient = micro.transient(&micro.training[c].outline, packing.capacity, alignment);
             let arena = micro.state_bytes + transient;
-            if arena < best && too_large_to_allocate(micro.state_bytes, transient, self.target).is_none() {
-                found.push(EfficientCandidate { size_index: b, candidate: c, arena, transient, seconds, packing });
+            let can_be_had = too_large_to_allocate(micro.state_bytes, transient, self.target).is_none();
+            if arena + staging < best && can_be_had {
+                let size_index = b;
+                found.push(EfficientCandidate {
+                    size_index,
+                    candidate: c,
+                    arena,
+                    transient,
+                    staging,
+                    seconds,
+                    packing,
+                });
             }
         }
         found
@@ -85,6 +114,7 @@ impl Survey<'_> {
         let point = |o: &EfficientCandidate| Point {
             arena_bytes: o.arena,
             transient_bytes: o.transient,
+            staging_bytes: o.staging,
             seconds: o.seconds,
             micro_batch: self.sizes[o.size_index].size,
             recomputed_ops: self.sizes[o.size_index].training[o.candidate].recomputed,

@@ -1,5 +1,6 @@
 //! The programs of one size of micro-batch: drafts of the training program, and all others packed.
 
+use memfit_ir::Replica;
 use memfit_transform::StepGraph;
 
 use crate::bound::{Bound, lower_bound};
@@ -10,8 +11,10 @@ use crate::outline::{Order, Outline};
 use crate::pack::{Packing, pack, pack_briefly, pack_until};
 use crate::passes::save_masks;
 use crate::recompute::{Candidate, Depth, candidates};
+use crate::staging::StagedProgram;
 use crate::state_slots::place_states;
 use crate::support::check_supported;
+use crate::target::Target;
 use crate::types::{Phase, StateSlot};
 
 /// The programs of one size of micro-batch, of which no graph is kept: a source makes it again.
@@ -25,7 +28,10 @@ pub struct MicroPrograms {
     pub training: Vec<Candidate>,
     /// The other programs, each in one draft and packed, in the order of the source.
     pub others: Vec<(Outline, Packing)>,
+    /// Of both segments, ...
     pub bound: Bound,
+    /// ... and of what stands beside them.
+    pub staging_bound: u64,
 }
 
 impl MicroPrograms {
@@ -55,8 +61,11 @@ impl MicroPrograms {
             let packing = pack(&outline.items(), cx.target.alignment());
             (outline, packing)
         };
-        let others = others.into_iter().map(packed).collect();
-        Ok(MicroPrograms { size, states, state_bytes, pinned_bytes, training, others, bound })
+        let others: Vec<(Outline, Packing)> = others.into_iter().map(packed).collect();
+        let first = training.first().map(|c| &c.outline);
+        let least = others.iter().map(|(o, _)| o).chain(first).map(|o| o.staged.without_kernels());
+        let staging_bound = cx.target.staging_bytes(&least.collect::<Vec<_>>());
+        Ok(MicroPrograms { size, states, state_bytes, pinned_bytes, training, others, bound, staging_bound })
     }
 
     pub fn pinned(&self, outline: &Outline) -> u64 {
@@ -66,6 +75,17 @@ impl MicroPrograms {
     /// Bytes of the transient segment for all programs, with a draft of the training program that is packed into so many.
     pub fn transient(&self, outline: &Outline, capacity: u64, alignment: u64) -> u64 {
         (self.pinned(outline) + capacity).max(self.others_end()).next_multiple_of(alignment)
+    }
+
+    /// Bytes beside both segments, with a draft of the training program.
+    pub fn staging(&self, outline: &Outline, target: &dyn Target) -> u64 {
+        let programs = self.others.iter().map(|(o, _)| o.staged).chain([outline.staged]);
+        target.staging_bytes(&programs.collect::<Vec<StagedProgram>>())
+    }
+
+    /// What no plan goes below, of all that it takes.
+    pub fn least(&self) -> u64 {
+        self.bound.bytes + self.staging_bound
     }
 
     /// The end of the largest of the other programs.
@@ -87,8 +107,7 @@ impl MicroPrograms {
     /// Of some candidates, the fastest and the one with the fewest live bytes.
     pub fn ends(&self, candidates: &[usize]) -> [usize; 2] {
         let outline = |c: usize| &self.training[c].outline;
-        let by_time =
-            |a: usize, b: usize| self.seconds(self.size, outline(a)).total_cmp(&self.seconds(self.size, outline(b)));
+        let by_time = |a: usize, b: usize| self.seconds_once(outline(a)).total_cmp(&self.seconds_once(outline(b)));
         let by_peak = |a: usize, b: usize| outline(a).peak.cmp(&outline(b).peak);
         let fastest = candidates.iter().min_by(|a, b| by_time(**a, **b).then(by_peak(**a, **b)));
         let smallest = candidates.iter().min_by(|a, b| by_peak(**a, **b).then(by_time(**a, **b)));
@@ -104,11 +123,18 @@ impl MicroPrograms {
         pack(&outline.items(), alignment, enough)
     }
 
+    /// Seconds of a step with a candidate that has but one micro-batch.
+    fn seconds_once(&self, candidate: &Outline) -> f64 {
+        self.seconds(self.size, Replica::ALONE, candidate)
+    }
+
     /// Seconds of a whole step with a candidate.
-    pub fn seconds(&self, batch: usize, candidate: &Outline) -> f64 {
+    pub fn seconds(&self, batch: usize, replica: Replica, candidate: &Outline) -> f64 {
+        let (lanes, folds) = (replica.own_lanes().len(), replica.schedule().concat());
         let times = |phase: Phase| match phase {
             Phase::Step | Phase::Apply => 1.0,
-            Phase::Accumulate => (batch / self.size) as f64,
+            Phase::Accumulate => (batch / self.size / replica.lanes * lanes) as f64,
+            Phase::Fold(fold) => folds.iter().filter(|f| **f == fold).count() as f64,
             Phase::Eval | Phase::Export => 0.0,
         };
         let of = |o: &Outline| times(o.phase) * o.seconds;

@@ -4,6 +4,7 @@
 use crate::draft::Draft;
 use crate::limit::{Unbound, too_large_to_bind};
 use crate::pack::Item;
+use crate::staging::StagedProgram;
 use crate::target::Target;
 use crate::types::Phase;
 
@@ -16,6 +17,8 @@ pub struct Outline {
     pub seconds: f64,
     pub has_accumulators: bool,
     pub accumulator_bytes: u64,
+    /// What it takes beside the segments follows from this.
+    pub staged: StagedProgram,
     /// What the device cannot be given at once.
     pub unbound: Option<Unbound>,
     /// The order that was searched for; empty where the quick one is it, which is found again in no time.
@@ -48,6 +51,7 @@ impl Outline {
             seconds: draft.total_seconds(),
             has_accumulators: draft.has_accumulators(),
             accumulator_bytes: draft.accumulator_bytes(),
+            staged: StagedProgram::new(draft.phase, &draft.graph, draft.groups.iter(), target),
             unbound: too_large_to_bind(draft, target),
             order: if order == Order::Searched { draft.order.as_slice().into() } else { Box::default() },
             spans: draft.buffers.iter().map(span).collect(),

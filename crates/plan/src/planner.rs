@@ -4,8 +4,8 @@
 //! whole range of budgets costs no more than one.
 
 use memfit_ir::op::{CLOCK, has_row_per_sample};
-use memfit_ir::{Graph, verify};
-use memfit_transform::{StepGraph, batch_dependence};
+use memfit_ir::{Graph, Replica, verify};
+use memfit_transform::{Exchange, StepGraph, batch_dependence};
 
 use crate::baseline::{keep_all, savings};
 use crate::draft::{Optimizations, PlanContext};
@@ -14,7 +14,7 @@ use crate::memory::check_room;
 use crate::micro_programs::MicroPrograms;
 use crate::recompute::Depth;
 use crate::request::{MicroBatch, Programs, Request, Source};
-use crate::sizes::micro_batches;
+use crate::sizes::{check_cut, micro_batches};
 use crate::state_slots::place_states;
 use crate::survey::Survey;
 use crate::target::Target;
@@ -32,19 +32,18 @@ pub fn survey<'a>(
     request: &Request,
 ) -> Result<Survey<'a>, PlanError> {
     let source: Box<Source<'a>> = Box::new(source);
-    let Request { batch, .. } = *request;
+    let Request { batch, exchange: Exchange { replica, .. }, .. } = *request;
     let cost_model = request.cost_model.clone().unwrap_or_else(|| target.cost_model());
     let cx =
         PlanContext { target, grouping: request.grouping, cost_model: &cost_model, optimizations: Optimizations::ALL };
     let first = match request.micro_batch {
-        MicroBatch::Exactly(n) if n == 0 || !batch.is_multiple_of(n) => {
-            return Err(PlanError::MicroBatch { micro_batch: n, batch });
-        }
         MicroBatch::Exactly(n) => n,
-        MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch,
+        MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch / replica.lanes.max(1),
     };
+    check_cut(batch, first, replica)?;
     let graphs = programs(&source, first)?;
     let is_cut = match request.micro_batch {
+        _ if replica != Replica::ALONE => false,
         MicroBatch::Allow => true,
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,
@@ -67,7 +66,8 @@ pub fn survey<'a>(
         }
     }
     let (grouping, options) = (request.grouping, Vec::new());
-    let mut survey = Survey { source, target, grouping, batch, cost_model, keep_all_bytes, savings, sizes, options };
+    let mut survey =
+        Survey { source, target, grouping, batch, replica, cost_model, keep_all_bytes, savings, sizes, options };
     survey.options = survey.efficient(|_| true);
     if survey.options.is_empty() { Err(survey.too_large()) } else { Ok(survey) }
 }

@@ -12,7 +12,8 @@ use crate::types::{Plan, Program};
 /// Tensors that a refusal names.
 const NAMED: usize = 10;
 
-pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
+/// `bound` is of the arena, and `staging_bound` of what stands beside it.
+pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound, staging_bound: u64) -> Refusal {
     let mut instant = "the start".to_string();
     let mut largest = Vec::new();
     if let Some((program, launch)) = peak_launch(smallest) {
@@ -39,9 +40,10 @@ pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound) -> Refusal {
     }
     Refusal {
         budget,
-        needed: smallest.arena_bytes(),
+        needed: smallest.device_bytes(),
         state_bytes: smallest.state_bytes,
-        lower_bound: bound.bytes,
+        staging_bytes: smallest.staging_bytes,
+        lower_bound: bound.bytes + staging_bound,
         bound_reason: bound.reason.clone(),
         instant,
         largest,

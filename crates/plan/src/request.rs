@@ -1,7 +1,7 @@
 //! What is asked of the planner.
 
-use memfit_transform::StepGraph;
 use memfit_transform::group::Grouping;
+use memfit_transform::{Exchange, StepGraph};
 
 use crate::cost_model::CostModel;
 use crate::types::Phase;
@@ -29,9 +29,13 @@ pub enum MicroBatch {
 /// What is asked of the planner besides the model and the device.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// Of all replicas together.
     pub batch: usize,
     pub micro_batch: MicroBatch,
-    /// Bytes for both segments; none for as much as it takes.
+    /// Which replica is planned for, and what it exchanges with others. Where the batch has several lanes, micro-batches are as
+    /// they are asked for, or a lane each: sums are the same bits for all replicas only if none has other leaves.
+    pub exchange: Exchange,
+    /// Bytes for all that is taken of the device: both segments, and what stands beside them. None for as much as it takes.
     pub budget: Option<u64>,
     pub grouping: Grouping,
     /// None for that of the target.
@@ -46,6 +50,7 @@ impl Request {
         Request {
             batch,
             micro_batch: MicroBatch::Auto,
+            exchange: Exchange::ALONE,
             budget: None,
             grouping: Grouping::Fused,
             cost_model: None,

@@ -1,5 +1,21 @@
 //! Which sizes of micro-batches are looked at.
 
+use memfit_ir::Replica;
+
+use crate::error::PlanError;
+
+/// Whether a batch can be cut into micro-batches, as many for each lane.
+pub fn check_cut(batch: usize, micro_batch: usize, replica: Replica) -> Result<(), PlanError> {
+    let Replica { lanes, count, .. } = replica;
+    if batch == 0 || micro_batch == 0 || !batch.is_multiple_of(micro_batch) {
+        return Err(PlanError::MicroBatch { micro_batch, batch });
+    }
+    if !replica.exists() || !(batch / micro_batch).is_multiple_of(lanes) {
+        return Err(PlanError::Lanes { lanes, replicas: count, batch, micro_batch });
+    }
+    Ok(())
+}
+
 /// Most sizes, the whole batch included.
 const MOST: usize = 8;
 

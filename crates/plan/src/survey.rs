@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use memfit_ir::Replica;
 use memfit_transform::group::Grouping;
 
 use crate::cost_model::CostModel;
@@ -26,6 +27,7 @@ pub struct Survey<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) grouping: Grouping,
     pub(crate) batch: usize,
+    pub(crate) replica: Replica,
     pub(crate) cost_model: CostModel,
     pub(crate) keep_all_bytes: u64,
     pub(crate) savings: Vec<Saving>,
@@ -55,32 +57,28 @@ impl Survey<'_> {
         self.sizes.first().map_or(0, |m| m.state_bytes)
     }
 
-    /// No plan of this model can take less.
+    /// No plan of this model can take less of its device.
     pub fn lower_bound_bytes(&self) -> u64 {
-        self.sizes.iter().map(|m| m.bound.bytes).min().unwrap_or(0)
+        self.sizes.iter().map(MicroPrograms::least).min().unwrap_or(0)
     }
 
-    /// The fastest plan that fits into the budget, ties to the smaller.
+    /// The fastest plan of which all fits into the budget, arena and what stands beside it; ties to the smaller.
     pub fn plan(&self, budget: Option<u64>) -> Result<Plan, PlanError> {
-        let fits = |o: &&EfficientCandidate| budget.is_none_or(|b| o.arena <= b);
+        self.finish(self.choose(budget)?)
+    }
+
+    /// The candidate that it is a plan of.
+    pub(crate) fn choose(&self, budget: Option<u64>) -> Result<&EfficientCandidate, PlanError> {
+        let fits = |o: &&EfficientCandidate| budget.is_none_or(|b| o.bytes() <= b);
         match (self.options.iter().find(fits), budget, self.options.last()) {
-            (Some(option), ..) => self.finish(option),
+            (Some(option), ..) => Ok(option),
             (None, Some(budget), Some(smallest)) => {
-                let micro = &self.sizes[smallest.size_index];
-                let bound = self.sizes.iter().map(|m| &m.bound).min_by_key(|b| b.bytes);
-                let bound = bound.unwrap_or(&micro.bound);
+                let least = self.sizes.iter().min_by_key(|m| m.least()).unwrap_or(&self.sizes[smallest.size_index]);
                 let plan = self.finish(smallest)?;
-                Err(PlanError::Refused(Box::new(refuse(&plan, budget, bound))))
+                Err(PlanError::Refused(Box::new(refuse(&plan, budget, &least.bound, least.staging_bound))))
             }
             (None, ..) => unreachable!("a survey without candidates"),
         }
-    }
-
-    /// The same among plans of one micro-batch, which all compute the same bits; none where none of them fits.
-    pub(crate) fn plan_of_size(&self, budget: u64, micro_batch: usize) -> Result<Option<Plan>, PlanError> {
-        let options = self.efficient(|m| m.size == micro_batch);
-        let found = options.iter().find(|o| o.arena <= budget);
-        found.map(|option| self.finish(option)).transpose()
     }
 
     /// What drafts are made with.
@@ -111,7 +109,7 @@ impl Survey<'_> {
         Ok(placed)
     }
 
-    fn finish(&self, option: &EfficientCandidate) -> Result<Plan, PlanError> {
+    pub(crate) fn finish(&self, option: &EfficientCandidate) -> Result<Plan, PlanError> {
         let micro = &self.sizes[option.size_index];
         let candidate = &micro.training[option.candidate];
         let programs = self.programs(option)?;
@@ -120,11 +118,13 @@ impl Survey<'_> {
         let plan = Plan {
             batch: self.batch,
             micro_batch: micro.size,
+            replica: self.replica,
             programs,
             fusion: self.context().fusion(),
             states: micro.states.clone(),
             state_bytes: micro.state_bytes,
             transient_bytes: option.transient,
+            staging_bytes: option.staging,
             peak_bytes: micro.state_bytes + peak,
             keep_all_bytes: self.keep_all_bytes,
             lower_bound_bytes: self.lower_bound_bytes(),

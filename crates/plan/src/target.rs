@@ -5,6 +5,7 @@ use memfit_ir::{Graph, NodeId, ValueId};
 use memfit_transform::{Fusion, Group};
 
 use crate::cost_model::CostModel;
+use crate::staging::StagedProgram;
 use crate::types::MadeFor;
 
 /// Implemented by each executor. Answers must be pure: the same question gets the same answer.
@@ -26,6 +27,17 @@ pub trait Target {
 
     /// Predicted seconds of the group's kernel, which writes `fresh` bytes elsewhere than over what it reads.
     fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64;
+
+    /// What a launch of the group is on the device: one kernel, or several in a row.
+    fn kernels(&self, _graph: &Graph, _group: &Group) -> u64 {
+        1
+    }
+
+    /// Bytes that a plan of these programs takes of the device beside its segments, at most; more programs, bytes or kernels
+    /// never take less. Nothing where the host's memory is the device's.
+    fn staging_bytes(&self, _programs: &[StagedProgram]) -> u64 {
+        0
+    }
 
     /// Every placement starts at a multiple of this; a power of two.
     fn alignment(&self) -> u64;

@@ -1,9 +1,10 @@
 //! The plan as plain data: programs, their launches in order, and a place for every value.
 
 use std::fmt;
+use std::ops::Range;
 
 use memfit_ir::op::{Init, StateClass};
-use memfit_ir::{Graph, NodeId, TensorType, ValueId};
+use memfit_ir::{Fold, Graph, NodeId, Replica, TensorType, ValueId};
 use memfit_transform::{Fusion, Group};
 
 use crate::target::Target;
@@ -39,21 +40,41 @@ pub struct Place {
 pub enum Phase {
     Step,
     Accumulate,
+    /// Between the lanes of a replica that has several.
+    Fold(Fold),
     Apply,
     Eval,
     /// Hands every state out.
     Export,
 }
 
+/// Names of folds, by the number of what is kept.
+const KEEP: [&str; Replica::MOST_KEPT] = [
+    "keep 0", "keep 1", "keep 2", "keep 3", "keep 4", "keep 5", "keep 6", "keep 7", "keep 8", "keep 9", "keep 10",
+    "keep 11", "keep 12", "keep 13",
+];
+const ADD: [&str; Replica::MOST_KEPT] = [
+    "add 0", "add 1", "add 2", "add 3", "add 4", "add 5", "add 6", "add 7", "add 8", "add 9", "add 10", "add 11",
+    "add 12", "add 13",
+];
+
 impl Phase {
     pub fn name(self) -> &'static str {
         match self {
             Phase::Step => "step",
             Phase::Accumulate => "accumulate",
+            Phase::Fold(Fold::Keep(number)) => KEEP[usize::from(number) % KEEP.len()],
+            Phase::Fold(Fold::Add(number)) => ADD[usize::from(number) % ADD.len()],
             Phase::Apply => "apply",
             Phase::Eval => "eval",
             Phase::Export => "checkpoint",
         }
+    }
+
+    pub fn from_name(name: &str) -> Option<Phase> {
+        let folds = (0..Replica::MOST_KEPT as u8).flat_map(|n| [Fold::Keep(n), Fold::Add(n)]).map(Phase::Fold);
+        let others = [Phase::Step, Phase::Accumulate, Phase::Apply, Phase::Eval, Phase::Export];
+        others.into_iter().chain(folds).find(|phase| phase.name() == name)
     }
 
     /// Whether it has a backward pass.
@@ -181,8 +202,11 @@ impl fmt::Display for MadeFor {
 /// Everything that an executor needs. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
+    /// Of all replicas together.
     pub batch: usize,
     pub micro_batch: usize,
+    /// Which of the batch's lanes it is for.
+    pub replica: Replica,
     pub programs: Vec<Program>,
     /// What its kernels were joined by.
     pub fusion: Fusion,
@@ -190,11 +214,14 @@ pub struct Plan {
     pub states: Vec<StateSlot>,
     pub state_bytes: u64,
     pub transient_bytes: u64,
+    /// What it takes of its device beside both, at most: for copies from and to the host, and for what the device keeps of
+    /// kernels. Nothing where the host's memory is the device's.
+    pub staging_bytes: u64,
     /// Most bytes live at once, states included.
     pub peak_bytes: u64,
     /// What a plain eager framework would hold: see the planner's `keep_all`.
     pub keep_all_bytes: u64,
-    /// No plan of this model can take less.
+    /// No plan of this model can take less of its device.
     pub lower_bound_bytes: u64,
     pub recomputed_ops: usize,
     /// What each tool saved, in the order they were applied.
@@ -209,9 +236,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What is taken from the device: both segments.
+    /// Both segments.
     pub fn arena_bytes(&self) -> u64 {
         self.state_bytes + self.transient_bytes
+    }
+
+    /// All that is taken of the device, which is what a budget is for: the arena, and what stands beside it.
+    pub fn device_bytes(&self) -> u64 {
+        self.arena_bytes() + self.staging_bytes
     }
 
     /// Bytes of the batch, or micro-batch, that is staged for a step.
@@ -233,6 +265,17 @@ impl Plan {
 
     /// How often `Accumulate` runs in a step; 1 for a whole step.
     pub fn accumulate(&self) -> usize {
-        self.batch / self.micro_batch
+        self.replica.own_lanes().len() * self.leaves()
+    }
+
+    /// How many micro-batches a lane has.
+    pub fn leaves(&self) -> usize {
+        self.batch / self.micro_batch / self.replica.lanes
+    }
+
+    /// The rows of a batch that are this replica's.
+    pub fn rows(&self) -> Range<usize> {
+        let (lanes, of_lane) = (self.replica.own_lanes(), self.batch / self.replica.lanes);
+        lanes.start * of_lane..lanes.end * of_lane
     }
 }

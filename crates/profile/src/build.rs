@@ -68,6 +68,7 @@ fn memory(plan: &Plan, budget: Option<u64>, kernels: usize) -> Memory {
     Memory {
         budget_bytes: budget,
         arena_bytes: plan.arena_bytes(),
+        staging_bytes: plan.staging_bytes,
         peak_bytes: plan.peak_bytes,
         state_bytes: plan.state_bytes,
         transient_bytes: plan.transient_bytes,
@@ -134,6 +135,7 @@ fn repeats(plan: &Plan, phase: Phase) -> usize {
     match phase {
         Phase::Step | Phase::Apply => 1,
         Phase::Accumulate => plan.accumulate(),
+        Phase::Fold(fold) => plan.replica.schedule().concat().iter().filter(|f| **f == fold).count(),
         Phase::Eval | Phase::Export => 0,
     }
 }

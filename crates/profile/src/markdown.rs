@@ -75,6 +75,9 @@ fn write_memory(out: &mut String, profile: &Profile) -> std::fmt::Result {
     for (name, bytes) in rows {
         writeln!(out, "| {name} | {} |", Bytes(bytes))?;
     }
+    if m.staging_bytes > 0 {
+        writeln!(out, "| beside the arena, for copies and kernels | {} |", Bytes(m.staging_bytes))?;
+    }
     let steps = profile.measured.as_ref().map_or(&[][..], |m| &m.steps);
     if let Some(bytes) = steps.iter().filter_map(|s| s.arena_resident_bytes).max() {
         writeln!(out, "| measured, arena in the system's pages | {} |", Bytes(bytes))?;

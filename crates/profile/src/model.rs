@@ -82,13 +82,20 @@ pub struct Run {
     pub path: Option<String>,
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// The plan in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// What the plan had to fit into.
     pub budget_bytes: Option<u64>,
-    /// What is taken from the device.
+    /// Both segments.
     pub arena_bytes: u64,
+    /// What is taken of the device beside them, of the same budget; only where it is something.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub staging_bytes: u64,
     /// The most that is live at once, states included.
     pub peak_bytes: u64,
     /// Parameters, optimizer, statistics.

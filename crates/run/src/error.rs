@@ -186,7 +186,7 @@ pub enum RunError {
     #[error("two of the runs have the folder {}; give each its own train.out", folder.display())]
     SameFolder { folder: PathBuf },
     /// No plan fits; with who holds the rest of the device, where that is the limit.
-    #[error("{}{source}", room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words())))]
+    #[error("{}{source}", Room::before(room.as_deref()))]
     Plan { source: PlanError, room: Option<Box<Room>> },
     #[error("the plan {file} is of another run: {}", differences.iter().map(Difference::words).collect::<Vec<_>>().join("; "))]
     OtherPlan { file: String, differences: Vec<Difference> },
@@ -197,7 +197,7 @@ pub enum RunError {
     PlanDeparts { file: String, departure: Departure },
     #[error(
         "{}the plan {file} takes {}, more than the budget of {}",
-        room.as_ref().map_or(String::new(), |room| format!("{}: ", room.words())),
+        Room::before(room.as_deref()),
         Bytes(*needed),
         Bytes(*budget)
     )]

@@ -31,8 +31,6 @@ pub struct Planned {
     pub frozen: Option<Frozen>,
     /// Of a run that shares its device: the micro-batch that it would have alone.
     pub micro_batch_alone: Option<usize>,
-    /// What it takes of its device beside the arena, at most.
-    pub staging_bytes: u64,
     /// Of a run that goes on: the device that it was on before, where that is another one.
     pub moved_from: Option<String>,
     /// Where it is for a larger machine than this, or for a process with more than this one may have.
@@ -76,7 +74,7 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     let plan = plan_or_fixes(&subject, &survey, budget, &mut |c| progress(Progress::Trying(c)));
     let plan = plan.map_err(|e| explain(e, run.tight_room().as_ref()))?;
     let mut planned = Planned::new(&subject, &survey, plan, start)?;
-    planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.arena_bytes()).map(|room| {
+    planned.too_large_here = run.room_here().filter(|room| room.bytes < planned.plan.device_bytes()).map(|room| {
         let is_there_a_smaller_one = smallest(&survey) <= room.bytes.saturating_add(run.spare_for_arena());
         TooLargeHere { room, is_there_a_smaller_one }
     });
@@ -85,25 +83,9 @@ pub fn plan(run: &mut RunResources, target: &dyn Target, progress: OnProgress) -
     Ok(planned)
 }
 
-/// The same for a device that copies from and to the host take some of: where it has a limit, they fit beside the arena.
-pub fn plan_with_copies(run: &mut RunResources, executor: &AnyExecutor, progress: OnProgress) -> Result<Planned> {
-    let mut planned = plan(run, executor.target(), progress)?.with_staging(executor);
-    for _ in 0..TRIES {
-        if run.room.is_none() || run.has_room_for(&planned) {
-            break;
-        }
-        run.keep_for_copies(planned.staging_bytes)?;
-        planned = plan(run, executor.target(), progress)?.with_staging(executor);
-    }
-    Ok(planned)
-}
-
-/// A smaller arena may have more kernels, and so a little more for copies; but never often.
-pub(crate) const TRIES: usize = 3;
-
-/// The arena of the smallest plan.
+/// What the smallest plan takes of its device.
 pub(crate) fn smallest(survey: &Survey) -> u64 {
-    survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), |p| p.arena_bytes)
+    survey.frontier().last().map_or_else(|| survey.free_tools_bytes(), Point::device_bytes)
 }
 
 /// A refusal says who has the rest of the device, and how it would leave more.
@@ -113,7 +95,7 @@ pub(crate) fn explain(error: PlanError, room: Option<&Room>) -> RunError {
         PlanError::Refused(mut refusal) => {
             // A larger budget is none where the device is what is too small.
             for fix in refusal.fixes.iter_mut().filter(|f| matches!(f.changes[..], [Change::Budget(_)])) {
-                fix.changes = room.cure(fix.arena_bytes).into_iter().collect();
+                fix.changes = room.cure(fix.device_bytes()).into_iter().collect();
             }
             refusal.fixes.retain(|f| !f.changes.is_empty());
             PlanError::Refused(refusal)
@@ -138,16 +120,10 @@ impl Planned {
             batch_dependence: subject.batch_dependence()?,
             frozen: Frozen::new(subject, survey)?,
             micro_batch_alone: None,
-            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: None,
         })
-    }
-
-    /// With what it takes beside its arena on the device that it is for.
-    pub fn with_staging(self, executor: &AnyExecutor) -> Planned {
-        Planned { staging_bytes: executor.staging_bytes(&self.plan), ..self }
     }
 
     /// A plan that was made before.
@@ -160,7 +136,6 @@ impl Planned {
             batch_dependence: None,
             frozen: None,
             micro_batch_alone: None,
-            staging_bytes: 0,
             moved_from: None,
             too_large_here: None,
             file: Some(file),
@@ -185,7 +160,8 @@ impl Frozen {
 /// the planner has something to do.
 pub(crate) fn budget_to_plan_for(run: &RunResources, target: &dyn Target) -> Result<u64, PlanError> {
     let survey = run.subject(target).survey()?;
-    let (smallest, free) = (smallest(&survey), survey.free_tools_bytes());
+    let beside = survey.frontier().first().map_or(0, |p| p.staging_bytes);
+    let (smallest, free) = (smallest(&survey), survey.free_tools_bytes() + beside);
     let round = round_up(smallest);
     Ok(if round < free { round } else { smallest })
 }
@@ -307,8 +283,9 @@ pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Resu
     let plan = saved
         .for_target(executor.target())
         .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
-    if let Some(budget) = run.make_room(plan.arena_bytes()).filter(|b| *b < plan.arena_bytes()) {
-        let (needed, room) = (plan.arena_bytes(), run.tight_room().map(Box::new));
+    let needed = plan.device_bytes();
+    if let Some(budget) = run.make_room(needed).filter(|b| *b < needed) {
+        let room = run.tight_room().map(Box::new);
         return Err(RunError::PlanTooLarge { file, needed, budget, room });
     }
     run.look_at_room_again();

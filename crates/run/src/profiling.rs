@@ -219,7 +219,7 @@ fn recorder(run: &RunResources, executor: &AnyExecutor, plan: &Plan, kernels: us
     let (all, steps) = events_of(of_step, steps);
     let Some(process) = &run.process else { return Ok(Recorder::new(all, steps)) };
     let pipeline = run.pool.limit().saturating_sub(run.pool.used());
-    let arena = if executor.gives_process_memory() { plan.arena_bytes() } else { 0 };
+    let arena = if executor.gives_process_memory() { plan.device_bytes() } else { 0 };
     let needed = arena.saturating_add(pipeline);
     let bytes = (all * size_of::<KernelEvent>() + steps * size_of::<StepEvent>()) as u64;
     if process.check(needed.saturating_add(bytes), 0, &[run.threads]).is_ok() {

@@ -68,8 +68,6 @@ pub struct RunResources {
     pub process: Option<Arc<ProcessMemory>>,
     /// What is kept of it for the plan and its kernels.
     _plan_memory: Option<Reservation>,
-    /// What is kept of its device for copies from and to the host, until they take it themselves.
-    copies: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// None where the run is only planned for no data in particular, or only answers.
@@ -264,7 +262,6 @@ impl RunResources {
             least_pool: OnceLock::new(),
             process,
             _plan_memory: None,
-            copies: None,
             room: None,
             data,
         })

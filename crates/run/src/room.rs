@@ -70,14 +70,22 @@ impl Room {
     /// Who has the rest.
     pub fn words(&self) -> String {
         let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
-        let held = if held.is_empty() { "nothing".into() } else { held.join(", ") };
-        match self.process {
-            None => format!("of the {} of {} is held: {held}", Bytes(self.limit), self.device),
+        let whole = match self.process {
+            None => format!("the {} of {}", Bytes(self.limit), self.device),
             Some(limiter) => {
-                let words = limiter_words(limiter);
-                format!("of the {} that the process may have ({words}) is held: {held}", Bytes(self.limit))
+                format!("the {} that the process may have ({})", Bytes(self.limit), limiter_words(limiter))
             }
+        };
+        if held.is_empty() {
+            format!("all of {whole} is free")
+        } else {
+            format!("of {whole} is held: {}", held.join(", "))
         }
+    }
+
+    /// The same before what follows from it; nothing where there is no such limit.
+    pub fn before(room: Option<&Room>) -> String {
+        room.map_or(String::new(), |room| format!("{}; ", room.words()))
     }
 
     /// The most threads with which an arena of so many bytes fits, and what each takes, where fewer would do.
@@ -138,6 +146,11 @@ mod tests {
         // A pipeline that gave way left the rest.
         held.shrink(1 << 20);
         assert_eq!(room.now(&parts[1]).cure(5 << 19), Some(Change::Split(vec![8 << 20, 7 << 19])));
+        // Nobody holds anything of the other.
+        let empty = Room::of_part(&parts[0], &memory).expect("a part");
+        assert_eq!(empty.words(), "all of the 8.00 MiB of cpu:0/0 is free");
+        assert_eq!(Room::before(Some(&empty)) + "no plan", "all of the 8.00 MiB of cpu:0/0 is free; no plan");
+        assert_eq!(Room::before(None), "");
         assert!(Room::of_part(&whole, &memory).is_none() && Room::of_whole(&whole).cure(1).is_none());
     }
 }

@@ -149,8 +149,8 @@ impl Trained {
             planned = plan(&source, executor.target(), &request);
         }
         if let Ok(plan) = &planned {
-            let left = run.device.free().saturating_sub(executor.staging_bytes(plan));
-            if plan.arena_bytes() > left {
+            let left = run.device.free();
+            if plan.device_bytes() > left {
                 request.budget = Some(left);
                 planned = self::plan(&source, executor.target(), &request);
             }
@@ -163,7 +163,7 @@ impl Trained {
             planning::explain(with_fixes(error, batch, rows, &fixes), run.tight_room().as_ref())
         })?;
         if let Some(process) = run.process.as_ref().filter(|_| executor.gives_process_memory()) {
-            process.check_beside(&[&run], plan.arena_bytes().saturating_add(executor.staging_bytes(&plan)), 0)?;
+            process.check_beside(&[&run], plan.device_bytes(), 0)?;
         }
         let needed = plan.states.len();
         // What it was trained on may have given single pages.
@@ -193,13 +193,7 @@ impl Trained {
 /// A refusal with what would fit: fewer samples at a time, where they can be said, and more memory.
 fn with_fixes(error: PlanError, batch: usize, rows: Rows, plan: &dyn Fn(usize, u64) -> Option<Plan>) -> PlanError {
     let PlanError::Refused(mut refusal) = error else { return error };
-    let fix = |change: Change, plan: &Plan| Fix {
-        changes: vec![change],
-        effect: None,
-        arena_bytes: plan.arena_bytes(),
-        seconds: plan.predicted_step_seconds,
-        seconds_per_sample: plan.predicted_step_seconds / plan.batch as f64,
-    };
+    let fix = |change: Change, plan: &Plan| Fix::new(vec![change], None, plan);
     let mut smaller = if rows.are_free() { batch / 2 } else { 0 };
     while smaller > 0 {
         if let Some(plan) = plan(smaller, refusal.budget) {

@@ -96,7 +96,7 @@ pub fn plan(
         let (room, executor) = (group[0].room.clone().or_else(whole), executors.of(group[0])?);
         let plans = plan_group(&group, budget, room.as_ref(), executor.target(), progress)?;
         for (i, plan) in members.into_iter().zip(plans) {
-            planned[i] = Some(plan.with_staging(&executor));
+            planned[i] = Some(plan);
         }
     }
     runs.iter_mut().for_each(RunResources::look_at_room_again);
@@ -184,7 +184,7 @@ impl SharedMemory {
             state_bytes: own().map(|p| p.state_bytes).sum(),
             transient_bytes: own().map(|p| p.transient_bytes).max().unwrap_or(0),
             sum_of_arenas: own().map(Plan::arena_bytes).sum(),
-            staging_bytes: members.iter().map(|&i| planned[i].staging_bytes).sum(),
+            staging_bytes: members.iter().map(|&i| planned[i].plan.staging_bytes).sum(),
             budget,
             members,
         }

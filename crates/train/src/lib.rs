@@ -23,7 +23,7 @@ pub use error::{BadValue, Recovery, Result, TrainError};
 pub use evaluate::{EvaluationResult, evaluate};
 pub use fit::{Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Outcome, SaveEvery, StopReason, fit};
 pub use metrics::{LabelKind, Metric, Monitor, Scores};
-pub use programs::{SourceError, programs};
+pub use programs::{SourceError, programs, replica_programs};
 pub use run_dir::{CheckpointKind, RunDir, SavedRun};
 pub use schedule::{Decay, Period, Schedule, Span};
 pub use session::{Session, views};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
-use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView};
+use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView, Wire};
 use memfit_ir::op::{StateClass, has_row_per_sample};
 use memfit_plan::{Phase, Place, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
@@ -95,6 +95,21 @@ impl<E: Executor> Session<E> {
     /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
     pub fn take_turns(&mut self, ticket: Ticket) {
         self.ticket = Some(ticket);
+    }
+
+    /// Connects it to the other replicas that train with it, each on its part of a batch: see [`Plan::rows`].
+    pub fn connect(&mut self, wire: Box<dyn Wire>) -> Result<()> {
+        Ok(self.engine.connect(wire)?)
+    }
+
+    /// Whether it trains with others.
+    pub(crate) fn has_others(&self) -> bool {
+        self.plan().replica.has_others()
+    }
+
+    /// What all replicas say, taken together bit by bit.
+    pub(crate) fn agree(&self, word: u64) -> Result<u64> {
+        Ok(self.engine.agree(word)?)
     }
 
     /// From now on tells of every step and its kernels; or of none any more.
@@ -242,9 +257,7 @@ impl<E: Executor> Session<E> {
             let rows = start..count.min(start + self.plan().micro_batch);
             let turn = self.ticket.as_mut().map(Ticket::turn);
             self.engine.eval(batch, rows.clone())?;
-            for (name, place) in outputs {
-                self.engine.read_output(Phase::Eval, name.as_ref(), &mut room[place.clone()])?;
-            }
+            self.engine.read_outputs(Phase::Eval, outputs, room)?;
             drop(turn);
             each(rows, room)?;
         }

@@ -172,7 +172,9 @@ fn after(graph: &Graph, node: &Node, reads: &[(ValueId, Samples)], batch: usize)
         | Op::SoftmaxGrad(_)
         | Op::CrossEntropyGrad(_)
         | Op::GatherGrad(_)
-        | Op::Update(_) => SampleFlow::Mixed,
+        | Op::Update(_)
+        | Op::Join(_)
+        | Op::Replicate(_) => SampleFlow::Mixed,
     }
 }
 

@@ -32,5 +32,7 @@ pub use masks::{save_masks, save_masks_before};
 pub use precision::{Half, Precision, forward_in};
 pub use prune::prune;
 pub use recompute::{Policy, RecomputedStep, recompute};
-pub use step::{Clip, Objective, Split, Training, split_step, step};
+pub use step::{
+    Clip, Exchange, Objective, Shard, Split, Training, exchanging_split, exchanging_step, split_step, step,
+};
 pub use step_graph::StepGraph;

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::freeze::freeze;
 use crate::precision::{self, scale};
 use crate::prune::prune_step;
-use crate::step::{Job, accumulate, clip, differentiate, name_loss, start_from_sums, update};
+use crate::step::{Job, accumulate, clip, differentiate, join, name_loss, replicate, start_from_sums, update};
 
 /// One change of the graph on its way from a model to a training step.
 pub struct Pass {
@@ -16,12 +16,26 @@ pub struct Pass {
 }
 
 /// The whole step, from a forward graph.
-pub const STEP: &[Pass] =
-    &[FREEZE, NAME_LOSS, ROUND, DIFFERENTIATE, ROUND_GRADIENTS, UNSCALE, CLIP, UPDATE, RESCALE, WIDEN, PRUNE, VERIFY];
+pub const STEP: &[Pass] = &[
+    FREEZE,
+    NAME_LOSS,
+    ROUND,
+    DIFFERENTIATE,
+    ROUND_GRADIENTS,
+    JOIN,
+    UNSCALE,
+    CLIP,
+    UPDATE,
+    RESCALE,
+    REPLICATE,
+    WIDEN,
+    PRUNE,
+    VERIFY,
+];
 /// One micro-batch of a step, from a forward graph.
 pub const ACCUMULATE: &[Pass] = &[FREEZE, ROUND, DIFFERENTIATE, ROUND_GRADIENTS, ADD_UP, WIDEN, PRUNE, VERIFY];
 /// The end of a step in micro-batches, from the same forward graph.
-pub const APPLY: &[Pass] = &[FREEZE, START_FROM_SUMS, UNSCALE, CLIP, UPDATE, RESCALE, PRUNE, VERIFY];
+pub const APPLY: &[Pass] = &[FREEZE, START_FROM_SUMS, UNSCALE, CLIP, UPDATE, RESCALE, REPLICATE, PRUNE, VERIFY];
 
 const FREEZE: Pass = Pass {
     name: "freeze",
@@ -50,6 +64,16 @@ const ROUND_GRADIENTS: Pass = Pass {
     name: "round gradients",
     reason: "stores what else is an activation's gradient in 16 bits; while it is known which values are",
     run: precision::round_gradients,
+};
+const JOIN: Pass = Pass {
+    name: "join",
+    reason: "where replicas train together, all that follows reads the sums over their lanes",
+    run: join,
+};
+const REPLICATE: Pass = Pass {
+    name: "replicate",
+    reason: "parameters that another replica updates are there when its update is; behind the sums, so that these come first",
+    run: replicate,
 };
 const UNSCALE: Pass = Pass {
     name: "unscale",
@@ -83,7 +107,8 @@ const ADD_UP: Pass = Pass {
 };
 const START_FROM_SUMS: Pass = Pass {
     name: "start from sums",
-    reason: "the forward and backward passes have run for each micro-batch: what is left reads the sums that they filled",
+    reason: "the forward and backward passes have run for each micro-batch: what is left reads the sums that they filled, over the \
+             lanes of all replicas",
     run: start_from_sums,
 };
 const PRUNE: Pass = Pass {

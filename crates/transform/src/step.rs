@@ -4,6 +4,7 @@
 //! Which parameters are trained and how is all that is decided here; layers, initial values and learning-rate
 //! schedules are the model's and the caller's.
 
+mod exchange;
 mod split;
 mod update;
 
@@ -20,7 +21,9 @@ use crate::precision::scale::{self, Scaling};
 use crate::scope::matches;
 use crate::step_graph::StepGraph;
 
-pub use split::{Split, split_step};
+pub use exchange::{Exchange, Shard};
+pub(crate) use exchange::{join, replicate};
+pub use split::{Split, exchanging_split, split_step};
 pub(crate) use split::{accumulate, start_from_sums};
 pub(crate) use update::{SCOPE, clip, scalar, sum_of_squares, update};
 
@@ -78,10 +81,23 @@ pub(crate) const LOSS: &str = "loss";
 /// What the names of the sums over micro-batches begin with.
 pub(crate) const ACCUMULATE: &str = "accumulate/";
 
-/// The whole training step. It keeps the outputs and donations of `forward`, gives the loss as "loss", and updates
+/// The whole training step of one replica, which trains alone. It keeps the outputs and donations of `forward`, gives the loss as "loss", and updates
 /// every parameter that is not frozen from the inputs `lr` and `clock`.
 pub fn step(forward: &Graph, loss: ValueId, training: &Training) -> Result<StepGraph> {
-    let mut job = Job::new(forward, loss, training, 1.0)?;
+    exchanging_step(forward, loss, training, 1.0, &Exchange::ALONE)
+}
+
+/// The same of a replica whose samples, `share` of the batch, are one lane of it: gradients, losses, numbers and batch statistics
+/// are added up over the lanes before anything is updated.
+pub fn exchanging_step(
+    forward: &Graph,
+    loss: ValueId,
+    training: &Training,
+    share: f32,
+    exchange: &Exchange,
+) -> Result<StepGraph> {
+    check_share(share)?;
+    let mut job = Job::new(forward, loss, training, share, exchange)?;
     passes::run(passes::STEP, &mut job)?;
     Ok(job.finish())
 }
@@ -106,6 +122,7 @@ pub(crate) struct Task<'a> {
     pub(crate) training: &'a Training,
     /// How much of the batch's loss this graph's loss is.
     pub(crate) share: f32,
+    pub(crate) exchange: &'a Exchange,
     /// By parameter, which of the losses it follows.
     pub(crate) follows: Vec<usize>,
 }
@@ -123,12 +140,20 @@ pub(crate) struct Notes {
     pub(crate) scaling: Option<Scaling>,
     /// By the first that asks for it: the sum of the squares of all gradients.
     pub(crate) squares: Option<ValueId>,
+    /// By the last exchange.
+    pub(crate) token: Option<ValueId>,
     /// By `prune`.
     pub(crate) forward_end: Option<NodeId>,
 }
 
 impl<'a> Job<'a> {
-    fn new(forward: &Graph, loss: ValueId, training: &'a Training, share: f32) -> Result<Job<'a>> {
+    fn new(
+        forward: &Graph,
+        loss: ValueId,
+        training: &'a Training,
+        share: f32,
+        exchange: &'a Exchange,
+    ) -> Result<Job<'a>> {
         training.clip.check()?;
         let mut losses = vec![loss];
         for objective in &training.objectives {
@@ -138,7 +163,7 @@ impl<'a> Job<'a> {
         losses.iter().try_for_each(|&loss| check_loss(forward, loss))?;
         let params = trained(forward, &training.frozen)?;
         let follows = followed(forward, &params, &training.objectives)?;
-        let task = Task { training, share, follows };
+        let task = Task { training, share, exchange, follows };
         Ok(Job { task, graph: forward.clone(), losses, params, grads: Vec::new(), notes: Notes::default() })
     }
 
@@ -151,6 +176,10 @@ impl<'a> Job<'a> {
         let others = self.task.training.objectives.iter().map(|o| o.loss.clone());
         std::iter::once(LOSS.to_string()).chain(others).collect()
     }
+}
+
+fn check_share(share: f32) -> Result<()> {
+    if share > 0.0 && share <= 1.0 { Ok(()) } else { Err(Error::Share { share }) }
 }
 
 /// Gives the loss out under its name, where the model does not.

@@ -88,7 +88,7 @@ impl Work {
 
 fn main() -> Result<(), Failure> {
     let limits = Limits { alignment: 256, binding: 2 << 30, buffer: 1 << 40, bindings: 31 };
-    let target = GpuTarget { api: "vulkan".into(), kind: Kind::Discrete, limits };
+    let target = GpuTarget { api: "vulkan".into(), kind: Kind::Discrete, limits, has_clock: true };
     print!("{}", head());
     for name in MODELS {
         let workload = Workload::from_name(name)?;

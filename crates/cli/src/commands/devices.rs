@@ -106,7 +106,7 @@ impl Host {
             outln!("{}  a logical device of {}{}", part.name(), Bytes(part.limit()), hidden(is_visible));
         }
         print_holders(&self.processes);
-        print_cost_model(&self.cost_model, self.cost_model_file.as_deref());
+        print_cost_model(&self.cost_model, self.cost_model_file.as_deref(), "--calibrate");
     }
 }
 
@@ -114,11 +114,12 @@ fn hidden(is_visible: bool) -> String {
     if is_visible { String::new() } else { format!("; hidden by {VISIBLE}") }
 }
 
-fn print_cost_model(model: &CostModel, file: Option<&Path>) {
+/// With the options that measure one.
+fn print_cost_model(model: &CostModel, file: Option<&Path>, options: &str) {
     let name = &model.name;
     match file {
         Some(file) => outln!("cost model  \"{name}\", from {}", file.display()),
-        None => outln!("cost model  \"{name}\", which ships with memfit; --calibrate measures this machine"),
+        None => outln!("cost model  \"{name}\", which ships with memfit; {options} measures it"),
     }
     print_constants(model);
 }
@@ -227,7 +228,7 @@ fn gpus(devices: &Devices, as_json: bool) -> Result<()> {
             outln!("{}", show::gpu::event(&gpu, is_visible, describe(&model, file.as_deref())));
         } else {
             show::gpu::print(&gpu, &hidden(is_visible));
-            print_cost_model(&model, file.as_deref());
+            print_cost_model(&model, file.as_deref(), &format!("--calibrate --device {}", gpu.id));
         }
     }
     Ok(())

@@ -89,7 +89,7 @@ fn print_data(runs: &[RunResources]) -> Result<()> {
 /// The plan, with what is tried on the terminal.
 fn search(run: &mut RunResources, executor: &AnyExecutor) -> Result<Planned> {
     let mut progress = Progress::new("looking for what would fit");
-    Ok(planning::plan_with_copies(run, executor, &mut |at| progress.show(&cure::progress(at)))?)
+    Ok(planning::plan(run, executor.target(), &mut |at| progress.show(&cure::progress(at)))?)
 }
 
 /// Plans of runs that are to share their devices.

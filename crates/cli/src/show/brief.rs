@@ -30,10 +30,10 @@ pub fn print(run: &RunResources, planned: &Planned, is_shared: bool) {
         Bytes(plan.arena_bytes()).to_string(),
         Bytes(plan.peak_bytes)
     );
-    if planned.staging_bytes > 0 {
-        let copies = Bytes(planned.staging_bytes).to_string();
+    if plan.staging_bytes > 0 {
+        let copies = Bytes(plan.staging_bytes).to_string();
         outln!(
-            "  copies     {copies:>10}  at most, beside it on the device, for what comes from the host and goes there"
+            "  copies     {copies:>10}  at most, beside it and of the same budget: batches, results, parameters of kernels"
         );
     }
     if let Some(frozen) = planned.frozen {

@@ -17,14 +17,14 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         classes_at_peak(plan).into_iter().map(|(c, bytes)| (c.name().replace(' ', "_"), bytes.into())).collect();
     let tools: Vec<Value> =
         plan.savings.iter().map(|s| json!({ "tool": s.tool.name(), "saved_bytes": s.bytes })).collect();
-    json!({
+    let mut event = json!({
         "event": "plan", "model": run.name, "batch": plan.batch, "micro_batch": plan.micro_batch,
         "accumulate": plan.accumulate(), "precision": run.training.precision.name(), "optimizer": run.optimizer,
         "device": device(run), "threads": run.threads,
         "instruction_set": plan.made_for.as_ref().map(|m| &m.instruction_set),
         "budget_bytes": run.request.budget, "arena_bytes": plan.arena_bytes(), "peak_bytes": plan.peak_bytes,
         "state_bytes": plan.state_bytes, "transient_bytes": plan.transient_bytes,
-        "staging_bytes": planned.staging_bytes, "input_bytes": plan.input_bytes(),
+        "staging_bytes": plan.staging_bytes, "input_bytes": plan.input_bytes(),
         "parameter_bytes": params, "optimizer_bytes": slots, "statistic_bytes": statistics,
         "accumulator_bytes": accumulators, "classes": classes,
         "keep_all_bytes": plan.keep_all_bytes, "free_tools_bytes": planned.free_tools_bytes,
@@ -38,7 +38,9 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         "plan_file": planned.file, "moved_from": planned.moved_from, "fits_here": planned.too_large_here.is_none(),
         "process_limit_bytes": run.process.as_ref().map(|p| p.bytes),
         "outside_bytes": run.process.as_ref().map(|p| p.outside),
-    })
+    });
+    event["device_bytes"] = plan.device_bytes().into();
+    event
 }
 
 /// The name of a run's device. Of the CPU, whose memory it has without a limit, the kind alone.

@@ -16,8 +16,8 @@ const LINES: usize = 24;
 pub fn event(run: &RunResources, survey: &Survey, planning_ms: f64) -> Value {
     let point = |p: &Point| {
         json!({
-            "arena_bytes": p.arena_bytes, "transient_bytes": p.transient_bytes, "predicted_step_ms": p.seconds * 1e3,
-            "micro_batch": p.micro_batch, "recomputed_ops": p.recomputed_ops,
+            "arena_bytes": p.arena_bytes, "transient_bytes": p.transient_bytes, "staging_bytes": p.staging_bytes,
+            "device_bytes": p.device_bytes(), "predicted_step_ms": p.seconds * 1e3, "micro_batch": p.micro_batch, "recomputed_ops": p.recomputed_ops,
         })
     };
     json!({
@@ -36,14 +36,14 @@ pub fn print(run: &RunResources, survey: &Survey, planning_ms: f64) {
     outln!("");
     outln!("  {:>10}  {:>12}  {:>6}  {:>11}  {:>10}", "budget", "ms a step", "time", "micro-batch", "recomputed");
     let fastest = points.first().map_or(1.0, |p| p.seconds);
-    let fits = run.request.budget.and_then(|b| points.iter().find(|p| p.arena_bytes <= b).copied());
+    let fits = run.request.budget.and_then(|b| points.iter().find(|p| p.device_bytes() <= b).copied());
     let shown = thinned(&points, fits);
     for p in &shown {
         let micro = if p.micro_batch < run.request.batch { p.micro_batch.to_string() } else { "-".into() };
         let mark = if Some(*p) == fits { "  fits the budget" } else { "" };
         outln!(
             "  {:>10}  {:>12.1}  {:>5.2}×  {micro:>11}  {:>10}{mark}",
-            bytes::rounded_up(p.arena_bytes),
+            bytes::rounded_up(p.device_bytes()),
             p.seconds * 1e3,
             p.seconds / fastest,
             p.recomputed_ops,
@@ -65,11 +65,11 @@ fn thinned(points: &[Point], wanted: Option<Point>) -> Vec<Point> {
     if points.len() <= LINES {
         return points.to_vec();
     }
-    let gap = (first.arena_bytes - last.arena_bytes) / LINES as u64;
+    let gap = (first.device_bytes() - last.device_bytes()) / LINES as u64;
     let mut shown: Vec<Point> = vec![*first];
     for p in &points[1..points.len() - 1] {
-        let previous = shown[shown.len() - 1].arena_bytes;
-        let apart = previous - p.arena_bytes >= gap && p.arena_bytes - last.arena_bytes >= gap / 2;
+        let previous = shown[shown.len() - 1].device_bytes();
+        let apart = previous - p.device_bytes() >= gap && p.device_bytes() - last.device_bytes() >= gap / 2;
         if apart || Some(*p) == wanted {
             shown.push(*p);
         }

@@ -21,12 +21,12 @@ pub fn event(gpu: &Gpu, is_visible: bool, cost_model: Value) -> Value {
 
 pub fn print(gpu: &Gpu, hidden: &str) {
     let Gpu { id, name, driver, target, memory, compiler, .. } = gpu;
-    let GpuTarget { api, kind, limits } = target;
+    let GpuTarget { api, kind, limits, .. } = target;
     let driver = if driver.is_empty() { "unknown" } else { driver };
     outln!("{id}    {name}: {}, {api}, driver {driver}, kernels as {compiler}{hidden}", kind.name());
     outln!("memory   {}", memory_words(*memory));
     let (operand, segment) = (Bytes(limits.binding), Bytes(limits.buffer));
-    outln!("largest  operand {operand}, segment {segment}; {} operands a kernel", limits.bindings);
+    outln!("largest  tensor {operand}, segment of an arena {segment}; at most {} tensors a kernel", limits.bindings);
     outln!("features {}", feature_words(gpu.features));
 }
 
@@ -36,7 +36,10 @@ fn available(memory: CardMemory) -> Option<u64> {
 
 fn memory_words(memory: CardMemory) -> String {
     match (memory.total, memory.used) {
-        (None, _) => "unknown: its driver does not say; a run asks for its arena once".into(),
+        (None, _) => {
+            "unknown: its driver does not say; a run asks once for what its fastest plan takes, or gives a --budget"
+                .into()
+        }
         (Some(total), None) => format!("{}, of which what others use is unknown", Bytes(total)),
         (Some(total), Some(used)) => {
             let free = Bytes(total.saturating_sub(used));

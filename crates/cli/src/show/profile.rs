@@ -27,6 +27,9 @@ fn head(profile: &Profile, no_limits: Option<&str>) {
     outln!("{}, batch {}, {}, {}{budget}", run.model, run.batch, run.precision, run.device);
     let arena = Bytes(memory.arena_bytes).to_string();
     outln!("  planned    {arena:>10}  arena; at most {} are live at once", Bytes(memory.peak_bytes));
+    if memory.staging_bytes > 0 {
+        outln!("  copies     {:>10}  at most, beside it on the device", Bytes(memory.staging_bytes).to_string());
+    }
     let Some(measured) = &profile.measured else {
         outln!("  predicted  {:>7.1} ms  a step of {}", memory.predicted_step_ms, count(memory.kernels, "kernel"));
         return;

@@ -42,7 +42,7 @@ fn row(what: &str, size: impl ToString, note: &str) {
 fn sizes(run: &RunResources, planned: &Planned) {
     let plan = &planned.plan;
     let spare = match run.request.budget {
-        Some(budget) => format!("; {} of the budget are left", Bytes(budget.saturating_sub(plan.arena_bytes()))),
+        Some(budget) => format!("; {} of the budget are left", Bytes(budget.saturating_sub(plan.device_bytes()))),
         None => String::new(),
     };
     row("keep everything", Bytes(plan.keep_all_bytes), "what a framework without a planner holds");
@@ -50,6 +50,10 @@ fn sizes(run: &RunResources, planned: &Planned) {
         row("free tools", Bytes(bytes), "nothing recomputed, one batch in one piece");
     }
     row("this plan", Bytes(plan.arena_bytes()), &format!("taken before the first step{spare}"));
+    if plan.staging_bytes > 0 {
+        let note = "beside it, of the same budget: batches on their way, results, parameters of kernels";
+        row("copies, at most", Bytes(plan.staging_bytes), note);
+    }
     row("lower bound", Bytes(plan.lower_bound_bytes), "proved: no plan can take less");
 }
 

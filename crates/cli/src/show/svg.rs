@@ -39,7 +39,7 @@ impl Scale {
 
 pub fn svg(picture: &Picture) -> String {
     let points = picture.points;
-    let most = points.first().map_or(1, |p| p.arena_bytes).max(picture.budget.unwrap_or(0));
+    let most = points.first().map_or(1, Point::device_bytes).max(picture.budget.unwrap_or(0));
     let slowest = points.last().map_or(1.0, |p| p.seconds);
     let scale = Scale { bytes: (0.0, most as f64 * 1.05), seconds: (0.0, slowest * 1.1) };
     let mut out = format!(
@@ -62,7 +62,7 @@ fn curve(scale: &Scale, points: &[Point], most: u64) -> String {
     let mut path = String::new();
     let mut right = scale.x((most as f64 * 1.05) as u64);
     for p in points {
-        let (x, y) = (scale.x(p.arena_bytes), scale.y(p.seconds));
+        let (x, y) = (scale.x(p.device_bytes()), scale.y(p.seconds));
         path += &format!("{}{right:.1} {y:.1} L{x:.1} {y:.1} ", if path.is_empty() { "M" } else { "L" });
         right = x;
     }
@@ -70,13 +70,13 @@ fn curve(scale: &Scale, points: &[Point], most: u64) -> String {
     for p in points {
         let note = format!(
             "{}: {:.1} ms, {} recomputed",
-            Bytes(p.arena_bytes),
+            Bytes(p.device_bytes()),
             p.seconds * 1e3,
             count(p.recomputed_ops, "op")
         );
         out += &format!(
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\" fill=\"#0077bb\"><title>{}</title></circle>\n",
-            scale.x(p.arena_bytes),
+            scale.x(p.device_bytes()),
             scale.y(p.seconds),
             escape(&note)
         );

@@ -11,14 +11,15 @@ use crate::show::{brief, event};
 
 /// What the runs of one device take there.
 pub fn print(shared: &SharedMemory, as_json: bool) {
-    let SharedMemory { labels, device, state_bytes, transient_bytes, sum_of_arenas, budget, .. } = shared;
+    let SharedMemory { labels, device, state_bytes, transient_bytes, sum_of_arenas, staging_bytes, budget, .. } =
+        shared;
     let (name, arena) = (device.name(), shared.arena_bytes());
     if as_json {
         outln!(
             "{}",
             json!({ "event": "together", "runs": labels, "device": name, "budget_bytes": budget,
                     "state_bytes": state_bytes, "transient_bytes": transient_bytes, "arena_bytes": arena,
-                    "sum_of_arenas_bytes": sum_of_arenas })
+                    "sum_of_arenas_bytes": sum_of_arenas, "staging_bytes": staging_bytes })
         );
         return;
     }
@@ -27,6 +28,9 @@ pub fn print(shared: &SharedMemory, as_json: bool) {
     outln!("  state      {:>10}  side by side", Bytes(*state_bytes).to_string());
     outln!("  transient  {:>10}  in turns", Bytes(*transient_bytes).to_string());
     outln!("  arena      {:>10}  instead of {}", Bytes(arena).to_string(), Bytes(*sum_of_arenas));
+    if *staging_bytes > 0 {
+        outln!("  copies     {:>10}  beside it, side by side; of the same budget", Bytes(*staging_bytes).to_string());
+    }
 }
 
 /// The plan of one of several runs, and what it costs to fit in.

@@ -223,8 +223,9 @@ fn fingerprint(pipeline: &Pipeline, id: NodeId) -> u64 {
         Node::Generator { .. } => (1, vec![], vec![]),
         Node::Map { input, number, key, .. } => (2, vec![*number as u64, *key], vec![of(input)]),
         Node::Shuffle { input, buffer, number } => (3, vec![*buffer as u64, *number as u64], vec![of(input)]),
-        Node::Batch { input, size, remainder } => {
-            (4, vec![*size as u64, (*remainder == Remainder::Keep) as u64], vec![of(input)])
+        Node::Batch { input, size, remainder, rows } => {
+            let numbers = [*size, usize::from(*remainder == Remainder::Keep), rows.start, rows.end];
+            (4, numbers.map(|n| n as u64).to_vec(), vec![of(input)])
         }
         Node::Cache { input, .. } => (5, vec![], vec![of(input)]),
         Node::Repeat { input, times, .. } => (6, vec![times.unwrap_or(0)], vec![of(input)]),

@@ -1,5 +1,7 @@
 //! Streams that put recipes together: batch, zip and interleave.
 
+use std::ops::Range;
+
 use super::Stream;
 use crate::dataset::Remainder;
 use crate::error::Result;
@@ -10,6 +12,8 @@ pub(super) struct Batches {
     batch: NodeId,
     size: usize,
     remainder: Remainder,
+    /// Those that are made.
+    rows: Range<usize>,
     input: Box<dyn Stream>,
     /// What the next batch has so far: it is kept when a generator finds no room for the rest.
     items: Vec<Recipe>,
@@ -17,8 +21,14 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(batch: NodeId, size: usize, remainder: Remainder, input: Box<dyn Stream>) -> Batches {
-        Batches { batch, size, remainder, input, items: Vec::new(), ended: false }
+    pub(super) fn new(
+        batch: NodeId,
+        size: usize,
+        remainder: Remainder,
+        rows: Range<usize>,
+        input: Box<dyn Stream>,
+    ) -> Batches {
+        Batches { batch, size, remainder, rows, input, items: Vec::new(), ended: false }
     }
 }
 
@@ -30,8 +40,10 @@ impl Stream for Batches {
                 None => self.ended = true,
             }
         }
-        let items = std::mem::take(&mut self.items);
+        let mut items = std::mem::take(&mut self.items);
         let whole = items.len() == self.size || (!items.is_empty() && self.remainder == Remainder::Keep);
+        items.truncate(self.rows.end);
+        items.drain(..self.rows.start.min(items.len()));
         Ok(whole.then(|| Recipe::Batch(Box::new(BatchRecipe { batch: self.batch, items }))))
     }
 

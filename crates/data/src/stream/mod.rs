@@ -30,8 +30,9 @@ pub(crate) fn open_stream(pipeline: &Pipeline, id: NodeId, epoch: u64) -> Result
         Node::Cache { input, .. } => {
             Box::new(start::Cached { cache: id, index: 0, input: open_stream(pipeline, *input, 0)? })
         }
-        Node::Batch { input, size, remainder } => {
-            Box::new(gather::Batches::new(id, *size, *remainder, open_stream(pipeline, *input, epoch)?))
+        Node::Batch { input, size, remainder, rows } => {
+            let input = open_stream(pipeline, *input, epoch)?;
+            Box::new(gather::Batches::new(id, *size, *remainder, rows.clone(), input))
         }
         Node::Zip { inputs: [a, b] } => {
             Box::new(gather::Zip::new(open_stream(pipeline, *a, epoch)?, open_stream(pipeline, *b, epoch)?))

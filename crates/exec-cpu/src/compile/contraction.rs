@@ -89,7 +89,9 @@ impl Contraction {
             | Op::GatherGrad(_)
             | Op::Attention(_)
             | Op::AttentionGrad(_)
-            | Op::Update(_) => None,
+            | Op::Update(_)
+            | Op::Join(_)
+            | Op::Replicate(_) => None,
         }
     }
 

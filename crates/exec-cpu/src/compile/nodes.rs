@@ -100,7 +100,9 @@ pub(super) fn scratch_len(cpu: &Cpu, graph: &Graph, node: &Node) -> usize {
         | Op::CrossEntropyGrad(_)
         | Op::Gather
         | Op::GatherGrad(_)
-        | Op::Update(_) => 0,
+        | Op::Update(_)
+        | Op::Join(_)
+        | Op::Replicate(_) => 0,
     }
 }
 
@@ -227,6 +229,8 @@ impl NodeKernel {
             }
             op @ (Op::Input(_)
             | Op::State(_)
+            | Op::Join(_)
+            | Op::Replicate(_)
             | Op::Unary(_)
             | Op::UnaryGrad(_)
             | Op::Mask(_)

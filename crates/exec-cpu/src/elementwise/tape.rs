@@ -220,7 +220,9 @@ impl Maker<'_> {
             | Op::GatherGrad(_)
             | Op::Attention(_)
             | Op::AttentionGrad(_)
-            | Op::Update(_) => unreachable!("{} in an elementwise chain", node.op.name()),
+            | Op::Update(_)
+            | Op::Join(_)
+            | Op::Replicate(_) => unreachable!("{} in an elementwise chain", node.op.name()),
         };
         (code, (0..node.inputs.len()).map(|i| self.read(node, i)).collect())
     }

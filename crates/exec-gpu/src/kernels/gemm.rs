@@ -54,14 +54,17 @@ pub fn gemm(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[compti
 #[cube]
 fn own_tile(numbers: &Sequence<u32>, #[comptime] key: GemmKey) -> Tile {
     let across = numbers[comptime!(key.grid)];
-    let cubes_down = numbers[comptime!(key.grid + 1)];
-    let cubes_across = numbers[comptime!(key.grid + 2)];
+    let down = numbers[comptime!(key.grid + 1)];
+    let cubes_down = numbers[comptime!(key.grid + 2)];
+    let cubes_across = numbers[comptime!(key.grid + 3)];
     let cube = CUBE_POS as u32;
     let cube_column = cube % cubes_across;
     let cube_row = cube / cubes_across % cubes_down;
-    let matrix = cube / cubes_across / cubes_down;
+    let units = across * down;
+    let together = comptime!(GemmKey::UNITS as u32) / units;
+    let matrix = cube / cubes_across / cubes_down * together + UNIT_POS / units;
+    let unit = UNIT_POS % units;
     let matrices = numbers[OUTER];
-    let down = comptime!(GemmKey::UNITS as u32) / across;
     let phases = match key.source {
         Source::Matrix | Source::Patches => 1u32.runtime(),
         Source::TransposedPatches => numbers[STRIDE_H] * numbers[STRIDE_W],
@@ -69,8 +72,8 @@ fn own_tile(numbers: &Sequence<u32>, #[comptime] key: GemmKey) -> Tile {
     };
     let in_part = matrix % matrices;
     Tile {
-        row: (cube_row * down + UNIT_POS / across) * comptime!(key.tile[0] as u32),
-        column: (cube_column * across + UNIT_POS % across) * comptime!(key.tile[1] as u32),
+        row: (cube_row * down + unit / across) * comptime!(key.tile[0] as u32),
+        column: (cube_column * across + unit % across) * comptime!(key.tile[1] as u32),
         outer: in_part / phases,
         phase: in_part % phases,
         part: matrix / matrices,

@@ -22,8 +22,8 @@ pub fn window(buffers: &mut Buffers, numbers: &Sequence<u32>, probe: u32, #[comp
         terminate!();
     }
     match key {
-        WindowKey::MaxPool { x, y, index } => max_pool(buffers, numbers, first, x, y, index),
-        WindowKey::MaxPoolGrad { index, dy, dx } => max_pool_grad(buffers, numbers, first, index, dy, dx),
+        WindowKey::MaxPool { x, y, index, width } => max_pool(buffers, numbers, first, x, y, index, width),
+        WindowKey::MaxPoolGrad { index, dy, dx, width } => max_pool_grad(buffers, numbers, first, index, dy, dx, width),
         WindowKey::AvgPool { x, y } => avg_pool(buffers, numbers, first, x, y),
         WindowKey::AvgPoolGrad { dy, dx } => avg_pool_grad(buffers, numbers, first, dy, dx),
         WindowKey::Upsample { mode, x, y } => upsample(buffers, numbers, first, mode, x, y),
@@ -117,43 +117,60 @@ fn max_pool(
     #[comptime] x: usize,
     #[comptime] y: usize,
     #[comptime] index: usize,
+    #[comptime] width: usize,
 ) {
     let mut word = 0u32;
-    for lane in 0..min(4usize, numbers[0] as usize - first) {
-        let place = maximum_of(buffers, numbers, first + lane, x, y);
-        word |= place << (8 * lane as u32);
+    for i in 0..min(4usize, numbers[0] as usize - first) / width {
+        let lane = i * width;
+        let places = maxima_of(buffers, numbers, first + lane, x, y, width);
+        word |= places << (8 * lane as u32);
     }
     store_word(buffers, first / 4, word, index);
 }
 
-/// Stores the maximum of a window and says where in it the first such stands. The first NaN is above all.
+/// Stores the maxima of a window in some channels and says where in it the first such stands, a byte for each. The first NaN
+/// is above all.
 #[cube]
-fn maximum_of(
+fn maxima_of(
     buffers: &mut Buffers,
     numbers: &Sequence<u32>,
     element: usize,
     #[comptime] x: usize,
     #[comptime] y: usize,
+    #[comptime] width: usize,
 ) -> u32 {
     let pool = pool_of(numbers);
     let to = pixel_of(element, pool.pooled_height, pool.pooled_width, pool.channels);
     let rows = seen(to.row * pool.down, pool.top, pool.rows, pool.height);
     let columns = seen(to.column * pool.right, pool.left, pool.columns, pool.width);
-    let mut best = f32::reinterpret(0xff80_0000u32.runtime());
-    let mut place = (rows.start * pool.columns + columns.start) as u32;
+    let mut best = Array::<f32>::new(width);
+    let mut place = Array::<u32>::new(width);
+    #[unroll]
+    for k in 0..width {
+        best[k] = f32::reinterpret(0xff80_0000u32.runtime());
+        place[k] = (rows.start * pool.columns + columns.start) as u32;
+    }
     for i in rows.start..rows.end {
         let line = (to.sample * pool.height + to.row * pool.down + i - pool.top) * pool.width;
         for j in columns.start..columns.end {
             let at = (line + to.column * pool.right + j - pool.left) * pool.channels + to.channel;
-            let value = read(buffers, at, x);
-            let nan = is_nan_bits(u32::reinterpret(value)) && !is_nan_bits(u32::reinterpret(best));
-            let wins = value > best || nan;
-            best = select(wins, value, best);
-            place = select(wins, (i * pool.columns + j) as u32, place);
+            #[unroll]
+            for k in 0..width {
+                let value = read(buffers, at + k, x);
+                let nan = is_nan_bits(u32::reinterpret(value)) && !is_nan_bits(u32::reinterpret(best[k]));
+                let wins = value > best[k] || nan;
+                best[k] = select(wins, value, best[k]);
+                place[k] = select(wins, (i * pool.columns + j) as u32, place[k]);
+            }
         }
     }
-    store_word(buffers, element, u32::reinterpret(best), y);
-    place
+    let mut places = 0u32;
+    #[unroll]
+    for k in 0..width {
+        store_word(buffers, element + k, u32::reinterpret(best[k]), y);
+        places |= place[k] << comptime!(8 * k as u32);
+    }
+    places
 }
 
 #[cube]
@@ -164,24 +181,35 @@ fn max_pool_grad(
     #[comptime] index: usize,
     #[comptime] dy: usize,
     #[comptime] dx: usize,
+    #[comptime] width: usize,
 ) {
     let pool = pool_of(numbers);
     let from = pixel_of(element, pool.height, pool.width, pool.channels);
     let (row, column) = (from.row + pool.top, from.column + pool.left);
     let rows = covering(row, pool.down, pool.rows, pool.pooled_height);
     let columns = covering(column, pool.right, pool.columns, pool.pooled_width);
-    let mut sum = 0.0f32;
+    let mut sums = Array::<f32>::new(width);
+    #[unroll]
+    for k in 0..width {
+        sums[k] = 0.0;
+    }
     for i in rows.start..rows.end {
         for j in columns.start..columns.end {
             let place = (row - i * pool.down) * pool.columns + column - j * pool.right;
             let line = (from.sample * pool.pooled_height + i) * pool.pooled_width;
             let at = (line + j) * pool.channels + from.channel;
-            let chosen = load_bits(buffers, at, comptime!(Buffer { index, dtype: DType::U8 }));
-            let value = read(buffers, at, dy);
-            sum += select(chosen == place as u32, value, 0.0f32);
+            #[unroll]
+            for k in 0..width {
+                let chosen = load_bits(buffers, at + k, comptime!(Buffer { index, dtype: DType::U8 }));
+                let value = read(buffers, at + k, dy);
+                sums[k] += select(chosen == place as u32, value, 0.0f32);
+            }
         }
     }
-    store_word(buffers, element, u32::reinterpret(sum), dx);
+    #[unroll]
+    for k in 0..width {
+        store_word(buffers, element + k, u32::reinterpret(sums[k]), dx);
+    }
 }
 
 #[cube]

@@ -26,7 +26,8 @@ pub struct GemmKey {
     pub b: Reader,
     /// What becomes of a result.
     pub result: Tape,
-    /// Numbers of the launch from here on: tiles of a cube along a row, cubes along rows and along columns.
+    /// Numbers of the launch from here on: tiles of a cube along a row and along a column of one matrix, cubes along rows
+    /// and along columns.
     pub grid: usize,
 }
 
@@ -50,23 +51,78 @@ impl GemmKey {
     }
 }
 
-/// A convolution with a filter for each channel, a unit for some elements of the result.
+/// A convolution with a filter for each channel: what is known of its kernel when it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DepthwiseKey {
     pub source: Source,
-    /// Neighbouring channels that a unit computes at once; divides their number.
+    /// None where a unit sums up the pixels of a transposed convolution one by one.
+    pub taps: Option<TapRow>,
+    /// Neighbouring channels of a unit, which divide their number: it owns whole words of all that it stores.
     pub width: usize,
-    /// Whether both strides are 1.
-    pub dense: bool,
+    /// Neighbouring pixels of a line of the result that a unit has in registers.
+    pub pixels: usize,
     pub a: Reader,
     pub b: Reader,
     pub result: Tape,
 }
 
 impl DepthwiseKey {
-    /// Elements of a unit: it owns whole words of all that it stores.
-    pub fn elements(&self) -> usize {
-        self.result.lanes().next_multiple_of(self.width)
+    fn new(problem: &Problem, [a, b]: [Reader; 2], result: Tape) -> DepthwiseKey {
+        let (taps, lanes, line) = (problem.tap_row(), result.lanes(), problem.line_width());
+        let (width, pixels) = match taps {
+            Some(row) => {
+                let fits = |pixels: &usize| *pixels < 2 * line && pixels * lanes <= 8 && pixels * row.taps <= 64;
+                (lanes, [8, 4, 2].into_iter().find(fits).unwrap_or(1))
+            }
+            // Which taps meet a pixel is found once for some channels: that costs more than the sums.
+            None => {
+                let divides = |n: &usize| problem.channels().is_multiple_of(*n);
+                ([4, 2].into_iter().map(|n| n * lanes).find(divides).unwrap_or(lanes), 1)
+            }
+        };
+        DepthwiseKey { source: problem.source, taps, width, pixels, a, b, result }
+    }
+
+    /// Units of a line of the result, and lines; for a filter's gradient units of a row of taps, and such rows with their
+    /// parts of sums.
+    fn units(&self, problem: &Problem) -> usize {
+        let channels = problem.channels() / self.width;
+        match (self.source, self.taps) {
+            (Source::Lines, Some(row)) => channels * problem.phases / row.taps * problem.parts(),
+            (_, None) => problem.elements / self.width,
+            (_, Some(_)) => {
+                let width = problem.line_width();
+                channels * width.div_ceil(self.pixels) * (problem.elements / problem.channels() / width)
+            }
+        }
+    }
+}
+
+/// A row of a filter's taps, which a unit meets with the pixels of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TapRow {
+    pub taps: usize,
+    /// From a pixel to the next, and from a tap to the next.
+    pub step: usize,
+    pub dilation: usize,
+    /// Whether the last tap meets the first pixel.
+    pub flipped: bool,
+}
+
+impl TapRow {
+    /// How far behind the first one the pixel is that a tap meets for a pixel of the result.
+    pub fn offset(&self, pixel: usize, tap: usize) -> usize {
+        let tap = if self.flipped { self.taps - 1 - tap } else { tap };
+        pixel * self.step + tap * self.dilation
+    }
+
+    /// Of all taps and some pixels of the result, each once and in order.
+    pub fn offsets(&self, pixels: usize) -> Vec<usize> {
+        let mut list: Vec<usize> =
+            (0..pixels).flat_map(|pixel| (0..self.taps).map(move |tap| self.offset(pixel, tap))).collect();
+        list.sort_unstable();
+        list.dedup();
+        list
     }
 }
 
@@ -118,14 +174,17 @@ fn way(problem: &Problem) -> Way {
 fn is_stored_by_product(graph: &Graph, group: &Group, problem: &Problem) -> bool {
     let whole = |&v: &ValueId| {
         let elements = per_word(graph.ty(v).dtype);
+        if problem.is_depthwise() {
+            return problem.channels().is_multiple_of(elements);
+        }
         problem.columns.is_multiple_of(elements) && tile(problem)[1].is_multiple_of(elements)
     };
-    problem.is_depthwise() || group.writes.iter().all(whole)
+    group.writes.iter().all(whole)
 }
 
 /// Rows and columns of a tile; the bits do not depend on it.
 fn tile(problem: &Problem) -> [usize; 2] {
-    let side = |extent: usize| if extent <= 4 { 4 } else { 8 };
+    let side = |extent: usize| extent.next_power_of_two().min(8);
     [side(problem.rows), side(problem.columns)]
 }
 
@@ -251,10 +310,9 @@ impl Lowering<'_> {
         let again = again.map(|(reader, (&v, reads))| reader.work() * reads * graph.ty(v).elements());
         let flops = cost(graph, group.root()).flops + again.sum::<usize>() as u64;
         if problem.is_depthwise() {
-            let (source, width, dense) = (problem.source, problem.together(), problem.is_dense());
-            let key = DepthwiseKey { source, width, dense, a, b, result };
-            let units = problem.elements.div_ceil(key.elements()) * problem.parts();
-            return operands.call(Key::Depthwise(key), Grid::each(units), flops);
+            let key = DepthwiseKey::new(problem, [a, b], result);
+            let grid = Grid::each(key.units(problem));
+            return operands.call(Key::Depthwise(key), grid, flops);
         }
         gemm_call(problem, [a, b], result, operands, flops)
     }
@@ -291,9 +349,12 @@ fn gemm_call(problem: &Problem, [a, b]: [Reader; 2], result: Tape, mut operands:
     let tile = tile(problem);
     let tiles = [problem.rows.div_ceil(tile[0]), problem.columns.div_ceil(tile[1])];
     let across = tiles[1].next_power_of_two().min(8);
-    let cubes = [tiles[0].div_ceil(GemmKey::UNITS / across), tiles[1].div_ceil(across)];
-    let grid = operands.numbers([across, cubes[0], cubes[1]]);
-    let count = cubes[0] * cubes[1] * problem.outer * problem.phases * problem.parts();
+    let down = tiles[0].next_power_of_two().min(GemmKey::UNITS / across);
+    let cubes = [tiles[0].div_ceil(down), tiles[1].div_ceil(across)];
+    let grid = operands.numbers([across, down, cubes[0], cubes[1]]);
+    // Where a matrix has few tiles, a cube has several matrices: no unit is there for nothing.
+    let matrices = problem.outer * problem.phases * problem.parts();
+    let count = cubes[0] * cubes[1] * matrices.div_ceil(GemmKey::UNITS / (across * down));
     let key = Key::Gemm(GemmKey { source: problem.source, tile, a, b, result, grid });
     operands.call(key, Grid { cubes: count, units: GemmKey::UNITS }, flops)
 }
@@ -319,3 +380,28 @@ impl Reader {
 
 /// Work, in about operations an element, that a product does again each time it reads an operand.
 const MOST_WORK: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three taps and four pixels meet six pixels side by side, nine by steps of two, and eight where taps are two apart.
+    #[test]
+    fn a_pixel_that_several_taps_meet_is_read_once() {
+        for (step, dilation, expected) in [(1, 1, 6), (2, 1, 9), (1, 2, 8)] {
+            for flipped in [false, true] {
+                let row = TapRow { taps: 3, step, dilation, flipped };
+                let offsets = row.offsets(4);
+                assert_eq!(offsets.len(), expected, "{row:?}");
+                assert!(offsets.is_sorted_by(|a, b| a < b), "{offsets:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_tap_of_a_flipped_row_meets_the_first_pixel() {
+        let row = TapRow { taps: 3, step: 1, dilation: 2, flipped: true };
+        assert_eq!([0, 1, 2].map(|tap| row.offset(0, tap)), [4, 2, 0]);
+        assert_eq!(TapRow { flipped: false, ..row }.offset(5, 1), 7);
+    }
+}

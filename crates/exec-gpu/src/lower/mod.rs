@@ -124,6 +124,8 @@ impl<'a> Lowering<'a> {
             Op::GatherGrad(_) => self.gather_grad(root),
             Op::BatchUpdate(op) => self.batch_update(root, *op),
             Op::Update(op) => self.update(root, *op),
+            // Replicas meet on the host, between two kernels.
+            Op::Join(_) | Op::Replicate(_) => {}
         }
     }
 

@@ -7,6 +7,8 @@
 use memfit_ir::op::{Contraction, Conv, MatMul};
 use memfit_ir::{Graph, Node};
 
+use super::contract::TapRow;
+
 /// How the left operand is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -131,7 +133,9 @@ impl Problem {
     /// How often an element of the left and of the right operand is read, by tiles of rows and columns.
     pub fn reads(&self, [rows, columns]: [usize; 2]) -> [usize; 2] {
         let taps = self.image.map_or(1, |image| image.taps.iter().product());
-        [self.columns.div_ceil(columns) * taps, self.rows.div_ceil(rows)]
+        // Every tap of a filter's gradient meets the whole result.
+        let by_taps = if self.source == Source::Lines { taps } else { 1 };
+        [self.columns.div_ceil(columns) * taps, self.rows.div_ceil(rows) * by_taps]
     }
 
     /// One filter for each channel, or some.
@@ -146,14 +150,28 @@ impl Problem {
         image.conv.groups > 1 && channels == 1
     }
 
-    /// Neighbouring channels of a depthwise convolution's result that one unit takes.
-    pub fn together(&self) -> usize {
-        if self.y[0].is_multiple_of(4) { 4 } else { 1 }
+    /// Of the result.
+    pub fn channels(&self) -> usize {
+        self.y[0]
     }
 
-    /// Whether taps meet every pixel: both strides are 1.
-    pub fn is_dense(&self) -> bool {
-        self.image.is_none_or(|image| image.conv.stride == [1, 1])
+    /// Pixels of a line of the image that is made.
+    pub fn line_width(&self) -> usize {
+        self.image.map_or(1, |image| image.other[1])
+    }
+
+    /// The taps of a depthwise convolution that a unit meets with one line; none for a transposed one that leaves pixels out,
+    /// or that has several filters for a channel.
+    pub fn tap_row(&self) -> Option<TapRow> {
+        let Image { conv, taps, .. } = self.image?;
+        let row = TapRow { taps: taps[1], step: conv.stride[1], dilation: conv.dilation[1], flipped: false };
+        match self.source {
+            Source::Matrix => None,
+            Source::Patches | Source::Lines => Some(row),
+            Source::TransposedPatches => {
+                (conv.stride == [1, 1] && self.inner == 1).then_some(TapRow { flipped: true, ..row })
+            }
+        }
     }
 
     /// As [`number`] has them.

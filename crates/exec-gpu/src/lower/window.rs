@@ -12,11 +12,12 @@ use crate::tape::per_word;
 ///
 /// Numbers of a pool: elements of the result; height, width and channels of the image; height and width of what it becomes;
 /// of the window the height, width, step down, step right, padding above and padding to the left. Numbers of an upsampling: elements of the result; height, width
-/// and channels of the small image; the factors.
+/// and channels of the small image; the factors. `width` neighbouring channels of a pixel are made at once: it divides their
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowKey {
-    MaxPool { x: usize, y: usize, index: usize },
-    MaxPoolGrad { index: usize, dy: usize, dx: usize },
+    MaxPool { x: usize, y: usize, index: usize, width: usize },
+    MaxPoolGrad { index: usize, dy: usize, dx: usize, width: usize },
     AvgPool { x: usize, y: usize },
     AvgPoolGrad { dy: usize, dx: usize },
     Upsample { mode: UpsampleMode, x: usize, y: usize },
@@ -47,7 +48,12 @@ impl WindowKey {
 
     /// Elements of the result that a unit makes: it owns whole words of all that it writes.
     pub fn lanes(self) -> usize {
-        if matches!(self, WindowKey::MaxPool { .. }) { per_word(DType::U8) } else { 1 }
+        match self {
+            WindowKey::MaxPool { .. } => per_word(DType::U8),
+            WindowKey::MaxPoolGrad { width, .. } => width,
+            WindowKey::AvgPool { .. } | WindowKey::AvgPoolGrad { .. } => 1,
+            WindowKey::Upsample { .. } | WindowKey::UpsampleGrad { .. } => 1,
+        }
     }
 }
 
@@ -66,9 +72,14 @@ impl Lowering<'_> {
             op => unreachable!("{} has no window", op.name()),
         }
         let mut index = |v: ValueId| operands.buffer(self.place(v), self.ty(v).dtype).index;
+        // What finds a pixel costs more than what is done at it.
+        let together = per_word(DType::U8);
+        let width = if self.graph.shape(y)[3].is_multiple_of(together) { together } else { 1 };
         let key = match &node.op {
-            Op::MaxPool(_) => WindowKey::MaxPool { x: index(x), y: index(y), index: index(node.outputs[1]) },
-            Op::MaxPoolGrad(_) => WindowKey::MaxPoolGrad { index: index(x), dy: index(node.inputs[1]), dx: index(y) },
+            Op::MaxPool(_) => WindowKey::MaxPool { x: index(x), y: index(y), index: index(node.outputs[1]), width },
+            Op::MaxPoolGrad(_) => {
+                WindowKey::MaxPoolGrad { index: index(x), dy: index(node.inputs[1]), dx: index(y), width }
+            }
             Op::AvgPool(_) => WindowKey::AvgPool { x: index(x), y: index(y) },
             Op::AvgPoolGrad(_) => WindowKey::AvgPoolGrad { dy: index(x), dx: index(y) },
             Op::Upsample(u) => WindowKey::Upsample { mode: u.mode, x: index(x), y: index(y) },

@@ -177,6 +177,7 @@ fn compute(
         Op::Gather => one(loss::gather(x[0], x[1], out[0]).map_err(located)?),
         Op::GatherGrad(_) => one(loss::gather_grad(x[0], x[1], out[0]).map_err(located)?),
         Op::Update(u) => Ok(update::update(*u, x)),
+        Op::Join(_) | Op::Replicate(_) => Err(Error::NeedsOthers { op: node.op.name(), scope: node.scope.clone() }),
     }
 }
 

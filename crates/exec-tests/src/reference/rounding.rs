@@ -118,7 +118,9 @@ fn rounds(op: &Op) -> Rounds {
         | Op::CrossEntropy(_)
         | Op::CrossEntropyGrad(_)
         | Op::GatherGrad(_)
-        | Op::Update(_) => Rounds::Terms,
+        | Op::Update(_)
+        | Op::Join(_)
+        | Op::Replicate(_) => Rounds::Terms,
     }
 }
 

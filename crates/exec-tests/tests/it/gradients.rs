@@ -84,6 +84,8 @@ gradients! {
     Op::Gather => Differences,
     Op::GatherGrad(_) => Part,
     Op::Update(_) => None,
+    Op::Join(_) => None,
+    Op::Replicate(_) => None,
 }
 
 /// Examples of each family. Unary and binary have the most members to meet.

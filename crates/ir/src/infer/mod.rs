@@ -2,6 +2,7 @@
 
 mod contract;
 mod elementwise;
+mod exchange;
 mod layout;
 pub mod limit;
 mod norm;
@@ -87,6 +88,8 @@ fn rules(op: &Op, inputs: &[&TensorType]) -> Types {
         Op::Gather => layout::gather(inputs[0], inputs[1]),
         Op::GatherGrad(g) => layout::gather_grad(g.rows, inputs[0], inputs[1]),
         Op::Update(u) => update(*u, inputs),
+        Op::Join(j) => exchange::join(*j, inputs),
+        Op::Replicate(r) => exchange::replicate(*r, inputs),
     }
 }
 
@@ -135,7 +138,7 @@ fn expected_inputs(op: &Op) -> Option<usize> {
         Op::BatchApply(_) | Op::LayerNormGrad | Op::GroupNormGrad(_) => 5,
         Op::BatchGradInput(_) => 7,
         Op::Update(u) => 4 + u.slots().len(),
-        Op::Concat(_) => return None,
+        Op::Concat(_) | Op::Join(_) | Op::Replicate(_) => return None,
     })
 }
 

@@ -25,6 +25,8 @@ pub enum Family {
     Gather,
     /// Changes a state: its outputs take the places of some of its inputs.
     Update,
+    /// Between replicas; no device computes it.
+    Exchange,
 }
 
 /// An op of which one element of the output needs one element of each input (broadcast); some read small vectors besides.
@@ -85,13 +87,14 @@ impl Op {
             Op::CrossEntropy(_) | Op::CrossEntropyGrad(_) => Family::Loss,
             Op::Gather | Op::GatherGrad(_) => Family::Gather,
             Op::BatchUpdate(_) | Op::Update(_) => Family::Update,
+            Op::Join(_) | Op::Replicate(_) => Family::Exchange,
         }
     }
 
     /// Whether running it again on the same inputs is harmless: only such ops are cloned for recompute.
     pub fn is_pure(&self) -> bool {
         match self.family() {
-            Family::Source | Family::Update => false,
+            Family::Source | Family::Update | Family::Exchange => false,
             Family::Constant
             | Family::Elementwise(_)
             | Family::Reduction
@@ -127,6 +130,11 @@ impl Op {
 
     pub fn contraction(&self) -> Option<Contraction> {
         if let Family::Contraction(op) = self.family() { Some(op) } else { None }
+    }
+
+    /// Whether replicas meet in it.
+    pub fn is_exchange(&self) -> bool {
+        self.family() == Family::Exchange
     }
 
     /// Whether its outputs take the places of states that it reads.

@@ -66,6 +66,8 @@ impl Op {
             Op::Gather => "gather",
             Op::GatherGrad(_) => "gather_grad",
             Op::Update(u) => u.name(),
+            Op::Join(_) => "join",
+            Op::Replicate(_) => "replicate",
         }
     }
 }

@@ -34,6 +34,13 @@ pub fn attrs(op: &Op) -> Vec<(&'static str, String)> {
         Op::CrossEntropy(c) | Op::CrossEntropyGrad(c) => vec![("smoothing", c.smoothing.write())],
         Op::GatherGrad(g) => vec![("rows", g.rows.write())],
         Op::Update(u) => update_attrs(*u),
+        Op::Join(Join { replica, piece }) => vec![
+            ("lanes", replica.lanes.write()),
+            ("replicas", replica.count.write()),
+            ("rank", replica.rank.write()),
+            ("piece", piece.write()),
+        ],
+        Op::Replicate(r) => vec![("rank", r.rank.write()), ("owner", r.owner.write())],
         Op::Input(_)
         | Op::Binary(_)
         | Op::Compare(_)

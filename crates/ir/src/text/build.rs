@@ -3,6 +3,7 @@
 
 use super::setting::Setting;
 use crate::dtype::TensorType;
+use crate::lanes::Replica;
 use crate::nearest::nearest;
 use crate::op::*;
 
@@ -167,12 +168,19 @@ const SINGLE: &[(&str, Read)] = &[
     ("adamw", |f| adam(f, true)),
     ("rmsprop", |f| Ok(Op::Update(Update::RmsProp { alpha: f.take("alpha")?, eps: f.take("eps")? }))),
     ("adagrad", |f| Ok(Op::Update(Update::Adagrad { eps: f.take("eps")? }))),
+    ("join", join),
+    ("replicate", |f| Ok(Op::Replicate(Replicate { rank: f.take("rank")?, owner: f.take("owner")? }))),
 ];
 
 fn state(f: &mut Fields) -> Made {
     let t = f.ty()?;
     let (class, init) = (f.take("class")?, f.take("init")?);
     Ok(Op::State(State { name: f.label()?, class, dtype: t.dtype, shape: t.shape, init }))
+}
+
+fn join(f: &mut Fields) -> Made {
+    let replica = Replica { lanes: f.take("lanes")?, count: f.take("replicas")?, rank: f.take("rank")? };
+    Ok(Op::Join(Join { replica, piece: f.take("piece")? }))
 }
 
 fn conv(f: &mut Fields) -> Result<Conv, String> {

@@ -2,7 +2,7 @@
 //! few nodes and small numbers.
 
 use memfit_ir::op::*;
-use memfit_ir::{DType, Donation, Graph, TensorType, ValueId};
+use memfit_ir::{DType, Donation, Graph, Replica, TensorType, ValueId};
 use proptest::prelude::*;
 
 /// Random graphs of all kinds of nodes. Each keeps the verifier's rules.
@@ -54,6 +54,7 @@ kinds! {
     Op::RmsNorm(_) => 36, Op::RmsNormGrad => 37, Op::GroupNorm(_) => 38, Op::GroupNormGrad(_) => 39,
     Op::Softmax(_) => 40, Op::SoftmaxGrad(_) => 41, Op::CrossEntropy(_) => 42, Op::CrossEntropyGrad(_) => 43,
     Op::Gather => 44, Op::GatherGrad(_) => 45, Op::Update(_) => 46, Op::Mask(_) => 47, Op::MaskGrad(_) => 48,
+    Op::Join(_) => 49, Op::Replicate(_) => 50,
 }
 
 fn graph(kinds: &[usize], draws: Vec<u32>) -> Graph {
@@ -221,8 +222,29 @@ impl Generator {
                 self.update(u);
             }
             47 | 48 => self.mask(kind),
+            49 | 50 => self.exchange(kind),
             _ => panic!("kind {kind} has no generator"),
         }
+    }
+
+    /// With the token of the exchange before, or as the first.
+    fn exchange(&mut self, kind: usize) {
+        let lanes = 1 + self.draw(9);
+        let count = 1 + self.draw(lanes);
+        let replica = Replica { lanes, count, rank: self.draw(count) };
+        let token = self.flip().then(|| self.fresh(token()));
+        let tensors = if kind == 50 { 1 } else { 1 + self.draw(3) };
+        let join = Join { replica, piece: 4 * count + self.draw(1000) };
+        let sums = if kind == 50 { 1 } else { join.sums() };
+        let mut inputs = Vec::new();
+        for _ in 0..tensors {
+            let ty = f32s(&[self.extent(), self.extent()]);
+            inputs.extend((0..sums).map(|_| self.fresh(ty.clone())));
+        }
+        let inputs: Vec<ValueId> = inputs.into_iter().chain(token).collect();
+        let owner = self.draw(count);
+        let replicate = Replicate { rank: replica.rank, owner };
+        self.add(if kind == 50 { Op::Replicate(replicate) } else { Op::Join(join) }, &inputs);
     }
 
     fn source(&mut self, kind: usize) {

@@ -11,6 +11,7 @@ mod packing;
 mod recorder;
 mod samples;
 mod save;
+mod staging;
 mod together;
 mod two_inputs;
 mod two_models;

@@ -9,6 +9,7 @@ use memfit_ir::op::StateClass;
 use memfit_ir::{Op, ValueId};
 
 use crate::flow::in_state;
+use crate::sizes::check_cut;
 use crate::types::{Place, Plan, Program, Segment, StateSlot};
 
 /// More bytes than any machine has; sums below it cannot overflow.
@@ -28,10 +29,9 @@ pub fn check_plan(plan: &Plan) -> Result<(), String> {
 }
 
 fn numbers(plan: &Plan) -> Result<(), String> {
-    if plan.micro_batch == 0 || plan.batch == 0 || !plan.batch.is_multiple_of(plan.micro_batch) {
-        return Err(format!("a micro-batch of {} does not divide a batch of {}", plan.micro_batch, plan.batch));
-    }
-    let sizes = [plan.state_bytes, plan.transient_bytes, plan.keep_all_bytes, plan.lower_bound_bytes];
+    check_cut(plan.batch, plan.micro_batch, plan.replica).map_err(|e| e.to_string())?;
+    let sizes =
+        [plan.state_bytes, plan.transient_bytes, plan.staging_bytes, plan.keep_all_bytes, plan.lower_bound_bytes];
     if sizes.iter().any(|&n| n > LIMIT) || plan.batch as u64 > LIMIT {
         return Err("it takes more bytes than any machine has".into());
     }

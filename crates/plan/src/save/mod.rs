@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use memfit_ir::fingerprint;
 use memfit_transform::Fusion;
 
+use crate::staging::staged_programs;
 use crate::target::Target;
 use crate::types::{MadeFor, Plan};
 use crate::validate::validate;
@@ -65,8 +66,8 @@ pub fn load(text: &str) -> Result<SavedPlan, SaveError> {
 }
 
 impl SavedPlan {
-    /// The plan, if it holds on this device.
-    pub fn for_target(self, target: &dyn Target) -> Result<Plan, SaveError> {
+    /// The plan, if it holds on this device, with what it takes there beside its segments.
+    pub fn for_target(mut self, target: &dyn Target) -> Result<Plan, SaveError> {
         if ![target.fusion(), Fusion::NONE].contains(&self.plan.fusion) {
             return Err(SaveError::Broken("its kernels are joined as for another device".into()));
         }
@@ -87,6 +88,7 @@ impl SavedPlan {
                 }
             })?;
         }
+        self.plan.staging_bytes = target.staging_bytes(&staged_programs(&self.plan.programs, target));
         Ok(self.plan)
     }
 }

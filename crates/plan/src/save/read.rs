@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use memfit_ir::{Graph, NodeId, Op, ValueId, text, verify};
+use memfit_ir::{Graph, NodeId, Op, Replica, ValueId, text, verify};
 use memfit_transform::group::Prologues;
 use memfit_transform::{Fusion, Group};
 use serde::Deserialize;
@@ -24,6 +24,8 @@ struct Form {
     run: Labels,
     /// Not in files of older versions.
     made_for: Option<MadeForForm>,
+    /// Not where one trains alone.
+    replica: Option<ReplicaForm>,
     numbers: Numbers,
     fusion: Option<FusionForm>,
     states: Vec<String>,
@@ -38,6 +40,9 @@ struct Numbers {
     micro_batch: usize,
     state_bytes: u64,
     transient_bytes: u64,
+    /// Only where it is something.
+    #[serde(default)]
+    staging_bytes: u64,
     peak_bytes: u64,
     keep_all_bytes: u64,
     lower_bound_bytes: u64,
@@ -55,6 +60,14 @@ struct MadeForForm {
     device: String,
     instruction_set: String,
     threads: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicaForm {
+    lanes: usize,
+    count: usize,
+    rank: usize,
 }
 
 #[derive(Deserialize)]
@@ -131,11 +144,13 @@ fn plan(form: Form, format: u64) -> Read<Plan> {
     Ok(Plan {
         batch: n.batch,
         micro_batch: n.micro_batch,
+        replica: replica(form.replica)?,
         states: states(&form.states, &form.state_places)?,
         programs,
         fusion,
         state_bytes: n.state_bytes,
         transient_bytes: n.transient_bytes,
+        staging_bytes: n.staging_bytes,
         peak_bytes: n.peak_bytes,
         keep_all_bytes: n.keep_all_bytes,
         lower_bound_bytes: n.lower_bound_bytes,
@@ -151,6 +166,16 @@ fn plan(form: Form, format: u64) -> Read<Plan> {
 
 fn tool(name: &str) -> Read<Tool> {
     Tool::from_name(name).ok_or_else(|| format!("there is no tool \"{name}\""))
+}
+
+fn replica(form: Option<ReplicaForm>) -> Read<Replica> {
+    let Some(ReplicaForm { lanes, count, rank }) = form else { return Ok(Replica::ALONE) };
+    let replica = Replica { lanes, count, rank };
+    if replica.exists() {
+        Ok(replica)
+    } else {
+        Err(format!("there is no replica {rank} of {count} with {lanes} lanes"))
+    }
 }
 
 fn made_for(form: MadeForForm) -> MadeFor {
@@ -190,11 +215,8 @@ fn states(lines: &[String], places: &[PlaceForm]) -> Read<Vec<StateSlot>> {
     places.iter().enumerate().map(slot).collect()
 }
 
-const PHASES: [Phase; 5] = [Phase::Step, Phase::Accumulate, Phase::Apply, Phase::Eval, Phase::Export];
-
 fn program(form: ProgramForm, fusion: &Fusion, format: u64) -> Read<Program> {
-    let phase = PHASES.into_iter().find(|p| p.name() == form.phase);
-    let phase = phase.ok_or_else(|| format!("there is no program \"{}\"", form.phase))?;
+    let phase = Phase::from_name(&form.phase).ok_or_else(|| format!("there is no program \"{}\"", form.phase))?;
     let problem = |e: String| format!("the {} program: {e}", phase.name());
     let graph = graph(&form.graph).map_err(problem)?;
     if form.places.len() != graph.values().len() {

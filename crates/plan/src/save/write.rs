@@ -1,7 +1,7 @@
 //! The form of a plan, one thing a line.
 
 use memfit_ir::op::State;
-use memfit_ir::{Graph, Op, text};
+use memfit_ir::{Graph, Op, Replica, text};
 use memfit_transform::Fusion;
 use memfit_transform::group::Prologues;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::types::{Launch, MadeFor, Place, Plan, Program, Segment, StateSlot};
 
 /// All of the file but its head, in one of the formats; the checksum is of this.
 pub fn body(plan: &Plan, labels: &Labels, format: u64) -> String {
-    let numbers = json!({
+    let mut numbers = json!({
         "batch": plan.batch,
         "micro_batch": plan.micro_batch,
         "state_bytes": plan.state_bytes,
@@ -25,10 +25,17 @@ pub fn body(plan: &Plan, labels: &Labels, format: u64) -> String {
         "fastest_step_seconds": plan.fastest_step_seconds,
         "profile": format!("{:016x}", plan.cost_model_hash),
     });
+    if plan.staging_bytes > 0 {
+        numbers["staging_bytes"] = plan.staging_bytes.into();
+    }
     let mut parts = vec![format!("\"run\":{}", json!(labels))];
     if let Some(MadeFor { device, instruction_set, threads }) = &plan.made_for {
         let made_for = json!({ "device": device, "instruction_set": instruction_set, "threads": threads });
         parts.push(format!("\"made_for\":{made_for}"));
+    }
+    if plan.replica != Replica::ALONE {
+        let Replica { lanes, count, rank } = plan.replica;
+        parts.push(format!("\"replica\":{}", json!({ "lanes": lanes, "count": count, "rank": rank })));
     }
     parts.push(format!("\"numbers\":{numbers}"));
     if format >= 2 {

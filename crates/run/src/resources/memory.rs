@@ -14,7 +14,6 @@ use crate::data;
 use crate::device::Placement;
 use crate::error::Result;
 use crate::host_budget;
-use crate::planning::Planned;
 use crate::process::ProcessMemory;
 use crate::room::Room;
 
@@ -97,36 +96,6 @@ impl RunResources {
     pub(crate) fn limit_to_whole(&mut self) {
         self.room = Some(Room::of_whole(&self.device));
         self.limit_budget();
-    }
-
-    /// Plans for what the device leaves beside so many bytes for copies.
-    pub(crate) fn keep_for_copies(&mut self, bytes: u64) -> Result<()> {
-        self.copies = None;
-        if bytes > 0 {
-            self.copies = Some(self.device.take(&format!("the staging of {}", self.label), bytes)?);
-        }
-        if self.room.is_some() {
-            self.look_at_room_again();
-        } else {
-            self.limit_to_whole();
-        }
-        Ok(())
-    }
-
-    /// Whether arena and copies of a plan fit into the device together; and the arena alone, if nothing is copied.
-    pub(crate) fn has_room_for(&self, planned: &Planned) -> bool {
-        let left = self.device.free().saturating_add(self.kept_for_copies());
-        planned.staging_bytes == 0 || planned.plan.arena_bytes().saturating_add(planned.staging_bytes) <= left
-    }
-
-    /// In bytes.
-    pub(crate) fn kept_for_copies(&self) -> u64 {
-        self.copies.as_ref().map_or(0, Reservation::bytes)
-    }
-
-    /// Gives them to whoever takes them now.
-    pub(crate) fn release_copies(&mut self) {
-        self.copies = None;
     }
 
     /// Takes a budget where none is said.

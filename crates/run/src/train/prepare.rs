@@ -18,7 +18,7 @@ use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
 use crate::history;
-use crate::planning::{self, OnProgress, Planned, THREADS, TRIES};
+use crate::planning::{self, OnProgress, Planned, THREADS};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
@@ -56,7 +56,6 @@ pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEve
         let is_shared = together::is_shared(&runs, run);
         on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared });
     }
-    runs.iter_mut().for_each(RunResources::release_copies);
     let plans: Vec<&Planned> = prepared.iter().map(|p| &p.planned).collect();
     let groups = together::groups(&runs).into_iter();
     let groups: Vec<SharedMemory> =
@@ -170,55 +169,24 @@ fn plan_all(
         return runs.iter_mut().map(&mut plan).collect();
     }
     let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
-    let mut planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
-    for _ in 0..TRIES {
-        if !keep_for_copies(runs, &planned)? {
-            break;
-        }
-        planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
-    }
+    let planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
-/// Where arenas and copies of runs do not fit into their device together, keeps room for the copies; whether there was such one.
-fn keep_for_copies(runs: &mut [RunResources], planned: &[Planned]) -> Result<bool> {
-    let plans: Vec<&Planned> = planned.iter().collect();
-    let mut is_tight = false;
-    for members in together::groups(runs) {
-        let group = SharedMemory::new(runs, members.clone(), &plans, None);
-        let kept: u64 = members.iter().map(|&i| runs[i].kept_for_copies()).sum();
-        let left = group.device.free().saturating_add(kept);
-        if group.staging_bytes == 0 || group.arena_bytes().saturating_add(group.staging_bytes) <= left {
-            continue;
-        }
-        is_tight = true;
-        for &i in &members {
-            let kept = runs[i].keep_for_copies(planned[i].staging_bytes);
-            runs[i].named(kept)?;
-        }
-    }
-    Ok(is_tight)
-}
-
-/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does; with what copies take there.
+/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does.
 fn plan_alone(
     run: &mut RunResources,
     planning: &Planning,
     executor: &AnyExecutor,
     on_event: OnEvent,
 ) -> Result<Prepared> {
-    let mut prepared = plan_one(run, planning, executor, on_event)?;
-    let is_given = planning.plan_file.is_some() || prepared.from.is_some();
-    for _ in 0..TRIES {
-        let planned = &prepared.planned;
-        let is_too_large = run.request.budget.is_none() && planned.plan.arena_bytes() > run.device.free();
-        if is_given || (run.has_room_for(planned) && !is_too_large) {
-            break;
-        }
-        run.keep_for_copies(planned.staging_bytes)?;
-        prepared = plan_one(run, planning, executor, on_event)?;
+    let prepared = plan_one(run, planning, executor, on_event)?;
+    let is_given = planning.plan_file.is_some() || prepared.from.is_some() || run.request.budget.is_some();
+    if is_given || prepared.planned.plan.device_bytes() <= run.device.free() {
+        return Ok(prepared);
     }
-    Ok(prepared)
+    run.limit_to_whole();
+    plan_one(run, planning, executor, on_event)
 }
 
 fn plan_one(
@@ -234,7 +202,7 @@ fn plan_one(
         Some(path) => planning::load(run, executor, path)?,
         None => planning::plan(run, executor.target(), &mut |at| on_event(RunEvent::Planning(at)))?,
     };
-    Ok(Prepared { planned: planned.with_staging(executor), from: None })
+    Ok(Prepared { planned, from: None })
 }
 
 fn plan_resumed(
@@ -249,7 +217,7 @@ fn plan_resumed(
     check_length(run, &states.checkpoint)?;
     check_seed(run, &states.checkpoint)?;
     let planned = plan_saved(run, executor, plan, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
-    Ok(Prepared { planned: planned.with_staging(executor), from: Some((run_dir, Box::new(states))) })
+    Ok(Prepared { planned, from: Some((run_dir, Box::new(states))) })
 }
 
 /// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that
@@ -276,10 +244,10 @@ pub(crate) fn plan_saved(
     }
     let plan = plan_for(saved, executor.target())?;
     // Its file may have been changed since.
-    if let Some(budget) = run.config.memory.budget.filter(|b| *b < plan.arena_bytes()) {
-        return Err(RunError::PlanTooLarge { file, needed: plan.arena_bytes(), budget, room: None });
+    let needed = plan.device_bytes();
+    if let Some(budget) = run.config.memory.budget.filter(|b| *b < needed) {
+        return Err(RunError::PlanTooLarge { file, needed, budget, room: None });
     }
-    let needed = plan.arena_bytes();
     run.make_room(needed);
     if let Some(room) = run.room.as_ref().map(|_| run.device.free()).filter(|&room| room < needed) {
         return Err(RunError::PlanTooLarge { file, needed, budget: room, room: run.room_now().map(Box::new) });

@@ -4,6 +4,7 @@
 mod run;
 mod steps;
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -223,6 +224,9 @@ pub struct Outcome {
 /// Trains a session: `model.fit` of Keras, with validation, callbacks and checkpoints. With the same session, data and options the states end in the same bits, in however many parts the
 /// run is made and on however many threads its data.
 ///
+/// Of several replicas each calls it, on a thread or in a process of its own, with its rows of every batch
+/// ([`Dataset::batch_rows`]) and the whole test set; one of them has the folder.
+///
 /// ```
 /// # use memfit_exec::{Executor, TensorView};
 /// # use memfit_exec_cpu::CpuExecutor;
@@ -270,5 +274,14 @@ pub fn fit<E: Executor>(
     options: &FitOptions,
     observer: &mut dyn FnMut(&Event) -> Flow,
 ) -> Result<Outcome> {
-    run::Fit::new(session, data, options, observer)?.run()
+    if !session.has_others() {
+        return run::Fit::new(session, data, options, observer, None)?.run();
+    }
+    // All of them stop after the same step, whoever is asked to.
+    let asked = Cell::new(false);
+    let mut listen = |event: &Event| {
+        asked.set(asked.get() | (observer(event) == Flow::Stop));
+        Flow::Continue
+    };
+    run::Fit::new(session, data, options, &mut listen, Some(&asked))?.run()
 }

@@ -1,6 +1,7 @@
 //! The loop. What is due follows from the step, the position in the data and what was saved with them, never from what
 //! happened to be done before: so a run that is stopped anywhere and resumed does the rest as if nothing had been.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -29,6 +30,8 @@ pub(super) struct Fit<'a, E: Executor> {
     pub(super) progress: Progress,
     /// The observer wants an end.
     pub(super) stop: bool,
+    /// Where others train with it: whether its own observer does, which all have to hear of first.
+    asked: Option<&'a Cell<bool>>,
     /// Steps that were started and whose numbers nobody has seen, the oldest first.
     pub(super) started: VecDeque<Started>,
     pub(super) last_loss: f32,
@@ -72,6 +75,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         data: &'a Datasets,
         options: &'a FitOptions,
         observer: &'a mut dyn FnMut(&Event) -> Flow,
+        asked: Option<&'a Cell<bool>>,
     ) -> Result<Self> {
         options.schedule.check()?;
         let span = span(options, &data.train)?;
@@ -102,6 +106,7 @@ impl<'a, E: Executor> Fit<'a, E> {
             test,
             progress,
             stop: false,
+            asked,
             started: VecDeque::with_capacity(2),
             last_loss,
             skipped,
@@ -116,6 +121,7 @@ impl<'a, E: Executor> Fit<'a, E> {
         self.save_at_start()?;
         self.open_history()?;
         let reason = loop {
+            self.agree()?;
             if let Some(reason) = self.end() {
                 break reason;
             }
@@ -143,6 +149,14 @@ impl<'a, E: Executor> Fit<'a, E> {
         let test = self.test.and_then(|test| test.loader);
         let test_left_out = test.map(|loader| ended(loader, reason)).unwrap_or_default();
         Ok(Outcome { reason, steps: step, evaluation, best, saved, left_out, test_left_out })
+    }
+
+    /// Whether one of the replicas is asked to stop.
+    fn agree(&mut self) -> Result<()> {
+        if let Some(asked) = self.asked {
+            self.stop |= self.session.agree(u64::from(asked.get()))? != 0;
+        }
+        Ok(())
     }
 
     pub(super) fn report(&mut self, event: Event) {

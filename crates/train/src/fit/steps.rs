@@ -61,7 +61,7 @@ impl<E: Executor> Fit<'_, E> {
         let (step, epoch) = (self.session.steps(), self.progress.epoch);
         let lr = self.options.schedule.rate(step, self.span);
         let batch = views(&example);
-        check_batch(&batch, self.session.plan().batch)?;
+        check_batch(&batch, self.session.plan().rows().len())?;
         let start = Instant::now();
         self.session.start_step(&batch, lr)?;
         let turn = self.session.waited();

@@ -8,6 +8,7 @@ mod fit;
 mod fuzz;
 mod later;
 mod memory;
+mod replicas;
 mod resume;
 mod scores;
 mod session;

@@ -150,9 +150,13 @@ pub fn kind(op: &Op) -> Kind {
                 Kind::Other
             }
         }
-        Family::Attention | Family::Window | Family::Norm | Family::Softmax | Family::Gather | Family::Update => {
-            Kind::Other
-        }
+        Family::Attention
+        | Family::Window
+        | Family::Norm
+        | Family::Softmax
+        | Family::Gather
+        | Family::Update
+        | Family::Exchange => Kind::Other,
     }
 }
 

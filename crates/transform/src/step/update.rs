@@ -6,6 +6,7 @@ use memfit_ir::op::{
 };
 use memfit_ir::{DType, Donation, Graph, Op, TensorType, ValueId};
 
+use super::exchange::own_params;
 use super::{Clip, Job, push, scope_of, state_of};
 use crate::error::Result;
 use crate::precision::scale::Scaling;
@@ -85,7 +86,8 @@ pub(crate) fn update(job: &mut Job) -> Result<()> {
             (push(&mut job.graph, Op::Binary(Binary::Sub), &[clock, skipped], SCOPE)?, Some(gate))
         }
     };
-    for (&param, &grad) in job.params.iter().zip(&job.grads) {
+    let own = own_params(job);
+    for ((&param, &grad), _) in job.params.iter().zip(&job.grads).zip(own).filter(|(_, own)| *own) {
         update_param(&mut job.graph, job.task.training.update, [param, grad, lr, clock], gate)?;
     }
     Ok(())

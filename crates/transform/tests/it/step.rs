@@ -245,7 +245,7 @@ fn pruning_keeps_order_and_drops_the_unread() {
 #[test]
 fn a_split_step_changes_the_model_at_its_end_only() {
     let (forward, loss) = model(4, true);
-    let Split { accumulate, apply } =
+    let Split { accumulate, apply, .. } =
         split_step(&forward, loss, &training(ADAM, Clip::GlobalNorm(1.0), &[]), 0.5).unwrap();
     let accumulate = accumulate.graph;
     verify(&accumulate).unwrap();

@@ -195,10 +195,14 @@ fn print_end(finished: &Finished, seconds: f64) {
 fn print_memory(training: &Training) {
     let (plan, host) = (training.session.plan(), Bytes(training.run.pool.high_water()));
     let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
+    let copies = match plan.staging_bytes {
+        0 => String::new(),
+        bytes => format!(" + {} for copies", Bytes(bytes)),
+    };
     if training.is_shared {
         let (state, transient) = (Bytes(plan.state_bytes), Bytes(plan.transient_bytes));
-        outln!("memory: {state} states + {transient} in turns + {host} data pipeline{resident}");
+        outln!("memory: {state} states + {transient} in turns{copies} + {host} data pipeline{resident}");
     } else {
-        outln!("memory: {} arena + {host} data pipeline{resident}", Bytes(plan.arena_bytes()));
+        outln!("memory: {} arena{copies} + {host} data pipeline{resident}", Bytes(plan.arena_bytes()));
     }
 }

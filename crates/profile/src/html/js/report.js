@@ -59,7 +59,7 @@ function hero(model) {
 function sentence(model) {
   const { memory } = model,
     { budget_bytes: budget } = memory;
-  const spare = budget ? budget - memory.arena_bytes : 0;
+  const spare = budget ? budget - memory.arena_bytes - (memory.staging_bytes ?? 0) : 0;
   const first = budget
     ? `This step needs at most ${bytes(memory.peak_bytes)} at once. It fits into its budget of ${bytes(budget)}` +
       (spare > 0 ? ` with ${bytes(spare)} to spare.` : ".")

@@ -58,6 +58,12 @@ pub fn file(name: &str) -> PathBuf {
 
 /// Images of 8×8 with a bright row or column, which is their class, and some noise. No two are the same.
 pub fn images(count: usize, seed: u64) -> Tensors {
+    let (x, y) = pixels_and_classes(count, seed);
+    let with_x = Tensors::new().with("x", TensorType::f32([count, 8, 8, 1]), x).unwrap();
+    with_x.with("y", TensorType::i32([count]), y).unwrap()
+}
+
+pub fn pixels_and_classes(count: usize, seed: u64) -> (Vec<f32>, Vec<i32>) {
     let noise: Vec<f32> = philox::uniform(seed, "noise", count * 64).collect();
     let mut x = noise.iter().map(|n| n * 0.3).collect::<Vec<f32>>();
     let y: Vec<i32> = (0..count).map(|i| ((i * 7 + seed as usize) % 10) as i32).collect();
@@ -65,8 +71,7 @@ pub fn images(count: usize, seed: u64) -> Tensors {
         let at = |i: usize| if class < 5 { class as usize * 8 + i } else { i * 8 + class as usize - 5 };
         (0..8).for_each(|i| image[at(i)] += 1.0);
     }
-    let with_x = Tensors::new().with("x", TensorType::f32([count, 8, 8, 1]), x).unwrap();
-    with_x.with("y", TensorType::i32([count]), y).unwrap()
+    (x, y)
 }
 
 /// Shuffled batches to train on, and a test set whose last batch is not full.

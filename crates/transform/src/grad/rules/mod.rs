@@ -71,7 +71,7 @@ pub(super) fn rule(ctx: &mut Ctx) -> Grads {
         | Op::CrossEntropyGrad(_)
         | Op::GatherGrad(_) => Err(Error::no_gradient(ctx.node)),
 
-        Op::BatchUpdate(_) | Op::Update(_) => {
+        Op::BatchUpdate(_) | Op::Update(_) | Op::Join(_) | Op::Replicate(_) => {
             Err(Error::ThroughUpdate { op: ctx.node.op.name(), scope: ctx.node.scope.clone() })
         }
     }

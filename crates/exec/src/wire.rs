@@ -1,0 +1,51 @@
+//! How replicas reach each other: a few collective operations, which all of them call in the same order with the same sizes. A
+//! wire moves bytes and adds nothing up: what is exchanged is the same bits on every wire.
+
+mod threads;
+
+pub use threads::{ThreadWire, thread_wires};
+
+use std::fmt;
+use std::time::Duration;
+
+/// One end of a connection between replicas. Every operation waits for all of them.
+pub trait Wire: Send {
+    /// Which replica this is, counted from 0.
+    fn rank(&self) -> usize;
+
+    /// How many there are.
+    fn size(&self) -> usize;
+
+    /// Part i of `send` goes to replica i, and part i of `receive` is what it sent here. Both are equal parts, one for each.
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError>;
+
+    /// What every replica sent, in the order of their ranks.
+    fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError>;
+
+    /// The owner's bytes go to all others.
+    fn broadcast(&mut self, owner: usize, bytes: &mut [u8]) -> Result<(), WireError>;
+}
+
+/// Why an exchange did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("replica {rank} is gone")]
+    Lost { rank: usize },
+    #[error("{} did not come within {} s", Ranks(missing), waited.as_secs())]
+    Stalled { missing: Vec<usize>, waited: Duration },
+    /// The replicas do not do the same.
+    #[error("replica {rank} exchanges {given} bytes where this one has {expected}")]
+    Differs { rank: usize, expected: usize, given: usize },
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Some replicas, in words.
+struct Ranks<'a>(&'a [usize]);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        write!(f, "replica{} {}", if self.0.len() == 1 { "" } else { "s" }, names.join(", "))
+    }
+}

@@ -1,0 +1,228 @@
+//! Replicas that train together: every number of them, with every plan, ends in the same bits.
+
+use crate::common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{digits, images, pixels_and_classes, training};
+use memfit_data::{BytePool, Dataset, Remainder};
+use memfit_exec::{Executor, Options, TensorView, thread_wires};
+use memfit_exec_cpu::CpuExecutor;
+use memfit_ir::Replica;
+use memfit_plan::save::Labels;
+use memfit_plan::{MicroBatch, Phase, Plan, Request};
+use memfit_train::{Datasets, Event, FitOptions, Flow, Period, RunDir, Session, StopReason, fit, replica_programs};
+use memfit_transform::{Clip, Exchange, Half, Precision, Shard, Training};
+
+/// Of a batch.
+const LANES: usize = 4;
+const BATCH: usize = 32;
+const STEPS: usize = 4;
+const STALL: Duration = Duration::from_secs(120);
+
+/// How replicas differ from each other, which is to change nothing.
+#[derive(Clone, Copy)]
+struct Setting {
+    micro_batch: usize,
+    shard: Shard,
+    piece: usize,
+    /// Odd replicas have one thread and no more memory than they need, the others two and as much as they like.
+    uneven: bool,
+    poison: bool,
+}
+
+const EVEN: Setting = Setting { micro_batch: 4, shard: Shard::None, piece: 1 << 12, uneven: false, poison: false };
+
+type Bits = BTreeMap<String, Vec<u8>>;
+
+/// The fastest plan, or the smallest.
+fn plan(training: &Training, replica: Replica, setting: Setting, cpu: &CpuExecutor, smallest: bool) -> Plan {
+    let exchange = Exchange { replica, piece: setting.piece, shard: setting.shard };
+    let micro_batch = MicroBatch::Exactly(setting.micro_batch);
+    let request = Request { micro_batch, exchange, ..Request::new(BATCH) };
+    let source = |rows: usize| replica_programs(digits(), training, BATCH, rows, &exchange);
+    let survey = memfit_plan::survey(source, cpu.target(), &request).unwrap();
+    let least = survey.frontier().iter().map(|point| point.arena_bytes).min();
+    survey.plan(least.filter(|_| smallest)).unwrap()
+}
+
+fn session(training: &Training, replica: Replica, setting: Setting) -> Session<CpuExecutor> {
+    let is_odd = setting.uneven && replica.rank % 2 == 1;
+    let cpu = CpuExecutor::new(if is_odd { 1 } else { 2 }).unwrap();
+    let plan = plan(training, replica, setting, &cpu, is_odd);
+    let options = Options { poison: setting.poison, ..Options::default() };
+    Session::with_options(cpu, plan, 7, options).unwrap()
+}
+
+/// Some steps of all replicas; the states of each, and the losses.
+fn train(training: &Training, lanes: usize, count: usize, setting: Setting) -> Vec<(Bits, Vec<u32>)> {
+    let replica = Replica { lanes, count, rank: 0 };
+    let run = |rank: usize, wire| {
+        let mut session = session(training, replica.with_rank(rank), setting);
+        if count > 1 {
+            session.connect(Box::new(wire)).unwrap();
+        }
+        let rows = session.plan().rows();
+        let mut losses = Vec::new();
+        for step in 0..STEPS {
+            let (x, y) = pixels_and_classes(BATCH, step as u64);
+            let (x, y, count) = (&x[rows.start * 64..rows.end * 64], &y[rows.clone()], rows.len());
+            let (of_x, of_y) = ([count, 8, 8, 1], [count]);
+            let batch = [("x", TensorView::f32(&of_x, x)), ("y", TensorView::i32(&of_y, y))];
+            losses.push(session.step(&batch, 1e-2).unwrap().to_bits());
+        }
+        (common::bits(&session).into_iter().collect(), losses)
+    };
+    std::thread::scope(|scope| {
+        let wires = thread_wires(count, STALL).into_iter().enumerate();
+        let threads: Vec<_> = wires.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// That all replicas end in the same bits, and in those that one has alone with as many lanes; states that each has a part of are
+/// put together.
+fn check(training: &Training, lanes: usize, setting: Setting) {
+    let alone = train(training, lanes, 1, Setting { shard: Shard::None, uneven: false, ..setting });
+    let (expected, losses) = &alone[0];
+    for count in 2..=lanes {
+        let ends = train(training, lanes, count, setting);
+        let mut all = Bits::new();
+        for (rank, (bits, seen)) in ends.into_iter().enumerate() {
+            assert_eq!(&seen, losses, "losses of replica {rank} of {count}");
+            for (name, bytes) in bits {
+                let known = all.entry(name.clone()).or_insert_with(|| bytes.clone());
+                assert!(*known == bytes, "{name} differs between replicas, of {count}");
+            }
+        }
+        let names = |bits: &Bits| bits.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&all), names(expected), "{count} replicas");
+        let other = all.iter().find(|(name, bytes)| expected[*name] != **bytes);
+        assert!(other.is_none(), "{} has other bits with {count} replicas", other.unwrap().0);
+    }
+}
+
+#[test]
+fn every_number_of_replicas_ends_in_the_same_bits() {
+    check(&training(), LANES, EVEN);
+}
+
+#[test]
+fn a_lane_that_is_one_micro_batch_is_exchanged_as_its_gradients_come() {
+    let whole = Setting { micro_batch: BATCH / LANES, ..EVEN };
+    check(&training(), LANES, whole);
+    let replica = Replica { lanes: LANES, count: LANES, rank: 1 };
+    let plan = plan(&training(), replica, whole, &common::cpu(), false);
+    assert!(plan.program(Phase::Step).is_some(), "nothing is accumulated");
+}
+
+#[test]
+fn plans_threads_pieces_and_poison_change_no_bit() {
+    check(&training(), LANES, Setting { uneven: true, piece: 64, ..EVEN });
+    check(&training(), LANES, Setting { uneven: true, piece: 1 << 20, micro_batch: 8, poison: true, ..EVEN });
+}
+
+#[test]
+fn a_sharded_optimizer_changes_no_bit() {
+    let clipped = Training { clip: Clip::GlobalNorm(0.1), ..training() };
+    for micro_batch in [4, 8] {
+        check(&clipped, LANES, Setting { shard: Shard::Optimizer, micro_batch, poison: true, ..EVEN });
+    }
+}
+
+#[test]
+fn lanes_that_no_tree_fits_evenly_are_added_up_alike() {
+    // Of 16 lanes, three replicas have 5, 5 and 6, which are one to three parts of the tree.
+    check(&training(), 16, Setting { micro_batch: 1, ..EVEN });
+}
+
+#[test]
+fn skipped_steps_are_skipped_by_all() {
+    let mut scaled = Training { precision: Precision::Mixed(Half::F16), ..training() };
+    scaled.clip = Clip::GlobalNorm(1.0);
+    check(&scaled, LANES, EVEN);
+    check(&scaled, LANES, Setting { micro_batch: 8, shard: Shard::Optimizer, ..EVEN });
+}
+
+#[test]
+fn one_lane_is_what_one_device_adds_up() {
+    let mut session = common::session(digits(), BATCH, Some(EVEN.micro_batch), 7);
+    for step in 0..STEPS {
+        let (x, y) = pixels_and_classes(BATCH, step as u64);
+        let batch = [("x", TensorView::f32(&[BATCH, 8, 8, 1], &x)), ("y", TensorView::i32(&[BATCH], &y))];
+        session.step(&batch, 1e-2).unwrap();
+    }
+    let expected: Bits = common::bits(&session).into_iter().collect();
+    let with_lanes = |lanes| train(&training(), lanes, 1, EVEN).swap_remove(0).0;
+    assert!(with_lanes(1) == expected);
+    // So that it means something that replicas agree.
+    assert!(with_lanes(LANES) != expected, "another tree rounds otherwise");
+}
+
+#[test]
+fn a_plan_for_several_replicas_needs_a_connection_to_the_others() {
+    let replica = Replica { lanes: LANES, count: 2, rank: 0 };
+    let mut session = session(&training(), replica, EVEN);
+    let (x, y) = pixels_and_classes(BATCH / 2, 0);
+    let batch = [("x", TensorView::f32(&[BATCH / 2, 8, 8, 1], &x)), ("y", TensorView::i32(&[BATCH / 2], &y))];
+    let problem = session.step(&batch, 1e-2).unwrap_err().to_string();
+    assert!(problem.contains("replica 0 of 2") && problem.contains("connect"), "{problem}");
+    let wrong = thread_wires(3, STALL).swap_remove(0);
+    let problem = session.connect(Box::new(wrong)).unwrap_err().to_string();
+    assert!(problem.contains("replica 0 of 2") && problem.contains("0 of 3"), "{problem}");
+}
+
+/// What replicas leave that are trained through `fit`, of which the first has a folder: its files, and how each ended.
+fn fit_together(count: usize, folder: &Path, stop_at: Option<u32>) -> (BTreeMap<PathBuf, Vec<u8>>, Vec<StopReason>) {
+    let replica = Replica { lanes: LANES, count, rank: 0 };
+    let run = |rank: usize, wire| {
+        let mut session = session(&training(), replica.with_rank(rank), Setting { micro_batch: 2, ..EVEN });
+        if count > 1 {
+            session.connect(Box::new(wire)).unwrap();
+        }
+        let rows = session.plan().rows();
+        let train = Dataset::from_tensors(images(100, 1)).unwrap().shuffle(100).batch_rows(BATCH, rows);
+        let data =
+            Datasets { train, test: Some(Dataset::from_tensors(images(13, 2)).unwrap().batch(5, Remainder::Keep)) };
+        let heads = digits().heads().unwrap();
+        let run = (rank == 0).then(|| RunDir::create(folder, session.plan(), &Labels::new()).unwrap());
+        let options = FitOptions { run, ..FitOptions::new(heads, Period::Epochs(3), 1e-2, BytePool::new(1 << 20)) };
+        // The last replica is the one that is asked.
+        let mut observer = |event: &Event| match event {
+            Event::Step { step, .. } if Some(*step) == stop_at && rank + 1 == count => Flow::Stop,
+            _ => Flow::Continue,
+        };
+        let outcome = fit(&mut session, &data, &options, &mut observer).unwrap();
+        (outcome.reason, outcome.steps)
+    };
+    let ends: Vec<(StopReason, u32)> = std::thread::scope(|scope| {
+        let run = &run;
+        let wires = thread_wires(count, STALL).into_iter().enumerate();
+        let threads: Vec<_> = wires.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(ends.iter().all(|end| *end == ends[0]), "all end after the same step: {ends:?}");
+    let tensors = |path: &PathBuf| path.extension().is_some_and(|e| e == "safetensors");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(tensors);
+    let files = files.map(|path| (path.file_name().unwrap().into(), std::fs::read(&path).unwrap())).collect();
+    std::fs::remove_dir_all(folder).unwrap();
+    (files, ends.into_iter().map(|(reason, _)| reason).collect())
+}
+
+#[test]
+fn replicas_that_are_fitted_leave_the_checkpoints_of_one() {
+    let alone = fit_together(1, &common::file("replicas-1"), None);
+    assert!(!alone.0.is_empty());
+    for count in 2..=LANES {
+        let together = fit_together(count, &common::file(&format!("replicas-{count}")), None);
+        assert!(together.0 == alone.0, "{count} replicas");
+    }
+}
+
+#[test]
+fn one_that_is_asked_to_stop_stops_all_after_the_same_step() {
+    let (_, reasons) = fit_together(3, &common::file("replicas-stop"), Some(4));
+    assert_eq!(reasons, [StopReason::Interrupted; 3]);
+}

@@ -1,0 +1,182 @@
+//! Where replicas meet in a step: sums over their lanes, and parameters that one of them updates for all. Exchanges are
+//! chained by a token, in the order in which gradients are made, so that every replica has them in the same order whatever
+//! else its plan changes.
+
+use memfit_ir::op::{Binary, Fill, Join, Replicate};
+use memfit_ir::{DType, Donation, Graph, Op, Replica, ValueId};
+
+use super::split::{check_updates, is_state, numbers, statistics, update_statistics};
+use super::{Job, push, scope_of};
+use crate::error::Result;
+
+/// How a replica's step is joined to those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    pub replica: Replica,
+    /// Bytes that are exchanged at a time, at most. No result depends on it.
+    pub piece: usize,
+    pub shard: Shard,
+}
+
+/// What of a model's states each replica has a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Shard {
+    /// Every replica has all.
+    #[default]
+    None,
+    /// What the optimizer keeps: each replica updates some of the parameters, whole ones, for all.
+    Optimizer,
+}
+
+impl Exchange {
+    pub const ALONE: Exchange = Exchange { replica: Replica::ALONE, piece: Exchange::PIECE, shard: Shard::None };
+    /// As much as hides what a message costs, and little beside an arena.
+    pub const PIECE: usize = 1 << 20;
+}
+
+impl Default for Exchange {
+    fn default() -> Exchange {
+        Exchange::ALONE
+    }
+}
+
+/// What is added up over lanes: a replica's sums of it, in the order of its subtrees.
+pub(super) struct Sums {
+    pub of: Vec<ValueId>,
+    pub scope: String,
+}
+
+/// A whole step's gradients, losses, numbers and statistics are one lane's: from here on they are those of the batch.
+pub(crate) fn join(job: &mut Job) -> Result<()> {
+    if !job.task.exchange.replica.has_others() {
+        return Ok(());
+    }
+    check_updates(&job.graph)?;
+    let forward = job.graph.clone();
+    let (statistics, graph) = (statistics(&forward)?, &mut job.graph);
+    let share = push(graph, fill(job.task.share), &[], "")?;
+    // As an accumulator does that starts from zero, so that the sum of one leaf is the same bits.
+    let zero = push(graph, fill(0.0), &[], "")?;
+    let first = |graph: &mut Graph, part: ValueId, scope: String| -> Result<Sums> {
+        Ok(Sums { of: vec![push(graph, Op::Binary(Binary::Add), &[zero, part], &scope)?], scope })
+    };
+    let weighted = |graph: &mut Graph, part: ValueId, scope: String| -> Result<Sums> {
+        let part = push(graph, Op::Binary(Binary::Mul), &[part, share], &scope)?;
+        first(graph, part, scope)
+    };
+    let mut sums = Vec::new();
+    let mut order: Vec<usize> = (0..job.grads.len()).collect();
+    order.sort_by_key(|&i| job.grads[i]);
+    for &i in &order {
+        sums.push(first(graph, job.grads[i], scope_of(&forward, job.params[i]))?);
+    }
+    let scalars: Vec<(String, ValueId)> = {
+        let given = |v: &ValueId| forward.outputs.iter().filter(|(_, o)| o == v).cloned().collect::<Vec<_>>();
+        job.losses.iter().flat_map(given).chain(numbers(&forward, &job.losses)).collect()
+    };
+    for (_, number) in &scalars {
+        sums.push(weighted(graph, *number, scope_of(&forward, *number))?);
+    }
+    let of_batch: Vec<_> = statistics.iter().filter(|s| !is_state(&forward, s.batch)).collect();
+    for statistic in &of_batch {
+        sums.push(weighted(graph, statistic.batch, statistic.scope.clone())?);
+    }
+    let totals = join_sums(graph, &mut job.notes.token, job.task.exchange, &sums)?;
+    let (grads, rest) = totals.split_at(order.len());
+    let (numbers, batch) = rest.split_at(scalars.len());
+    order.iter().zip(grads).for_each(|(&i, &total)| job.grads[i] = total);
+    for ((name, _), &total) in scalars.iter().zip(numbers) {
+        graph.outputs.iter_mut().filter(|(n, _)| n == name).for_each(|(_, v)| *v = total);
+    }
+    graph.donations.clear();
+    let total_of = |v: ValueId| of_batch.iter().position(|s| s.batch == v).map_or(v, |i| batch[i]);
+    update_statistics(graph, &forward, |_, statistic| Ok([statistic.running, total_of(statistic.batch)]))
+}
+
+fn fill(value: f32) -> Op {
+    Op::Fill(Fill { value, dtype: DType::F32, shape: [].into() })
+}
+
+/// The sums over all lanes, in the same order. Small ones go together, up to a piece.
+pub(super) fn join_sums(
+    graph: &mut Graph,
+    token: &mut Option<ValueId>,
+    exchange: &Exchange,
+    sums: &[Sums],
+) -> Result<Vec<ValueId>> {
+    let op = Op::Join(Join { replica: exchange.replica, piece: exchange.piece });
+    let mut totals = Vec::with_capacity(sums.len());
+    for bucket in buckets(graph, sums, exchange.piece as u64) {
+        let inputs: Vec<ValueId> = bucket.iter().flat_map(|s| &s.of).copied().chain(*token).collect();
+        let node = graph.push(op.clone(), &inputs, &bucket[0].scope)?;
+        let outputs = &graph.node(node).outputs;
+        totals.extend(&outputs[..bucket.len()]);
+        *token = outputs.last().copied();
+    }
+    Ok(totals)
+}
+
+/// Neighbours that fit into a piece together; what does not fit into one stands alone.
+fn buckets<'a>(graph: &Graph, sums: &'a [Sums], piece: u64) -> Vec<&'a [Sums]> {
+    let bytes = |s: &Sums| graph.ty(s.of[0]).bytes();
+    let (mut found, mut start, mut filled) = (Vec::new(), 0, 0);
+    for (i, s) in sums.iter().enumerate() {
+        if i > start && filled + bytes(s) > piece {
+            found.push(&sums[start..i]);
+            (start, filled) = (i, 0);
+        }
+        filled += bytes(s);
+    }
+    found.push(&sums[start..]);
+    found
+}
+
+/// By parameter, whether this replica updates it.
+pub(super) fn own_params(job: &Job) -> Vec<bool> {
+    let rank = job.task.exchange.replica.rank;
+    owners(job).into_iter().map(|owner| owner.is_none_or(|owner| owner == rank)).collect()
+}
+
+/// By parameter, who updates it for all; none where everybody does. The largest parameters are dealt first, each to who has
+/// the fewest bytes so far.
+fn owners(job: &Job) -> Vec<Option<usize>> {
+    let Exchange { replica, shard, .. } = *job.task.exchange;
+    if shard == Shard::None || !replica.has_others() {
+        return vec![None; job.params.len()];
+    }
+    let bytes: Vec<u64> = job.params.iter().map(|&v| job.graph.ty(v).bytes()).collect();
+    let mut order: Vec<usize> = (0..bytes.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(bytes[i]));
+    let (mut owners, mut load) = (vec![None; bytes.len()], vec![0; replica.count]);
+    for i in order {
+        let least = (0..load.len()).min_by_key(|&rank| load[rank]);
+        owners[i] = least;
+        load[least.unwrap_or(0)] += bytes[i];
+    }
+    owners
+}
+
+/// Hands out the parameters that one replica has updated for all.
+pub(crate) fn replicate(job: &mut Job) -> Result<()> {
+    let rank = job.task.exchange.replica.rank;
+    for (owner, param) in owners(job).into_iter().zip(job.params.clone()) {
+        let Some(owner) = owner else { continue };
+        let graph = &mut job.graph;
+        let updated = graph.donations.iter().find(|d| d.old == param).map(|d| d.new);
+        let inputs: Vec<ValueId> = [updated.unwrap_or(param)].into_iter().chain(job.notes.token).collect();
+        let node = graph.push(Op::Replicate(Replicate { rank, owner }), &inputs, &scope_of(graph, param))?;
+        let outputs = graph.node(node).outputs.clone();
+        job.notes.token = outputs.last().copied();
+        if rank != owner {
+            graph.donations.push(Donation { old: param, new: outputs[0] });
+        }
+    }
+    // What nobody reads goes with the next pruning, and the owner's last exchanges have no other result.
+    if let (Some(token), Shard::Optimizer) = (job.notes.token, job.task.exchange.shard) {
+        job.graph.outputs.push((TOKEN.into(), token));
+    }
+    Ok(())
+}
+
+/// The output that says that the last exchange is over.
+const TOKEN: &str = "exchanged";
