@@ -105,18 +105,20 @@ impl Apart<'_> {
     }
 }
 
-/// A step from the same states leads to the same states.
+/// A step from the same states leads to the same states. Says what was asked of the loosest of them, and how large its numbers
+/// are: where much is allowed, there is nothing but rounding.
 fn check_step(model: &str, cpu: &mut Trainee<CpuExecutor>, leg: &Leg, given: &[State]) {
-    let (mut largest, mut loosest) = (0f32, 0f32);
     let apart = apart(cpu, leg, given);
+    let mut loosest = (0f32, "none", 0f32);
     for state in &apart {
         let (name, nearest, allowed) = (&state.given.0, state.nearest(), state.allowed());
         let distance = state.distance();
         assert!(nearest <= allowed, "{name} is off by {distance:e}, and {nearest:e} from all nearby, not {allowed:e}");
-        (largest, loosest) = (largest.max(nearest / allowed), loosest.max(TOLERANCE * allowed / state.tolerance));
+        let largest = state.tolerance / TOLERANCE;
+        loosest = if allowed / largest > loosest.0 { (allowed / largest, name, largest) } else { loosest };
     }
-    let (step, apart) = (leg.steps.start, apart.len());
-    println!("{model}, step {step}: {apart} states apart, {largest:.2} of what they may be, at most {loosest:.4}");
+    let (step, count, (share, name, largest)) = (leg.steps.start, apart.len(), loosest);
+    println!("{model}, step {step}: {count} states apart; the loosest, {name}, by {share:.1e} of {largest:.1e}");
 }
 
 /// Several steps, each from where the last one led: which kinks lie on the way differs, and they add up.
