@@ -34,7 +34,7 @@ fn check(executor: &GpuExecutor, name: &str, batch: usize, model: &ZooModel) {
     let training = zoo::training(Precision::F32);
     let plans = zoo::plans(model, &training, executor.target(), batch).unwrap();
     let points = plans.frontier();
-    let tight = plans.plan(Some(points[points.len() - 1].arena_bytes)).unwrap();
+    let tight = plans.plan(Some(points[points.len() - 1].device_bytes())).unwrap();
     let fast = plans.plan(None).unwrap();
     assert!(fast.recomputed_ops < tight.recomputed_ops, "{name} computes nothing again");
     assert!(tight.arena_bytes() < fast.arena_bytes(), "{name} has one plan only");

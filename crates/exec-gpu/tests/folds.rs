@@ -140,5 +140,5 @@ fn an_input_of_classes_is_looked_at_before_the_device_is_given_it() {
     inputs.insert("x1".into(), Tensor::i32([4], &[0, 2, 3, 1]).unwrap());
     let given = runner(Settings::default()).run(&graph, &inputs, &HashMap::new());
     let message = given.unwrap_err().to_string();
-    assert_eq!(message, "cross_entropy in layer \"\": index 3 at position 2 is outside of 0..3");
+    assert_eq!(message, "cross_entropy: index 3 at position 2 is outside of 0..3");
 }

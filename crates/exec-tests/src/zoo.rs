@@ -127,6 +127,21 @@ impl<E: Executor> Trainee<E> {
     }
 }
 
+/// The residual branches of a resnet count for a fifth: initial states from which a step of a hundred layers says something. With
+/// scales of 1, last bits of the states of resnet50 move a gradient by a thousandth, and of resnet101 by a hundredth of its
+/// largest number (the medians of all); with these by 1e-5. Other models stay as they are.
+pub fn calmed(mut states: Vec<State>) -> Vec<State> {
+    let last_of_three = |name: &str| name.strip_suffix("/bn3/scale").map(String::from);
+    let bottlenecks: Vec<String> = states.iter().filter_map(|(name, _)| last_of_three(name)).collect();
+    for (name, bytes) in states.iter_mut().filter(|(name, _)| name.starts_with("layer")) {
+        let last_of_two = name.strip_suffix("/bn2/scale").filter(|block| !bottlenecks.iter().any(|b| b == block));
+        if last_of_two.is_some() || last_of_three(name).is_some() {
+            *bytes = floats(bytes).flat_map(|x| (0.2 * x).to_ne_bytes()).collect();
+        }
+    }
+    states
+}
+
 /// States that differ from these in their last bits.
 pub fn moved(states: &[State], seed: u64) -> Vec<State> {
     let moved = |(name, bytes): &State| {

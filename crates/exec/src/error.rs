@@ -1,7 +1,7 @@
 //! What can go wrong when a plan runs.
 
-use memfit_ir::TensorType;
 use memfit_ir::bytes::Bytes;
+use memfit_ir::{TensorType, in_layer};
 use memfit_plan::Phase;
 
 use crate::device::DeviceFull;
@@ -45,11 +45,11 @@ pub enum ExecError {
     OutputLength { name: String, ty: TensorType, bytes: usize },
     #[error("this plan has no {} program", .0.name())]
     NoPhase(Phase),
-    #[error("{op} in layer \"{layer}\": {problem}")]
+    #[error("{op}{}: {problem}", in_layer(layer))]
     Data { op: &'static str, layer: String, problem: KernelError },
     #[error("state \"{name}\": only f32 states start from random numbers, but it is {ty}")]
     Init { name: String, ty: TensorType },
-    #[error("{op} in layer \"{layer}\" cannot run on this device: {problem}")]
+    #[error("{op}{} cannot run on this device: {problem}", in_layer(layer))]
     Unsupported { op: &'static str, layer: String, problem: String },
     #[error("exchange{}: {source}", in_layer(layer))]
     Wire { layer: String, source: WireError },
@@ -62,10 +62,6 @@ pub enum ExecError {
     /// What the device itself says, and not about any data.
     #[error("{device}: {problem}")]
     Device { device: String, problem: String },
-}
-
-fn in_layer(layer: &str) -> String {
-    if layer.is_empty() { String::new() } else { format!(" in layer \"{layer}\"") }
 }
 
 /// A kernel met data that it cannot work on. It is small and made without allocating.

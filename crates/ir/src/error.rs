@@ -22,7 +22,8 @@ pub enum Error {
     Parse { line: usize, problem: String, text: String },
 }
 
-fn in_layer(scope: &str) -> String {
+/// Where an op is, behind its name; nothing where it is in no layer.
+pub fn in_layer(scope: &str) -> String {
     if scope.is_empty() { String::new() } else { format!(" in layer \"{scope}\"") }
 }
 

@@ -23,7 +23,7 @@ mod verify;
 pub use builder::Builder;
 pub use cost::{Cost, cost, graph_cost};
 pub use dtype::{DType, Shape, TensorType};
-pub use error::{Error, Result};
+pub use error::{Error, Result, in_layer};
 pub use graph::{Donation, Graph, Node, NodeId, Value, ValueId};
 pub use hash::fingerprint;
 pub use lanes::{Fold, Replica};

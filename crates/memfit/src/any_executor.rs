@@ -327,6 +327,16 @@ impl Executor for AnyExecutor {
         }
     }
 
+    fn host_base(&self, memory: &mut AnyMemory) -> Option<*mut u8> {
+        match (self, memory) {
+            (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.host_base(memory),
+            #[cfg(feature = "gpu")]
+            (AnyExecutor::Gpu(gpu), AnyMemory::Gpu(memory)) => gpu.host_base(memory),
+            #[cfg(feature = "gpu")]
+            _ => foreign(),
+        }
+    }
+
     fn resident_bytes(&self, memory: &AnyMemory) -> Option<u64> {
         match (self, memory) {
             (AnyExecutor::Cpu(cpu), AnyMemory::Cpu(memory)) => cpu.resident_bytes(memory),
@@ -403,5 +413,12 @@ mod tests {
         let parts = Device::new("cpu:0", 100).split(&[30, 70]).expect("there is room");
         let executor = AnyExecutor::for_device(&parts[1], 1).expect("there is a CPU");
         assert_eq!((executor.device().name(), executor.device().limit()), ("cpu:0/1", 70));
+    }
+    /// Else replicas would exchange through memory that no plan knows of.
+    #[test]
+    fn the_memory_of_a_cpu_is_the_hosts() {
+        let executor = AnyExecutor::open("cpu", 1).expect("there is a CPU");
+        let mut memory = executor.allocate("a test", 64, Growth::Commit).expect("there is room");
+        assert!(executor.host_base(&mut memory).is_some());
     }
 }

@@ -10,7 +10,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Graph, NodeId, Op, ValueId, in_layer};
 use memfit_transform::{Group, StepGraph, ValueUses};
 
 use crate::draft::accumulator_bytes;
@@ -38,7 +38,7 @@ pub fn lower_bound(graphs: &[(Phase, StepGraph)], state_bytes: u64, target: &dyn
             let bytes = state_bytes + accumulators + bytes;
             if bytes > best.bytes {
                 let node = graph.node(id);
-                let reason = format!("{} in layer \"{}\" of the {} program", node.op.name(), node.scope, phase.name());
+                let reason = format!("{}{} of the {} program", node.op.name(), in_layer(&node.scope), phase.name());
                 best = Bound { bytes, reason };
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memfit_ir::TensorType;
+use memfit_ir::{TensorType, in_layer};
 
 use crate::bytes::Bytes;
 use crate::change::Fix;
@@ -75,7 +75,7 @@ pub struct Unsupported {
 fn list_unsupported(device: &str, ops: &[Unsupported]) -> String {
     let line = |u: &Unsupported| {
         let others = if u.count > 1 { format!(" and {} more", u.count - 1) } else { String::new() };
-        format!("\n    {} in layer \"{}\"{others}: {}", u.op, u.layer, u.reason)
+        format!("\n    {}{}{others}: {}", u.op, in_layer(&u.layer), u.reason)
     };
     format!("{device} cannot run this model:{}", ops.iter().map(line).collect::<String>())
 }

@@ -65,6 +65,6 @@ fn layer(graph: &Graph, id: memfit_ir::NodeId) -> String {
     if let memfit_ir::Op::Input(i) = &node.op {
         format!("input \"{}\"", i.name)
     } else {
-        format!("{} in layer \"{}\"", node.op.name(), node.scope)
+        format!("{}{}", node.op.name(), memfit_ir::in_layer(&node.scope))
     }
 }

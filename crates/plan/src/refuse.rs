@@ -2,7 +2,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use memfit_ir::{Op, TensorType, ValueId};
+use memfit_ir::{Op, TensorType, ValueId, in_layer};
 
 use crate::bound::Bound;
 use crate::error::{LiveTensor, Refusal};
@@ -19,9 +19,9 @@ pub fn refuse(smallest: &Plan, budget: u64, bound: &Bound, staging_bound: u64) -
     if let Some((program, launch)) = peak_launch(smallest) {
         let root = program.graph.node(program.launches[launch].group.root());
         instant = format!(
-            "{} in layer \"{}\" (kernel {} of {} of the {} program)",
+            "{}{} (kernel {} of {} of the {} program)",
             root.op.name(),
-            root.scope,
+            in_layer(&root.scope),
             launch + 1,
             program.launches.len(),
             program.phase.name()

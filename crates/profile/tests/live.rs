@@ -99,6 +99,7 @@ fn every_field_of_a_profile_is_documented() {
     profile.pipeline = Some(memfit_profile::Pipeline::default());
     profile.curves.push(memfit_profile::Curve::default());
     profile.run.path = Some("here".into());
+    profile.memory.staging_bytes = 1;
     let slice = memfit_profile::Slice { program: 0, launch: 0, micro_batch: 0, thread: 0, begin_us: 0.0, end_us: 1.0 };
     profile.measured = Some(memfit_profile::Measured {
         steps: vec![memfit_profile::StepSample::default()],

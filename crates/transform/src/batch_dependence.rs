@@ -4,7 +4,7 @@
 use std::fmt;
 
 use memfit_ir::op::{MatMul, Reduce, ReduceKind, has_row_per_sample};
-use memfit_ir::{Graph, Node, NodeId, Op, ValueId};
+use memfit_ir::{Graph, Node, NodeId, Op, ValueId, in_layer};
 
 /// What makes a sample's result depend on the rest of its batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl fmt::Display for BatchDependence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BatchDependence::BatchStatistics { op, scope } | BatchDependence::Mixed { op, scope } => {
-                write!(f, "{op} in layer \"{scope}\" mixes the samples of a batch")
+                write!(f, "{op}{} mixes the samples of a batch", in_layer(scope))
             }
             BatchDependence::NoBatchAxis { batch } => {
                 write!(f, "no input has the {batch} samples of the batch along its first axis")

@@ -1,6 +1,6 @@
 //! The errors of the transforms. Each names the op, layer or parameter, and the cure where there is one.
 
-use memfit_ir::{Node, TensorType};
+use memfit_ir::{Node, TensorType, in_layer};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -58,8 +58,4 @@ impl Error {
     pub(crate) fn cannot_split(node: &Node, problem: impl Into<String>) -> Error {
         Error::CannotSplit { op: node.op.name(), scope: node.scope.clone(), problem: problem.into() }
     }
-}
-
-fn in_layer(scope: &str) -> String {
-    if scope.is_empty() { String::new() } else { format!(" in layer \"{scope}\"") }
 }

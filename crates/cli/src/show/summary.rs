@@ -50,11 +50,13 @@ fn sizes(run: &RunResources, planned: &Planned) {
         row("free tools", Bytes(bytes), "nothing recomputed, one batch in one piece");
     }
     row("this plan", Bytes(plan.arena_bytes()), &format!("taken before the first step{spare}"));
+    let mut bound = "proved: no plan can take less";
     if plan.staging_bytes > 0 {
         let note = "beside it, of the same budget: batches on their way, results, parameters of kernels";
         row("copies, at most", Bytes(plan.staging_bytes), note);
+        bound = "proved: no plan can take less, with its copies";
     }
-    row("lower bound", Bytes(plan.lower_bound_bytes), "proved: no plan can take less");
+    row("lower bound", Bytes(plan.lower_bound_bytes), bound);
 }
 
 /// Bytes at the peak.

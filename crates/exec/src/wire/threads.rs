@@ -15,7 +15,7 @@ pub fn thread_wires(count: usize, stall: Duration) -> Vec<ThreadWire> {
             arrived: vec![false; count],
             shown: vec![Shown::NOTHING; count],
             gone: vec![false; count],
-            first_gone: None,
+            failed: None,
         }),
         changed: Condvar::new(),
     });
@@ -43,8 +43,8 @@ struct State {
     shown: Vec<Shown>,
     /// Who never comes again: what it showed may be no more.
     gone: Vec<bool>,
-    /// Who was the first of them, for whose sake the others went.
-    first_gone: Option<usize>,
+    /// Why the first of them went, which is why all others do.
+    failed: Option<WireError>,
 }
 
 impl State {
@@ -57,9 +57,9 @@ impl State {
         }
     }
 
-    fn leave(&mut self, rank: usize, changed: &Condvar) {
+    fn leave(&mut self, rank: usize, why: WireError, changed: &Condvar) {
         (self.arrived[rank], self.gone[rank]) = (false, true);
-        self.first_gone.get_or_insert(rank);
+        self.failed.get_or_insert(why);
         changed.notify_all();
     }
 }
@@ -95,8 +95,7 @@ impl ThreadWire {
         let round = state.round;
         (state.shown[self.rank], state.arrived[self.rank]) = (show, true);
         loop {
-            let gone = state.first_gone;
-            if gone.is_none() {
+            if state.failed.is_none() {
                 state.go_on(&self.meeting.changed);
             }
             if state.round != round {
@@ -104,12 +103,9 @@ impl ThreadWire {
             }
             let waited = since.elapsed();
             let missing = || (0..self.count).filter(|&rank| !state.arrived[rank]).collect();
-            let failure = match gone {
-                Some(rank) => Some(WireError::Lost { rank }),
-                None => (waited >= self.stall).then(|| WireError::Stalled { missing: missing(), waited }),
-            };
-            if let Some(failure) = failure {
-                state.leave(self.rank, &self.meeting.changed);
+            let stalled = || (waited >= self.stall).then(|| WireError::Stalled { missing: missing(), waited });
+            if let Some(failure) = state.failed.clone().or_else(stalled) {
+                state.leave(self.rank, failure.clone(), &self.meeting.changed);
                 return Err(failure);
             }
             let left = self.stall - waited;
@@ -135,6 +131,7 @@ impl ThreadWire {
     /// Lets `copy` look at what some replicas show, one after the other, while none of them goes on.
     fn look(&self, show: Shown, ranks: Range<usize>, mut copy: impl FnMut(usize, &[u8])) -> Result<(), WireError> {
         self.meet(show)?;
+        let parting = Parting(self);
         let shown = |rank: usize| self.state().shown[rank];
         let differs = ranks.clone().find(|&rank| shown(rank).len != show.len);
         let given = differs.map(|rank| shown(rank).len);
@@ -143,7 +140,7 @@ impl ThreadWire {
             // SAFETY: all have met, and none goes on before all part; until then nobody changes what it shows.
             copy(rank, unsafe { std::slice::from_raw_parts(start, len) });
         }
-        self.part();
+        drop(parting);
         match (differs, given) {
             (Some(rank), Some(given)) => Err(WireError::Differs { rank, expected: show.len, given }),
             _ => Ok(()),
@@ -151,9 +148,18 @@ impl ThreadWire {
     }
 }
 
+/// Parts at its end, also where copying panics: what others look at would be gone with the thread that shows it.
+struct Parting<'a>(&'a ThreadWire);
+
+impl Drop for Parting<'_> {
+    fn drop(&mut self) {
+        self.0.part();
+    }
+}
+
 impl Drop for ThreadWire {
     fn drop(&mut self) {
-        self.state().leave(self.rank, &self.meeting.changed);
+        self.state().leave(self.rank, WireError::Lost { rank: self.rank }, &self.meeting.changed);
     }
 }
 
@@ -168,14 +174,12 @@ impl Wire for ThreadWire {
 
     fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
         let share = send.len() / self.count;
-        check_room(receive, share * self.count)?;
         self.look(Shown::new(send), 0..self.count, |rank, sent| {
             receive[rank * share..][..share].copy_from_slice(&sent[self.rank * share..][..share]);
         })
     }
 
     fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
-        check_room(receive, send.len() * self.count)?;
         self.look(Shown::new(send), 0..self.count, |rank, sent| {
             receive[rank * sent.len()..][..sent.len()].copy_from_slice(sent);
         })
@@ -189,14 +193,6 @@ impl Wire for ThreadWire {
         let show = Shown { len: bytes.len(), ..Shown::NOTHING };
         self.look(show, owner..owner + 1, |_, sent| bytes.copy_from_slice(sent))
     }
-}
-
-/// Before anything is shown: whoever has met the others must not fail before they part.
-fn check_room(receive: &[u8], needed: usize) -> Result<(), WireError> {
-    if receive.len() >= needed {
-        return Ok(());
-    }
-    Err(WireError::Failed(format!("there is room for {} bytes where {needed} are received", receive.len())))
 }
 
 #[cfg(test)]
@@ -239,9 +235,22 @@ mod tests {
 
     #[test]
     fn whoever_leaves_is_named_and_nobody_waits_for_it() {
-        let ends = together(3, STALL, |mut wire| match wire.rank() {
-            1 => Ok(()),
-            _ => wire.all_gather(&[0], &mut [0; 3]),
+        // The last one comes when another has gone because of the first.
+        let has_gone = std::sync::Barrier::new(2);
+        let ends = together(3, STALL, |mut wire| {
+            let rank = wire.rank();
+            if rank == 1 {
+                return Ok(());
+            }
+            if rank == 2 {
+                has_gone.wait();
+            }
+            let end = wire.all_gather(&[0], &mut [0; 3]);
+            drop(wire);
+            if rank == 0 {
+                has_gone.wait();
+            }
+            end
         });
         assert_eq!(ends, [Err(WireError::Lost { rank: 1 }), Ok(()), Err(WireError::Lost { rank: 1 })]);
     }
@@ -263,12 +272,20 @@ mod tests {
         assert_eq!(ends[0], "replica 1 did not come within 0 s");
     }
 
+    /// Its bytes are freed when it unwinds, so it must not before the others have copied them; nor may they wait for it forever.
     #[test]
-    fn too_little_room_is_told_before_anybody_is_met() {
-        let mut wire = thread_wires(1, STALL).swap_remove(0);
-        let problem = |end: Result<(), WireError>| end.expect_err("too little room").to_string();
-        assert_eq!(problem(wire.all_to_all(&[0; 8], &mut [0; 7])), "there is room for 7 bytes where 8 are received");
-        assert_eq!(problem(wire.all_gather(&[0; 8], &mut [])), "there is room for 0 bytes where 8 are received");
+    fn whoever_panics_while_it_copies_stays_until_all_have_copied() {
+        let ends = together(3, STALL, |mut wire| {
+            let (rank, mut wire) = (wire.rank(), std::panic::AssertUnwindSafe(&mut wire));
+            let ended = std::panic::catch_unwind(move || {
+                let (send, mut received) = (vec![rank as u8; 1 << 16], vec![0; if rank == 1 { 1 } else { 3 << 16 }]);
+                wire.all_gather(&send, &mut received).map(|()| received)
+            });
+            ended.map(|received| received.expect("all have come"))
+        });
+        let all: Vec<u8> = (0..3).flat_map(|rank| vec![rank; 1 << 16]).collect();
+        assert!(ends[1].is_err());
+        assert!([0, 2].iter().all(|&rank| ends[rank].as_ref().is_ok_and(|received| *received == all)));
     }
 
     #[test]

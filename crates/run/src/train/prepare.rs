@@ -173,7 +173,7 @@ fn plan_all(
     Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
 }
 
-/// Where no budget is said and the fastest plan does not fit into the device, the fastest that does.
+/// Where the fastest plan within the budget does not fit into the device, the fastest that does.
 fn plan_alone(
     run: &mut RunResources,
     planning: &Planning,
@@ -181,8 +181,8 @@ fn plan_alone(
     on_event: OnEvent,
 ) -> Result<Prepared> {
     let prepared = plan_one(run, planning, executor, on_event)?;
-    let is_given = planning.plan_file.is_some() || prepared.from.is_some() || run.request.budget.is_some();
-    if is_given || prepared.planned.plan.device_bytes() <= run.device.free() {
+    let is_given = planning.plan_file.is_some() || prepared.from.is_some();
+    if is_given || run.room.is_some() || prepared.planned.plan.device_bytes() <= run.device.free() {
         return Ok(prepared);
     }
     run.limit_to_whole();

@@ -72,7 +72,7 @@ function waterfall(model) {
     el(
       "p",
       { class: "small" },
-      `Proved: no plan goes below ${bytes(memory.lower_bound_bytes)}.`,
+      `Proved: no plan${memory.staging_bytes ? ", with its copies," : ""} goes below ${bytes(memory.lower_bound_bytes)}.`,
     );
   return [
     el(
