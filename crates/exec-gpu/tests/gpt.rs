@@ -70,7 +70,7 @@ fn check(precision: Precision, tolerance: f64) {
     }
     let training = training(precision);
     let points = survey(source(&training), gpu.target(), &request(None)).unwrap().frontier();
-    let smallest = points.last().expect("a plan").bytes();
+    let smallest = points.last().expect("a plan").device_bytes();
     let (_, tightest) = train(gpu, precision, Some(smallest));
     assert!(fastest == tightest, "the tightest plan gives other bits");
 }

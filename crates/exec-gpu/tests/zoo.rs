@@ -171,7 +171,7 @@ fn check(name: &str) {
     let (model, training) = (zoo::small(name), zoo::training(Precision::F32));
     let plans = zoo::plans(&model, &training, executor.target(), BATCH).unwrap();
     let [initial, expected] = check_beside_cpu(name, &executor, &plans);
-    let smallest = plans.frontier().last().expect("a plan").bytes();
+    let smallest = plans.frontier().last().expect("a plan").device_bytes();
     let ways = [("the tightest plan", Some(smallest)), ("the fastest plan again", None)];
     for (way, budget) in ways.into_iter().take(if full { 2 } else { 1 }) {
         let poisoned = Options { poison: true, ..Options::default() };
