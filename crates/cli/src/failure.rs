@@ -294,6 +294,7 @@ fn of_training(error: &TrainError) -> Kind {
         | TrainError::Busy { .. }
         | TrainError::NoMetric { .. }
         | TrainError::NothingToWatch { .. }
+        | TrainError::PartOfStates
         | TrainError::TooManySteps
         | TrainError::EmptyEpoch { .. } => USAGE,
         _ => DATA,

@@ -7,10 +7,12 @@ use crate::error::PlanError;
 /// Whether a batch can be cut into micro-batches, as many for each lane.
 pub fn check_cut(batch: usize, micro_batch: usize, replica: Replica) -> Result<(), PlanError> {
     let Replica { lanes, count, .. } = replica;
-    if batch == 0 || micro_batch == 0 || !batch.is_multiple_of(micro_batch) {
+    // Before the micro-batch, which follows from the lanes where nobody asked for one.
+    let lanes_fit = replica.exists() && batch.is_multiple_of(lanes);
+    if lanes_fit && (batch == 0 || micro_batch == 0 || !batch.is_multiple_of(micro_batch)) {
         return Err(PlanError::MicroBatch { micro_batch, batch });
     }
-    if !replica.exists() || !(batch / micro_batch).is_multiple_of(lanes) {
+    if !lanes_fit || !(batch / micro_batch).is_multiple_of(lanes) {
         return Err(PlanError::Lanes { lanes, replicas: count, batch, micro_batch });
     }
     Ok(())
@@ -43,6 +45,26 @@ pub fn micro_batches(batch: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_is_cut_alike_for_every_lane_or_not_at_all() {
+        let replica = |lanes, count, rank| Replica { lanes, count, rank };
+        let cut = |batch, micro_batch, replica| check_cut(batch, micro_batch, replica).map_err(|e| e.to_string());
+        assert_eq!(cut(12, 2, replica(3, 2, 1)), Ok(()));
+        assert_eq!(cut(12, 12, Replica::ALONE), Ok(()));
+        for (batch, micro_batch, replica, expected) in [
+            (12, 5, replica(3, 2, 1), "a micro-batch of 5 does not divide"),
+            (12, 4, replica(2, 2, 1), "2 replicas with 2 lanes cannot share a batch of 12 in micro-batches of 4"),
+            (10, 3, replica(3, 3, 0), "3 replicas with 3 lanes cannot share a batch of 10"),
+            (12, 2, replica(2, 3, 0), "as many lanes as replicas"),
+            (12, 2, replica(2, 2, 2), "2 replicas with 2 lanes"),
+            (12, 0, Replica::ALONE, "a micro-batch of 0"),
+            (0, 1, Replica::ALONE, "the batch of 0"),
+        ] {
+            let problem = cut(batch, micro_batch, replica).expect_err("no such cut");
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
 
     #[test]
     fn divisors_are_all_there_is() {

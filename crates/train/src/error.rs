@@ -96,6 +96,12 @@ pub enum TrainError {
         /// All that can be.
         known: Vec<String>,
     },
+    /// A replica that has only a part of what the optimizer keeps is to write checkpoints.
+    #[error(
+        "this replica has a part of the optimizer's states only, of which no run can go on: keep no checkpoints, or give every \
+         replica all states"
+    )]
+    PartOfStates,
     /// Early stopping without a test set.
     #[error("early stopping watches the {monitor} on a test set, but there is none; give one or leave it out")]
     NothingToWatch {

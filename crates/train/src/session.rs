@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView, Wire};
+use memfit_ir::Op;
 use memfit_ir::op::{StateClass, has_row_per_sample};
 use memfit_plan::{Phase, Place, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
@@ -105,6 +106,12 @@ impl<E: Executor> Session<E> {
     /// Whether it trains with others.
     pub(crate) fn has_others(&self) -> bool {
         self.plan().replica.has_others()
+    }
+
+    /// Whether others update parameters for it, and keep what that takes.
+    pub(crate) fn has_part_of_states(&self) -> bool {
+        let mut nodes = self.plan().programs.iter().flat_map(|p| p.graph.nodes());
+        nodes.any(|node| matches!(node.op, Op::Replicate(_)))
     }
 
     /// What all replicas say, taken together bit by bit.

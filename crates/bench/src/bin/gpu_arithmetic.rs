@@ -182,7 +182,7 @@ fn table(workload: &Workload, plan: &Plan, classes: &[(Class, Work)]) -> String 
         "
 ## {}, batch {}, {}
 
-{} launches a step, of {} kernels that the plan counts; arena {:.2} GiB.
+{} launches a step, for {} groups of the plan; arena {:.2} GiB.
 
 | op | kernel | launches | cubes × units | words, shared | resident | cubes a place | GFLOP | MB | least ms |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|

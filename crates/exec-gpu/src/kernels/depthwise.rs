@@ -117,7 +117,7 @@ fn add_tap_row(
         let mut inside = Sequence::<bool>::new();
         #[unroll]
         for n in 0..comptime!(offsets.len()) {
-            let right = left + comptime!(offsets[n] as u32);
+            let right = left + comptime!(row.offsets(count)[n] as u32);
             let is_inside = right < numbers[WIDTH];
             let at = (start + select(is_inside, right, 0)) * numbers[CHANNELS] + channel;
             x.push(read(buffers, numbers, at, comptime!(key.a.clone())));

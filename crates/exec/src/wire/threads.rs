@@ -133,7 +133,8 @@ impl ThreadWire {
         self.meet(show)?;
         let parting = Parting(self);
         let shown = |rank: usize| self.state().shown[rank];
-        let differs = ranks.clone().find(|&rank| shown(rank).len != show.len);
+        // Of all, so that all are told of it.
+        let differs = (0..self.count).find(|&rank| shown(rank).len != show.len);
         let given = differs.map(|rank| shown(rank).len);
         for rank in ranks.filter(|_| differs.is_none()) {
             let Shown { start, len } = shown(rank);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use memfit_ir::op::StateClass;
-use memfit_ir::{Op, ValueId};
+use memfit_ir::{Graph, Op, Replica, ValueId};
 
 use crate::flow::in_state;
 use crate::sizes::check_cut;
@@ -77,6 +77,7 @@ fn states(plan: &Plan) -> Result<(), String> {
 
 fn check_program(plan: &Plan, program: &Program) -> Result<(), String> {
     let graph = &program.graph;
+    check_exchanges(plan.replica, graph)?;
     let slots: HashMap<&str, &StateSlot> = plan.states.iter().map(|s| (s.name.as_str(), s)).collect();
     let in_state = in_state(graph);
     let mut pinned: Vec<Place> = Vec::new();
@@ -98,6 +99,23 @@ fn check_program(plan: &Plan, program: &Program) -> Result<(), String> {
         }
     }
     program.launches.iter().filter_map(|s| s.scratch).try_for_each(|p| outside(p, &pinned))
+}
+
+/// Every exchange is one of the plan's replica.
+fn check_exchanges(replica: Replica, graph: &Graph) -> Result<(), String> {
+    let is_own = |op: &Op| {
+        if let Op::Join(join) = op {
+            join.replica == replica
+        } else if let Op::Replicate(state) = op {
+            state.rank == replica.rank && state.owner < replica.count
+        } else {
+            true
+        }
+    };
+    match graph.nodes().iter().find(|node| !is_own(&node.op)) {
+        Some(node) => Err(format!("{} is that of another replica", node.op.name())),
+        None => Ok(()),
+    }
 }
 
 /// What lives for a step only must not touch what lives longer.

@@ -79,6 +79,9 @@ impl<'a, E: Executor> Fit<'a, E> {
     ) -> Result<Self> {
         options.schedule.check()?;
         let span = span(options, &data.train)?;
+        if options.run.is_some() && session.has_part_of_states() {
+            return Err(TrainError::PartOfStates);
+        }
         if data.test.is_none() && options.early_stop.is_some() {
             return Err(TrainError::NothingToWatch { monitor: options.monitor.clone() });
         }

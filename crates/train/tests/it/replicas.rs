@@ -13,7 +13,9 @@ use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::Replica;
 use memfit_plan::save::Labels;
 use memfit_plan::{MicroBatch, Phase, Plan, Request};
-use memfit_train::{Datasets, Event, FitOptions, Flow, Period, RunDir, Session, StopReason, fit, replica_programs};
+use memfit_train::{
+    Datasets, Event, FitOptions, Flow, Period, RunDir, Session, StopReason, TrainError, fit, replica_programs,
+};
 use memfit_transform::{Clip, Exchange, Half, Precision, Shard, Training};
 
 /// Of a batch.
@@ -225,4 +227,19 @@ fn replicas_that_are_fitted_leave_the_checkpoints_of_one() {
 fn one_that_is_asked_to_stop_stops_all_after_the_same_step() {
     let (_, reasons) = fit_together(3, &common::file("replicas-stop"), Some(4));
     assert_eq!(reasons, [StopReason::Interrupted; 3]);
+}
+
+#[test]
+fn a_part_of_the_optimizers_states_is_not_saved_as_if_it_were_all() {
+    let replica = Replica { lanes: LANES, count: 2, rank: 0 };
+    let mut session = session(&training(), replica, Setting { shard: Shard::Optimizer, ..EVEN });
+    let folder = common::file("replicas-part");
+    let run = Some(RunDir::create(&folder, session.plan(), &Labels::new()).unwrap());
+    let rows = session.plan().rows();
+    let data = Datasets { train: Dataset::from_tensors(images(100, 1)).unwrap().batch_rows(BATCH, rows), test: None };
+    let heads = digits().heads().unwrap();
+    let options = FitOptions { run, ..FitOptions::new(heads, Period::Epochs(1), 1e-2, BytePool::new(1 << 20)) };
+    let ended = fit(&mut session, &data, &options, &mut |_| Flow::Continue);
+    assert!(matches!(ended, Err(TrainError::PartOfStates)), "{ended:?}");
+    std::fs::remove_dir_all(folder).unwrap();
 }

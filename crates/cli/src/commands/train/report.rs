@@ -92,7 +92,7 @@ impl Report {
         if let Some(before) = &planned.moved_from {
             let (label, now) = (prefix(run), run.device.name());
             outln!(
-                "  {label}goes on on {now}, and was on {before}: the same steps on the same samples, not to the same bits"
+                "  {label}now on {now}, before on {before}: the same steps on the same samples, not to the same bits"
             );
         }
     }
