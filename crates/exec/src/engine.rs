@@ -60,6 +60,8 @@ pub struct Engine<E: Executor> {
     connection: Mutex<Connection>,
     /// For each of the replica's lanes, what is done with its sum.
     schedule: Vec<Vec<Fold>>,
+    /// Outputs that are read together; kept, so that reading allocates once.
+    read_together: Mutex<Vec<(Place, Range<usize>)>>,
     /// Inputs of each program that are indices.
     pub(crate) indices: Vec<Vec<Indices>>,
     pub(crate) options: Options,
@@ -154,6 +156,7 @@ impl<E: Executor> Engine<E> {
             exchanges,
             connection,
             schedule,
+            read_together: Mutex::default(),
             indices,
             options,
             recorder,
@@ -464,7 +467,8 @@ impl<E: Executor> Engine<E> {
         outputs: &[(impl AsRef<str>, Range<usize>)],
         room: &mut [u8],
     ) -> Result<(), ExecError> {
-        let mut places = Vec::with_capacity(outputs.len());
+        let mut places = self.read_together.lock().unwrap_or_else(PoisonError::into_inner);
+        places.clear();
         for (name, part) in outputs {
             let place = self.output_of(phase, name.as_ref(), part.len())?;
             match place.segment {
