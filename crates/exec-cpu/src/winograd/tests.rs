@@ -133,9 +133,10 @@ fn check_shape(s: &ConvShape) {
     };
     let plain = |cpu: &Cpu| all(cpu, [false; 2]);
     let name = format!("{s:?}");
-    // A sum of n products of such numbers is about √n ÷ 3 large: this allows 50 roundings of that.
+    // A sum of n products of such numbers is about √n ÷ 3 large: this allows 100 roundings of that, since the transforms of tiles
+    // make numbers larger that cancel in the end. 64 were seen.
     let longest = (9 * s.channels_in.max(s.channels_out)).max(s.batch * s.out[0] * s.out[1]);
-    check(&name, 1e-6 * (longest as f64).sqrt(), &want, plain);
+    check(&name, 2e-6 * (longest as f64).sqrt(), &want, plain);
     for isa in Isa::available() {
         let bits = |v: Vec<Vec<f32>>| v.into_iter().flatten().map(f32::to_bits).collect::<Vec<_>>();
         let one = bits(plain(&cpu(isa, 1)));
@@ -166,6 +167,8 @@ fn passes_are_convolutions() {
         (1, [5, 4], [300, 20], Pad2::all(1)),
         (1, [4, 6], [20, 530], Pad2::all(1)),
         (2, [3, 3], [16, 16], Pad2::all(4)),
+        // Of all that were drawn, the most rounding.
+        (3, [10, 11], [24, 24], Pad2::all(1)),
     ] {
         check_shape(&shape(batch, image, channels, pad));
     }
