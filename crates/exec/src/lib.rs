@@ -27,4 +27,4 @@ pub use executor::Executor;
 pub use host_memory::{Growth, HostMemory};
 pub use inputs::TensorView;
 pub use recorder::Recorder;
-pub use wire::{ThreadWire, Wire, WireError, thread_wires};
+pub use wire::{Farewell, ThreadWire, Wire, WireError, thread_wires};

@@ -24,6 +24,17 @@ pub trait Wire: Send {
 
     /// The owner's bytes go to all others.
     fn broadcast(&mut self, owner: usize, bytes: &mut [u8]) -> Result<(), WireError>;
+
+    /// Goes for good, and tells whoever waits for it, now or later, why: see [`WireError::Left`]. Waits for nobody.
+    fn leave(&mut self, why: Farewell);
+}
+
+/// What a replica says that goes before the others do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// Of what kind it is, as a front end numbers that: so all can end alike.
+    pub kind: u8,
+    pub message: String,
 }
 
 /// Why an exchange did not come to its end.
@@ -31,6 +42,9 @@ pub trait Wire: Send {
 pub enum WireError {
     #[error("replica {rank} is gone")]
     Lost { rank: usize },
+    /// It said so before.
+    #[error("replica {rank}: {}", why.message)]
+    Left { rank: usize, why: Farewell },
     #[error("{} did not come within {} s", Ranks(missing), waited.as_secs())]
     Stalled { missing: Vec<usize>, waited: Duration },
     /// The replicas do not do the same.

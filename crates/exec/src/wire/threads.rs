@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Wire, WireError};
+use super::{Farewell, Wire, WireError};
 
 /// The ends of a connection between so many threads, in the order of their ranks. A thread that does not come within `stall` is
 /// named to the others.
@@ -194,6 +194,11 @@ impl Wire for ThreadWire {
         let show = Shown { len: bytes.len(), ..Shown::NOTHING };
         self.look(show, owner..owner + 1, |_, sent| bytes.copy_from_slice(sent))
     }
+
+    fn leave(&mut self, why: Farewell) {
+        let rank = self.rank;
+        self.state().leave(rank, WireError::Left { rank, why }, &self.meeting.changed);
+    }
 }
 
 #[cfg(test)]
@@ -254,6 +259,21 @@ mod tests {
             end
         });
         assert_eq!(ends, [Err(WireError::Lost { rank: 1 }), Ok(()), Err(WireError::Lost { rank: 1 })]);
+    }
+
+    #[test]
+    fn whoever_leaves_with_a_word_is_heard_by_all() {
+        let why = Farewell { kind: 4, message: "cat.jpg is no image".into() };
+        let ends = together(3, STALL, |mut wire| {
+            if wire.rank() == 1 {
+                wire.leave(why.clone());
+                return Ok(());
+            }
+            wire.all_gather(&[0], &mut [0; 3])
+        });
+        let left = || Err(WireError::Left { rank: 1, why: why.clone() });
+        assert_eq!(ends, [left(), Ok(()), left()]);
+        assert_eq!(left().unwrap_err().to_string(), "replica 1: cat.jpg is no image");
     }
 
     #[test]
