@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use memfit::calibrate::CalibrateError;
 use memfit::data::DataError;
 use memfit::exec::weights::WeightsError;
+use memfit::exec::{Farewell, WireError};
 use memfit::plan::{Fix, LiveTensor, Need, Refusal, TogetherRefusal};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
@@ -216,6 +217,7 @@ const USAGE: Kind = ("usage", 2);
 const REFUSED: Kind = ("refused", 3);
 const DATA: Kind = ("data", 4);
 const DEVICE: Kind = ("device", 5);
+const REPLICA: Kind = ("replica", 6);
 
 fn kind(error: &anyhow::Error) -> Kind {
     let known = [
@@ -236,8 +238,11 @@ fn kind(error: &anyhow::Error) -> Kind {
 
 fn of_run(error: &RunError) -> Kind {
     match error {
-        RunError::OfRun { source, .. } | RunError::HostBudget { source, .. } => of_run(source),
-        RunError::DeviceFailed { .. } | RunError::WithoutGpus { .. } => DEVICE,
+        RunError::OfRun { source, .. }
+        | RunError::OfReplica { source, .. }
+        | RunError::HostBudget { source, .. }
+        | RunError::DeviceFailed { source, .. } => of_run(source),
+        RunError::WithoutGpus { .. } => DEVICE,
         RunError::Plan { source, .. } => of_plan(source),
         RunError::Data(e) => of_data(e),
         RunError::Exec(e) => of_device(e),
@@ -294,7 +299,7 @@ fn of_training(error: &TrainError) -> Kind {
         | TrainError::Busy { .. }
         | TrainError::NoMetric { .. }
         | TrainError::NothingToWatch { .. }
-        | TrainError::PartOfStates
+        | TrainError::PartOfStates { .. }
         | TrainError::TooManySteps
         | TrainError::EmptyEpoch { .. } => USAGE,
         _ => DATA,
@@ -321,8 +326,26 @@ fn of_device(error: &ExecError) -> Kind {
         | ExecError::Threads { .. }
         | ExecError::Unsupported { .. }
         | ExecError::Device { .. } => DEVICE,
+        ExecError::Wire { source, .. } => of_wire(source),
         _ => DATA,
     }
+}
+
+/// What another replica says of itself is what all end with.
+fn of_wire(error: &WireError) -> Kind {
+    match error {
+        WireError::Left { why, .. } => KINDS.into_iter().find(|kind| kind.1 == why.kind).unwrap_or(REPLICA),
+        WireError::Lost { .. } | WireError::Stalled { .. } | WireError::Differs { .. } | WireError::Failed(_) => {
+            REPLICA
+        }
+    }
+}
+
+const KINDS: [Kind; 6] = [INTERNAL, USAGE, REFUSED, DATA, DEVICE, REPLICA];
+
+/// What a replica tells the others that cannot go on.
+pub fn farewell(error: &RunError) -> Farewell {
+    Farewell { kind: of_run(error).1, message: message(error) }
 }
 
 #[cfg(test)]
@@ -359,5 +382,13 @@ mod tests {
         let (source, folder) = (Box::new(lost().into()), "runs/a".into());
         let failed = RunError::DeviceFailed { source, folder, step: 12 };
         check(failed, 5, &["device lost", "checkpoint of step 12 is intact", "memfit train --resume runs/a"]);
+        let wire = |source: WireError| RunError::from(ExecError::Wire { layer: String::new(), source });
+        let stalled = || wire(WireError::Stalled { missing: vec![2], waited: std::time::Duration::from_secs(60) });
+        check(stalled(), 6, &["replica 2 did not come within 60 s"]);
+        let lost = RunError::DeviceFailed { source: Box::new(stalled()), folder: "runs/a".into(), step: 12 };
+        check(lost, 6, &["replica 2", "checkpoint of step 12 is intact", "memfit train --resume runs/a"]);
+        let why = farewell(&DataError::source("cat.jpg", "it is no image").into());
+        assert_eq!(why.kind, 4);
+        check(wire(WireError::Left { rank: 1, why }), 4, &["replica 1", "cat.jpg"]);
     }
 }

@@ -213,6 +213,7 @@ fn heading(section: &str) -> &'static str {
         "model" => "Model",
         "data" => "Data",
         "train" => "Training",
+        "replicas" => "Replicas",
         _ => "Memory and devices",
     }
 }

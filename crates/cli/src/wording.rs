@@ -194,6 +194,7 @@ const NO_REGRESSION: &str = "the models of runs tell classes apart, and none pre
 fn run(error: &RunError) -> String {
     match error {
         RunError::OfRun { label, source } => format!("{label}: {}", run(source)),
+        RunError::OfReplica { rank, source } => format!("replica {rank}: {}", run(source)),
         RunError::HostBudget { source, enough } => {
             format!("{} ({}MiB is enough: it was tried)", run(source), enough.div_ceil(1 << 20))
         }

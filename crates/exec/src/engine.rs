@@ -17,7 +17,7 @@ use crate::indices::Indices;
 use crate::inputs::{RunInputs, TensorView};
 use crate::recorder::{LaunchId, Recorder, StepEvent, now};
 use crate::states::States;
-use crate::wire::Wire;
+use crate::wire::{Farewell, Wire};
 
 /// When a step happens: what randomness and bias correction depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -188,6 +188,23 @@ impl<E: Executor> Engine<E> {
         let said = wire.all_gather(&word.to_ne_bytes(), bytemuck::cast_slice_mut(words));
         said.map_err(|source| ExecError::Wire { layer: String::new(), source })?;
         Ok(words.iter().fold(0, |all, word| all | word))
+    }
+
+    /// Leaves the other replicas, and tells them why.
+    pub fn leave(&self, why: Farewell) {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.wire.iter_mut().for_each(|wire| wire.leave(why.clone()));
+    }
+
+    /// Does something over the connection to the other replicas.
+    pub(crate) fn with_wire<T>(
+        &self,
+        exchange: impl FnOnce(&mut dyn Wire) -> Result<T, ExecError>,
+    ) -> Result<T, ExecError> {
+        let Replica { rank, count, .. } = self.plan.replica;
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let wire = connection.wire.as_mut().ok_or(ExecError::NotConnected { rank, count })?;
+        exchange(&mut **wire)
     }
 
     pub fn plan(&self) -> &Plan {

@@ -16,6 +16,7 @@ pub mod process;
 pub mod recorder;
 mod states;
 pub mod weights;
+mod whole_states;
 mod wire;
 
 pub use arena::{Arena, Transient};
@@ -27,4 +28,4 @@ pub use executor::Executor;
 pub use host_memory::{Growth, HostMemory};
 pub use inputs::TensorView;
 pub use recorder::Recorder;
-pub use wire::{Farewell, ThreadWire, Wire, WireError, thread_wires};
+pub use wire::{Farewell, ThreadWire, Wire, WireError, gather_words, thread_wires};

@@ -1,6 +1,7 @@
 //! Weights by name: safetensors in and out. Tensors go to and from the segment in small pieces, never mapped and never
 //! held twice.
 
+use std::cmp::Reverse;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub enum Match {
     /// The file and the model have the same names.
     #[default]
     Exact,
+    /// Every name of the model is in the file, which may have more: those of other replicas.
+    Own,
     /// What the file has in common with the model by name; the rest stays as it is.
     Common,
     /// Of those, what has the model's type and shape too: a head for other classes stays as it is.
@@ -42,7 +45,7 @@ pub enum Match {
 /// No header of a sane file is longer.
 const LARGEST_HEADER: u64 = 100 << 20;
 /// What is read or written at once.
-const PIECE: u64 = 1 << 16;
+pub(crate) const PIECE: u64 = 1 << 16;
 /// Names listed of each kind of mismatch before "and N more".
 const LISTED: usize = 8;
 
@@ -66,10 +69,9 @@ impl<E: Executor> Engine<E> {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let mut slots: Vec<&StateSlot> =
             self.plan().states.iter().filter(|s| self.is_handed_out(s) && chosen(s)).collect();
-        // Wide types first, so that each tensor is aligned to its own; then by name, so that the order is nobody's
-        // choice.
-        slots.sort_by(|a, b| to_safetensors(b.ty.dtype).cmp(&to_safetensors(a.ty.dtype)).then(a.name.cmp(&b.name)));
-        let header = header_of(&slots).map_err(|problem| WeightsError::Format { path: path.into(), problem })?;
+        slots.sort_by(|a, b| file_order(&a.name, &a.ty).cmp(&file_order(&b.name, &b.ty)));
+        let header = header_of(slots.iter().map(|s| (&s.name, &s.ty)))
+            .map_err(|problem| WeightsError::Format { path: path.into(), problem })?;
         out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
         out.write_all(&header).map_err(io)?;
         let mut buffer = vec![0; PIECE as usize];
@@ -87,7 +89,7 @@ impl<E: Executor> Engine<E> {
     }
 
     /// Whether a checkpoint has the state: as its program says, where the plan has one.
-    fn is_handed_out(&self, slot: &StateSlot) -> bool {
+    pub(crate) fn is_handed_out(&self, slot: &StateSlot) -> bool {
         match self.plan().program(Phase::Export) {
             Some(program) => program.graph.output(&slot.name).is_some(),
             None => slot.class.outlives_step(),
@@ -142,9 +144,11 @@ impl<E: Executor> Engine<E> {
         let is_wanted = |(_, s): &(usize, &StateSlot)| s.class.outlives_step() && chosen(s);
         let wanted: Vec<(usize, &StateSlot)> = self.plan().states.iter().enumerate().filter(is_wanted).collect();
         let mut problems = Vec::new();
-        if matching == Match::Exact {
+        if matches!(matching, Match::Exact | Match::Own) {
             let names = wanted.iter().map(|(_, s)| s.name.as_str());
             list_names(&mut problems, "missing in the file", names.filter(|n| !tensors.contains_key(*n)).collect());
+        }
+        if matching == Match::Exact {
             let is_extra = |n: &&str| !wanted.iter().any(|(_, s)| s.name == *n);
             list_names(
                 &mut problems,
@@ -209,16 +213,22 @@ pub fn read_header(file: &mut impl Read, length: u64, path: &Path) -> Result<(u6
     Ok((8 + size, metadata))
 }
 
+/// By which tensors stand in a file: wide types first, so that each tensor is aligned to its own; then by name, so that the order
+/// is nobody's choice.
+pub(crate) fn file_order<'a>(name: &'a str, ty: &TensorType) -> (Reverse<Dtype>, &'a str) {
+    (Reverse(to_safetensors(ty.dtype)), name)
+}
+
 /// The header of a file with these states, one after the other.
-fn header_of(slots: &[&StateSlot]) -> Result<Vec<u8>, String> {
+pub(crate) fn header_of<'a>(states: impl Iterator<Item = (&'a String, &'a TensorType)>) -> Result<Vec<u8>, String> {
     let mut end = 0;
-    let mut info = |slot: &&StateSlot| {
+    let mut info = |(name, ty): (&String, &TensorType)| {
         let start = end;
-        end += slot.place.size as usize;
-        let (dtype, shape) = (to_safetensors(slot.ty.dtype), slot.ty.shape.to_vec());
-        (slot.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+        end += ty.bytes() as usize;
+        let (dtype, shape) = (to_safetensors(ty.dtype), ty.shape.to_vec());
+        (name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     };
-    let metadata = Metadata::new(None, slots.iter().map(&mut info).collect()).map_err(|e| e.to_string())?;
+    let metadata = Metadata::new(None, states.map(&mut info).collect()).map_err(|e| e.to_string())?;
     let mut header = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
     // Spaces, so that the data is aligned for whoever maps the file.
     header.resize(header.len().next_multiple_of(8), b' ');

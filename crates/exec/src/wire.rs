@@ -54,6 +54,20 @@ pub enum WireError {
     Failed(String),
 }
 
+/// What every replica says, in the order of their ranks; of any length. All have to ask at the same time.
+pub fn gather_words(wire: &mut dyn Wire, words: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
+    let mut lengths = vec![0u64; wire.size()];
+    wire.all_gather(&(words.len() as u64).to_ne_bytes(), bytemuck::cast_slice_mut(&mut lengths))?;
+    let longest = lengths.iter().max().map_or(0, |&longest| longest as usize);
+    if longest == 0 {
+        return Ok(vec![Vec::new(); lengths.len()]);
+    }
+    let (mut own, mut all) = (words.to_vec(), vec![0; longest * lengths.len()]);
+    own.resize(longest, 0);
+    wire.all_gather(&own, &mut all)?;
+    Ok(all.chunks(longest).zip(lengths).map(|(said, length)| said[..length as usize].to_vec()).collect())
+}
+
 /// Some replicas, in words.
 struct Ranks<'a>(&'a [usize]);
 

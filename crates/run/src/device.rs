@@ -6,6 +6,7 @@ use memfit::{AnyExecutor, ExecError};
 
 use crate::config::MemoryConfig;
 use crate::error::{Result, RunError};
+use crate::replicas::Crew;
 
 /// The devices that this process may use, by name; all if it is not set.
 pub const VISIBLE: &str = "MEMFIT_VISIBLE_DEVICES";
@@ -144,6 +145,40 @@ impl Devices {
         };
         let host = if whole.name() == self.host.name() { device.clone() } else { self.host.clone() };
         Ok(Placement { device, host })
+    }
+
+    /// The memory of a replica of the `run`-th run: of a device that is split, the logical device of its number; of GPUs of which
+    /// none is named, the one of its number; else what is named, which replicas of one process share out.
+    pub fn of_replica(&self, said: Option<&str>, run: usize, crew: &Crew, index: usize) -> Result<Placement> {
+        let is_kind = said.is_none_or(|name| !name.contains(':'));
+        match &self.split {
+            Some(split) if crew.are_threads() => {
+                let visible: Vec<&Device> = split.parts.iter().filter(|d| self.is_visible(d.name())).collect();
+                let Some(device) = visible.get(index).map(|part| (*part).clone()) else {
+                    let (number, devices) = (crew.first + index, list(&visible));
+                    return Err(RunError::NoDeviceForReplica { number, devices });
+                };
+                let is_host = split.whole.name() == self.host.name();
+                let host = if is_host { device.clone() } else { self.host.clone() };
+                Ok(Placement { device, host })
+            }
+            None if crew.size > 1 && is_kind && self.whole(said)?.name() != self.host.name() => {
+                let number = if crew.are_threads() { index } else { crew.local_rank };
+                let count = (self.gpus.count)().unwrap_or(0);
+                let visible: Vec<String> =
+                    (0..count).map(|n| format!("{GPU}:{n}")).filter(|name| self.is_visible(name)).collect();
+                let Some(name) = visible.get(number) else {
+                    let (number, devices) = (crew.first + index, visible.join(", "));
+                    return Err(RunError::NoDeviceForReplica { number, devices });
+                };
+                self.of_run(Some(name), run)
+            }
+            _ => self.of_run(said, run),
+        }
+    }
+
+    pub fn is_split(&self) -> bool {
+        self.split.is_some()
     }
 
     /// The device that a name is of, whether it may be used or not.

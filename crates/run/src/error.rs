@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memfit::data::DataError;
 use memfit::data::sources::{ArrayInfo, MaskProblem};
+use memfit::exec::WireError;
 use memfit::exec::process::Limiter;
 use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
@@ -33,6 +34,10 @@ pub enum RunError {
     /// What is wrong with one of several runs.
     #[error("{label}")]
     OfRun { label: String, source: Box<RunError> },
+
+    /// What is wrong with one of several replicas.
+    #[error("replica {rank}")]
+    OfReplica { rank: usize, source: Box<RunError> },
 
     // Run files.
     #[error("{}: {problem}", path.display())]
@@ -170,6 +175,11 @@ pub enum RunError {
         "run {number} has no logical device: there are {devices}; give more memory.logical sizes, or a memory.device in each run file"
     )]
     NoLogicalDevice { number: usize, devices: String },
+    #[error(
+        "replica {number} has no device of its own: there are {devices}; have fewer replicas, give memory.logical a size for \
+         each, or name one device that they share"
+    )]
+    NoDeviceForReplica { number: usize, devices: String },
     #[error("there is no device \"{name}\": memory.logical does not split the device")]
     NotSplit { name: String },
     #[error(
@@ -245,6 +255,11 @@ pub enum RunError {
     },
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// Processes that are to train one run are about to do different things.
+    #[error(
+        "replica {rank} differs from replica 0 in its {what}: {theirs} there, {first} here; every replica has to have the same"
+    )]
+    PeerDiffers { rank: usize, what: String, theirs: String, first: String },
     /// A device that failed while a run was trained; with the step of its last checkpoint, where that is intact.
     #[error("{source}; {} is intact", saved_words(folder, *step))]
     DeviceFailed { source: Box<RunError>, folder: PathBuf, step: u32 },
@@ -354,10 +369,36 @@ impl RunError {
         matches!(exec, ExecError::Device { .. } | ExecError::OutOfMemory { .. } | ExecError::Unsupported { .. })
     }
 
+    /// Whether it is the connection between replicas that failed, or what another one said there.
+    pub fn is_of_wire(&self) -> bool {
+        self.wire_error().is_some()
+    }
+
+    /// Whether a replica was lost, or did not come.
+    pub fn is_lost_replica(&self) -> bool {
+        matches!(self.wire_error(), Some(WireError::Lost { .. } | WireError::Stalled { .. }))
+    }
+
+    /// What went wrong between replicas.
+    pub fn wire_error(&self) -> Option<&WireError> {
+        match self.innermost() {
+            RunError::Exec(ExecError::Wire { source, .. }) => Some(source),
+            RunError::Train(TrainError::Exec(ExecError::Wire { source, .. })) => Some(source),
+            RunError::Train(TrainError::Weights(WeightsError::Device {
+                source: ExecError::Wire { source, .. },
+                ..
+            })) => Some(source),
+            RunError::DeviceFailed { source, .. } => source.wire_error(),
+            _ => None,
+        }
+    }
+
     /// Without the names of run and file around it.
     pub fn innermost(&self) -> &RunError {
         match self {
-            RunError::OfRun { source, .. } | RunError::InFile { source, .. } => source.innermost(),
+            RunError::OfRun { source, .. } | RunError::OfReplica { source, .. } | RunError::InFile { source, .. } => {
+                source.innermost()
+            }
             other => other,
         }
     }

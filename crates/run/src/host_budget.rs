@@ -9,7 +9,8 @@ use crate::config::RunConfig;
 use crate::data;
 use crate::device::Placement;
 use crate::error::{Result, RunError};
-use crate::resources::{DIGITS, Pool, Purpose, RunResources};
+use crate::replicas::Crew;
+use crate::resources::{DIGITS, Identity, Pool, Purpose, RunResources};
 use crate::train::skip_bad;
 
 const MIB: u64 = 1 << 20;
@@ -135,7 +136,9 @@ impl Attempt<'_> {
 /// Opens the data with this budget, and makes a batch for training, one for evaluation, and room for what the model says of it.
 fn first_batches(config: &RunConfig, purpose: Purpose, place: &Placement, budget: u64) -> Result<()> {
     let pool = Pool::of(budget, &place.host, "an attempt")?;
-    let run = RunResources::new(config.clone(), purpose, place.clone(), pool, None, "an attempt".into(), false)?;
+    let (label, crew) = ("an attempt".into(), Crew::ALONE);
+    let identity = Identity { label, is_one_of_several: false, crew };
+    let run = RunResources::new(config.clone(), purpose, place.clone(), pool, None, identity)?;
     let Some(sources) = &run.data else { return Ok(()) };
     let sets = data::datasets(sources, &run, run.request.batch)?;
     let options =

@@ -17,6 +17,7 @@ mod model;
 pub mod planning;
 pub mod process;
 pub mod profiling;
+pub mod replicas;
 pub mod resident;
 mod resources;
 pub mod room;

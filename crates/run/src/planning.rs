@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use memfit::exec::Executor;
 use memfit::fixes::plan_or_fixes;
+use memfit::ir::Replica;
+use memfit::ir::op::Op;
 use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Point, Survey, Target, check_source};
-use memfit::transform::{BatchDependence, StepGraph};
+use memfit::transform::{BatchDependence, Exchange, Shard, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
 use crate::config::find;
@@ -176,13 +178,14 @@ fn round_up(bytes: u64) -> u64 {
 }
 
 /// What a plan is made for, each with the key that sets it; what has none is of the device.
-const MADE_FOR: [(&str, Option<(&str, &str)>); 8] = [
+const MADE_FOR: [(&str, Option<(&str, &str)>); 9] = [
     ("model", Some(("model", "name"))),
     ("input", Some(("model", "input"))),
     ("classes", Some(("model", "classes"))),
     ("batch", Some(("train", "batch"))),
     ("precision", Some(("train", "precision"))),
     ("optimizer", Some(("train", "optimizer"))),
+    (LANES, Some(("replicas", "lanes"))),
     (THREADS, Some(("memory", "threads"))),
     (INSTRUCTIONS, None),
 ];
@@ -206,6 +209,9 @@ const COMPUTED: [(&str, &str); 12] = [
 /// The label that says how many of these are set, each by a label of its own.
 const KEYS_SET: &str = "keys";
 
+/// The label of the number of lanes.
+const LANES: &str = "lanes";
+
 /// The label of the number of threads.
 pub(crate) const THREADS: &str = "threads";
 
@@ -228,7 +234,36 @@ pub const INSTRUCTIONS: &str = "instructions";
 
 /// What a plan with this micro-batch is made for.
 pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
-    Ok(labels_of(run, executor, &run.subject(executor.target()).programs(micro_batch)?))
+    let alone = Exchange { replica: Replica { lanes: run.crew.lanes, ..Replica::ALONE }, ..Exchange::ALONE };
+    Ok(labels_of(run, executor, &programs(run, executor, micro_batch, alone)?))
+}
+
+/// The programs of a replica. What a run computes is that of one alone with as many lanes.
+fn programs(
+    run: &RunResources,
+    executor: &AnyExecutor,
+    micro_batch: usize,
+    exchange: Exchange,
+) -> Result<Vec<(Phase, StepGraph)>> {
+    let request = Request { exchange, ..run.request.clone() };
+    Ok(Subject { request: &request, ..run.subject(executor.target()) }.programs(micro_batch)?)
+}
+
+/// What the replica of a plan exchanges with others.
+fn exchange_of(plan: &Plan) -> Exchange {
+    let ops = || plan.programs.iter().flat_map(|p| p.graph.nodes()).map(|node| &node.op);
+    let piece = ops().find_map(|op| if let Op::Join(join) = op { Some(join.piece) } else { None });
+    let is_sharded = ops().any(|op| matches!(op, Op::Replicate(_)));
+    Exchange {
+        replica: plan.replica,
+        piece: piece.unwrap_or(Exchange::PIECE),
+        shard: if is_sharded { Shard::Optimizer } else { Shard::None },
+    }
+}
+
+/// Whether a plan is that of another replica than this run's, or exchanges otherwise.
+pub(crate) fn is_of_other_replica(run: &RunResources, plan: &Plan) -> bool {
+    exchange_of(plan) != run.request.exchange
 }
 
 fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, StepGraph)]) -> Labels {
@@ -244,6 +279,7 @@ fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, Ste
         ("batch", run.request.batch.to_string()),
         ("precision", run.training.precision.name().to_string()),
         ("optimizer", run.optimizer.clone()),
+        (LANES, run.crew.lanes.to_string()),
         ("source", format!("{:016x}", memfit::source_hash(programs))),
     ];
     let mut labels: Labels =
@@ -280,6 +316,12 @@ pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Resu
         return Err(RunError::OtherPlan { file, differences });
     }
     check(run, executor, &saved, &file)?;
+    if is_of_other_replica(run, &saved.plan) {
+        let words = |r: Replica| format!("{} of {} with {} lanes", r.rank, r.count, r.lanes);
+        let (theirs, ours) = (words(saved.plan.replica), words(run.request.exchange.replica));
+        let differences = vec![Difference { what: "replica".into(), theirs, ours, key: find("replicas", "count") }];
+        return Err(RunError::OtherPlan { file, differences });
+    }
     let plan = saved
         .for_target(executor.target())
         .map_err(|e| RunError::BadFile { path: path.into(), problem: e.to_string() })?;
@@ -313,8 +355,7 @@ fn check_but(
 ) -> Result<()> {
     // A larger one has no program here; then the batches differ, which is said below.
     let micro_batch = saved.plan.micro_batch.min(run.request.batch);
-    let programs = run.subject(executor.target()).programs(micro_batch)?;
-    let own = labels_of(run, executor, &programs);
+    let own = labels(run, executor, micro_batch)?;
     let mut differences = differences(run, saved, &own);
     differences.retain(|difference| !may_differ(&difference.what));
     if !differences.is_empty() {
@@ -323,6 +364,7 @@ fn check_but(
     if saved.labels.get("source") != own.get("source") {
         return Err(RunError::OtherVersion { file: file.into(), version: saved.version.clone() });
     }
+    let programs = programs(run, executor, micro_batch, exchange_of(&saved.plan))?;
     check_source(&saved.plan, &programs).map_err(|departure| RunError::PlanDeparts { file: file.into(), departure })
 }
 
@@ -336,7 +378,9 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
     }
     for (what, key) in MADE_FOR.into_iter().filter(|(what, _)| !is_elsewhere || ![THREADS, INSTRUCTIONS].contains(what))
     {
-        let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or_default());
+        // A plan of an older version has one lane.
+        let unsaid = if what == LANES { "1" } else { "" };
+        let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or(unsaid.into()));
         if theirs != ours {
             // A model of tokens has a vocabulary where others have classes.
             let is_vocabulary = what == "classes" && run.model.task() == Task::Tokens;
@@ -372,26 +416,27 @@ fn key_difference(section: &str, name: &str, saved: &SavedPlan, own: &Labels) ->
 /// What stands for the value of a key that is not set.
 pub const NOT_SET: &str = "not set";
 
-/// A plan for the threads that there are, which computes what the saved one does, to the bit.
-pub(crate) fn plan_for_threads(
+/// A plan for the threads and replicas that there are, which computes what the saved one does, to the bit. `theirs` is the number of
+/// threads that it was made for, where that is another one.
+pub(crate) fn plan_again(
     run: &mut RunResources,
     executor: &AnyExecutor,
     micro_batch: usize,
-    theirs: &str,
+    theirs: Option<&str>,
 ) -> Result<Planned> {
     let start = Instant::now();
     let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), ..run.request.clone() };
     let subject = Subject { request: &request, ..run.subject(executor.target()) };
     let survey = subject.survey()?;
     let budget = run.make_room(smallest(&survey));
-    let plan = survey.plan(budget).map_err(|e| match e {
-        PlanError::Refused(refusal) => RunError::PlanThreads {
+    let plan = survey.plan(budget).map_err(|e| match (e, theirs) {
+        (PlanError::Refused(refusal), Some(theirs)) => RunError::PlanThreads {
             ours: run.threads,
             theirs: theirs.to_string(),
             needed: refusal.needed,
             budget: refusal.budget,
         },
-        other => explain(other, run.tight_room().as_ref()),
+        (other, _) => explain(other, run.tight_room().as_ref()),
     })?;
     let planned = Planned::new(&subject, &survey, plan, start)?;
     drop(survey);

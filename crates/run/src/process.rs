@@ -9,6 +9,7 @@ use memfit::exec::{Device, PROGRAM, Reservation};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::host_budget;
+use crate::replicas::Crew;
 use crate::resident;
 use crate::resources::{RunResources, threads};
 
@@ -36,21 +37,24 @@ pub struct ProcessMemory {
 
 impl ProcessMemory {
     /// Of a process that is to do these runs; with the device whose limit it is.
-    pub fn new(configs: &[RunConfig]) -> Result<(Device, Option<Arc<ProcessMemory>>)> {
+    pub fn new(configs: &[RunConfig], crews: &[Crew]) -> Result<(Device, Option<Arc<ProcessMemory>>)> {
         let total = total(configs)?;
         resident::trim_heap();
         let host = Device::host();
         let mut coming = ToCome::default();
-        for config in configs {
-            coming.threads += threads_of_run(threads(config.memory.threads)?);
+        let (mut threads, mut replicas) = (0, 0);
+        for (config, crew) in configs.iter().zip(crews) {
+            let all = self::threads(config.memory.threads)?;
+            let of_replica = (0..crew.here).map(|index| crew.threads(all, index));
+            coming.threads += of_replica.clone().map(threads_of_run).sum::<usize>();
+            threads = threads.max(of_replica.sum());
+            replicas += crew.here;
         }
-        let most = configs.iter().map(|c| threads(c.memory.threads)).collect::<Result<Vec<_>>>()?;
-        let threads = most.into_iter().max().unwrap_or(0);
         coming.threads += threads;
         let Some(limit) = tightest(total, &coming) else { return Ok((host, None)) };
         let Limit { limiter, bytes, .. } = limit;
         let outside = (bytes - limit.room(&coming)).next_multiple_of(GRAIN);
-        let per_thread = limit.of_thread() * (1 + 2 * configs.len() as u64);
+        let per_thread = limit.of_thread() * (1 + 2 * replicas as u64);
         let room = bytes.saturating_sub(outside);
         if room < LEAST {
             let outside = limit.kept(&coming).next_multiple_of(GRAIN);

@@ -22,6 +22,7 @@ use crate::error::{Result, RunError, named};
 use crate::host_budget;
 use crate::model;
 use crate::process::ProcessMemory;
+use crate::replicas::{Crew, Peers};
 use crate::room::Room;
 use crate::step_config::{request, training};
 
@@ -70,8 +71,22 @@ pub struct RunResources {
     _plan_memory: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
-    /// None where the run is only planned for no data in particular, or only answers.
-    pub data: Option<DataSources>,
+    /// None where the run is only planned for no data in particular, or only answers. Replicas of one process share them.
+    pub data: Option<Arc<DataSources>>,
+    /// The replicas that it is trained by.
+    pub crew: Crew,
+    /// Which of those in this process it is.
+    pub index: usize,
+    /// The others of this process, of the first one.
+    pub others: Vec<RunResources>,
+}
+
+/// What a run is called, and by whom it is trained.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub label: String,
+    pub is_one_of_several: bool,
+    pub crew: Crew,
 }
 
 /// What a run is opened for.
@@ -87,50 +102,125 @@ pub enum Purpose {
 }
 
 /// Opens the runs of a process. Where there is a budget for all, it holds instead of what each says.
-pub fn open(mut configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: bool) -> Result<Vec<RunResources>> {
+pub fn open(configs: Vec<RunConfig>, purpose: Purpose, has_budget_for_all: bool) -> Result<Vec<RunResources>> {
+    open_among(configs, purpose, has_budget_for_all, None)
+}
+
+/// The same where other processes may train the same runs.
+pub fn open_among(
+    mut configs: Vec<RunConfig>,
+    purpose: Purpose,
+    has_budget_for_all: bool,
+    peers: Option<&dyn Peers>,
+) -> Result<Vec<RunResources>> {
     share_split(&mut configs)?;
     if has_budget_for_all {
         configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
     }
+    let crews = crews(&mut configs, purpose, peers)?;
     let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
     let said: Vec<Option<&str>> = configs.iter().map(|config| config.memory.device.as_deref()).collect();
     Devices::load_drivers(&said)?;
-    let (whole, process) = ProcessMemory::new(&configs)?;
+    let (whole, process) = ProcessMemory::new(&configs, &crews)?;
     let devices = Devices::new(whole, &limits, &said)?;
-    let place = |(i, name): (usize, Option<&str>)| devices.of_run(name, i);
-    let on = said.into_iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
+    let on = placements(&devices, &said, &crews)?;
     let labels = labels(&configs);
     let mut pools = Vec::new();
-    for ((config, place), label) in configs.iter().zip(&on).zip(&labels) {
-        let co_runs = on.iter().filter(|other| other.host.name() == place.host.name()).count();
-        pools.push(Pool::new(config, purpose, place, process.as_deref(), co_runs, label)?);
+    for (i, (config, places)) in configs.iter().zip(&on).enumerate() {
+        for (index, place) in places.iter().enumerate() {
+            let co_runs = on.iter().filter(|other| other[index].host.name() == place.host.name()).count();
+            let config = &host_share(config, crews[i].here)?;
+            pools.push(Pool::new(config, purpose, place, process.as_deref(), co_runs, &labels[i])?);
+        }
     }
     let several = configs.len() > 1;
-    let mut runs = Vec::new();
-    for (((config, place), label), pool) in configs.into_iter().zip(on).zip(labels).zip(pools) {
+    let (mut runs, mut pools) = (Vec::new(), pools.into_iter());
+    for (((config, places), label), crew) in configs.into_iter().zip(on).zip(labels).zip(crews) {
+        let identity = Identity { label: label.clone(), is_one_of_several: several, crew };
+        let mut own = places.into_iter().zip(pools.by_ref());
+        let Some((place, pool)) = own.next() else { continue };
         let (asked, on) = (config.clone(), place.clone());
-        let run = RunResources::new(config, purpose, place, pool, process.clone(), label.clone(), several);
+        let run = RunResources::new(config, purpose, place, pool, process.clone(), identity);
         let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on));
-        runs.push(named(&label, several, run)?);
+        let mut run = named(&label, several, run)?;
+        run.others =
+            own.take(crew.here - 1).enumerate().map(|(i, (place, pool))| run.another(i + 1, place, pool)).collect();
+        runs.push(run);
     }
     // What is left of a device is known when all pipelines and plans have theirs.
     for run in &mut runs {
-        let kept = run.keep_room_for_plan();
+        let kept = run.for_each_replica(RunResources::keep_room_for_plan);
         run.named(kept)?;
     }
-    runs.iter_mut().for_each(RunResources::limit_to_device);
+    for run in &mut runs {
+        run.for_each_replica(|replica| {
+            replica.limit_to_device();
+            Ok(())
+        })?;
+    }
     check_folders(&runs)?;
     Ok(runs)
+}
+
+/// The replicas of each run. Runs of one process are trained by as many.
+fn crews(configs: &mut [RunConfig], purpose: Purpose, peers: Option<&dyn Peers>) -> Result<Vec<Crew>> {
+    let mut crews = Vec::new();
+    for config in configs.iter_mut() {
+        crews.push(Crew::new(config, purpose, peers)?);
+    }
+    match crews.iter().find(|crew| crew.size != crews[0].size) {
+        Some(_) => Err(RunError::conflict(
+            "runs of one process are trained over the same devices, by as many replicas; say replicas.count once, or the same in \
+             each",
+        )),
+        None => Ok(crews),
+    }
+}
+
+/// By run and replica, where its memory is.
+fn placements(devices: &Devices, said: &[Option<&str>], crews: &[Crew]) -> Result<Vec<Vec<Placement>>> {
+    // Replicas on one device share it out; runs of the same replica have the same share.
+    let mut shares: Vec<(String, usize, Device)> = Vec::new();
+    let mut all = Vec::new();
+    for (i, (name, crew)) in said.iter().zip(crews).enumerate() {
+        let mut own = Vec::new();
+        for index in 0..crew.here {
+            let mut place = devices.of_replica(*name, i, crew, index)?;
+            if crew.are_threads() && !devices.is_split() && place.device.has_known_limit() {
+                let (name, is_on_host) = (place.device.name().to_string(), place.is_on_host());
+                let known = shares.iter().find(|(of, number, _)| *of == name && *number == index).map(|s| s.2.clone());
+                let share = known.unwrap_or_else(|| {
+                    let share = place.device.limited(place.device.free() / crew.here as u64);
+                    shares.push((name, index, share.clone()));
+                    share
+                });
+                place = Placement { host: if is_on_host { share.clone() } else { place.host }, device: share };
+            }
+            own.push(place);
+        }
+        all.push(own);
+    }
+    Ok(all)
+}
+
+/// What a run says for its data pipeline is for all of its replicas here.
+fn host_share(config: &RunConfig, here: usize) -> Result<RunConfig> {
+    let mut config = config.clone();
+    if let Some(all) = config.memory.host_budget.filter(|_| here > 1) {
+        config.set_count("memory", "host_budget", all / here as u64)?;
+    }
+    Ok(config)
 }
 
 /// Opens a run that only answers.
 pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
     Devices::load_drivers(&[config.memory.device.as_deref()])?;
-    let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config))?;
+    let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config), &[Crew::ALONE])?;
     let place = Devices::of_one(whole, &config.memory)?;
     let label = label_of(&config);
     let pool = Pool::new(&config, Purpose::Answer, &place, process.as_deref(), 1, &label)?;
-    let mut run = RunResources::new(config, Purpose::Answer, place, pool, process, label, false)?;
+    let identity = Identity { label, is_one_of_several: false, crew: Crew::ALONE };
+    let mut run = RunResources::new(config, Purpose::Answer, place, pool, process, identity)?;
     run.keep_room_for_plan()?;
     run.limit_to_device();
     Ok(run)
@@ -196,13 +286,15 @@ impl RunResources {
         Placement { device, host }: Placement,
         Pool { pool, memory, gives_way }: Pool,
         process: Option<Arc<ProcessMemory>>,
-        label: String,
-        is_one_of_several: bool,
+        Identity { label, is_one_of_several, crew }: Identity,
     ) -> Result<RunResources> {
         let is_usual = device.name() == host.name() && config.memory.logical.is_empty();
         if purpose == Purpose::Train && !is_usual {
-            // So that the run finds it again when it goes on alone.
-            config.set("memory", "device", device.name())?;
+            // So that the run finds it again when it goes on alone; of replicas that have a GPU each, each finds its own.
+            let name = device.name();
+            let has_own = crew.size > 1 && config.memory.logical.is_empty();
+            let kind = name.split(':').next().filter(|_| has_own && !is_named(&config));
+            config.set("memory", "device", kind.unwrap_or(name))?;
         }
         let needs_data = match purpose {
             Purpose::Train => true,
@@ -223,7 +315,7 @@ impl RunResources {
         };
         let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
-        let threads = threads(config.memory.threads)?;
+        let threads = crew.threads(threads(config.memory.threads)?, 0);
         if config.resumed_folder().is_some() && config.is_overridden("memory", "device") {
             // It is of the device that the run had.
             config.unset("memory", "cost_model");
@@ -233,6 +325,7 @@ impl RunResources {
         let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
         let (cost_model, cost_model_file) = cost_model::in_use(named, device.name(), threads)?;
         let mut request = request(&config)?;
+        request.exchange = crew.exchange(crew.first);
         request.cost_model = Some(cost_model.clone());
         request.planning_room = process.as_ref().filter(|p| p.is_limited()).map(|p| p.planning_room(pool.used()));
         let labels =
@@ -263,8 +356,65 @@ impl RunResources {
             process,
             _plan_memory: None,
             room: None,
-            data,
+            data: data.map(Arc::new),
+            crew,
+            index: 0,
+            others: Vec::new(),
         })
+    }
+
+    /// Another replica of the same run in this process.
+    fn another(&self, index: usize, Placement { device, host }: Placement, pool: Pool) -> RunResources {
+        let Pool { pool, memory, gives_way } = pool;
+        let mut request = self.request.clone();
+        request.exchange = self.crew.exchange(self.crew.first + index);
+        let all = threads(self.config.memory.threads).unwrap_or(1);
+        RunResources {
+            config: self.config.clone(),
+            label: format!("{}, replica {}", self.label, self.crew.first + index),
+            is_one_of_several: self.is_one_of_several,
+            purpose: self.purpose,
+            name: self.name.clone(),
+            model: self.model.clone(),
+            training: self.training.clone(),
+            budget: self.budget,
+            request,
+            optimizer: self.optimizer.clone(),
+            learning_rate: self.learning_rate,
+            threads: self.crew.threads(all, index),
+            seed: self.seed,
+            cost_model: self.cost_model.clone(),
+            cost_model_file: self.cost_model_file.clone(),
+            device,
+            host,
+            pool,
+            pool_memory: memory,
+            pool_gives_way: gives_way,
+            least_pool: OnceLock::new(),
+            process: self.process.clone(),
+            _plan_memory: None,
+            room: None,
+            data: self.data.clone(),
+            crew: self.crew,
+            index,
+            others: Vec::new(),
+        }
+    }
+
+    /// Does something to this replica, and to the others of the process.
+    pub(crate) fn for_each_replica(&mut self, mut each: impl FnMut(&mut RunResources) -> Result<()>) -> Result<()> {
+        each(self)?;
+        self.others.iter_mut().try_for_each(each)
+    }
+
+    /// Those of the process, which its replicas share.
+    pub(crate) fn all_threads(&self) -> Result<usize> {
+        threads(self.config.memory.threads)
+    }
+
+    /// Its number among all replicas.
+    pub fn rank(&self) -> usize {
+        self.crew.first + self.index
     }
 
     /// Whether arena and data pipeline are taken of the same memory.
@@ -303,6 +453,11 @@ impl RunResources {
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         named(&self.label, self.is_one_of_several, result)
     }
+}
+
+/// Whether a run says which device of a kind it is on.
+fn is_named(config: &RunConfig) -> bool {
+    config.memory.device.as_ref().is_some_and(|name| name.contains(':'))
 }
 
 /// As many as asked for, or one a core.

@@ -61,8 +61,9 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
     let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };
     config.set("model", width, size(run.model.classes()))?;
-    config.set("memory", "threads", size(run.threads))?;
-    if let Some(budget) = run.request.budget {
+    config.set("memory", "threads", size(run.all_threads()?))?;
+    // What nobody said is one replica's, and others may have more lanes when the run goes on.
+    if let Some(budget) = run.request.budget.filter(|_| run.crew.lanes == 1) {
         config.set_count("memory", "budget", budget)?;
     }
     Ok(config.to_toml())
@@ -209,6 +210,16 @@ fn with_fixes(error: PlanError, batch: usize, rows: Rows, plan: &dyn Fn(usize, u
 
 fn read_checkpoint(folder: &Path, checkpoint: Option<CheckpointKind>) -> Result<SavedRun> {
     Ok(checkpoint.map_or_else(|| read_best(folder), |which| read(folder, which))?)
+}
+
+/// A checkpoint, for a replica that helps to go on from it and writes nothing.
+pub(crate) fn read_to_help(folder: &Path, which: CheckpointKind) -> Result<SavedRun> {
+    let mut saved = read(folder, which)?;
+    // As whoever writes there sees it.
+    if which == CheckpointKind::Last && read(folder, CheckpointKind::Best).is_err() {
+        saved.checkpoint.progress.best = None;
+    }
+    Ok(saved)
 }
 
 /// So often a checkpoint is read anew while its run replaces it.

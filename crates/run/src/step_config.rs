@@ -40,9 +40,12 @@ pub(crate) fn training(model: &ZooModel, config: &RunConfig) -> Result<(String, 
     Ok((name, learning_rate, Training { clip, frozen, precision, ..Training::new(update) }))
 }
 
+/// Samples of a batch where nobody says it.
+pub(crate) const BATCH: usize = 32;
+
 /// What the planner is asked for.
 pub(crate) fn request(config: &RunConfig) -> Result<Request> {
-    let mut request = Request::new(config.train.batch.unwrap_or(32));
+    let mut request = Request::new(config.train.batch.unwrap_or(BATCH));
     request.micro_batch = config.train.micro_batch.as_deref().map_or(Ok(MicroBatch::Auto), parse_micro_batch)?;
     request.budget = config.memory.budget;
     Ok(request)

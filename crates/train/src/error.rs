@@ -96,12 +96,15 @@ pub enum TrainError {
         /// All that can be.
         known: Vec<String>,
     },
-    /// A replica that has only a part of what the optimizer keeps is to write checkpoints.
+    /// Of replicas that share states, another one than the first is to write checkpoints.
     #[error(
-        "this replica has a part of the optimizer's states only, of which no run can go on: keep no checkpoints, or give every \
-         replica all states"
+        "replica {rank} cannot write checkpoints: each replica has a part of the optimizer's states, and the first one gathers \
+         them; give that one the folder"
     )]
-    PartOfStates,
+    PartOfStates {
+        /// Which one.
+        rank: usize,
+    },
     /// Early stopping without a test set.
     #[error("early stopping watches the {monitor} on a test set, but there is none; give one or leave it out")]
     NothingToWatch {

@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
-use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView, Wire};
+use memfit_exec::{Clock, Engine, Executor, Farewell, Options, Recorder, TensorView, Wire};
 use memfit_ir::Op;
 use memfit_ir::op::{StateClass, has_row_per_sample};
 use memfit_plan::{Phase, Place, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
 
 use crate::error::{Result, TrainError};
-use crate::turns::Ticket;
+use crate::turns::{Ticket, Turn};
 
 /// A planned model on a device: its memory, its weights, and one training step at a time.
 ///
@@ -47,7 +47,7 @@ pub struct Session<E: Executor> {
     pub(crate) seed: u64,
     numbers: Numbers,
     /// Where others have the device too.
-    ticket: Option<Ticket>,
+    turns: Turns,
     /// For its turn, before the last step.
     waited: Duration,
 }
@@ -90,17 +90,28 @@ impl<E: Executor> Session<E> {
 
     pub(crate) fn at(engine: Engine<E>, step: u32, seed: u64) -> Self {
         let numbers = Numbers::new(&engine);
-        Session { engine, step, seed, numbers, ticket: None, waited: Duration::ZERO }
+        Session { engine, step, seed, numbers, turns: Turns::default(), waited: Duration::ZERO }
     }
 
     /// From now on takes its turns with others on the same device: a step, or the evaluation of a micro-batch, at a time.
     pub fn take_turns(&mut self, ticket: Ticket) {
-        self.ticket = Some(ticket);
+        self.turns = Turns { ticket: Some(ticket), device: None };
+    }
+
+    /// The same for one of several replicas, whose devices others have too: the first one has the ticket, and a step is the turn of
+    /// all of them, so that no two models wait for each other's devices. Whoever computes on this one's device has its lock.
+    pub fn take_turns_together(&mut self, ticket: Option<Ticket>, device: Arc<Mutex<()>>) {
+        self.turns = Turns { ticket, device: Some(device) };
     }
 
     /// Connects it to the other replicas that train with it, each on its part of a batch: see [`Plan::rows`].
     pub fn connect(&mut self, wire: Box<dyn Wire>) -> Result<()> {
         Ok(self.engine.connect(wire)?)
+    }
+
+    /// Leaves the other replicas, and tells them why.
+    pub fn leave(&self, why: Farewell) {
+        self.engine.leave(why);
     }
 
     /// Whether it trains with others.
@@ -110,8 +121,12 @@ impl<E: Executor> Session<E> {
 
     /// Whether others update parameters for it, and keep what that takes.
     pub(crate) fn has_part_of_states(&self) -> bool {
-        let mut nodes = self.plan().programs.iter().flat_map(|p| p.graph.nodes());
-        nodes.any(|node| matches!(node.op, Op::Replicate(_)))
+        has_part_of_states(self.plan())
+    }
+
+    /// Whether the first replica writes checkpoints and needs the states of the others for that; each says whether it has a folder.
+    pub(crate) fn first_saves(&self, has_folder: bool) -> Result<bool> {
+        if self.has_part_of_states() { Ok(self.agree(u64::from(has_folder))? != 0) } else { Ok(false) }
     }
 
     /// What all replicas say, taken together bit by bit.
@@ -164,7 +179,7 @@ impl<E: Executor> Session<E> {
         // What no device keeps is read over what was seen before.
         self.numbers.is_seen &= self.numbers.is_kept;
         let asked = Instant::now();
-        let turn = self.ticket.as_mut().map(Ticket::turn);
+        let turn = self.turns.step(&self.engine)?;
         self.waited = asked.elapsed();
         self.engine.step(batch, lr, Clock { step: self.step, seed: self.seed })?;
         // Now, because whoever has the next turn may write over them.
@@ -175,7 +190,7 @@ impl<E: Executor> Session<E> {
             self.engine.read_words(places, words)?;
         }
         *unseen += 1;
-        drop(turn);
+        turn.end(&self.engine)?;
         self.step = next;
         Ok(())
     }
@@ -262,7 +277,7 @@ impl<E: Executor> Session<E> {
         let count = rows(self.plan(), batch)?;
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
-            let turn = self.ticket.as_mut().map(Ticket::turn);
+            let turn = self.turns.eval();
             self.engine.eval(batch, rows.clone())?;
             self.engine.read_outputs(Phase::Eval, outputs, room)?;
             drop(turn);
@@ -308,6 +323,57 @@ impl<E: Executor> Session<E> {
     }
 }
 
+/// How it takes its turns.
+#[derive(Default)]
+struct Turns {
+    ticket: Option<Ticket>,
+    /// Of replicas that take a turn together: the lock of this one's device.
+    device: Option<Arc<Mutex<()>>>,
+}
+
+/// The device, for as long as this lives.
+struct OwnTurn<'a> {
+    _turn: Option<Turn<'a>>,
+    device: Option<MutexGuard<'a, ()>>,
+}
+
+impl Turns {
+    /// For a step: of replicas, when the first one has its turn and all have come.
+    fn step<E: Executor>(&mut self, engine: &Engine<E>) -> Result<OwnTurn<'_>> {
+        let _turn = self.ticket.as_mut().map(Ticket::turn);
+        let device = match &self.device {
+            Some(device) => {
+                engine.agree(0)?;
+                Some(lock(device))
+            }
+            None => None,
+        };
+        Ok(OwnTurn { _turn, device })
+    }
+
+    /// For the evaluation of a micro-batch, in which nobody waits for another replica.
+    fn eval(&mut self) -> OwnTurn<'_> {
+        match &self.device {
+            Some(device) => OwnTurn { _turn: None, device: Some(lock(device)) },
+            None => OwnTurn { _turn: self.ticket.as_mut().map(Ticket::turn), device: None },
+        }
+    }
+}
+
+impl OwnTurn<'_> {
+    /// Ends it: of replicas, when all have what they came for.
+    fn end<E: Executor>(self, engine: &Engine<E>) -> Result<()> {
+        if self.device.is_some() {
+            engine.agree(0)?;
+        }
+        Ok(())
+    }
+}
+
+fn lock(device: &Mutex<()>) -> MutexGuard<'_, ()> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Numbers {
     fn new<E: Executor>(engine: &Engine<E>) -> Numbers {
         let (names, mut places): (Vec<String>, Vec<Place>) = engine.numbers().into_iter().unzip();
@@ -315,6 +381,12 @@ impl Numbers {
         let words = vec![0; places.len()];
         Numbers { names, places, words, is_seen: false, unseen: 0, is_kept: false }
     }
+}
+
+/// Whether a plan is that of a replica for which others update parameters, and keep what that takes.
+pub(crate) fn has_part_of_states(plan: &Plan) -> bool {
+    let mut nodes = plan.programs.iter().flat_map(|p| p.graph.nodes());
+    nodes.any(|node| matches!(node.op, Op::Replicate(_)))
 }
 
 /// An element of a data set as a model reads it; nothing is copied.

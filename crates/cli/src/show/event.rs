@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::devices::describe;
 use crate::show::brief::kernels;
+use crate::show::replicas;
 use memfit_run::RunResources;
 use memfit_run::planning::Planned;
 
@@ -40,6 +41,9 @@ pub fn plan(run: &RunResources, planned: &Planned) -> Value {
         "outside_bytes": run.process.as_ref().map(|p| p.outside),
     });
     event["device_bytes"] = plan.device_bytes().into();
+    if run.crew.lanes > 1 {
+        event["replicas"] = replicas::event(run, plan);
+    }
     event
 }
 

@@ -10,6 +10,7 @@ pub mod frontier;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod profile;
+pub mod replicas;
 pub mod scores;
 pub mod summary;
 pub mod svg;

@@ -10,6 +10,7 @@ use crate::output::outln;
 use crate::show::brief::{head, kernels};
 use crate::show::chart::chart;
 use crate::show::event::is_packed_best;
+use crate::show::replicas;
 use memfit_run::RunResources;
 use memfit_run::planning::{Planned, TooLargeHere};
 use memfit_run::text::count;
@@ -26,6 +27,7 @@ pub fn print(run: &RunResources, planned: &Planned, columns: usize) {
     classes(plan);
     outln!("");
     costs(run, planned);
+    replicas::print(run, planned, &[]);
     let lines = chart(plan, run.request.budget, columns);
     if !lines.is_empty() {
         outln!("");

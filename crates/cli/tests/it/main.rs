@@ -26,6 +26,7 @@ mod pictures;
 mod plan;
 mod profile;
 mod refusal;
+mod replicas;
 mod resident;
 mod resumed;
 mod run_files;

@@ -203,6 +203,7 @@ impl Wire for ThreadWire {
 
 #[cfg(test)]
 mod tests {
+    use super::super::gather_words;
     use super::*;
 
     const STALL: Duration = Duration::from_secs(60);
@@ -259,6 +260,20 @@ mod tests {
             end
         });
         assert_eq!(ends, [Err(WireError::Lost { rank: 1 }), Ok(()), Err(WireError::Lost { rank: 1 })]);
+    }
+
+    #[test]
+    fn words_of_any_length_are_gathered() {
+        for words in [["", "", ""], ["a", "", "cde"], ["one", "two", "six"]] {
+            let ends = together(3, STALL, |mut wire| {
+                let own = words[wire.rank()].as_bytes();
+                gather_words(&mut wire, own).expect("all are here")
+            });
+            assert!(
+                ends.iter().all(|all| all.iter().zip(words).all(|(said, word)| said == word.as_bytes())),
+                "{ends:?}"
+            );
+        }
     }
 
     #[test]

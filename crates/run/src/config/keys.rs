@@ -318,8 +318,8 @@ pub static KEYS: &[Key] = &[
     .option(
         "budget",
         (Form::Text, "SIZE"),
-        TRAIN | PLAN | SEVERAL,
-        "Memory budget for everything on the device, such as 512MiB, 2GB, 1.5G; of several runs, for \
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "Memory budget for everything on the device, such as 512MiB, 2GB, 1.5G; of each replica; of several runs, for \
          all together and instead of what their files say",
     ),
     key("memory", "host_budget", "\"512MiB\"", "for everything that the data pipeline holds", |s, v| {
@@ -389,6 +389,59 @@ pub static KEYS: &[Key] = &[
         "Cost model of this machine, from which step times are predicted; `memfit devices` measures one",
     )
     .default("the measured one, else the device's own"),
+    key("replicas", "count", "2", "that train the model together, each on its part of every batch, in this process", |s, v| {
+        v.count().set(&mut s.replicas.count)
+    })
+    .option(
+        "replicas",
+        (Form::Whole, "N"),
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "Train with so many replicas in this process, each on its part of every batch and on a device of its own: the Nth \
+         GPU, the Nth logical device, or a share of the cores. Any number of them gives the same bits. Under mpirun or srun \
+         every process is a replica",
+    )
+    .default("1"),
+    key("replicas", "lanes", "4", "parts that sums over a batch are cut into, at least one for a replica", |s, v| {
+        v.count().set(&mut s.replicas.lanes)
+    })
+    .option(
+        "lanes",
+        (Form::Whole, "N"),
+        TRAIN | PLAN | SEVERAL,
+        "Cut every batch into so many lanes, which are added up in an order that depends on nothing else: up to so many \
+         replicas give the same bits. Fixed when a run begins",
+    )
+    .default("as many as replicas, or the next number that divides the batch"),
+    key("replicas", "shard", "\"optimizer\"", "none, or what each replica keeps a part of: optimizer", |s, v| {
+        v.one_of(&["none", "optimizer"]).set(&mut s.replicas.shard)
+    })
+    .option(
+        "shard",
+        (Form::Text, "none|optimizer"),
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "optimizer: each replica keeps the optimizer's states of some parameters and updates these for all",
+    )
+    .default("none"),
+    key("replicas", "piece", "\"1MiB\"", "that is exchanged at a time; changes no bit", |s, v| {
+        v.size().set(&mut s.replicas.piece)
+    })
+    .option(
+        "piece",
+        (Form::Text, "SIZE"),
+        TRAIN | PLAN | SEVERAL | RESUME,
+        "Exchange so much at a time between replicas; changes no bit",
+    )
+    .default("1MiB"),
+    key("replicas", "stall", "\"5min\"", "a replica that the others wait for longer is named, and all leave", |s, v| {
+        v.duration().set(&mut s.replicas.stall)
+    })
+    .option(
+        "stall",
+        (Form::Text, "TIME"),
+        TRAIN | SEVERAL | RESUME,
+        "Wait no longer than this for a replica: name it, and leave with exit code 6",
+    )
+    .default("5min"),
     key(
         "report",
         "tensorboard",

@@ -19,7 +19,7 @@ use toml::{Table, Value};
 pub use key::{Form, Key, KeyOption, scope};
 pub use keys::{KEYS, find};
 pub use read::parse_size;
-pub use sections::{DataConfig, MemoryConfig, ModelConfig, Sections, TrainConfig};
+pub use sections::{DataConfig, MemoryConfig, ModelConfig, ReplicasConfig, Sections, TrainConfig};
 pub use template::commented;
 
 use crate::error::{Result, RunError};

@@ -2,6 +2,7 @@
 //! would be right.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use memfit::nn::error::nearest;
 use memfit::plan::bytes;
@@ -165,6 +166,28 @@ impl KeyValue<'_> {
         }
         self.must("a size", self.value.as_integer().and_then(|n| u64::try_from(n).ok()))
     }
+
+    /// A time as people write it, or a number of seconds.
+    pub fn duration(self) -> Read<Duration> {
+        let seconds = self.value.as_integer().and_then(|n| u64::try_from(n).ok()).map(Duration::from_secs);
+        let said = seconds.or_else(|| parse_duration(self.value.as_str()?));
+        self.must("a time, such as \"90s\", \"5min\" or \"1h\",", said.filter(|d| !d.is_zero()))
+    }
+}
+
+/// "90s", "5min", "1.5h"; a bare number is seconds.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit);
+    let seconds = match unit {
+        "" | "s" | "sec" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number.trim().parse::<f64>().ok()? * seconds).ok()
 }
 
 /// Bytes as people write them; whole numbers exactly.
@@ -225,6 +248,8 @@ mod tests {
             ),
             ("[memory]\nbudget = \"12 parsecs\"", "memory.budget must be a size: \"12 parsecs\" is not a size"),
             ("[memory]\nbudget = -5", "memory.budget must be a size, but is -5"),
+            ("[replicas]\nstall = \"soon\"", "replicas.stall must be a time, such as \"90s\""),
+            ("[replicas]\nstall = 0", "replicas.stall must be a time"),
             ("[data]\nhold_out = 1.0", "data.hold_out must be a number from 0 to less than 1"),
             ("[data]\naugment = [\"flip\", 3]", "data.augment must be a list of texts"),
             ("[train]\nbatch = 3\nbatch = 4", "duplicate key"),
@@ -232,6 +257,18 @@ mod tests {
         ] {
             let problem = read(text, Path::new("")).expect_err(text);
             assert!(problem.contains(expected), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, seconds) in
+            [("90s", 90.0), ("5min", 300.0), ("2 m", 120.0), ("1.5h", 5400.0), ("7", 7.0), ("50ms", 0.05)]
+        {
+            assert_eq!(parse_duration(text), Some(Duration::from_secs_f64(seconds)), "{text}");
+        }
+        for text in ["", "min", "5 parsecs", "-1s", "nan", "1e300h"] {
+            assert_eq!(parse_duration(text), None, "{text}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The sections of a run's configuration, as they are read: a value for each key that is set.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `None`, or empty, where a key is not set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -9,6 +10,7 @@ pub struct Sections {
     pub data: DataConfig,
     pub train: TrainConfig,
     pub memory: MemoryConfig,
+    pub replicas: ReplicasConfig,
     pub report: ReportConfig,
 }
 
@@ -90,6 +92,17 @@ pub struct MemoryConfig {
     pub growth: Option<String>,
     pub threads: Option<usize>,
     pub cost_model: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReplicasConfig {
+    /// In a process.
+    pub count: Option<usize>,
+    pub lanes: Option<usize>,
+    pub shard: Option<String>,
+    /// In bytes.
+    pub piece: Option<u64>,
+    pub stall: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

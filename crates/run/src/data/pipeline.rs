@@ -28,7 +28,10 @@ pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -
     };
     let rows = sources.train.len();
     let train = train.shuffle(run.config.data.shuffle.unwrap_or(rows).min(rows).max(1));
-    let mut train = steps.batch(steps.random(train), run.request.batch, Remainder::Drop);
+    let (batch, replica) = (run.request.batch, run.request.exchange.replica);
+    let (lanes, of_lane) = (replica.own_lanes(), batch / replica.lanes);
+    let rows = lanes.start * of_lane..lanes.end * of_lane;
+    let mut train = steps.normalised(steps.random(train).batch_rows(batch, rows));
     if let Some(alpha) = run.config.data.mixup {
         train = train.map(augment::mixup(alpha, run.model.classes()));
     }
@@ -206,7 +209,11 @@ impl Steps {
     }
 
     fn batch(&self, data: Dataset, size: usize, remainder: Remainder) -> Dataset {
-        let data = data.batch(size, remainder);
+        self.normalised(data.batch(size, remainder))
+    }
+
+    /// Batches, with their pixels as numbers.
+    fn normalised(&self, data: Dataset) -> Dataset {
         match &self.normalise {
             Some(normalise) => data.map(augment::normalise(normalise.clone())),
             None => data,

@@ -2,6 +2,7 @@
 //! ([`run_all`]). Several runs share a device: their steps take turns. One run is a set of one.
 
 mod options;
+mod peers;
 mod prepare;
 mod run_all;
 mod tensorboard;
@@ -14,6 +15,7 @@ use memfit::{AnyExecutor, Session};
 use crate::data::DataSummary;
 use crate::data::same_data::Set;
 use crate::planning::{Planned, Progress};
+use crate::replicas::Peers;
 use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
@@ -25,12 +27,14 @@ pub(crate) use prepare::{check_lazy, plan_run, plan_saved};
 pub use run_all::{End, Finished, Observer, run_all};
 
 /// How runs are planned.
-#[derive(Clone, Debug, Default)]
-pub struct Planning {
+#[derive(Clone, Default)]
+pub struct Planning<'a> {
     /// For all of them together, where there are several.
     pub budget: Option<u64>,
     /// Exactly the plan of this file, for one run.
     pub plan_file: Option<PathBuf>,
+    /// The other processes that train the same runs.
+    pub peers: Option<&'a dyn Peers>,
 }
 
 /// What happens before the first step.
@@ -42,7 +46,13 @@ pub enum RunEvent<'a> {
     /// What planning is at.
     Planning(Progress<'a>),
     /// The plan of a run, before it takes its memory; which may be shared with others.
-    Planned { run: &'a RunResources, planned: &'a Planned, is_shared: bool },
+    Planned {
+        run: &'a RunResources,
+        planned: &'a Planned,
+        is_shared: bool,
+        /// Of the other replicas of this process.
+        others: &'a [&'a Planned],
+    },
     /// What runs on one device take together.
     Shared(&'a SharedMemory),
     /// Weights that a run starts from.
@@ -64,6 +74,8 @@ pub struct Training {
     pub session: Session<AnyExecutor>,
     pub data: Datasets,
     pub options: FitOptions,
+    /// The other replicas that this process has of it, by rank.
+    pub others: Vec<OtherReplica>,
     pub folder: PathBuf,
     /// Its plan in words.
     pub plan_summary: String,
@@ -73,9 +85,22 @@ pub struct Training {
     pub is_shared: bool,
 }
 
+/// A replica that helps to train a run, and keeps nothing.
+pub struct OtherReplica {
+    pub run: RunResources,
+    pub session: Session<AnyExecutor>,
+    pub data: Datasets,
+    pub options: FitOptions,
+}
+
 impl Training {
     /// Of the whole run.
     pub fn steps(&self) -> u64 {
         options::length(&self.run.config).steps(options::saturated(self.data.train.len().unwrap_or(0))).into()
+    }
+
+    /// Whether this process keeps the run's folder, and tells of it.
+    pub fn is_first(&self) -> bool {
+        self.run.crew.is_first()
     }
 }

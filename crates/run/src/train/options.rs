@@ -15,7 +15,7 @@ use crate::weights;
 /// Epochs where nothing is said.
 pub const EPOCHS: usize = 20;
 
-pub fn fit_options(run: &RunResources, run_dir: RunDir, progress: Progress) -> Result<FitOptions> {
+pub fn fit_options(run: &RunResources, run_dir: Option<RunDir>, progress: Progress) -> Result<FitOptions> {
     let t = &run.config.train;
     Ok(FitOptions {
         length: length(&run.config),
@@ -24,7 +24,7 @@ pub fn fit_options(run: &RunResources, run_dir: RunDir, progress: Progress) -> R
         evaluate: Period::Epochs(1),
         monitor: metric(run)?.into(),
         early_stop: t.patience.map(|n| EarlyStop { patience: saturated(n), min_delta: 0.0 }),
-        run: Some(run_dir),
+        run: run_dir,
         save: SaveEvery { epoch: true, steps: t.save_every.map(saturated), time: None },
         progress,
         feed: Feed {

@@ -1,6 +1,6 @@
 //! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Growth, Options, Transient};
@@ -11,8 +11,9 @@ use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
 
 use super::options::{check, fit_options, length};
+use super::peers::{self, Fact};
 use super::tensorboard::plan_summary;
-use super::{Planning, RunEvent, Training};
+use super::{OtherReplica, Planning, RunEvent, Training};
 use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device;
@@ -32,52 +33,152 @@ type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
 struct Prepared {
     planned: Planned,
     /// Where it goes on from.
-    from: Option<(RunDir, Box<SavedStates>)>,
+    from: Option<Resumed>,
+}
+
+/// What a run goes on from.
+struct Resumed {
+    /// None for whoever only helps to train it.
+    run_dir: Option<RunDir>,
+    states: Box<SavedStates>,
+}
+
+/// The replicas of one number within the process, one of each run. What is on one device shares its memory.
+struct Slot {
+    runs: Vec<RunResources>,
+    executors: Executors,
+    prepared: Vec<Prepared>,
 }
 
 /// Plans the runs, makes or finds their folders, and takes their memory: all of them or none.
-pub fn prepare(mut runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) -> Result<Vec<Training>> {
+pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) -> Result<Vec<Training>> {
     for run in &runs {
         run.named(check_data(run, on_event))?;
+        check_plan_file(run, planning)?;
     }
-    let executors = Executors::new(&runs)?;
-    check_growth(&runs, &executors)?;
-    if let [run] = &mut runs[..]
-        && run.may_choose_budget()
-        && planning.plan_file.is_none()
-    {
-        run.choose_budget(planning::budget_to_plan_for(run, executors.of(run)?.target())?);
-    }
-    for run in &runs {
+    let mut slots = Slot::all(runs)?;
+    choose_budget(&mut slots, planning)?;
+    for run in &slots[0].runs {
         run.named(tell_data(run, on_event))?;
     }
-    let prepared = plan_all(&mut runs, planning, &executors, on_event)?;
-    for (run, prepared) in runs.iter().zip(&prepared) {
-        let is_shared = together::is_shared(&runs, run);
-        on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared });
+    for slot in &mut slots {
+        slot.prepared = plan_all(&mut slot.runs, planning, &slot.executors, on_event)?;
     }
-    let plans: Vec<&Planned> = prepared.iter().map(|p| &p.planned).collect();
-    let groups = together::groups(&runs).into_iter();
-    let groups: Vec<SharedMemory> =
-        groups.map(|members| SharedMemory::new(&runs, members, &plans, planning.budget)).collect();
+    tell_plans(&slots, on_event);
+    let groups: Vec<Vec<SharedMemory>> = slots.iter().map(|slot| slot.groups(planning.budget)).collect();
     // All or nothing, so that a limit is met before anything is begun.
-    for group in &groups {
+    for group in groups.iter().flatten() {
         let bytes = group.arena_bytes().saturating_add(group.staging_bytes);
         group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), bytes)?;
     }
-    check_process(&runs, &prepared, &groups, &executors)?;
-    let mut homes = Vec::new();
-    for (run, prepared) in runs.iter().zip(prepared) {
-        let home = Home::new(run, &executors.of(run)?, &prepared.planned.plan, prepared.from);
-        homes.push((prepared.planned.plan, run.named(home)?));
+    check_process(&slots, &groups)?;
+    let wires = planning.peers.map(|peers| peers::meet(peers, &slots[0].facts()?, &slots[0].runs)).transpose()?;
+    let mut trainings: Vec<Training> = Vec::new();
+    for (slot, groups) in slots.into_iter().zip(groups) {
+        let begun = slot.begin(&groups, on_event)?;
+        if trainings.is_empty() {
+            trainings = begun;
+        } else {
+            trainings.iter_mut().zip(begun).for_each(|(first, other)| first.others.push(other.into()));
+        }
     }
-    let segments = share(&runs, &groups, &executors, on_event)?;
-    let mut trainings = Vec::new();
-    for ((run, (plan, home)), segment) in runs.into_iter().zip(homes).zip(segments) {
-        let executor = executors.of(&run)?;
-        trainings.push(begin(run, executor, plan, home, segment.as_ref(), on_event)?);
+    for (training, wire) in trainings.iter_mut().zip(wires.into_iter().flatten()) {
+        training.session.connect(wire)?;
     }
     Ok(trainings)
+}
+
+impl Slot {
+    /// Of all replicas in this process, the first ones first.
+    fn all(runs: Vec<RunResources>) -> Result<Vec<Slot>> {
+        let mut slots: Vec<Vec<RunResources>> = Vec::new();
+        for mut run in runs {
+            let others = std::mem::take(&mut run.others);
+            for (index, replica) in std::iter::once(run).chain(others).enumerate() {
+                if slots.len() <= index {
+                    slots.push(Vec::new());
+                }
+                slots[index].push(replica);
+            }
+        }
+        let slot = |runs: Vec<RunResources>| {
+            let executors = Executors::new(&runs)?;
+            check_growth(&runs, &executors)?;
+            Ok(Slot { runs, executors, prepared: Vec::new() })
+        };
+        slots.into_iter().map(slot).collect()
+    }
+
+    /// What is on one device.
+    fn groups(&self, budget: Option<u64>) -> Vec<SharedMemory> {
+        let plans: Vec<&Planned> = self.prepared.iter().map(|p| &p.planned).collect();
+        let groups = together::groups(&self.runs).into_iter();
+        groups.map(|members| SharedMemory::new(&self.runs, members, &plans, budget)).collect()
+    }
+
+    /// What all processes have to agree on, by run.
+    fn facts(&self) -> Result<Vec<Vec<Fact>>> {
+        let of_run = |(run, prepared): (&RunResources, &Prepared)| {
+            let states = prepared.from.as_ref().map(|from| &*from.states);
+            peers::facts(run, &self.executors.of(run)?, &prepared.planned.plan, states)
+        };
+        self.runs.iter().zip(&self.prepared).map(of_run).collect()
+    }
+
+    /// Takes the memory of all runs.
+    fn begin(self, groups: &[SharedMemory], on_event: OnEvent) -> Result<Vec<Training>> {
+        let Slot { runs, executors, prepared } = self;
+        let mut homes = Vec::new();
+        for (run, prepared) in runs.iter().zip(prepared) {
+            let home = Home::new(run, &executors.of(run)?, &prepared.planned.plan, prepared.from);
+            homes.push((prepared.planned.plan, run.named(home)?));
+        }
+        let segments = share(&runs, groups, &executors, on_event)?;
+        let mut trainings = Vec::new();
+        for ((run, (plan, home)), segment) in runs.into_iter().zip(homes).zip(segments) {
+            let executor = executors.of(&run)?;
+            trainings.push(begin(run, executor, plan, home, segment.as_ref(), on_event)?);
+        }
+        Ok(trainings)
+    }
+}
+
+impl From<Training> for OtherReplica {
+    fn from(Training { run, session, data, options, .. }: Training) -> OtherReplica {
+        OtherReplica { run, session, data, options }
+    }
+}
+
+/// Where nothing is said about memory, a budget with which there is something to plan.
+fn choose_budget(slots: &mut [Slot], planning: &Planning) -> Result<()> {
+    for Slot { runs, executors, .. } in slots {
+        if let [run] = &mut runs[..]
+            && run.may_choose_budget()
+            && planning.plan_file.is_none()
+        {
+            run.choose_budget(planning::budget_to_plan_for(run, executors.of(run)?.target())?);
+        }
+    }
+    Ok(())
+}
+
+/// A file has the plan of one replica.
+fn check_plan_file(run: &RunResources, planning: &Planning) -> Result<()> {
+    if planning.plan_file.is_some() && run.crew.size > 1 {
+        return Err(RunError::conflict(
+            "the plan of a file is that of one replica, and each of several has its own; leave it out",
+        ));
+    }
+    Ok(())
+}
+
+fn tell_plans(slots: &[Slot], on_event: OnEvent) {
+    let (first, rest) = slots.split_at(1);
+    for (i, (run, prepared)) in first[0].runs.iter().zip(&first[0].prepared).enumerate() {
+        let is_shared = together::is_shared(&first[0].runs, run);
+        let others: Vec<&Planned> = rest.iter().map(|slot| &slot.prepared[i].planned).collect();
+        on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared, others: &others });
+    }
 }
 
 /// The plan that one run would be trained with if it began now.
@@ -91,17 +192,14 @@ pub(crate) fn plan_run(run: &mut RunResources, executor: &AnyExecutor, on_progre
 }
 
 /// Whether the process has room for what was planned, as the system counts it now that planning is over.
-fn check_process(
-    runs: &[RunResources],
-    prepared: &[Prepared],
-    groups: &[SharedMemory],
-    executors: &Executors,
-) -> Result<()> {
-    let Some(process) = runs.first().and_then(|run| run.process.as_ref()) else { return Ok(()) };
+fn check_process(slots: &[Slot], groups: &[Vec<SharedMemory>]) -> Result<()> {
+    let Some(process) = slots[0].runs.first().and_then(|run| run.process.as_ref()) else { return Ok(()) };
     let mut arenas: u64 = 0;
-    for group in groups {
-        if executors.of(&runs[group.members[0]])?.gives_process_memory() {
-            arenas = arenas.saturating_add(group.arena_bytes()).saturating_add(group.staging_bytes);
+    for (slot, groups) in slots.iter().zip(groups) {
+        for group in groups {
+            if slot.executors.of(&slot.runs[group.members[0]])?.gives_process_memory() {
+                arenas = arenas.saturating_add(group.arena_bytes()).saturating_add(group.staging_bytes);
+            }
         }
     }
     // The last checkpoint, the best, the one that is written, and the weights at the end.
@@ -109,8 +207,8 @@ fn check_process(
         let folder = run.config.resumed_folder().or(run.config.train.out.as_deref()).unwrap_or(Path::new("."));
         if is_in_memory(folder) { 4 * prepared.planned.plan.state_bytes } else { 0 }
     };
-    let files = runs.iter().zip(prepared).map(of_run).sum();
-    process.check_beside(&runs.iter().collect::<Vec<_>>(), arenas, files)
+    let files = slots[0].runs.iter().zip(&slots[0].prepared).map(of_run).sum();
+    process.check_beside(&slots.iter().flat_map(|slot| &slot.runs).collect::<Vec<_>>(), arenas, files)
 }
 
 /// Runs in one memory take its pages in one way, and page by page only where a device gives single pages.
@@ -148,7 +246,7 @@ fn tell_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
 }
 
 fn sources(run: &RunResources) -> Result<&DataSources> {
-    run.data.as_ref().ok_or_else(|| RunError::NoData { model: run.name.clone() })
+    run.data.as_deref().ok_or_else(|| RunError::NoData { model: run.name.clone() })
 }
 
 fn plan_all(
@@ -212,12 +310,18 @@ fn plan_resumed(
     on_event: OnEvent,
 ) -> Result<Prepared> {
     let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
-    let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
+    // Whoever only helps takes no lock.
+    let (run_dir, saved) = if run.rank() == 0 {
+        let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
+        (Some(run_dir), saved)
+    } else {
+        (None, run_dir::read_to_help(&folder, checkpoint)?)
+    };
     let (states, plan) = saved.into_parts();
     check_length(run, &states.checkpoint)?;
     check_seed(run, &states.checkpoint)?;
     let planned = plan_saved(run, executor, plan, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
-    Ok(Prepared { planned, from: Some((run_dir, Box::new(states))) })
+    Ok(Prepared { planned, from: Some(Resumed { run_dir, states: Box::new(states) }) })
 }
 
 /// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that
@@ -237,10 +341,11 @@ pub(crate) fn plan_saved(
         return Ok(Planned { moved_from: Some(moved_from), ..planned });
     }
     let theirs = saved.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string()).cloned();
-    if let Some(theirs) = theirs {
+    let has_other_budget = run.config.is_overridden("memory", "budget");
+    if theirs.is_some() || has_other_budget || planning::is_of_other_replica(run, &saved.plan) {
         let micro_batch = saved.plan.micro_batch;
         drop(saved);
-        return planning::plan_for_threads(run, executor, micro_batch, &theirs);
+        return planning::plan_again(run, executor, micro_batch, theirs.as_deref());
     }
     let plan = plan_for(saved, executor.target())?;
     // Its file may have been changed since.
@@ -278,20 +383,19 @@ fn share(
 
 /// The folder of a run.
 struct Home {
-    run_dir: RunDir,
+    /// None for whoever only helps to train it.
+    run_dir: Option<RunDir>,
     /// Where it goes on from.
     from: Option<Box<SavedStates>>,
 }
 
 impl Home {
-    fn new(
-        run: &RunResources,
-        executor: &AnyExecutor,
-        plan: &Plan,
-        from: Option<(RunDir, Box<SavedStates>)>,
-    ) -> Result<Home> {
-        if let Some((run_dir, saved)) = from {
-            return Ok(Home { run_dir, from: Some(saved) });
+    fn new(run: &RunResources, executor: &AnyExecutor, plan: &Plan, from: Option<Resumed>) -> Result<Home> {
+        if let Some(Resumed { run_dir, states }) = from {
+            return Ok(Home { run_dir, from: Some(states) });
+        }
+        if run.rank() > 0 {
+            return Ok(Home { run_dir: None, from: None });
         }
         let labels = planning::labels(run, executor, plan.micro_batch)?;
         let folder = match &run.config.train.out {
@@ -301,7 +405,11 @@ impl Home {
         let text = run_dir::run_file(run, sources(run)?)?;
         let run_dir = RunDir::create_again(&folder, plan, &labels)?;
         run_dir::describe(&folder, &text, sources(run)?)?;
-        Ok(Home { run_dir, from: None })
+        Ok(Home { run_dir: Some(run_dir), from: None })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.run_dir.as_ref().map_or_else(PathBuf::new, |run_dir| run_dir.folder().to_path_buf())
     }
 }
 
@@ -325,22 +433,25 @@ fn begin(
             Some(transient) => Engine::sharing(executor, plan, options, transient),
             None => Engine::new(executor, plan, options),
         };
+        let folder = home.folder();
         let (session, progress) = match &home.from {
             None => (first_session(&run, engine?, on_event)?, Progress::default()),
             Some(saved) => {
                 let session = Session::go_on(engine, saved)?;
-                run_dir::describe_again(home.run_dir.folder(), &run.config)?;
-                let (is_over, epoch) = (check_length(&run, &saved.checkpoint)?, saved.checkpoint.progress.epoch);
-                let history_ends = history::lost_after(home.run_dir.folder(), session.steps())?;
-                on_event(RunEvent::Resumed { run: &run, step: session.steps(), epoch, is_over, history_ends });
+                if run.rank() == 0 {
+                    run_dir::describe_again(&folder, &run.config)?;
+                    let (is_over, epoch) = (check_length(&run, &saved.checkpoint)?, saved.checkpoint.progress.epoch);
+                    let history_ends = history::lost_after(&folder, session.steps())?;
+                    on_event(RunEvent::Resumed { run: &run, step: session.steps(), epoch, is_over, history_ends });
+                }
                 (session, saved.checkpoint.progress.clone())
             }
         };
         let data = data::datasets(sources(&run)?, &run, session.plan().micro_batch)?;
-        let (folder, first_step) = (home.run_dir.folder().to_path_buf(), session.steps());
+        let (first_step, others) = (session.steps(), Vec::new());
         let options = fit_options(&run, home.run_dir, progress)?;
         let is_shared = shared.is_some();
-        Ok(Training { run, session, data, options, folder, plan_summary, first_step, is_shared })
+        Ok(Training { run, session, data, options, others, folder, plan_summary, first_step, is_shared })
     };
     crate::error::named(&label, is_one_of_several, training())
 }
@@ -350,7 +461,9 @@ fn first_session(run: &RunResources, engine: Engine<AnyExecutor>, on_event: OnEv
     let mut session = Session::start(engine, run.seed)?;
     if let Some(file) = &run.config.model.weights {
         let loaded = weights::load_into(&mut session, file, run)?;
-        on_event(RunEvent::Weights { run, file, loaded: &loaded });
+        if run.rank() == 0 {
+            on_event(RunEvent::Weights { run, file, loaded: &loaded });
+        }
     }
     Ok(session)
 }

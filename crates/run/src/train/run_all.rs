@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 use memfit::ExecError;
-use memfit::exec::Device;
+use memfit::exec::{Device, Farewell, ThreadWire, thread_wires};
 use memfit::train::run_dir::{CheckpointKind, WEIGHTS};
 use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, fit};
 
-use super::Training;
 use super::tensorboard::Log;
+use super::{OtherReplica, Training};
 use crate::announce::announce;
 use crate::error::{Result, RunError};
 use crate::host_budget;
@@ -28,6 +28,9 @@ pub trait Observer: Sync {
     fn on_finish(&self, finished: &Finished);
 
     fn on_failure(&self, run: &RunResources, error: &RunError);
+
+    /// What a replica that fails tells the others, so that all end alike.
+    fn farewell(&self, error: &RunError) -> Farewell;
 }
 
 /// A training that came to its end.
@@ -55,25 +58,20 @@ pub enum End {
 }
 
 /// Trains all, and says how each ended.
-pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
-    let share = |t: &Training| Share {
-        weight: t.run.config.train.share.map_or(1.0, f64::from),
-        priority: t.run.config.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
-    };
-    let tickets = Ticket::issue(&trainings.iter().map(share).collect::<Vec<_>>());
+pub fn run_all(mut trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
+    share_turns(&mut trainings);
     let devices = devices(&trainings);
     let announced = Mutex::new(announce(devices.iter()));
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (i, (training, ticket)) in trainings.into_iter().zip(tickets).enumerate() {
+        for (i, training) in trainings.into_iter().enumerate() {
             let (announced, devices) = (&announced, &devices);
             // Whoever has no thread is told of by its run.
             let waiting = Arc::new(Mutex::new(Some(training)));
             let mine = waiting.clone();
             let run = move || {
                 let mut training = taken(&mine)?;
-                training.session.take_turns(ticket);
-                let outcome = train(&mut training, &mut |event| observer.on_event(i, event));
+                let outcome = train(&mut training, i, observer);
                 let end = conclude(training, outcome, observer);
                 // What it held is free.
                 *announced.lock().unwrap_or_else(PoisonError::into_inner) = announce(devices.iter());
@@ -95,18 +93,92 @@ pub fn run_all(trainings: Vec<Training>, observer: &dyn Observer) -> Vec<End> {
     })
 }
 
+/// Has trainings take turns on their devices: of replicas, all of a training at a time.
+fn share_turns(trainings: &mut [Training]) {
+    let share = |t: &Training| Share {
+        weight: t.run.config.train.share.map_or(1.0, f64::from),
+        priority: t.run.config.train.priority.unwrap_or(0).try_into().unwrap_or(i64::MAX),
+    };
+    let tickets = Ticket::issue(&trainings.iter().map(share).collect::<Vec<_>>());
+    let is_alone = trainings.len() == 1;
+    // Of each replica in this process.
+    let devices: Vec<Arc<Mutex<()>>> =
+        trainings.iter().take(1).flat_map(|t| (0..t.run.crew.here).map(|_| Arc::default())).collect();
+    for (training, ticket) in trainings.iter_mut().zip(tickets) {
+        if training.run.crew.size == 1 {
+            training.session.take_turns(ticket);
+        } else if !is_alone {
+            let ticket = Some(ticket).filter(|_| training.is_first());
+            training.session.take_turns_together(ticket, devices[0].clone());
+            for (other, device) in training.others.iter_mut().zip(&devices[1..]) {
+                other.session.take_turns_together(None, device.clone());
+            }
+        }
+    }
+}
+
 /// How a training went, and whether TensorBoard could be told of it.
 type Trained = (Outcome, Result<()>);
 
+/// Trains to the end, with all replicas that this process has of it.
+fn train(training: &mut Training, index: usize, observer: &dyn Observer) -> Result<Trained> {
+    if training.others.is_empty() {
+        return train_first(training, index, observer);
+    }
+    let mut others = std::mem::take(&mut training.others);
+    let mut wires = thread_wires(1 + others.len(), training.run.crew.stall).into_iter();
+    let connected = wires.next().map_or(Ok(()), |wire| training.session.connect(Box::new(wire)));
+    let trained = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (other, wire) in others.iter_mut().zip(wires) {
+            let rank = other.run.rank();
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || train_other(other, wire, observer));
+            threads.push((rank, thread));
+        }
+        let first = connected.map_err(RunError::from).and_then(|()| train_first(training, index, observer));
+        let mut failed = None;
+        for (rank, thread) in threads {
+            let ended = match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(source) => Err(ExecError::Threads { threads: 1, source }.into()),
+            };
+            // The first cause, and not what others saw of it.
+            if let Err(source) = ended
+                && !source.is_of_wire()
+                && failed.is_none()
+            {
+                failed = Some(RunError::OfReplica { rank, source: Box::new(source) });
+            }
+        }
+        match (first, failed) {
+            (Err(own), Some(failed)) if own.is_of_wire() => Err(failed),
+            (Err(own), _) => Err(own),
+            (Ok(_), Some(failed)) => Err(failed),
+            (trained, None) => trained,
+        }
+    });
+    training.others = others;
+    trained
+}
+
+/// Trains a replica that tells of nothing. The others are told if it cannot go on.
+fn train_other(other: &mut OtherReplica, wire: ThreadWire, observer: &dyn Observer) -> Result<()> {
+    let OtherReplica { session, data, options, .. } = other;
+    session.connect(Box::new(wire))?;
+    let ended = fit(session, data, options, &mut |_| Flow::Continue).map(drop).map_err(RunError::from);
+    ended.inspect_err(|error| session.leave(observer.farewell(error)))
+}
+
 /// Trains to the end, and has TensorBoard told of it. Where that cannot be written, it stops at once and is saved.
-fn train(training: &mut Training, observer: &mut dyn FnMut(&Event) -> Flow) -> Result<Trained> {
-    let mut log = Log::open(training)?;
+fn train_first(training: &mut Training, index: usize, observer: &dyn Observer) -> Result<Trained> {
+    let mut log = if training.is_first() { Log::open(training)? } else { None };
     let Training { session, data, options, .. } = training;
     let outcome = fit(session, data, options, &mut |event| {
         log.iter_mut().for_each(|log| log.on_event(event));
-        let flow = observer(event);
+        let flow = observer.on_event(index, event);
         if log.as_ref().is_some_and(Log::has_failed) { Flow::Stop } else { flow }
-    })?;
+    });
+    let outcome = outcome.map_err(RunError::from).inspect_err(|error| session.leave(observer.farewell(error)))?;
     Ok((outcome, log.map_or(Ok(()), Log::finish)))
 }
 
@@ -118,7 +190,8 @@ fn taken(waiting: &Mutex<Option<Training>>) -> Option<Training> {
 /// Each once.
 fn devices(trainings: &[Training]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
-    for device in trainings.iter().flat_map(|t| [&t.run.device, &t.run.host]) {
+    let runs = trainings.iter().flat_map(|t| std::iter::once(&t.run).chain(t.others.iter().map(|other| &other.run)));
+    for device in runs.flat_map(|run| [&run.device, &run.host]) {
         if !devices.iter().any(|d| d.name() == device.name()) {
             devices.push(device.clone());
         }
@@ -135,7 +208,9 @@ fn conclude(mut training: Training, trained: Result<Trained>, observer: &dyn Obs
         Ok(end) => end,
         Err(error) => {
             let error = host_budget::advise(error, &training.run.config, Purpose::Train, &training.run.placement());
-            let error = if error.is_of_device() { with_checkpoint(error, &training.folder) } else { error };
+            let has_checkpoint = error.is_of_device() || error.is_lost_replica();
+            let error =
+                if has_checkpoint && training.is_first() { with_checkpoint(error, &training.folder) } else { error };
             observer.on_failure(&training.run, &error);
             End::Failed { label: training.run.label.clone(), error }
         }
@@ -155,6 +230,9 @@ fn with_checkpoint(error: RunError, folder: &Path) -> RunError {
 fn finish(training: &mut Training, outcome: &Outcome, observer: &dyn Observer) -> Result<End> {
     if outcome.reason == StopReason::Interrupted {
         return Ok(End::Interrupted { folder: training.folder.clone(), saved: outcome.saved });
+    }
+    if !training.is_first() {
+        return Ok(End::Finished);
     }
     let folder = &training.folder;
     let weights_step = run_dir::export(folder, &mut training.session, &folder.join(WEIGHTS))?;

@@ -225,7 +225,7 @@ pub struct Outcome {
 /// run is made and on however many threads its data.
 ///
 /// Of several replicas each calls it, on a thread or in a process of its own, with its rows of every batch
-/// ([`Dataset::batch_rows`]) and the whole test set; one of them has the folder.
+/// ([`Dataset::batch_rows`]) and the whole test set; the first of them has the folder.
 ///
 /// ```
 /// # use memfit_exec::{Executor, TensorView};

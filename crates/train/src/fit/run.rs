@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use memfit_data::{Dataset, Loader, Position, SkippedSamples};
@@ -39,6 +39,8 @@ pub(super) struct Fit<'a, E: Executor> {
     pub(super) skipped: Option<i32>,
     pub(super) skips: u32,
     pub(super) saved: LastSave,
+    /// Whether the first replica writes checkpoints, for which it needs states that this one has.
+    sends_states: bool,
     /// What the run keeps of its course, where it has a folder.
     history: Option<History>,
     /// The first thing of it that could not be written.
@@ -79,8 +81,9 @@ impl<'a, E: Executor> Fit<'a, E> {
     ) -> Result<Self> {
         options.schedule.check()?;
         let span = span(options, &data.train)?;
-        if options.run.is_some() && session.has_part_of_states() {
-            return Err(TrainError::PartOfStates);
+        let rank = session.plan().replica.rank;
+        if options.run.is_some() && session.has_part_of_states() && rank > 0 {
+            return Err(TrainError::PartOfStates { rank });
         }
         if data.test.is_none() && options.early_stop.is_some() {
             return Err(TrainError::NothingToWatch { monitor: options.monitor.clone() });
@@ -115,12 +118,15 @@ impl<'a, E: Executor> Fit<'a, E> {
             skipped,
             skips: 0,
             saved,
+            sends_states: false,
             history: None,
             not_written: None,
         })
     }
 
     pub fn run(mut self) -> Result<Outcome> {
+        let first_saves = self.session.first_saves(self.options.run.is_some())?;
+        self.sends_states = first_saves && self.options.run.is_none();
         self.save_at_start()?;
         self.open_history()?;
         let reason = loop {
@@ -329,10 +335,15 @@ impl<'a, E: Executor> Fit<'a, E> {
     fn save(&mut self, which: &[CheckpointKind]) -> Result<()> {
         self.see_all()?;
         let options = self.options;
-        let Some(run) = &options.run else { return Ok(()) };
         if !self.last_loss.is_finite() {
             return Ok(());
         }
+        let Some(run) = &options.run else {
+            if self.sends_states {
+                self.session.send_states(Path::new(STATES))?;
+            }
+            return Ok(());
+        };
         self.flush_history()?;
         run.save(self.session, &self.progress, which)?;
         let written: Vec<(CheckpointKind, PathBuf)> = which.iter().map(|w| (*w, run.path(*w))).collect();
@@ -346,6 +357,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         Ok(())
     }
 }
+
+/// What is sent to whoever writes a checkpoint.
+const STATES: &str = "the states of all replicas";
 
 fn not_written((path, source): Failed) -> TrainError {
     TrainError::Save { path, source }

@@ -25,7 +25,7 @@ pub use read::{SavedRun, SavedStates, plan_for, read, read_best};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
-use crate::session::Session;
+use crate::session::{Session, has_part_of_states};
 use lock::Lock;
 use names::{TENSORS, is_tensors, is_unfinished};
 use read::{CheckpointProblem, is_there, read_json};
@@ -178,7 +178,12 @@ impl RunDir {
         let stem = format!("{}{:08}", TENSORS.0, session.steps());
         let path = self.folder.join(format!("{stem}{}", TENSORS.1));
         let mut file = AtomicFile::create(&path, &self.faults).map_err(|e| failed(&path, e))?;
-        session.engine.write_states(&mut file, &path, |_| true).map_err(|e| match e {
+        let written = if session.has_part_of_states() {
+            session.engine.write_whole_states(Some(&mut file), &path)
+        } else {
+            session.engine.write_states(&mut file, &path, |_| true)
+        };
+        written.map_err(|e| match e {
             WeightsError::Io { path, source } => failed(&path, source),
             other => other.into(),
         })?;
@@ -231,8 +236,15 @@ impl<E: Executor> Session<E> {
             }
             other => other.into(),
         })?;
-        engine.load(saved.tensors(), Match::Exact, |_| true)?;
+        // Others have what this replica does not.
+        let matching = if has_part_of_states(engine.plan()) { Match::Own } else { Match::Exact };
+        engine.load(saved.tensors(), matching, |_| true)?;
         Ok(Session::at(engine, saved.checkpoint.step, saved.checkpoint.seed))
+    }
+
+    /// Sends the first replica what of the states it needs for a checkpoint, which it writes meanwhile.
+    pub(crate) fn send_states(&self, path: &Path) -> Result<()> {
+        Ok(self.engine.write_whole_states(None, path)?)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use memfit::exec::Farewell;
 use memfit::nn::zoo::Task;
 use memfit::plan::bytes::Bytes;
 use memfit::train::run_dir::{CheckpointKind, WEIGHTS};
@@ -37,6 +38,8 @@ struct Shown {
 struct Row {
     label: String,
     is_one_of_several: bool,
+    /// Another process tells of the same training.
+    is_silent: bool,
     task: Task,
     bar: Bar,
     /// The most bytes that are live in a step.
@@ -51,6 +54,7 @@ impl Board {
             Row {
                 label: t.run.label.clone(),
                 is_one_of_several: t.run.is_one_of_several,
+                is_silent: !t.is_first(),
                 task: t.run.model.task(),
                 bar: Bar::new(t.steps(), t.first_step.into(), plan, budget),
                 peak: plan.peak_bytes,
@@ -68,10 +72,10 @@ impl Board {
 impl Observer for Board {
     fn on_event(&self, index: usize, event: &Event) -> Flow {
         let mut shown = self.shown();
-        if self.json {
-            shown.rows[index].print_json(event);
-        } else {
-            shown.show(index, event);
+        match shown.rows[index].is_silent {
+            true => {}
+            false if self.json => shown.rows[index].print_json(event),
+            false => shown.show(index, event),
         }
         if self.signals.asked_to_stop() { Flow::Stop } else { Flow::Continue }
     }
@@ -85,10 +89,14 @@ impl Observer for Board {
 
     /// Of the only one, the error that ends the process says it.
     fn on_failure(&self, run: &RunResources, error: &RunError) {
-        if run.is_one_of_several {
+        if run.is_one_of_several && run.crew.is_first() {
             self.shown().line.clear();
             failure::print_of_run(run, error, self.json);
         }
+    }
+
+    fn farewell(&self, error: &RunError) -> Farewell {
+        failure::farewell(error)
     }
 }
 

@@ -26,7 +26,8 @@ pub fn train(args: TrainArgs, json: bool) -> Result<()> {
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
     let mut report = Report::new(runs.len(), json);
-    let trainings = prepare(runs, &Planning { budget, plan_file: args.plan }, &mut |event| report.on_event(&event))?;
+    let trainings =
+        prepare(runs, &Planning { budget, plan_file: args.plan, peers: None }, &mut |event| report.on_event(&event))?;
     report.finish();
     let board = Board::new(&trainings, signals, started, json);
     let ends = run_all(trainings, &board);

@@ -17,7 +17,7 @@ use crate::cure;
 use crate::output::outln;
 use crate::progress::Progress;
 use crate::show::event::{self, prefix};
-use crate::show::{brief, data, together};
+use crate::show::{brief, data, replicas, together};
 
 pub struct Report {
     json: bool,
@@ -46,7 +46,12 @@ impl Report {
             RunEvent::Data { run, summary } if self.json => self.data.push(data::event(run, summary)),
             RunEvent::Data { run, summary } => data::print(run, summary),
             RunEvent::DataChanged { run, set } => self.data_changed(run, set),
-            RunEvent::Planned { run, planned, is_shared } => self.plan(run, planned, is_shared),
+            RunEvent::Planned { run, planned, is_shared, others } => {
+                self.plan(run, planned, is_shared);
+                if !self.json {
+                    replicas::print(run, planned, others);
+                }
+            }
             RunEvent::Shared(shared) => together::print(shared, self.json),
             RunEvent::Weights { run, file, loaded } => self.weights(run, file, loaded),
             RunEvent::Resumed { run, step, epoch, is_over, history_ends } => {

@@ -1,0 +1,67 @@
+//! Replicas that train a model together: how a batch is dealt to them, and what each takes where they differ.
+
+use memfit::Plan;
+use memfit::plan::bytes::Bytes;
+use memfit::transform::{BatchDependence, Shard};
+use memfit_run::RunResources;
+use memfit_run::planning::Planned;
+use memfit_run::text::count;
+use serde_json::{Value, json};
+
+use crate::output::outln;
+
+/// A few lines under a plan; nothing where one replica adds up everything in order.
+pub fn print(run: &RunResources, planned: &Planned, others: &[&Planned]) {
+    let crew = &run.crew;
+    if crew.lanes == 1 {
+        return;
+    }
+    outln!("  replicas   {:>10}  {}", crew.size, dealt(run, planned));
+    if let Some(room) = exchange_bytes(&planned.plan).filter(|_| crew.size > 1) {
+        let sharded = if crew.shard == Shard::Optimizer { "; the optimizer's states are dealt out" } else { "" };
+        outln!(
+            "  exchange   {:>10}  of the transient at a time, for pieces under way{sharded}",
+            Bytes(room).to_string()
+        );
+    }
+    let own = planned.plan.device_bytes();
+    for (i, other) in others.iter().enumerate().filter(|(_, other)| other.plan.device_bytes() != own) {
+        let (name, arena) = (format!("replica {}", run.rank() + 1 + i), Bytes(other.plan.arena_bytes()).to_string());
+        outln!("  {name:<11}{arena:>10}  arena; state {}", Bytes(other.plan.state_bytes));
+    }
+}
+
+/// How a batch is dealt, in words.
+fn dealt(run: &RunResources, Planned { plan, batch_dependence, .. }: &Planned) -> String {
+    let (crew, of_lane) = (&run.crew, plan.batch / plan.replica.lanes);
+    let leaves = match plan.leaves() {
+        1 => String::new(),
+        n => format!(" in {n} micro-batches"),
+    };
+    let mut text = format!("{} of {}{leaves}", count(crew.lanes, "lane"), count(of_lane, "sample"));
+    let most = crew.lanes.div_ceil(crew.size);
+    if crew.size > 1 && !crew.lanes.is_multiple_of(crew.size) {
+        text += &format!("; some replicas have {most} and some {}, and the others wait for those", most - 1);
+    }
+    if let Some(BatchDependence::BatchStatistics { .. }) = batch_dependence {
+        text += &format!("; batch statistics are those of {}", count(plan.micro_batch, "sample"));
+    }
+    text
+}
+
+/// The most room that exchanges of a plan take.
+fn exchange_bytes(plan: &Plan) -> Option<u64> {
+    let programs = plan.programs.iter();
+    let rooms = programs.flat_map(|program| {
+        let is_exchange = |root| program.graph.node(root).op.is_exchange();
+        program.launches.iter().filter(move |l| is_exchange(l.group.root())).filter_map(|l| Some(l.scratch?.size))
+    });
+    rooms.max()
+}
+
+/// What an event of a plan says of its replica.
+pub fn event(run: &RunResources, plan: &Plan) -> Value {
+    json!({ "count": run.crew.size, "rank": plan.replica.rank, "lanes": plan.replica.lanes, "leaves": plan.leaves(),
+            "shard": if run.crew.shard == Shard::Optimizer { "optimizer" } else { "none" },
+            "piece_bytes": run.crew.piece, "exchange_bytes": exchange_bytes(plan) })
+}

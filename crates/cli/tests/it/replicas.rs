@@ -1,0 +1,125 @@
+//! Replicas through the command line: any number of them ends in the same bytes, also when a run goes on with another number.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::{Scratch, check_error, event, memfit};
+
+/// The files of a run that do not say when it was: weights, checkpoints with their tensors, and the tensors.
+fn bytes(run: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(run).expect("a run").map(|e| e.expect("a file").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "safetensors"));
+    files.sort();
+    let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let all: Vec<(String, Vec<u8>)> =
+        files.iter().map(|path| (name(path), std::fs::read(path).expect("a file"))).collect();
+    assert!(all.len() >= 2, "weights and states: {files:?}");
+    all
+}
+
+fn scores(run: &Path) -> Value {
+    let text = std::fs::read_to_string(run.join("last.json")).expect("a checkpoint");
+    let json: Value = serde_json::from_str(&text).expect("a checkpoint");
+    json["checkpoint"]["progress"].clone()
+}
+
+fn train(folder: &Scratch, name: &str, options: &[&str]) -> PathBuf {
+    let run = folder.path(name);
+    succeeds(&[&["train", "--steps", "12", "--out", &run], options].concat());
+    run.into()
+}
+
+fn succeeds(args: &[&str]) {
+    let output = memfit(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn any_number_of_replicas_ends_in_the_same_bytes() {
+    let folder = Scratch::new("replicas");
+    let alone = train(&folder, "1", &["--lanes", "4"]);
+    for (name, options) in [
+        ("2", &["--replicas", "2"][..]),
+        ("3", &["--replicas", "3", "--piece", "4KiB"]),
+        ("4", &["--replicas", "4", "--threads", "1"]),
+        ("2 sharded", &["--replicas", "2", "--shard", "optimizer", "--budget", "2MiB"]),
+        ("4 sharded", &["--replicas", "4", "--shard", "optimizer", "--threads", "7"]),
+        ("3 parts", &["--replicas", "3", "--logical", "3MiB,3MiB,4MiB"]),
+    ] {
+        let run = train(&folder, name, &[&["--lanes", "4"], options].concat());
+        assert!(bytes(&run) == bytes(&alone), "{name} replicas");
+        assert_eq!(scores(&run), scores(&alone), "{name} replicas");
+    }
+    let other = train(&folder, "one lane", &[]);
+    assert!(bytes(&other) != bytes(&alone), "another tree rounds otherwise, so that this means something");
+    let one = train(&folder, "one lane, said", &["--lanes", "1", "--replicas", "1"]);
+    assert!(bytes(&other) == bytes(&one));
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_replicas() {
+    let folder = Scratch::new("replicas-resumed");
+    let whole = train(&folder, "whole", &["--lanes", "4"]);
+    let run = folder.path("parts");
+    let first = ["train", "--steps", "3", "--lanes", "4", "--replicas", "4", "--shard", "optimizer", "--out", &run];
+    succeeds(&first);
+    for (steps, options) in [
+        ("5", &["--replicas", "2"][..]),
+        ("8", &["--replicas", "3", "--shard", "none"]),
+        ("10", &["--replicas", "1", "--threads", "1"]),
+        ("12", &["--replicas", "4", "--shard", "optimizer", "--budget", "2MiB"]),
+    ] {
+        succeeds(&[&["train", "--resume", &run, "--steps", steps], options].concat());
+    }
+    assert!(bytes(Path::new(&run)) == bytes(&whole));
+    succeeds(&["eval", &run]);
+    let more = ["train", "--resume", &run, "--steps", "14", "--replicas", "5"];
+    check_error(&more, 2, &["too few for 5 replicas", "go on with 4 or fewer"]);
+}
+
+#[test]
+fn two_models_are_trained_over_the_same_devices() {
+    let folder = Scratch::new("replicas-two");
+    let file = |name: &str, seed: u32| {
+        let out = folder.path(&format!("run-{name}"));
+        let text = format!("[train]\nsteps = 8\nseed = {seed}\nout = {out:?}\n[replicas]\nlanes = 2\n");
+        (folder.write(&format!("{name}.toml"), text), PathBuf::from(out))
+    };
+    let mut ends = Vec::new();
+    for (first, second, options) in [("a1", "b1", &[][..]), ("a2", "b2", &["--replicas", "2"])] {
+        let ((a, out_a), (b, out_b)) = (file(first, 1), file(second, 2));
+        succeeds(&[&["train", &a, &b], options].concat());
+        ends.push([bytes(&out_a), bytes(&out_b)]);
+    }
+    assert!(ends[0] == ends[1]);
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused_with_a_cure() {
+    for (options, code, parts) in [
+        (&["--replicas", "0"][..], 2, &["--replicas must be a whole number of at least 1"][..]),
+        (&["--replicas", "33"], 2, &["33 replicas cannot share a batch of 32"]),
+        (&["--replicas", "4", "--lanes", "2"], 2, &["too few for 4 replicas"]),
+        (&["--lanes", "3"], 2, &["does not divide the batch of 32"]),
+        (&["--replicas", "2", "--shard", "gradient"], 2, &["must be one of none, optimizer"]),
+        (&["--replicas", "2", "--stall", "soon"], 2, &["--stall must be a time"]),
+        (&["--replicas", "3", "--logical", "2MiB,2MiB"], 2, &["replica 2 has no device", "cpu:0/0, cpu:0/1"]),
+        (&["--replicas", "2", "--budget", "500KiB"], 3, &["500 KiB", "what would fit"]),
+    ] {
+        check_error(&[&["train", "--steps", "1"], options].concat(), code, parts);
+    }
+}
+
+#[test]
+fn a_plan_for_replicas_needs_none_of_them() {
+    let planned = |options: &[&str]| event(&[&["plan", "--model", "resnet18", "--batch", "64"], options].concat());
+    let [one, four, sharded] =
+        [planned(&[]), planned(&["--replicas", "4"]), planned(&["--replicas", "4", "--shard", "optimizer"])];
+    let of = |plan: &Value, key: &str| plan[key].as_u64().expect("a number");
+    assert_eq!(of(&four, "state_bytes"), of(&one, "state_bytes"));
+    assert!(of(&four, "arena_bytes") < of(&one, "arena_bytes"));
+    assert!(of(&sharded, "optimizer_bytes") < of(&four, "optimizer_bytes") / 3);
+    assert_eq!((four["replicas"]["count"].as_u64(), four["replicas"]["lanes"].as_u64()), (Some(4), Some(4)));
+    assert!(of(&four["replicas"], "exchange_bytes") > 0);
+}

@@ -1,0 +1,241 @@
+//! Which replicas train a run, and which of them are in this process: threads of it, each on a device of its own, or the process
+//! itself, where a launcher started several. What all of them have to agree on is settled here, before anything is planned.
+
+use std::time::Duration;
+
+use memfit::exec::{Wire, WireError};
+use memfit::ir::Replica;
+use memfit::transform::{Exchange, Shard};
+
+use crate::config::RunConfig;
+use crate::error::{Result, RunError};
+use crate::resources::Purpose;
+
+/// The processes that a launcher started to train the same runs, this one among them.
+pub trait Peers {
+    /// Which of them this is, counted from 0.
+    fn rank(&self) -> usize;
+
+    fn size(&self) -> usize;
+
+    /// Which of those on the same machine.
+    fn local_rank(&self) -> usize;
+
+    /// What each of them says, when all have said something.
+    fn gather(&self, words: &[u8]) -> Result<Vec<Vec<u8>>, WireError>;
+
+    /// A connection to all others, who have to ask for it too. Whoever does not come within `stall` is named.
+    fn wire(&self, stall: Duration) -> Result<Box<dyn Wire>, WireError>;
+}
+
+/// The replicas of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crew {
+    /// How many there are, in all processes.
+    pub size: usize,
+    /// How many of them are in this process, ...
+    pub here: usize,
+    /// ... and the rank of the first of these.
+    pub first: usize,
+    /// Of the process, among those on the same machine.
+    pub local_rank: usize,
+    /// How many share the threads of a process where it is trained.
+    sharers: usize,
+    /// That sums over a batch are cut into.
+    pub lanes: usize,
+    pub shard: Shard,
+    /// Bytes that are exchanged at a time.
+    pub piece: usize,
+    /// How long a replica is waited for.
+    pub stall: Duration,
+}
+
+/// How long a replica is waited for where nobody says it.
+const STALL: Duration = Duration::from_secs(300);
+
+impl Crew {
+    /// One that is the only one.
+    pub const ALONE: Crew = Crew {
+        size: 1,
+        here: 1,
+        first: 0,
+        local_rank: 0,
+        sharers: 1,
+        lanes: 1,
+        shard: Shard::None,
+        piece: Exchange::PIECE,
+        stall: STALL,
+    };
+
+    /// What a run says, and the launcher. The lanes are written down: they stay as they are when the run goes on with more
+    /// replicas or fewer.
+    pub(crate) fn new(config: &mut RunConfig, purpose: Purpose, peers: Option<&dyn Peers>) -> Result<Crew> {
+        if purpose == Purpose::Answer {
+            return Ok(Crew::ALONE);
+        }
+        let count = config.replicas.count.unwrap_or(1);
+        let processes = peers.map_or(1, Peers::size);
+        if processes > 1 && count > 1 && config.is_overridden("replicas", "count") {
+            let problem = format!(
+                "is {count}, but each of the {processes} processes that were started is one replica; start more of them instead"
+            );
+            return Err(RunError::of_key("replicas", "count", problem));
+        }
+        let size = if processes > 1 { processes } else { count };
+        let lanes = lanes(config, size)?;
+        if lanes > 1 {
+            config.set_count("replicas", "lanes", lanes as u64)?;
+        }
+        let piece = config.replicas.piece.unwrap_or(Exchange::PIECE as u64);
+        let piece = usize::try_from(piece).unwrap_or(usize::MAX).clamp(LEAST_PIECE, MOST_PIECE);
+        Ok(Crew {
+            size,
+            here: if processes > 1 || purpose == Purpose::Plan { 1 } else { size },
+            first: if processes > 1 { peers.map_or(0, Peers::rank) } else { 0 },
+            local_rank: peers.map_or(0, Peers::local_rank),
+            sharers: size / processes,
+            lanes,
+            shard: if config.replicas.shard.as_deref() == Some("optimizer") { Shard::Optimizer } else { Shard::None },
+            piece,
+            stall: config.replicas.stall.unwrap_or(STALL),
+        })
+    }
+
+    /// How the step of one of them is joined to those of the others.
+    pub fn exchange(&self, rank: usize) -> Exchange {
+        let replica = Replica { lanes: self.lanes, count: self.size, rank };
+        // What nobody shares has nothing to be cut.
+        let (piece, shard) = if self.size > 1 { (self.piece, self.shard) } else { (Exchange::PIECE, Shard::None) };
+        Exchange { replica, piece, shard }
+    }
+
+    /// Whether the replica that writes and prints is in this process.
+    pub fn is_first(&self) -> bool {
+        self.first == 0
+    }
+
+    /// Whether replicas share this process.
+    pub fn are_threads(&self) -> bool {
+        self.here > 1
+    }
+
+    /// What the replica of this number within the process has of its threads; each has one at least.
+    pub fn threads(&self, all: usize, index: usize) -> usize {
+        (all / self.sharers + usize::from(index < all % self.sharers)).max(1)
+    }
+}
+
+/// Below this a message costs more than what is in it; beyond, room is taken for nothing.
+const LEAST_PIECE: usize = 64;
+const MOST_PIECE: usize = 1 << 30;
+
+/// As many as a run says or began with; at first the smallest number that serves all replicas and divides the batch.
+fn lanes(config: &RunConfig, size: usize) -> Result<usize> {
+    let batch = config.train.batch.unwrap_or(crate::step_config::BATCH);
+    let wrong = |problem: String| RunError::of_key("replicas", "lanes", problem);
+    let Some(lanes) = config.replicas.lanes.or(config.resumed_folder().map(|_| 1)) else {
+        let fits = |lanes: &usize| batch.is_multiple_of(*lanes);
+        return (size..=batch).find(fits).ok_or_else(|| {
+            RunError::conflict(format!(
+                "{size} replicas cannot share a batch of {batch}: each has a sample of it at least; set train.batch to a \
+                 multiple of {size}, or replicas.count to less"
+            ))
+        });
+    };
+    if lanes > Replica::MOST_LANES {
+        return Err(wrong(format!("is {lanes}, and there are at most {}", Replica::MOST_LANES)));
+    }
+    if lanes < size {
+        let cure = match config.resumed_folder() {
+            Some(_) => format!("go on with {lanes} or fewer, or begin another run with more lanes"),
+            None => format!("set it to {size} or more, or have fewer replicas"),
+        };
+        return Err(wrong(format!("is {lanes}, which is too few for {size} replicas: each has one at least; {cure}")));
+    }
+    if !batch.is_multiple_of(lanes) {
+        return Err(wrong(format!("is {lanes}, which does not divide the batch of {batch}; set one to fit the other")));
+    }
+    Ok(lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    struct Launched(usize, usize);
+
+    impl Peers for Launched {
+        fn rank(&self) -> usize {
+            self.0
+        }
+
+        fn size(&self) -> usize {
+            self.1
+        }
+
+        fn local_rank(&self) -> usize {
+            self.0
+        }
+
+        fn gather(&self, _: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
+            Err(WireError::Lost { rank: 0 })
+        }
+
+        fn wire(&self, _: Duration) -> Result<Box<dyn Wire>, WireError> {
+            Err(WireError::Lost { rank: 0 })
+        }
+    }
+
+    fn crew(text: &str, peers: Option<&dyn Peers>) -> Result<(Crew, RunConfig), String> {
+        let mut config = RunConfig::parse(text, Path::new("")).map_err(|e| e.to_string())?;
+        let crew = Crew::new(&mut config, Purpose::Train, peers).map_err(|e| e.to_string())?;
+        Ok((crew, config))
+    }
+
+    #[test]
+    fn lanes_serve_all_replicas_and_divide_the_batch() {
+        for (text, size, lanes) in [
+            ("", 1, 1),
+            ("[replicas]\ncount = 2", 2, 2),
+            ("[replicas]\ncount = 3", 3, 4),
+            ("[replicas]\ncount = 3\nlanes = 8", 3, 8),
+            ("[replicas]\nlanes = 4", 1, 4),
+            ("[train]\nbatch = 7\n[replicas]\ncount = 2", 2, 7),
+        ] {
+            let (crew, config) = crew(text, None).expect(text);
+            assert_eq!((crew.size, crew.here, crew.lanes), (size, size, lanes), "{text}");
+            assert_eq!(config.replicas.lanes, (lanes > 1).then_some(lanes), "written down");
+            assert!((0..size).all(|rank| crew.exchange(rank).replica.exists()));
+        }
+        for (text, expected) in [
+            ("[replicas]\ncount = 33", "33 replicas cannot share a batch of 32"),
+            ("[replicas]\ncount = 4\nlanes = 2", "replicas.lanes is 2, which is too few for 4 replicas"),
+            ("[replicas]\nlanes = 3", "replicas.lanes is 3, which does not divide the batch of 32"),
+            ("[replicas]\nlanes = 1000000", "at most 16384"),
+        ] {
+            let problem = crew(text, None).expect_err(text);
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_process_among_others_is_one_replica() {
+        let (crew, _) = crew("[replicas]\ncount = 2", Some(&Launched(1, 4))).expect("four processes");
+        assert_eq!((crew.size, crew.here, crew.first, crew.lanes), (4, 1, 1, 4));
+        assert_eq!(crew.exchange(1).replica, Replica { lanes: 4, count: 4, rank: 1 });
+        let (alone, _) = self::crew("[replicas]\ncount = 2", Some(&Launched(0, 1))).expect("one process");
+        assert_eq!((alone.size, alone.here), (2, 2));
+    }
+
+    #[test]
+    fn threads_are_shared_out() {
+        let of = |here, all| {
+            (0..here)
+                .map(|i| Crew { size: here, here, sharers: here, ..Crew::ALONE }.threads(all, i))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!([of(1, 5), of(2, 5), of(3, 5), of(4, 2)], [vec![5], vec![3, 2], vec![2, 2, 1], vec![1; 4]]);
+    }
+}
