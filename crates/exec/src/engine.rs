@@ -17,7 +17,7 @@ use crate::indices::Indices;
 use crate::inputs::{RunInputs, TensorView};
 use crate::recorder::{LaunchId, Recorder, StepEvent, now};
 use crate::states::States;
-use crate::wire::Wire;
+use crate::wire::{Farewell, Wire};
 
 /// When a step happens: what randomness and bias correction depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -188,6 +188,27 @@ impl<E: Executor> Engine<E> {
         let said = wire.all_gather(&word.to_ne_bytes(), bytemuck::cast_slice_mut(words));
         said.map_err(|source| ExecError::Wire { layer: String::new(), source })?;
         Ok(words.iter().fold(0, |all, word| all | word))
+    }
+
+    /// What every replica sends, in the order of their ranks. All have to ask at the same time, with as many bytes.
+    pub fn all_gather(&self, send: &[u8], receive: &mut [u8]) -> Result<(), ExecError> {
+        let Replica { rank, count, .. } = self.plan.replica;
+        if count == 1 {
+            receive.copy_from_slice(send);
+            return Ok(());
+        }
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let wire = connection.wire.as_mut().ok_or(ExecError::NotConnected { rank, count })?;
+        wire.all_gather(send, receive).map_err(|source| ExecError::Wire { layer: String::new(), source })
+    }
+
+    /// Goes for good, and tells the other replicas why: whoever waits for this one, now or later, gets
+    /// [`WireError::Left`](crate::WireError::Left). Nothing where it is alone.
+    pub fn leave(&self, why: Farewell) {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wire) = &mut connection.wire {
+            wire.leave(why);
+        }
     }
 
     pub fn plan(&self) -> &Plan {

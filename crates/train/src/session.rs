@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
-use memfit_exec::{Clock, Engine, Executor, Options, Recorder, TensorView, Wire};
+use memfit_exec::{Clock, Engine, Executor, Farewell, Options, Recorder, TensorView, Wire};
 use memfit_ir::Op;
 use memfit_ir::op::{StateClass, has_row_per_sample};
 use memfit_plan::{Phase, Place, Plan, StateSlot};
@@ -103,6 +103,11 @@ impl<E: Executor> Session<E> {
         Ok(self.engine.connect(wire)?)
     }
 
+    /// Goes for good, and tells the others why, who then come to an end too: for whoever has met an error, and will not train on.
+    pub fn leave(&self, why: Farewell) {
+        self.engine.leave(why);
+    }
+
     /// Whether it trains with others.
     pub(crate) fn has_others(&self) -> bool {
         self.plan().replica.has_others()
@@ -117,6 +122,11 @@ impl<E: Executor> Session<E> {
     /// What all replicas say, taken together bit by bit.
     pub(crate) fn agree(&self, word: u64) -> Result<u64> {
         Ok(self.engine.agree(word)?)
+    }
+
+    /// What every replica sends, in the order of their ranks: as many bytes each.
+    pub(crate) fn all_gather(&self, send: &[u8], receive: &mut [u8]) -> Result<()> {
+        Ok(self.engine.all_gather(send, receive)?)
     }
 
     /// From now on tells of every step and its kernels; or of none any more.
