@@ -183,8 +183,8 @@ struct Together {
     micro_batch: usize,
     /// Rows of the test set, and of its batches.
     test: [usize; 2],
-    /// What the last replica is asked to stop at.
-    stop_at: Option<fn(&Event) -> bool>,
+    /// What the last replica is asked to stop at, after so many steps.
+    stop_at: Option<fn(&Event, u32) -> bool>,
     /// Which row of the test set is not as it should be, and how.
     wrong: Option<(usize, Wrong)>,
 }
@@ -234,9 +234,13 @@ impl Together {
             early_stop,
             ..FitOptions::new(heads, Period::Epochs(3), 1e-2, BytePool::new(1 << 20))
         };
-        let mut observer = |event: &Event| match self.stop_at {
-            Some(stop_at) if replica.rank + 1 == replica.count && stop_at(event) => Flow::Stop,
-            _ => Flow::Continue,
+        let mut steps = 0;
+        let mut observer = |event: &Event| {
+            steps += u32::from(matches!(event, Event::Step { .. }));
+            match self.stop_at {
+                Some(stop_at) if replica.rank + 1 == replica.count && stop_at(event, steps) => Flow::Stop,
+                _ => Flow::Continue,
+            }
         };
         let ended = fit(&mut session, &data, &options, &mut observer);
         if let Err(e) = &ended {
@@ -294,7 +298,7 @@ fn replicas_that_are_fitted_leave_the_checkpoints_and_the_scores_of_one() {
 
 #[test]
 fn one_that_is_asked_to_stop_stops_all_after_the_same_step() {
-    let at_step = |event: &Event| matches!(event, Event::Step { step: 4, .. });
+    let at_step = |event: &Event, steps| steps == 5 && matches!(event, Event::Step { .. });
     let (_, end) = Together { stop_at: Some(at_step), ..TOGETHER }.fit(3, "stop");
     assert_eq!(end.reason, StopReason::Interrupted);
 }
@@ -302,9 +306,9 @@ fn one_that_is_asked_to_stop_stops_all_after_the_same_step() {
 #[test]
 fn one_that_is_asked_to_stop_in_an_evaluation_stops_that_of_all() {
     for stop_at in [
-        |event: &Event| matches!(event, Event::Evaluating { batches: 2 }),
+        |event: &Event, _| matches!(event, Event::Evaluating { batches: 2 }),
         // It has nothing to evaluate any more while another has.
-        |event: &Event| matches!(event, Event::Waiting),
+        |event: &Event, steps| steps == 3 && matches!(event, Event::Waiting),
     ] {
         for count in 2..=LANES {
             let together = Together { stop_at: Some(stop_at), test: [17, 2], ..TOGETHER };
