@@ -310,7 +310,10 @@ fn of_data(error: &DataError) -> Kind {
     match error {
         DataError::Pipeline(_) => USAGE,
         DataError::PoolTooSmall { .. } => REFUSED,
-        DataError::Bad(bad) | DataError::NothingGood { first: bad, .. } | DataError::TooManyBad { last: bad, .. }
+        DataError::Bad(bad)
+        | DataError::NothingGood { first: bad, .. }
+        | DataError::TooManyBad { last: bad, .. }
+        | DataError::BadLane { first: bad, .. }
             if is_too_large(&bad.problem) =>
         {
             REFUSED

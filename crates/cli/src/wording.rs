@@ -85,6 +85,10 @@ fn data(error: &DataError) -> String {
         DataError::TooManyBad { last, before } => {
             format!("{}; and so are the {before} elements before it: none is good", bad_sample(last))
         }
+        DataError::BadLane { first, rows } => {
+            let cure = "none of which another can replace: mend the data";
+            format!("{}; and so are all {rows} rows of its lane, {cure}", bad_sample(first))
+        }
         DataError::Csv { path, problem } => format!("{}: {}", path.display(), csv(problem)),
         DataError::NoRoom(_) | DataError::Io { .. } | DataError::Source { .. } | DataError::Pipeline(_) => {
             error.to_string()

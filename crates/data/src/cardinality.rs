@@ -25,6 +25,10 @@ impl Dataset {
             Verb::Repeat { input, times } => input.cardinality().times(times.map(|n| n as u64)),
             Verb::Take { input, count } => input.cardinality().min(Exact(*count as u64)),
             Verb::Skip { input, count } => input.cardinality().map(|n| n.saturating_sub(*count as u64)),
+            Verb::Shard { input, count, index } => {
+                let (count, index) = ((*count).max(1) as u64, *index as u64);
+                input.cardinality().map(|n| n.saturating_sub(index).div_ceil(count))
+            }
             Verb::Zip { inputs: [a, b] } => a.cardinality().min(b.cardinality()),
             Verb::Interleave { inputs, .. } => {
                 inputs.iter().map(Dataset::cardinality).fold(Exact(0), Cardinality::plus)

@@ -3,7 +3,6 @@
 
 use memfit_ir::TensorType;
 
-use crate::dataset::Remainder;
 use crate::error::{DataError, Result};
 use crate::memory::{BytePool, NoRoom, rounded};
 use crate::tensor::{Example, Tensor};
@@ -15,6 +14,17 @@ pub(crate) struct Collator {
     filled: Vec<bool>,
     /// None until the first sample tells what they are.
     fields: Option<Vec<(String, Tensor)>>,
+}
+
+/// What becomes of a batch in which samples are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gaps {
+    /// It is shorter.
+    Close,
+    /// The next that is there takes the place of each.
+    Fill,
+    /// The next of the same lane, of which each has so many rows.
+    FillLanes(usize),
 }
 
 /// Why a sample did not get in.
@@ -60,31 +70,40 @@ impl Collator {
         Ok(())
     }
 
-    /// The batch. Where a sample is missing, the next that is there takes its place if all batches must have one shape;
-    /// otherwise the batch is shorter. None if there is none at all.
-    pub(crate) fn finish(self, remainder: Remainder) -> Option<Example> {
-        let first = self.filled.iter().position(|&filled| filled)?;
-        let (rows, mut fields) = (self.filled.len(), self.fields?);
+    /// The batch; or the first row of those among which none is there: of a lane, or of all.
+    pub(crate) fn finish(self, gaps: Gaps) -> Result<Example, usize> {
+        let Some(mut fields) = self.fields else { return Err(0) };
         if self.filled.contains(&false) {
-            match remainder {
-                Remainder::Drop => {
-                    // Backwards, so that each missing one finds the next good one right behind it.
-                    let mut from = first;
-                    for row in (0..rows).rev() {
-                        if self.filled[row] { from = row } else { copy_row(&mut fields, rows, from, row) }
-                    }
-                }
-                Remainder::Keep => {
-                    let good: Vec<usize> = (0..rows).filter(|&row| self.filled[row]).collect();
-                    for (to, &from) in good.iter().enumerate() {
-                        copy_row(&mut fields, rows, from, to);
-                    }
-                    fields.iter_mut().for_each(|(_, tensor)| tensor.keep_rows(good.len()));
-                }
+            match gaps {
+                Gaps::Fill => fill_gaps(&mut fields, &self.filled, self.filled.len())?,
+                Gaps::FillLanes(rows) => fill_gaps(&mut fields, &self.filled, rows)?,
+                Gaps::Close => close_gaps(&mut fields, &self.filled),
             }
         }
-        Some(Example { fields })
+        Ok(Example { fields })
     }
+}
+
+/// The next row of the same lane that is there, or the first behind the last, takes the place of each that is missing. Else the
+/// first row of a lane that has none.
+fn fill_gaps(fields: &mut [(String, Tensor)], filled: &[bool], lane: usize) -> Result<(), usize> {
+    for (number, lane_filled) in filled.chunks(lane).enumerate() {
+        let start = number * lane;
+        let mut from = lane_filled.iter().position(|&filled| filled).ok_or(start)?;
+        // Backwards, so that each missing one finds the next good one right behind it.
+        for row in (0..lane_filled.len()).rev() {
+            if lane_filled[row] { from = row } else { copy_row(fields, filled.len(), start + from, start + row) }
+        }
+    }
+    Ok(())
+}
+
+fn close_gaps(fields: &mut [(String, Tensor)], filled: &[bool]) {
+    let good: Vec<usize> = (0..filled.len()).filter(|&row| filled[row]).collect();
+    for (to, &from) in good.iter().enumerate() {
+        copy_row(fields, filled.len(), from, to);
+    }
+    fields.iter_mut().for_each(|(_, tensor)| tensor.keep_rows(good.len()));
 }
 
 fn allocate_rows(rows: usize, sample: &Example, pool: &BytePool) -> Result<Vec<(String, Tensor)>, NoRoom> {
@@ -165,7 +184,7 @@ mod tests {
         Example::default().with("x", tensor.expect("there is room"))
     }
 
-    fn check(filled: &[Option<u8>], remainder: Remainder, expected: Option<&[u8]>) {
+    fn check(filled: &[Option<u8>], gaps: Gaps, expected: Result<&[u8], usize>) {
         let pool = BytePool::new(1000);
         let mut collator = Collator::new(filled.len());
         for (row, value) in filled.iter().enumerate().rev() {
@@ -173,10 +192,10 @@ mod tests {
                 collator.insert(row, &sample(*value, &pool), &pool).expect("they are alike");
             }
         }
-        let batch = collator.finish(remainder);
+        let batch = collator.finish(gaps);
         let first = batch.as_ref().map(|b| b.fields[0].1.bytes().iter().step_by(2).copied().collect::<Vec<u8>>());
-        assert_eq!(first.as_deref(), expected);
-        if let Some(batch) = batch {
+        assert_eq!(first.as_deref().map_err(|row| **row), expected);
+        if let Ok(batch) = batch {
             assert_eq!(batch.fields[0].1.ty().shape[..], [expected.map_or(0, <[u8]>::len), 2]);
         }
     }
@@ -184,12 +203,20 @@ mod tests {
     #[test]
     fn missing_samples_are_left_out_or_replaced_by_the_next_good_one() {
         let some = [Some(1), None, Some(2), None, None];
-        check(&[Some(1), Some(2)], Remainder::Drop, Some(&[1, 2]));
-        check(&some, Remainder::Keep, Some(&[1, 2]));
-        check(&some, Remainder::Drop, Some(&[1, 2, 2, 1, 1]));
-        check(&[None, None, Some(7)], Remainder::Drop, Some(&[7, 7, 7]));
-        check(&[None, None], Remainder::Drop, None);
-        check(&[None], Remainder::Keep, None);
+        check(&[Some(1), Some(2)], Gaps::Fill, Ok(&[1, 2]));
+        check(&some, Gaps::Close, Ok(&[1, 2]));
+        check(&some, Gaps::Fill, Ok(&[1, 2, 2, 1, 1]));
+        check(&[None, None, Some(7)], Gaps::Fill, Ok(&[7, 7, 7]));
+        check(&[None, None], Gaps::Fill, Err(0));
+        check(&[None], Gaps::Close, Err(0));
+    }
+
+    #[test]
+    fn a_missing_sample_is_replaced_by_one_of_its_own_lane() {
+        let some = [None, Some(1), Some(2), Some(3), None, Some(4), Some(5), None, None];
+        check(&some, Gaps::FillLanes(3), Ok(&[1, 1, 2, 3, 4, 4, 5, 5, 5]));
+        check(&some, Gaps::Fill, Ok(&[1, 1, 2, 3, 4, 4, 5, 1, 1]));
+        check(&[Some(1), Some(2), None, None, None, None], Gaps::FillLanes(2), Err(2));
     }
 
     #[test]

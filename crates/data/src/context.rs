@@ -60,10 +60,15 @@ impl<'a> Context<'a> {
     /// The random numbers of this example. Each stream has its own: functions that are put together into one map take
     /// different streams. [`augment`](crate::augment) uses 1 to 9.
     pub fn random(&self, stream: u32) -> Random {
+        self.random_part(stream, 0)
+    }
+
+    /// The same of a part of an example, of which each draws its own. The first has those of the whole.
+    pub(crate) fn random_part(&self, stream: u32, part: u32) -> Random {
         if let Some(drew_random) = self.drew_random {
             drew_random.store(true, Ordering::Relaxed);
         }
-        Random::new(self.key, stream, self.element)
+        Random::new(self.key, stream, self.element, part)
     }
 }
 
@@ -98,8 +103,13 @@ pub struct Random {
 }
 
 impl Random {
-    fn new(key: [u32; 2], stream: u32, element: u64) -> Random {
-        Random { key, counter: [0, stream, element as u32, (element >> 32) as u32], words: [0; 4], left: 0 }
+    fn new(key: [u32; 2], stream: u32, element: u64, part: u32) -> Random {
+        Random {
+            key,
+            counter: [part << DRAWS_OF_PART, stream, element as u32, (element >> 32) as u32],
+            words: [0; 4],
+            left: 0,
+        }
     }
 
     fn word(&mut self) -> u32 {
@@ -155,6 +165,9 @@ impl ShuffleDraws {
         ((bits as u128 * n as u128) >> 64) as usize
     }
 }
+
+/// A part of an example draws fewer than 2 to this, of four words each.
+const DRAWS_OF_PART: u32 = 16;
 
 const MAP: u32 = 0;
 const SHUFFLE: u32 = 1;

@@ -63,12 +63,13 @@ pub(crate) enum Verb {
         input: Dataset,
         buffer: usize,
     },
-    /// Of each batch, only some rows are made.
+    /// Of each batch, only some rows are made. A bad sample is replaced by another one of its lane, of so many rows.
     Batch {
         input: Dataset,
         size: usize,
         remainder: Remainder,
         rows: Range<usize>,
+        lane: usize,
     },
     Cache {
         input: Dataset,
@@ -89,6 +90,11 @@ pub(crate) enum Verb {
     Skip {
         input: Dataset,
         count: usize,
+    },
+    Shard {
+        input: Dataset,
+        count: usize,
+        index: usize,
     },
     Zip {
         inputs: [Dataset; 2],
@@ -333,24 +339,28 @@ impl Dataset {
     /// ```
     #[doc(alias = "collate")]
     pub fn batch(self, size: usize, remainder: Remainder) -> Dataset {
-        Dataset::new(Verb::Batch { input: self, size, remainder, rows: 0..size })
+        Dataset::new(Verb::Batch { input: self, size, remainder, rows: 0..size, lane: size })
     }
 
     /// The same rows of every batch, as one of several replicas has them that share each batch: all see the same batches in the
     /// same order, and each makes only its own part. What does not fill a batch is dropped.
     ///
+    /// A batch is lanes of `lane` rows each, and a replica has whole ones. A bad sample that is left out
+    /// ([`OnBad::Skip`](crate::OnBad::Skip)) is replaced by the next good one of its lane, so that a row is the same for every
+    /// number of replicas; a lane without a good one is an error. One lane, as long as the batch, is
+    /// [`batch`](Dataset::batch).
+    ///
     /// ```
     #[doc = include_str!("doc/dataset.txt")]
-    /// let numbers = numbers(0..9)?;
-    /// let [first, second] = [0..1, 1..4].map(|rows| numbers.clone().batch_rows(4, rows));
-    /// assert_eq!(epoch(&first)?, [[0.0], [4.0]]);
-    /// assert_eq!(epoch(&second)?, [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]);
+    /// let numbers = numbers(0..13)?;
+    /// let [first, second] = [0..2, 2..6].map(|rows| numbers.clone().batch_rows(6, rows, 2));
+    /// assert_eq!(epoch(&first)?, [[0.0, 1.0], [6.0, 7.0]]);
+    /// assert_eq!(epoch(&second)?, [[2.0, 3.0, 4.0, 5.0], [8.0, 9.0, 10.0, 11.0]]);
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias = "shard")]
-    pub fn batch_rows(self, size: usize, rows: Range<usize>) -> Dataset {
-        Dataset::new(Verb::Batch { input: self, size, remainder: Remainder::Drop, rows })
+    pub fn batch_rows(self, size: usize, rows: Range<usize>, lane: usize) -> Dataset {
+        Dataset::new(Verb::Batch { input: self, size, remainder: Remainder::Drop, rows, lane })
     }
 
     /// Keeps the elements of the first epoch for those that follow, in memory or on disk; see [`Cache`]. What stands
@@ -439,6 +449,22 @@ impl Dataset {
     /// ```
     pub fn skip(self, count: usize) -> Dataset {
         Dataset::new(Verb::Skip { input: self, count })
+    }
+
+    /// Every `count`-th element of an epoch, from that of this index on: `tf.data.Dataset.shard`. The others are passed over, not
+    /// produced; only a generator has to be run for that. Behind a [`batch`](Dataset::batch), elements are batches: so several
+    /// replicas deal out a test set, and none of its rows is left out or seen twice.
+    ///
+    /// ```
+    #[doc = include_str!("doc/dataset.txt")]
+    /// let batches = numbers(0..5)?.batch(2, Remainder::Keep);
+    /// assert_eq!(epoch(&batches.clone().shard(2, 0))?, [vec![0.0, 1.0], vec![4.0]]);
+    /// assert_eq!(epoch(&batches.shard(2, 1))?, [[2.0, 3.0]]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shard(self, count: usize, index: usize) -> Dataset {
+        Dataset::new(Verb::Shard { input: self, count, index })
     }
 
     /// Joins the elements of two datasets, up to the end of the shorter one: an element has the fields of both. No field

@@ -79,6 +79,15 @@ pub enum DataError {
         /// Bad elements before it.
         before: u64,
     },
+    /// Bad samples are left out, and of the rows of a batch that only one another can replace none is good. See
+    /// [`Dataset::batch_rows`](crate::Dataset::batch_rows).
+    #[error("{first}; and so are all {rows} rows of its lane, none of which another can replace: mend the data")]
+    BadLane {
+        /// The first of them.
+        first: BadSample,
+        /// How many they are.
+        rows: usize,
+    },
     /// Verbs that do not go together, or a wrong number given to one.
     #[error("{0}")]
     Pipeline(String),
@@ -335,6 +344,7 @@ impl DataError {
             DataError::Csv { path, problem } => DataError::Csv { path: path.clone(), problem: problem.clone() },
             DataError::NothingGood { epoch, first } => DataError::NothingGood { epoch: *epoch, first: first.clone() },
             DataError::TooManyBad { last, before } => DataError::TooManyBad { last: last.clone(), before: *before },
+            DataError::BadLane { first, rows } => DataError::BadLane { first: first.clone(), rows: *rows },
             DataError::Pipeline(problem) => DataError::Pipeline(problem.clone()),
         }
     }

@@ -40,6 +40,7 @@
 //! | `map` | [`Dataset::map`] | always parallel, always in order; [`augment`] has functions for images |
 //! | `shuffle` | [`Dataset::shuffle`] | the buffer holds descriptions of elements, not their data |
 //! | `batch` | [`Dataset::batch`] | with [`Remainder`] for `drop_remainder` |
+//! | `shard` | [`Dataset::shard`], [`Dataset::batch_rows`] | of elements, as of a test set; of the rows of each batch |
 //! | `cache` | [`Dataset::cache`] | in memory, on disk, or nowhere: see [`Cache`] |
 //! | `prefetch` | [`Dataset::prefetch`] | with [`Prefetch`] for a depth or `AUTOTUNE` |
 //! | `repeat`, `take`, `skip` | [`Dataset::repeat`], [`Dataset::take`], [`Dataset::skip`] | |

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::cache::Store;
 use crate::cardinality::Cardinality;
+use crate::collate::Gaps;
 use crate::dataset::{Dataset, Generate, MapFn, Prefetch, Remainder, Verb};
 use crate::error::{DataError, Result};
 use crate::memory::{BytePool, Meter};
@@ -37,11 +38,12 @@ pub(crate) enum Node {
     Generator { make: Arc<Generate> },
     Map { input: NodeId, f: Arc<MapFn>, number: u32, key: u64, drew_random: AtomicBool },
     Shuffle { input: NodeId, buffer: usize, number: u32 },
-    Batch { input: NodeId, size: usize, remainder: Remainder, rows: Range<usize> },
+    Batch { input: NodeId, size: usize, remainder: Remainder, rows: Range<usize>, lane: usize },
     Cache { input: NodeId, store: Box<Store> },
     Repeat { input: NodeId, times: Option<u64>, count: Cardinality },
     Take { input: NodeId, count: u64 },
     Skip { input: NodeId, count: u64 },
+    Shard { input: NodeId, count: u64, index: u64 },
     Zip { inputs: [NodeId; 2] },
     Interleave { inputs: Vec<NodeId>, block: u64 },
 }
@@ -113,9 +115,12 @@ impl Pipeline {
         }
     }
 
-    pub(crate) fn remainder(&self, batch: &BatchRecipe) -> Remainder {
+    /// What becomes of a batch in which samples are missing.
+    pub(crate) fn gaps(&self, batch: &BatchRecipe) -> Gaps {
         match self.node(batch.batch) {
-            Node::Batch { remainder, .. } => *remainder,
+            Node::Batch { remainder: Remainder::Keep, .. } => Gaps::Close,
+            Node::Batch { size, lane, .. } if lane == size => Gaps::Fill,
+            Node::Batch { lane, .. } => Gaps::FillLanes(*lane),
             _ => unreachable!("a batch made it"),
         }
     }
@@ -144,11 +149,12 @@ impl Pipeline {
                 self.shuffle_bytes = self.shuffle_bytes.saturating_add(self.buffer_bytes(input, *buffer, count));
                 Node::Shuffle { input, buffer: *buffer, number: next_number(numbers) }
             }
-            Verb::Batch { input, size, remainder, rows } => {
+            Verb::Batch { input, size, remainder, rows, lane } => {
                 check_positive(*size, "batch", "a batch has at least 1 sample")?;
                 check_rows(rows, *size)?;
+                check_lane(rows, *size, *lane)?;
                 let (input, rows) = (self.add(input, numbers)?, rows.clone());
-                Node::Batch { input, size: *size, remainder: *remainder, rows }
+                Node::Batch { input, size: *size, remainder: *remainder, rows, lane: *lane }
             }
             Verb::Cache { input, cache } => {
                 let count = input.cardinality();
@@ -163,6 +169,10 @@ impl Pipeline {
             }
             Verb::Take { input, count } => Node::Take { input: self.add(input, numbers)?, count: *count as u64 },
             Verb::Skip { input, count } => Node::Skip { input: self.add(input, numbers)?, count: *count as u64 },
+            Verb::Shard { input, count, index } => {
+                check_shard(*count, *index)?;
+                Node::Shard { input: self.add(input, numbers)?, count: *count as u64, index: *index as u64 }
+            }
             Verb::Zip { inputs: [a, b] } => Node::Zip { inputs: [self.add(a, numbers)?, self.add(b, numbers)?] },
             Verb::Interleave { inputs, block } => {
                 check_positive(*block, "interleave", "a block has at least 1 element")?;
@@ -195,7 +205,9 @@ impl Pipeline {
                 recipe::RECIPE_BYTES + recipe::BATCH_BYTES + (self.recipe_bytes(*input)).saturating_mul(*size as u64)
             }
             Node::Shuffle { input, .. } | Node::Repeat { input, .. } => self.recipe_bytes(*input),
-            Node::Take { input, .. } | Node::Skip { input, .. } => self.recipe_bytes(*input),
+            Node::Take { input, .. } | Node::Skip { input, .. } | Node::Shard { input, .. } => {
+                self.recipe_bytes(*input)
+            }
             Node::Zip { inputs: [a, b] } => {
                 recipe::RECIPE_BYTES + recipe::BOX_BYTES + self.recipe_bytes(*a) + self.recipe_bytes(*b)
             }
@@ -216,6 +228,20 @@ fn check_rows(rows: &Range<usize>, size: usize) -> Result<()> {
     Err(DataError::Pipeline(format!("a batch of {size} has no rows {} to {}", rows.start, rows.end)))
 }
 
+fn check_lane(rows: &Range<usize>, size: usize, lane: usize) -> Result<()> {
+    if lane > 0 && [rows.start, rows.end, size].iter().all(|row| row.is_multiple_of(lane)) {
+        return Ok(());
+    }
+    Err(DataError::Pipeline(format!("rows {} to {} of {size} are no whole lanes of {lane}", rows.start, rows.end)))
+}
+
+fn check_shard(count: usize, index: usize) -> Result<()> {
+    if index < count {
+        return Ok(());
+    }
+    Err(DataError::Pipeline(format!("shard {index} of {count}: they are counted from 0")))
+}
+
 fn check_positive(number: usize, verb: &str, cure: &str) -> Result<()> {
     if number > 0 { Ok(()) } else { Err(DataError::Pipeline(format!("{verb} of 0: {cure}"))) }
 }
@@ -229,7 +255,8 @@ fn last_prefetch(dataset: &Dataset) -> Prefetch {
         | Verb::Cache { input, .. }
         | Verb::Repeat { input, .. }
         | Verb::Take { input, .. }
-        | Verb::Skip { input, .. } => last_prefetch(input),
+        | Verb::Skip { input, .. }
+        | Verb::Shard { input, .. } => last_prefetch(input),
         Verb::Rows(_) | Verb::Generator(_) | Verb::Batch { .. } | Verb::Zip { .. } | Verb::Interleave { .. } => {
             Prefetch::Depth(1)
         }

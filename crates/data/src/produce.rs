@@ -1,7 +1,7 @@
 //! From a recipe to an element: reads, maps, collates, with everything drawn from a pool. It keeps nothing: what finds no
 //! room returns, and is called again.
 
-use crate::collate::{CollateError, Collator, ElementSpec, check_collatable, spec_mismatch};
+use crate::collate::{CollateError, Collator, ElementSpec, Gaps, check_collatable, spec_mismatch};
 use crate::context::{Context, MapCall};
 use crate::error::{BadSample, DataError, Result};
 use crate::memory::BytePool;
@@ -98,11 +98,12 @@ impl Producer<'_> {
     fn produce_batch(&mut self, batch: &BatchRecipe) -> Result<Example> {
         let mut collator = Collator::new(batch.items.len());
         let mut first: Option<ElementSpec> = None;
-        let skipped = self.skipped.len();
+        let mut bad_rows = Vec::new();
         for (row, item) in batch.items.iter().enumerate() {
             let sample = match self.produce(item) {
                 Err(DataError::Bad(bad)) if self.on_bad == OnBad::Skip => {
-                    self.skipped.push(bad);
+                    self.skipped.push(bad.clone());
+                    bad_rows.push((row, bad));
                     continue;
                 }
                 sample => sample?,
@@ -119,7 +120,8 @@ impl Producer<'_> {
                 (Ok(()), None) => first = Some(ElementSpec::new(location(), &sample)),
             }
         }
-        collator.finish(self.pipeline.remainder(batch)).ok_or_else(|| no_good_sample(self.skipped.get(skipped)))
+        let gaps = self.pipeline.gaps(batch);
+        collator.finish(gaps).map_err(|row| no_good_sample(&bad_rows, row, gaps))
     }
 
     fn produce_zip(&mut self, [a, b]: &[Recipe; 2]) -> Result<Example> {
@@ -155,12 +157,15 @@ impl Producer<'_> {
 }
 
 /// A batch without a good sample is bad as its first one is, under the same name: so it is left out like a sample, and
-/// each of its samples is counted once.
-fn no_good_sample(first: Option<&BadSample>) -> DataError {
-    let Some(first) = first else { unreachable!("a batch has samples, and what is missing is bad") };
-    DataError::Bad(first.clone())
+/// each of its samples is counted once. A lane is not left out: others have the rest of its batch.
+fn no_good_sample(bad_rows: &[(usize, BadSample)], row: usize, gaps: Gaps) -> DataError {
+    let found = bad_rows.iter().find(|(bad_row, _)| *bad_row == row);
+    let Some((_, first)) = found else { unreachable!("a batch has samples, and what is missing is bad") };
+    match gaps {
+        Gaps::Close | Gaps::Fill => DataError::Bad(first.clone()),
+        Gaps::FillLanes(rows) => DataError::BadLane { first: first.clone(), rows },
+    }
 }
-
 /// A file that is gone, or may not be read, spoils the samples in it and no others.
 fn bad_if_unreadable(error: DataError) -> DataError {
     match error {

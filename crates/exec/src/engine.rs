@@ -190,10 +190,23 @@ impl<E: Executor> Engine<E> {
         Ok(words.iter().fold(0, |all, word| all | word))
     }
 
-    /// Leaves the other replicas, and tells them why.
+    /// What every replica sends, in the order of their ranks. All have to ask at the same time, with as many bytes.
+    pub fn all_gather(&self, send: &[u8], receive: &mut [u8]) -> Result<(), ExecError> {
+        if self.plan.replica.count == 1 {
+            receive.copy_from_slice(send);
+            return Ok(());
+        }
+        let failed = |source| ExecError::Wire { layer: String::new(), source };
+        self.with_wire(|wire| wire.all_gather(send, receive).map_err(failed))
+    }
+
+    /// Goes for good, and tells the other replicas why: whoever waits for this one, now or later, gets
+    /// [`WireError::Left`](crate::WireError::Left). Nothing where it is alone.
     pub fn leave(&self, why: Farewell) {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.wire.iter_mut().for_each(|wire| wire.leave(why.clone()));
+        if let Some(wire) = &mut connection.wire {
+            wire.leave(why);
+        }
     }
 
     /// Does something over the connection to the other replicas.

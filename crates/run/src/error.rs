@@ -410,6 +410,15 @@ impl From<PlanError> for RunError {
     }
 }
 
+fn of_training(error: &TrainError) -> Option<&WireError> {
+    match error {
+        TrainError::Exec(ExecError::Wire { source, .. })
+        | TrainError::Weights(WeightsError::Device { source: ExecError::Wire { source, .. }, .. }) => Some(source),
+        TrainError::Test { source, .. } => of_training(source),
+        _ => None,
+    }
+}
+
 /// What is wrong, with the name of the run where there are several.
 pub(crate) fn named<T>(label: &str, is_one_of_several: bool, result: Result<T>) -> Result<T> {
     result.map_err(|source| match source {

@@ -78,7 +78,9 @@ pub(crate) fn give_up(runs: &[&RunResources], missing: u64) {
 fn needed(error: &RunError) -> Option<u64> {
     match data_error(error)? {
         DataError::PoolTooSmall { limit, needed, .. } => Some(*limit.max(needed)),
-        DataError::Bad(bad) | DataError::NothingGood { first: bad, .. } => needed_for(bad),
+        DataError::Bad(bad) | DataError::NothingGood { first: bad, .. } | DataError::BadLane { first: bad, .. } => {
+            needed_for(bad)
+        }
         DataError::TooManyBad { last, .. } => needed_for(last),
         _ => None,
     }

@@ -114,6 +114,23 @@ pub enum TrainError {
     /// A test set without an element.
     #[error("the test set has no elements; give one that has, or none")]
     NoTestData,
+    /// An element of the test set that several replicas deal out.
+    #[error(
+        "a batch of the test set has {rows} rows, but replicas that share it evaluate at most {micro_batch} at a time: batch it by \
+         as many"
+    )]
+    TestRows {
+        /// Of the batch.
+        rows: usize,
+        /// Of the plan.
+        micro_batch: usize,
+    },
+    /// Another replica could not go on, and has said no more yet.
+    #[error("replica {rank} could not evaluate its part of the test set")]
+    Replica {
+        /// Which.
+        rank: usize,
+    },
     /// A batch of another size than was planned.
     #[error(
         "input \"{name}\" has {rows} rows, but the plan takes batches of {expected}; drop what does not fill a batch"

@@ -1,4 +1,7 @@
-//! Evaluating a model on a data set: one pass, a micro-batch at a time.
+//! Evaluating a model on a data set: one pass, a micro-batch at a time. Replicas deal it out among themselves, and add up the
+//! rows of all in the order of the data set: so the scores are the same bits for every number of them.
+
+mod rounds;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,6 +16,7 @@ use crate::error::{Result, TrainError};
 use crate::fit::Flow;
 use crate::metrics::{LabelKind, Metric, Monitor, Scores, Tally};
 use crate::session::{Session, views};
+use rounds::Rounds;
 
 /// What an evaluation found.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,9 @@ pub struct EvaluationResult {
 ///
 /// Rows that only fill up the last micro-batch never count: the losses are computed from the rows that are there, in f64.
 /// A loss that only the graph knows ([`Loss::Custom`]) is the mean of what the graph gives for those rows.
+///
+/// Of several replicas each calls it with its part of the data ([`Datasets::test`](crate::Datasets::test)), and all get the
+/// scores of the whole.
 ///
 /// ```
 /// # use memfit_exec::{Executor, TensorView};
@@ -68,13 +75,21 @@ pub fn evaluate<E: Executor>(
     }
 }
 
-/// What an evaluation needs besides model and data: room for what the model gives for one micro-batch, and how to read
-/// it.
+/// What an evaluation needs besides model and data.
 pub(crate) struct Evaluator {
+    outputs: OutputReader,
+    /// Where others evaluate the same model.
+    rounds: Option<Rounds>,
+}
+
+/// Room for what the model gives for one micro-batch, and how to read it.
+struct OutputReader {
     heads: Vec<HeadReader>,
     /// The outputs that are read, and where each lies in the room.
     outputs: Vec<(String, Range<usize>)>,
     room: Buffer,
+    /// Of one row, of all heads.
+    numbers: Vec<f64>,
 }
 
 /// How the outputs of a head are read.
@@ -96,21 +111,93 @@ struct RowBytes {
 }
 
 impl RowBytes {
-    fn of<'a>(&self, room: &'a [u8], rows: usize) -> &'a [f32] {
-        bytemuck::cast_slice(&room[self.start..][..rows * self.row])
+    fn of<'a>(&self, room: &'a [u8], row: usize) -> &'a [f32] {
+        bytemuck::cast_slice(&room[self.start + row * self.row..][..self.row])
     }
 }
 
 /// The sums of one pass.
 struct Sums {
     tallies: Vec<Tally>,
-    /// By head, of its own metrics.
-    metrics: Vec<Vec<f64>>,
-    rows: u64,
+    rows: RowSums,
+}
+
+/// What rows add up to, one after the other.
+struct RowSums {
+    numbers: Vec<f64>,
+    count: u64,
+}
+
+impl RowSums {
+    fn add(&mut self, row: &[f64]) {
+        self.numbers.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
+        self.count += 1;
+    }
+}
+
+/// What a replica has of a data set, a batch a round.
+struct Part<'a> {
+    loader: &'a mut Loader,
+    /// What comes next, and in which round: where a batch was left out, later than in the next one.
+    next: Option<(u64, Example)>,
+    /// How many it had.
+    batches: u64,
+    ended: bool,
+    /// Why it has nothing, which is an error if nobody has anything.
+    nothing_good: Option<DataError>,
 }
 
 impl Evaluator {
     pub fn new<E: Executor>(session: &Session<E>, heads: &[HeadInfo], pool: &BytePool) -> Result<Evaluator> {
+        let outputs = OutputReader::new(session, heads, pool)?;
+        let rounds = Rounds::new(session, outputs.numbers.len(), pool)?;
+        Ok(Evaluator { outputs, rounds })
+    }
+
+    /// Whether there is such a score, before it takes an epoch to find out.
+    pub fn check(&self, monitor: &Monitor) -> Result<()> {
+        let known = self.monitors();
+        if known.contains(monitor) {
+            return Ok(());
+        }
+        let known = known.iter().map(Monitor::to_string).collect();
+        Err(TrainError::NoMetric { monitor: monitor.clone(), known })
+    }
+
+    /// All scores that a run can follow: of one head without its name, of several the total loss and those of each.
+    fn monitors(&self) -> Vec<Monitor> {
+        let heads = &self.outputs.heads;
+        let of_head = |head: &HeadReader| Metric::ALL.into_iter().filter(|m| head.tally().has(*m)).collect::<Vec<_>>();
+        if let [head] = &heads[..] {
+            return of_head(head).into_iter().map(Monitor::from).collect();
+        }
+        let named = |head: &HeadReader| of_head(head).into_iter().map(|m| m.of(&head.info.name)).collect::<Vec<_>>();
+        [Metric::Loss.into()].into_iter().chain(heads.iter().flat_map(named)).collect()
+    }
+
+    /// One pass to the end of the loader's epoch; none if `go_on` says to stop, that of any replica: it is given the number of
+    /// batches after each, and nothing while the next is not there.
+    pub fn run<E: Executor>(
+        &mut self,
+        session: &mut Session<E>,
+        loader: &mut Loader,
+        go_on: &mut dyn FnMut(Option<u64>) -> Flow,
+    ) -> Result<Option<Scores>> {
+        let Evaluator { outputs, rounds } = self;
+        let mut sums = outputs.begin();
+        let flow = match rounds {
+            None => outputs.add_all(session, loader, go_on, &mut sums)?,
+            Some(rounds) => outputs.add_together(session, loader, go_on, &mut sums, rounds)?,
+        };
+        match flow {
+            Flow::Stop => Ok(None),
+            Flow::Continue => outputs.scores(&sums).map(Some).ok_or(TrainError::NoTestData),
+        }
+    }
+}
+
+impl OutputReader {
+    fn new<E: Executor>(session: &Session<E>, heads: &[HeadInfo], pool: &BytePool) -> Result<OutputReader> {
         if heads.is_empty() {
             return Err(TrainError::NoHeads);
         }
@@ -133,83 +220,139 @@ impl Evaluator {
             readers.push(HeadReader { info: info.clone(), width, output, metrics });
         }
         let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-        let room = pool.buffer(end).map_err(|_| DataError::PoolTooSmall {
-            limit: pool.limit(),
-            needed: end as u64,
-            what: format!("evaluation, for the {} of one micro-batch,", names.join(" and ")),
-        })?;
-        Ok(Evaluator { heads: readers, outputs, room })
+        let room = room(pool, end, &format!("the {} of one micro-batch", names.join(" and ")))?;
+        let numbers = vec![0.0; readers.iter().map(|head| head.numbers(&head.tally())).sum()];
+        Ok(OutputReader { heads: readers, outputs, room, numbers })
     }
 
-    /// Whether there is such a score, before it takes an epoch to find out.
-    pub fn check(&self, monitor: &Monitor) -> Result<()> {
-        let known = self.monitors();
-        if known.contains(monitor) {
-            return Ok(());
-        }
-        let known = known.iter().map(Monitor::to_string).collect();
-        Err(TrainError::NoMetric { monitor: monitor.clone(), known })
+    fn begin(&self) -> Sums {
+        let tallies = self.heads.iter().map(HeadReader::tally).collect();
+        Sums { tallies, rows: RowSums { numbers: vec![0.0; self.numbers.len()], count: 0 } }
     }
 
-    /// All scores that a run can follow: of one head without its name, of several the total loss and those of each.
-    fn monitors(&self) -> Vec<Monitor> {
-        let of_head = |head: &HeadReader| Metric::ALL.into_iter().filter(|m| head.tally().has(*m)).collect::<Vec<_>>();
-        if let [head] = &self.heads[..] {
-            return of_head(head).into_iter().map(Monitor::from).collect();
-        }
-        let named = |head: &HeadReader| of_head(head).into_iter().map(|m| m.of(&head.info.name)).collect::<Vec<_>>();
-        [Metric::Loss.into()].into_iter().chain(self.heads.iter().flat_map(named)).collect()
-    }
-
-    /// One pass to the end of the loader's epoch; none if there is nothing in it, or if `go_on` says to stop: it is given
-    /// the number of batches after each, and nothing while the next is not there.
-    pub fn run<E: Executor>(
+    /// All of the loader's epoch, unless it is stopped.
+    fn add_all<E: Executor>(
         &mut self,
         session: &mut Session<E>,
         loader: &mut Loader,
         go_on: &mut dyn FnMut(Option<u64>) -> Flow,
-    ) -> Result<Option<Scores>> {
-        let mut sums = Sums {
-            tallies: self.heads.iter().map(HeadReader::tally).collect(),
-            metrics: self.heads.iter().map(|h| vec![0.0; h.metrics.len()]).collect(),
-            rows: 0,
-        };
-        let mut batches = 0;
-        loop {
-            match loader.next_unless(&mut || go_on(None) == Flow::Stop)? {
-                Next::Element(example) => self.add(session, &example, &mut sums)?,
-                Next::End => return Ok(self.scores(&sums)),
-                Next::Stopped => return Ok(None),
-            }
-            batches += 1;
+        sums: &mut Sums,
+    ) -> Result<Flow> {
+        for batches in 1.. {
+            let example = match loader.next_unless(&mut || go_on(None) == Flow::Stop)? {
+                Next::Element(example) => example,
+                Next::End => break,
+                Next::Stopped => return Ok(Flow::Stop),
+            };
+            let Sums { tallies, rows } = sums;
+            self.add(session, &example, tallies, |row| {
+                rows.add(row);
+                Ok(())
+            })?;
+            drop(example);
             if go_on(Some(batches)) == Flow::Stop {
-                return Ok(None);
+                return Ok(Flow::Stop);
             }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// The same of all replicas' loaders: what stops one, or is wrong with its data, all hear of in the same round.
+    fn add_together<E: Executor>(
+        &mut self,
+        session: &mut Session<E>,
+        loader: &mut Loader,
+        go_on: &mut dyn FnMut(Option<u64>) -> Flow,
+        sums: &mut Sums,
+        rounds: &mut Rounds,
+    ) -> Result<Flow> {
+        let mut part = Part { loader, next: None, batches: 0, ended: false, nothing_good: None };
+        for round in 0.. {
+            rounds.begin();
+            let own = self.add_round(session, &mut part, round, go_on, &mut sums.tallies, rounds);
+            match &own {
+                Ok(Flow::Continue) => {}
+                Ok(Flow::Stop) => rounds.say(rounds::STOP),
+                Err(_) => rounds.say(rounds::FAILED),
+            }
+            let heard = rounds.exchange(session);
+            own?;
+            let heard = heard?;
+            if let Some(rank) = heard.who_says(rounds::FAILED) {
+                return Err(TrainError::Replica { rank });
+            }
+            if heard.who_says(rounds::STOP).is_some() {
+                return Ok(Flow::Stop);
+            }
+            heard.rows().for_each(|row| sums.rows.add(row));
+            if heard.who_says(rounds::MORE).is_none() {
+                break;
+            }
+        }
+        for tally in &mut sums.tallies {
+            rounds.add_up(session, tally.counts_mut())?;
+        }
+        match part.nothing_good.filter(|_| sums.rows.count == 0) {
+            Some(nothing_good) => Err(nothing_good.into()),
+            None => Ok(Flow::Continue),
         }
     }
 
-    fn add<E: Executor>(&mut self, session: &mut Session<E>, example: &Example, sums: &mut Sums) -> Result<()> {
+    /// What this replica has in a round, if anything.
+    fn add_round<E: Executor>(
+        &mut self,
+        session: &mut Session<E>,
+        part: &mut Part,
+        round: u64,
+        go_on: &mut dyn FnMut(Option<u64>) -> Flow,
+        tallies: &mut [Tally],
+        rounds: &mut Rounds,
+    ) -> Result<Flow> {
+        if part.find_next(&mut || go_on(None) == Flow::Stop)? == Flow::Stop {
+            return Ok(Flow::Stop);
+        }
+        if !part.ended {
+            rounds.say(rounds::MORE);
+        }
+        let Some((_, example)) = part.next.take_if(|(of, _)| *of == round) else { return Ok(go_on(None)) };
+        self.add(session, &example, tallies, |row| rounds.push(row))?;
+        part.batches += 1;
+        Ok(go_on(Some(part.batches)))
+    }
+
+    /// Counts the rows of a batch, and hands `each` their numbers, one row after the other.
+    fn add<E: Executor>(
+        &mut self,
+        session: &mut Session<E>,
+        example: &Example,
+        tallies: &mut [Tally],
+        mut each: impl FnMut(&[f64]) -> Result<()>,
+    ) -> Result<()> {
         let batch = views(example);
-        let heads = &self.heads;
-        session.eval_outputs(&batch, &self.outputs, self.room.bytes_mut(), |rows, room| {
-            for (i, head) in heads.iter().enumerate() {
-                head.add(example, &rows, room, &mut sums.tallies[i])?;
-                for (metric, sum) in head.metrics.iter().zip(&mut sums.metrics[i]) {
-                    *sum += metric.of(room, rows.len()).iter().map(|&x| f64::from(x)).sum::<f64>();
+        let OutputReader { heads, outputs, room, numbers } = self;
+        session.eval_outputs(&batch, outputs, room.bytes_mut(), |rows, room| {
+            for (i, row) in rows.enumerate() {
+                let mut rest = &mut numbers[..];
+                for (head, tally) in heads.iter().zip(&mut *tallies) {
+                    let (own, behind) = rest.split_at_mut(head.numbers(tally));
+                    head.add(head.labels(example, row)?, i, room, tally, own)?;
+                    rest = behind;
                 }
+                each(numbers)?;
             }
-            sums.rows += rows.len() as u64;
             Ok(())
         })
     }
 
     /// None of nothing.
     fn scores(&self, sums: &Sums) -> Option<Scores> {
-        let mut all = BTreeMap::new();
-        let mut loss = 0.0;
-        for ((head, tally), metrics) in self.heads.iter().zip(&sums.tallies).zip(&sums.metrics) {
-            let mut scores = tally.scores()?;
-            let means = metrics.iter().map(|sum| sum / sums.rows as f64);
+        let (mut all, mut loss, mut numbers) = (BTreeMap::new(), 0.0, &sums.rows.numbers[..]);
+        for (head, tally) in self.heads.iter().zip(&sums.tallies) {
+            let (own, behind) = numbers.split_at(head.numbers(tally));
+            let (own, metrics) = own.split_at(tally.numbers());
+            numbers = behind;
+            let mut scores = tally.scores(own)?;
+            let means = metrics.iter().map(|sum| sum / sums.rows.count as f64);
             scores.metrics = head.info.metrics.iter().cloned().zip(means).collect();
             loss += f64::from(head.info.weight) * scores.loss;
             all.insert(head.info.name.clone(), scores);
@@ -223,7 +366,7 @@ impl Evaluator {
         }
         Some(Scores {
             labels: LabelKind::Several,
-            count: sums.rows,
+            count: sums.rows.count,
             loss,
             accuracy: None,
             top5: None,
@@ -240,23 +383,56 @@ impl HeadReader {
         Tally::new(self.info.loss, self.width)
     }
 
-    fn add(&self, example: &Example, rows: &Range<usize>, room: &[u8], tally: &mut Tally) -> Result<()> {
-        let given = self.output.of(room, rows.len());
-        let Some(label) = self.info.label.as_deref().filter(|_| self.info.loss != Loss::Custom) else {
-            tally.add_losses(given);
-            return Ok(());
-        };
+    /// How many numbers a row has: those of its tally, and its own metrics.
+    fn numbers(&self, tally: &Tally) -> usize {
+        tally.numbers() + self.metrics.len()
+    }
+
+    /// The labels of a row; none where the graph alone knows them.
+    fn labels<'a>(&self, example: &'a Example, row: usize) -> Result<&'a [u8]> {
+        let Some(label) = self.info.label.as_deref().filter(|_| self.info.loss != Loss::Custom) else { return Ok(&[]) };
         let labels = example.get(label)?;
         let row_bytes = labels.bytes().len() / labels.ty().shape.first().copied().unwrap_or(1).max(1);
-        let labels = &labels.bytes()[rows.start * row_bytes..rows.end * row_bytes];
-        match self.info.loss {
-            Loss::SparseCrossEntropy { .. } => tally.add_classes(given, bytemuck::cast_slice(labels)),
-            Loss::CrossEntropy { .. } => tally.add_distributions(given, bytemuck::cast_slice(labels)),
-            Loss::BinaryCrossEntropy => tally.add_masks(given, bytemuck::cast_slice(labels)),
-            Loss::MeanSquaredError => tally.add_values(given, bytemuck::cast_slice(labels)),
-            Loss::Custom => Ok(()),
-        }
+        Ok(&labels.bytes()[row * row_bytes..][..row_bytes])
     }
+
+    /// Counts what the model gives for the i-th row of a micro-batch; `numbers` become those of the row.
+    fn add(&self, labels: &[u8], i: usize, room: &[u8], tally: &mut Tally, numbers: &mut [f64]) -> Result<()> {
+        let (own, metrics) = numbers.split_at_mut(tally.numbers());
+        tally.add(self.output.of(room, i), labels, own)?;
+        for (metric, number) in self.metrics.iter().zip(metrics) {
+            *number = metric.of(room, i).iter().map(|&x| f64::from(x)).sum();
+        }
+        Ok(())
+    }
+}
+
+impl Part<'_> {
+    /// Asks for the next batch, unless there is one or no more; `stop` is asked meanwhile.
+    fn find_next(&mut self, stop: &mut dyn FnMut() -> bool) -> Result<Flow> {
+        if self.ended || self.next.is_some() {
+            return Ok(Flow::Continue);
+        }
+        match self.loader.next_unless(stop) {
+            Ok(Next::Element(example)) => self.next = Some((self.loader.position().element - 1, example)),
+            Ok(Next::End) => self.ended = true,
+            Ok(Next::Stopped) => return Ok(Flow::Stop),
+            // Others may have something.
+            Err(e @ DataError::NothingGood { .. }) => (self.ended, self.nothing_good) = (true, Some(e)),
+            Err(e) => return Err(e.into()),
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+/// Memory for an evaluation.
+fn room(pool: &BytePool, bytes: usize, what: &str) -> Result<Buffer> {
+    let too_small = |_| DataError::PoolTooSmall {
+        limit: pool.limit(),
+        needed: bytes as u64,
+        what: format!("evaluation, for {what},"),
+    };
+    Ok(pool.buffer(bytes).map_err(too_small)?)
 }
 
 /// Whether the planned program has the output and the labels that a head needs; gives the type of its output.

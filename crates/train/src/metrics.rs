@@ -1,5 +1,5 @@
 //! Metrics: loss, accuracy, top-5, mean IoU, perplexity and absolute error, counted on the host from what a model says
-//! and its labels. Sums are exact counts or f64, over the rows that are given and no others. It never runs a model.
+//! and its labels. Counts are exact, and what is no count is f64, made of each row by itself. It never runs a model.
 
 use std::collections::BTreeMap;
 
@@ -181,148 +181,173 @@ fn number_or_null<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Res
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
-/// Sums from which the [`Scores`] of one head are made.
+/// What is counted of the rows of one head, from which its [`Scores`] are made. What is no count is made anew for each row, and
+/// added up by whoever has all rows, in their order: so it does not matter who counted which.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tally {
-    labels: LabelKind,
-    /// The share of each label that is spread over all classes.
-    smoothing: f64,
-    count: u64,
-    loss: f64,
-    right: u64,
-    in_top5: u64,
-    absolute: f64,
-    /// By class; of masks, background and foreground.
-    overlaps: Vec<Overlap>,
+    loss: Loss,
+    /// Of masks, background and foreground.
+    classes: usize,
+    /// Labels, those that are right, those in the top five; then those of each class.
+    counts: Vec<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Overlap {
-    predicted: u64,
-    labelled: u64,
-    both: u64,
-}
+/// Of a class: how often it was predicted, how often it was the label, and how often both.
+const OVERLAP: usize = 3;
+const COUNT: usize = 0;
+const RIGHT: usize = 1;
+const IN_TOP5: usize = 2;
+/// Where the first class begins.
+const OVERLAPS: usize = 3;
 
 impl Tally {
     /// `width` is the extent of the last axis of the output: the classes, where it has some.
     pub fn new(loss: Loss, width: usize) -> Tally {
-        let smoothing = match loss {
-            Loss::SparseCrossEntropy { smoothing } | Loss::CrossEntropy { smoothing } => f64::from(smoothing),
-            Loss::BinaryCrossEntropy | Loss::MeanSquaredError | Loss::Custom => 0.0,
-        };
-        let labels = LabelKind::of(loss);
-        let classes = match labels {
+        let classes = match LabelKind::of(loss) {
             LabelKind::Classes => width,
             LabelKind::Masks => 2,
             LabelKind::Values | LabelKind::Custom | LabelKind::Several => 0,
         };
-        let overlaps = vec![Overlap::default(); classes];
-        Tally { labels, smoothing, count: 0, loss: 0.0, right: 0, in_top5: 0, absolute: 0.0, overlaps }
+        Tally { loss, classes, counts: vec![0; OVERLAPS + classes * OVERLAP] }
     }
 
     /// Whether its scores have this one.
     pub fn has(&self, metric: Metric) -> bool {
+        let labels = LabelKind::of(self.loss);
         match metric {
             Metric::Loss => true,
-            Metric::Accuracy | Metric::MeanIou => matches!(self.labels, LabelKind::Classes | LabelKind::Masks),
-            Metric::Top5 => self.overlaps.len() > 5,
-            Metric::Perplexity => self.labels == LabelKind::Classes,
-            Metric::MeanAbsoluteError => self.labels == LabelKind::Values,
+            Metric::Accuracy | Metric::MeanIou => matches!(labels, LabelKind::Classes | LabelKind::Masks),
+            Metric::Top5 => self.classes > 5,
+            Metric::Perplexity => labels == LabelKind::Classes,
+            Metric::MeanAbsoluteError => labels == LabelKind::Values,
         }
     }
 
-    /// Adds rows of logits with their labels, as many as there are of both.
-    pub fn add_classes(&mut self, logits: &[f32], labels: &[i32]) -> Result<()> {
-        let classes = self.overlaps.len().max(1);
+    /// How many numbers a row has beside the counts: its loss, and of values the absolute error.
+    pub fn numbers(&self) -> usize {
+        1 + usize::from(self.has(Metric::MeanAbsoluteError))
+    }
+
+    /// All that is counted. Those of several tallies may be added to each other.
+    pub fn counts_mut(&mut self) -> &mut [u64] {
+        &mut self.counts
+    }
+
+    /// Counts a row: what the model gives for it, and the bytes of its labels, of which it may have many. Of a loss that only
+    /// the graph knows, it gives that. `numbers` become those of this row.
+    pub fn add(&mut self, given: &[f32], labels: &[u8], numbers: &mut [f64]) -> Result<()> {
+        numbers[0] = match self.loss {
+            Loss::SparseCrossEntropy { smoothing } => {
+                self.add_classes(given, bytemuck::cast_slice(labels), f64::from(smoothing))?
+            }
+            Loss::CrossEntropy { smoothing } => {
+                self.add_distributions(given, bytemuck::cast_slice(labels), f64::from(smoothing))?
+            }
+            Loss::BinaryCrossEntropy => self.add_masks(given, bytemuck::cast_slice(labels))?,
+            Loss::MeanSquaredError => {
+                let (squared, absolute) = self.add_values(given, bytemuck::cast_slice(labels))?;
+                numbers[1] = absolute;
+                squared
+            }
+            Loss::Custom => {
+                self.counts[COUNT] += given.len() as u64;
+                given.iter().map(|&loss| f64::from(loss)).sum()
+            }
+        };
+        Ok(())
+    }
+
+    /// Logits with the class of each; gives their loss. The share `smoothing` of each label is spread over all classes.
+    fn add_classes(&mut self, logits: &[f32], labels: &[i32], smoothing: f64) -> Result<f64> {
+        let classes = self.classes.max(1);
         check_counts(logits.len(), labels.len() * classes)?;
+        let mut loss = 0.0;
         for (row, &label) in logits.chunks_exact(classes).zip(labels) {
             let known = usize::try_from(label).ok().filter(|label| *label < classes);
             let label = known.ok_or(TrainError::Label { label: i64::from(label), classes })?;
             let at_label = |weight: f64| weight * (log_sum_exp(row) - f64::from(row[label]));
-            self.loss += if self.smoothing == 0.0 {
+            loss += if smoothing == 0.0 {
                 at_label(1.0)
             } else {
                 let spread = log_sum_exp(row) - row.iter().map(|&x| f64::from(x)).sum::<f64>() / classes as f64;
-                at_label(1.0 - self.smoothing) + self.smoothing * spread
+                at_label(1.0 - smoothing) + smoothing * spread
             };
             self.rank(row, label);
         }
-        Ok(())
+        Ok(loss)
     }
 
-    /// Adds rows of logits with a distribution over the classes for each; the largest of it counts as the label.
-    pub fn add_distributions(&mut self, logits: &[f32], labels: &[f32]) -> Result<()> {
-        let classes = self.overlaps.len().max(1);
+    /// Logits with a distribution over the classes for each; the largest of it counts as the label.
+    fn add_distributions(&mut self, logits: &[f32], labels: &[f32], smoothing: f64) -> Result<f64> {
+        let classes = self.classes.max(1);
         check_counts(logits.len(), labels.len())?;
+        let mut loss = 0.0;
         for (row, label) in logits.chunks_exact(classes).zip(labels.chunks_exact(classes)) {
             let whole = log_sum_exp(row);
-            let smooth = |y: f32| (1.0 - self.smoothing) * f64::from(y) + self.smoothing / classes as f64;
-            self.loss += row.iter().zip(label).map(|(&x, &y)| smooth(y) * (whole - f64::from(x))).sum::<f64>();
+            let smooth = |y: f32| (1.0 - smoothing) * f64::from(y) + smoothing / classes as f64;
+            loss += row.iter().zip(label).map(|(&x, &y)| smooth(y) * (whole - f64::from(x))).sum::<f64>();
             self.rank(row, best(label));
         }
-        Ok(())
+        Ok(loss)
     }
 
     fn rank(&mut self, row: &[f32], label: usize) {
         let rank = rank(row, label);
-        self.right += u64::from(rank == 0);
-        self.in_top5 += u64::from(rank < 5);
+        self.counts[RIGHT] += u64::from(rank == 0);
+        self.counts[IN_TOP5] += u64::from(rank < 5);
         self.overlap(best(row), label);
     }
 
-    /// Adds logits of masks with their labels, element by element.
-    pub fn add_masks(&mut self, logits: &[f32], labels: &[f32]) -> Result<()> {
+    /// Logits of masks with their labels, element by element.
+    fn add_masks(&mut self, logits: &[f32], labels: &[f32]) -> Result<f64> {
         check_counts(logits.len(), labels.len())?;
+        let mut loss = 0.0;
         for (&logit, &label) in logits.iter().zip(labels) {
             let (x, y) = (f64::from(logit), f64::from(label));
-            self.loss += x.max(0.0) - x * y + (-x.abs()).exp().ln_1p();
+            loss += x.max(0.0) - x * y + (-x.abs()).exp().ln_1p();
             // A logit above zero is a probability above one half.
             let (predicted, labelled) = (usize::from(logit > 0.0), usize::from(label >= 0.5));
-            self.right += u64::from(predicted == labelled && !logit.is_nan());
+            self.counts[RIGHT] += u64::from(predicted == labelled && !logit.is_nan());
             self.overlap(predicted, labelled);
         }
-        Ok(())
+        Ok(loss)
     }
 
-    /// Adds predicted values with the true ones, element by element.
-    pub fn add_values(&mut self, values: &[f32], labels: &[f32]) -> Result<()> {
+    /// Predicted values with the true ones, element by element; gives squared and absolute errors.
+    fn add_values(&mut self, values: &[f32], labels: &[f32]) -> Result<(f64, f64)> {
         check_counts(values.len(), labels.len())?;
+        let (mut squared, mut absolute) = (0.0, 0.0);
         for (&value, &label) in values.iter().zip(labels) {
             let difference = f64::from(value) - f64::from(label);
-            self.loss += difference * difference;
-            self.absolute += difference.abs();
-            self.count += 1;
+            squared += difference * difference;
+            absolute += difference.abs();
         }
-        Ok(())
-    }
-
-    /// Adds losses that the graph made, one for each row.
-    pub fn add_losses(&mut self, losses: &[f32]) {
-        self.loss += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
-        self.count += losses.len() as u64;
+        self.counts[COUNT] += values.len() as u64;
+        Ok((squared, absolute))
     }
 
     fn overlap(&mut self, predicted: usize, labelled: usize) {
-        self.count += 1;
-        self.overlaps[predicted].predicted += 1;
-        self.overlaps[labelled].labelled += 1;
-        self.overlaps[labelled].both += u64::from(predicted == labelled);
+        self.counts[COUNT] += 1;
+        self.counts[OVERLAPS + predicted * OVERLAP] += 1;
+        self.counts[OVERLAPS + labelled * OVERLAP + 1] += 1;
+        self.counts[OVERLAPS + labelled * OVERLAP + 2] += u64::from(predicted == labelled);
     }
 
-    /// None of nothing.
-    pub fn scores(&self) -> Option<Scores> {
-        let count = (self.count > 0).then_some(self.count as f64)?;
-        let met = self.overlaps.iter().filter(|o| o.predicted + o.labelled > 0);
-        let ious: Vec<f64> = met.map(|o| o.both as f64 / (o.predicted + o.labelled - o.both) as f64).collect();
+    /// With the sums of the rows' numbers. None of nothing.
+    pub fn scores(&self, sums: &[f64]) -> Option<Scores> {
+        let count = (self.counts[COUNT] > 0).then_some(self.counts[COUNT] as f64)?;
+        let overlaps = self.counts[OVERLAPS..].as_chunks::<OVERLAP>().0.iter();
+        let met = overlaps.filter(|[predicted, labelled, _]| predicted + labelled > 0);
+        let ious: Vec<f64> = met.map(|[p, l, both]| *both as f64 / (p + l - both) as f64).collect();
         let share = |metric, value: f64| self.has(metric).then_some(value);
         Some(Scores {
-            labels: self.labels,
-            count: self.count,
-            loss: self.loss / count,
-            accuracy: share(Metric::Accuracy, self.right as f64 / count),
-            top5: share(Metric::Top5, self.in_top5 as f64 / count),
+            labels: LabelKind::of(self.loss),
+            count: self.counts[COUNT],
+            loss: sums[0] / count,
+            accuracy: share(Metric::Accuracy, self.counts[RIGHT] as f64 / count),
+            top5: share(Metric::Top5, self.counts[IN_TOP5] as f64 / count),
             mean_iou: share(Metric::MeanIou, ious.iter().sum::<f64>() / ious.len() as f64),
-            mean_absolute_error: share(Metric::MeanAbsoluteError, self.absolute / count),
+            mean_absolute_error: sums.get(1).map(|absolute| absolute / count),
             metrics: BTreeMap::new(),
             heads: BTreeMap::new(),
         })
@@ -366,10 +391,21 @@ mod tests {
 
     const SPARSE: Loss = Loss::SparseCrossEntropy { smoothing: 0.0 };
 
+    /// The scores of some rows, each with so many numbers of the model, and of as many labels as there are for it.
+    fn scores<L: bytemuck::Pod>(loss: Loss, width: usize, row: usize, given: &[f32], labels: &[L]) -> Scores {
+        let mut tally = Tally::new(loss, width);
+        let mut sums = vec![0.0; tally.numbers()];
+        let of_row = labels.len() * row / given.len();
+        for (given, labels) in given.chunks(row).zip(labels.chunks(of_row)) {
+            let mut numbers = [0.0; 2];
+            tally.add(given, bytemuck::cast_slice(labels), &mut numbers).expect("they fit");
+            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        }
+        tally.scores(&sums).expect("there are some")
+    }
+
     fn classes(width: usize, logits: &[f32], labels: &[i32]) -> Scores {
-        let mut tally = Tally::new(SPARSE, width);
-        tally.add_classes(logits, labels).expect("they fit");
-        tally.scores().expect("there are some")
+        scores(SPARSE, width, width, logits, labels)
     }
 
     fn close(a: f64, b: f64) -> bool {
@@ -402,29 +438,33 @@ mod tests {
 
     #[test]
     fn masks_are_as_computed_by_hand() {
-        let mut tally = Tally::new(Loss::BinaryCrossEntropy, 1);
-        tally.add_masks(&[2.0, -2.0], &[1.0, 1.0]).expect("they fit");
-        tally.add_masks(&[3.0, -3.0], &[0.0, 0.0]).expect("they fit");
-        let scores = tally.scores().expect("there are some");
+        let masks = |logits: &[f32], labels: &[f32]| scores(Loss::BinaryCrossEntropy, 1, 2, logits, labels);
+        let scores = masks(&[2.0, -2.0, 3.0, -3.0], &[1.0, 1.0, 0.0, 0.0]);
         let softplus = |x: f64| x.exp().ln_1p();
         let loss = (softplus(-2.0) + softplus(2.0) + softplus(3.0) + softplus(-3.0)) / 4.0;
         // Foreground: one of three; background: one of three.
         assert!(close(scores.loss, loss) && has(scores.accuracy, 0.5) && has(scores.mean_iou, 1.0 / 3.0));
         assert_eq!((scores.top5, scores.perplexity(), scores.count), (None, None, 4));
-        let mut right = Tally::new(Loss::BinaryCrossEntropy, 1);
-        right.add_masks(&[5.0, 1.0], &[1.0, 1.0]).expect("they fit");
-        assert!(has(right.scores().expect("there are some").mean_iou, 1.0), "a class that nobody names does not count");
+        assert!(has(masks(&[5.0, 1.0], &[1.0, 1.0]).mean_iou, 1.0), "a class that nobody names does not count");
     }
 
     #[test]
-    fn pieces_give_what_the_whole_gives() {
+    fn counts_of_parts_add_up_to_those_of_the_whole() {
         let logits: Vec<f32> = (0..60).map(|i| ((i * 29) % 23) as f32 / 3.0).collect();
         let labels: Vec<i32> = (0..10).map(|i| i % 6).collect();
-        let mut parts = Tally::new(SPARSE, 6);
-        for (rows, labels) in logits.chunks(18).zip(labels.chunks(3)) {
-            parts.add_classes(rows, labels).expect("they fit");
-        }
-        assert_eq!(parts.scores(), Some(classes(6, &logits, &labels)));
+        let count = |rows: std::ops::Range<usize>, tally: &mut Tally| {
+            rows.for_each(|row| {
+                let label = bytemuck::bytes_of(&labels[row]);
+                tally.add(&logits[row * 6..][..6], label, &mut [0.0]).expect("they fit");
+            });
+        };
+        let [mut whole, mut first, mut second] = [0; 3].map(|_| Tally::new(SPARSE, 6));
+        count(0..10, &mut whole);
+        count(0..3, &mut first);
+        count(3..10, &mut second);
+        first.counts_mut().iter_mut().zip(second.counts_mut()).for_each(|(all, more)| *all += *more);
+        assert_eq!(first, whole);
+        assert!(whole.scores(&[0.0]).is_some_and(|s| s.count == 10 && s.top5.is_some_and(|top5| top5 > 0.0)));
     }
 
     #[test]
@@ -442,11 +482,14 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let mut tally = Tally::new(SPARSE, 3);
-        let fail = |result: Result<()>| result.expect_err("it does not fit").to_string();
-        assert!(fail(tally.add_classes(&[0.0; 3], &[3])).contains("label 3 is outside of 0..3"));
-        assert!(fail(tally.add_classes(&[0.0; 3], &[-1])).contains("label -1 is outside of 0..3"));
-        assert!(fail(tally.add_classes(&[0.0; 4], &[0])).contains("4 logits"));
-        assert_eq!(tally.scores(), None);
+        let mut fail = |logits: &[f32], label: i32| {
+            let added = tally.add(logits, bytemuck::bytes_of(&label), &mut [0.0]);
+            added.expect_err("it does not fit").to_string()
+        };
+        assert!(fail(&[0.0; 3], 3).contains("label 3 is outside of 0..3"));
+        assert!(fail(&[0.0; 3], -1).contains("label -1 is outside of 0..3"));
+        assert!(fail(&[0.0; 4], 0).contains("4 logits"));
+        assert_eq!(tally.scores(&[0.0]), None);
     }
 
     #[test]
@@ -472,20 +515,15 @@ mod tests {
     fn a_class_and_its_distribution_give_the_same_smoothed_or_not() {
         let logits = [0.5, -1.0, 2.0, 0.0, 3.0, 1.0];
         for smoothing in [0.0, 0.1] {
-            let mut sparse = Tally::new(Loss::SparseCrossEntropy { smoothing }, 3);
-            sparse.add_classes(&logits, &[2, 0]).expect("they fit");
-            let mut soft = Tally::new(Loss::CrossEntropy { smoothing }, 3);
-            soft.add_distributions(&logits, &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0]).expect("they fit");
-            let (sparse, soft) = (sparse.scores().expect("two"), soft.scores().expect("two"));
+            let sparse = scores(Loss::SparseCrossEntropy { smoothing }, 3, 6, &logits, &[2, 0]);
+            let soft = scores(Loss::CrossEntropy { smoothing }, 3, 6, &logits, &[0f32, 0.0, 1.0, 1.0, 0.0, 0.0]);
             assert!(close(sparse.loss, soft.loss) && sparse.accuracy == soft.accuracy, "{sparse:?} {soft:?}");
         }
     }
 
     #[test]
     fn values_have_a_squared_and_an_absolute_error_and_no_accuracy() {
-        let mut tally = Tally::new(Loss::MeanSquaredError, 1);
-        tally.add_values(&[1.0, 5.0], &[0.0, 2.0]).expect("they fit");
-        let scores = tally.scores().expect("two");
+        let scores = scores(Loss::MeanSquaredError, 1, 1, &[1.0, 5.0], &[0f32, 2.0]);
         assert!(close(scores.loss, 5.0) && has(scores.mean_absolute_error, 2.0), "{scores:?}");
         assert_eq!((scores.accuracy, scores.mean_iou, scores.perplexity(), scores.count), (None, None, None, 2));
     }

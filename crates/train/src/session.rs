@@ -109,7 +109,7 @@ impl<E: Executor> Session<E> {
         Ok(self.engine.connect(wire)?)
     }
 
-    /// Leaves the other replicas, and tells them why.
+    /// Goes for good, and tells the others why, who then come to an end too: for whoever has met an error, and will not train on.
     pub fn leave(&self, why: Farewell) {
         self.engine.leave(why);
     }
@@ -132,6 +132,11 @@ impl<E: Executor> Session<E> {
     /// What all replicas say, taken together bit by bit.
     pub(crate) fn agree(&self, word: u64) -> Result<u64> {
         Ok(self.engine.agree(word)?)
+    }
+
+    /// What every replica sends, in the order of their ranks: as many bytes each.
+    pub(crate) fn all_gather(&self, send: &[u8], receive: &mut [u8]) -> Result<()> {
+        Ok(self.engine.all_gather(send, receive)?)
     }
 
     /// From now on tells of every step and its kernels; or of none any more.

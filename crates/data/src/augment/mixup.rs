@@ -1,5 +1,7 @@
 //! Mixing the samples of a batch with each other.
 
+use std::ops::Range;
+
 use memfit_ir::{DType, TensorType};
 
 use super::{Map, stream};
@@ -23,12 +25,50 @@ use crate::tensor::{Example, Tensor};
 /// # }
 /// ```
 pub fn mixup(alpha: f32, classes: usize) -> impl Map {
-    move |mut example: Example, context: &Context| {
+    move |example: Example, context: &Context| Mixup { alpha, classes, lane: None }.mix(example, context)
+}
+
+/// [`mixup`] of each lane of a batch by itself, with a share of its own: what replicas do that share a batch
+/// ([`Dataset::batch_rows`](crate::Dataset::batch_rows)), so that a sample has the same partner and the same share for every
+/// number of them. Lanes have `lane` rows, and `first_row` is which row of the whole batch the first one here is. Of a batch that
+/// is one lane it is [`mixup`].
+///
+/// ```
+#[doc = include_str!("../doc/augment.txt")]
+/// let batch = Example::default()
+///     .with("x", Tensor::zeros(TensorType::f32([4, 3]), &pool)?)
+///     .with("y", Tensor::from_bytes(TensorType::i32([4]), bytemuck::cast_slice(&[0i32, 1, 2, 3]), &pool)?);
+/// let mixed = mixup_lanes(0.4, 4, 2, 0)(batch, &context)?;
+/// // The first sample is mixed with the second, and with no other.
+/// assert_eq!(mixed.get("y")?.f32s()[2..4], [0.0, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn mixup_lanes(alpha: f32, classes: usize, lane: usize, first_row: usize) -> impl Map {
+    let lane = Some(Lane { rows: lane, first_row });
+    move |example: Example, context: &Context| Mixup { alpha, classes, lane }.mix(example, context)
+}
+
+struct Mixup {
+    alpha: f32,
+    classes: usize,
+    /// None where the batch is one.
+    lane: Option<Lane>,
+}
+
+#[derive(Clone, Copy)]
+struct Lane {
+    rows: usize,
+    first_row: usize,
+}
+
+impl Mixup {
+    fn mix(&self, mut example: Example, context: &Context) -> Result<Example> {
+        let Mixup { alpha, classes, lane } = *self;
         if !(alpha > 0.0 && alpha.is_finite()) {
             return Err(DataError::Pipeline(format!("mixup needs an alpha above zero, and it is {alpha}")));
         }
-        let share = beta(alpha, &mut context.random(stream::MIXUP));
-        let labels = mixed_labels(example.get("y")?, classes, share, context)?;
+        let mut labels = distributions(example.get("y")?, classes, context)?;
         let x = example.get_mut("x")?;
         let rows = labels.ty().shape[0];
         if x.ty().dtype != DType::F32 || x.ty().shape.first() != Some(&rows) {
@@ -37,10 +77,27 @@ pub fn mixup(alpha: f32, classes: usize) -> impl Map {
                 x.ty()
             )));
         }
-        mix_pairs(x.f32s_mut(), rows, share);
+        let lane = lane.unwrap_or(Lane { rows: rows.max(1), first_row: 0 });
+        if lane.rows == 0 || !rows.is_multiple_of(lane.rows) || !lane.first_row.is_multiple_of(lane.rows) {
+            let Lane { rows: of_lane, first_row } = lane;
+            let problem = format!("mixup cannot cut {rows} samples from row {first_row} on into lanes of {of_lane}");
+            return Err(DataError::Pipeline(problem));
+        }
+        for number in 0..rows / lane.rows {
+            let first = (lane.first_row / lane.rows) as u32;
+            let share = beta(alpha, &mut context.random_part(stream::MIXUP, first + number as u32));
+            mix_part(x.f32s_mut(), rows, number * lane.rows..(number + 1) * lane.rows, share);
+            mix_part(labels.f32s_mut(), rows, number * lane.rows..(number + 1) * lane.rows, share);
+        }
         *example.get_mut("y")? = labels;
         Ok(example)
     }
+}
+
+/// Mixes some of so many rows with each other.
+fn mix_part(all: &mut [f32], count: usize, rows: Range<usize>, share: f32) {
+    let row = all.len() / count.max(1);
+    mix_pairs(&mut all[rows.start * row..rows.end * row], rows.len(), share);
 }
 
 /// Row i and row n − 1 − i become share · own + (1 − share) · other, in place.
@@ -56,7 +113,8 @@ pub(super) fn mix_pairs(rows: &mut [f32], count: usize, share: f32) {
     }
 }
 
-fn mixed_labels(y: &Tensor, classes: usize, share: f32, context: &Context) -> Result<Tensor> {
+/// One for each label.
+fn distributions(y: &Tensor, classes: usize, context: &Context) -> Result<Tensor> {
     let [rows] = y.ty().shape[..] else { return Err(not_labels(y)) };
     if y.ty().dtype != DType::I32 {
         return Err(not_labels(y));
@@ -70,7 +128,6 @@ fn mixed_labels(y: &Tensor, classes: usize, share: f32, context: &Context) -> Re
         };
         out.f32s_mut()[row * classes + class] = 1.0;
     }
-    mix_pairs(out.f32s_mut(), rows, share);
     Ok(out)
 }
 

@@ -15,7 +15,7 @@
 //! | `ColorJitter` | [`brightness`], [`contrast`] |
 //! | `RandomErasing` | [`cutout`] |
 //! | `ToTensor`, `Normalize` | [`normalise`] |
-//! | `v2.MixUp` | [`mixup`](mixup()), of a batch |
+//! | `v2.MixUp` | [`mixup`](mixup()), of a batch; [`mixup_lanes`], of its lanes |
 //! | a `Compose` of the usual ones | [`Prepare`], which decodes no more than it needs |
 //!
 //! The examples call the functions by hand: `grey([2, 2], &[0, 50, 100, 150], &pool)?` is an example whose `x` is such
@@ -53,7 +53,7 @@ mod tests;
 pub use colour::{Normalise, brightness, contrast, cutout, normalise};
 pub use crop::random_crop_padded;
 pub use flip::{flip_horizontal, flip_vertical};
-pub use mixup::mixup;
+pub use mixup::{mixup, mixup_lanes};
 pub use prepare::{Crop, Prepare, centre_crop_resize, random_crop_resize, resize};
 pub use rotate::rotate;
 

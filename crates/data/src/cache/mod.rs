@@ -223,14 +223,15 @@ fn fingerprint(pipeline: &Pipeline, id: NodeId) -> u64 {
         Node::Generator { .. } => (1, vec![], vec![]),
         Node::Map { input, number, key, .. } => (2, vec![*number as u64, *key], vec![of(input)]),
         Node::Shuffle { input, buffer, number } => (3, vec![*buffer as u64, *number as u64], vec![of(input)]),
-        Node::Batch { input, size, remainder, rows } => {
-            let numbers = [*size, usize::from(*remainder == Remainder::Keep), rows.start, rows.end];
+        Node::Batch { input, size, remainder, rows, lane } => {
+            let numbers = [*size, usize::from(*remainder == Remainder::Keep), rows.start, rows.end, *lane];
             (4, numbers.map(|n| n as u64).to_vec(), vec![of(input)])
         }
         Node::Cache { input, .. } => (5, vec![], vec![of(input)]),
         Node::Repeat { input, times, .. } => (6, vec![times.unwrap_or(0)], vec![of(input)]),
         Node::Take { input, count } => (7, vec![*count], vec![of(input)]),
         Node::Skip { input, count } => (8, vec![*count], vec![of(input)]),
+        Node::Shard { input, count, index } => (11, vec![*count, *index], vec![of(input)]),
         Node::Zip { inputs } => (9, vec![], inputs.iter().map(of).collect()),
         Node::Interleave { inputs, block } => (10, vec![*block], inputs.iter().map(of).collect()),
     };
@@ -249,7 +250,8 @@ fn is_random(pipeline: &Pipeline, id: NodeId) -> bool {
         Node::Batch { input, .. }
         | Node::Repeat { input, .. }
         | Node::Take { input, .. }
-        | Node::Skip { input, .. } => is_random(pipeline, *input),
+        | Node::Skip { input, .. }
+        | Node::Shard { input, .. } => is_random(pipeline, *input),
         Node::Zip { inputs } => inputs.iter().any(|id| is_random(pipeline, *id)),
         Node::Interleave { inputs, .. } => inputs.iter().any(|id| is_random(pipeline, *id)),
     }

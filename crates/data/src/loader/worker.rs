@@ -181,11 +181,11 @@ impl Shared {
 
     /// The samples are there: the batches, and what stands around them.
     fn rest(&self, job: Arc<Job>, bad: Vec<BadSample>, pool: &BytePool) -> Outcome {
-        let finish = |(collator, batch): (Collator, &BatchRecipe)| collator.finish(self.pipeline.remainder(batch));
+        let finish = |(collator, batch): (Collator, &BatchRecipe)| collator.finish(self.pipeline.gaps(batch)).ok();
         let batches: Option<Vec<Example>> = job.take_collators().into_iter().zip(job.batches()).map(finish).collect();
         match batches {
             Some(batches) => self.whole_element(job, batches, bad, pool),
-            // A batch has no good sample: made in order, the element shows whether that is the first thing wrong with it.
+            // A batch, or a lane of one, has no good sample: made in order, the element shows whether that is the first thing wrong with it.
             None => self.whole_element(job, Vec::new(), Vec::new(), pool),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn open_stream(pipeline: &Pipeline, id: NodeId, epoch: u64) -> Result
         Node::Cache { input, .. } => {
             Box::new(start::Cached { cache: id, index: 0, input: open_stream(pipeline, *input, 0)? })
         }
-        Node::Batch { input, size, remainder, rows } => {
+        Node::Batch { input, size, remainder, rows, .. } => {
             let input = open_stream(pipeline, *input, epoch)?;
             Box::new(gather::Batches::new(id, *size, *remainder, rows.clone(), input))
         }
@@ -47,6 +47,9 @@ pub(crate) fn open_stream(pipeline: &Pipeline, id: NodeId, epoch: u64) -> Result
         Node::Repeat { input, times, count } => Box::new(order::Repeat::new(*input, *times, *count, epoch)),
         Node::Take { input, count } => {
             Box::new(order::Take { left: *count, input: open_stream(pipeline, *input, epoch)? })
+        }
+        Node::Shard { input, count, index } => {
+            Box::new(order::Shard::new(*count, *index, open_stream(pipeline, *input, epoch)?))
         }
         Node::Skip { input, count } => {
             let mut input = open_stream(pipeline, *input, epoch)?;

@@ -1,4 +1,4 @@
-//! Streams that choose among recipes: shuffle, repeat and take. (Skip is done when a stream is opened.)
+//! Streams that choose among recipes: shuffle, repeat, take and shard. (Skip is done when a stream is opened.)
 
 use super::{Stream, open_stream};
 use crate::cardinality::Cardinality;
@@ -146,5 +146,44 @@ impl Stream for Take {
         let skipped = self.input.skip(pipeline, n.min(self.left))?;
         self.left -= skipped;
         Ok(skipped)
+    }
+}
+
+pub(super) struct Shard {
+    count: u64,
+    /// Of others, before the next of its own.
+    before: u64,
+    input: Box<dyn Stream>,
+}
+
+impl Shard {
+    pub(super) fn new(count: u64, index: u64, input: Box<dyn Stream>) -> Shard {
+        Shard { count, before: index, input }
+    }
+}
+
+impl Stream for Shard {
+    /// One by one, so that nothing is lost where a generator finds no room.
+    fn next(&mut self, pipeline: &Pipeline) -> Result<Option<Recipe>> {
+        while self.before > 0 {
+            if self.input.next(pipeline)?.is_none() {
+                return Ok(None);
+            }
+            self.before -= 1;
+        }
+        let own = self.input.next(pipeline)?;
+        self.before = self.count - 1;
+        Ok(own)
+    }
+
+    fn skip(&mut self, pipeline: &Pipeline, n: u64) -> Result<u64> {
+        if n == 0 {
+            return Ok(0);
+        }
+        let others = (n - 1).saturating_mul(self.count).saturating_add(self.before);
+        let skipped = self.input.skip(pipeline, others.saturating_add(1))?;
+        let own = skipped.saturating_sub(self.before).div_ceil(self.count);
+        self.before = self.count - 1;
+        Ok(own)
     }
 }

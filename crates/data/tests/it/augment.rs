@@ -2,6 +2,8 @@
 
 use crate::common;
 
+use std::ops::Range;
+
 use common::{Folder, fixture, roomy, says};
 use memfit_data::augment::*;
 use memfit_data::image::Channels;
@@ -142,6 +144,51 @@ fn masks_move_with_their_images() {
     let known: std::collections::BTreeSet<i32> = fixture("palette_classes.raw").iter().map(|c| *c as i32).collect();
     assert_eq!(y.ty().to_string(), "i32[99,98]");
     assert!(bytemuck::cast_slice::<u8, i32>(y.bytes()).iter().all(|class| known.contains(class)), "no class is new");
+}
+
+/// The mixed samples of some rows of a batch, and their labels.
+fn mixed(rows: Range<usize>, lane: Option<usize>, element: u64) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    let pool = roomy();
+    let values: Vec<f32> = rows.clone().flat_map(|row| [(row * row) as f32, row as f32]).collect();
+    let labels: Vec<i32> = rows.clone().map(|row| (row * 3 % 5) as i32).collect();
+    let (of_x, of_y) = (TensorType::f32([rows.len(), 2]), TensorType::i32([rows.len()]));
+    let batch = Example::default()
+        .with("x", Tensor::from_bytes(of_x, bytemuck::cast_slice(&values), &pool).expect("room"))
+        .with("y", Tensor::from_bytes(of_y, bytemuck::cast_slice(&labels), &pool).expect("room"));
+    let context = Context::new(&pool, 9, 1, element);
+    let out = match lane {
+        Some(lane) => mixup_lanes(0.4, 5, lane, rows.start)(batch, &context),
+        None => mixup(0.4, 5)(batch, &context),
+    };
+    let out = out.expect("a batch");
+    let by_row = |name: &str, width: usize| {
+        out.get(name).expect("it is there").f32s().chunks(width).map(<[f32]>::to_vec).collect()
+    };
+    (by_row("x", 2), by_row("y", 5))
+}
+
+#[test]
+fn lanes_are_mixed_alike_for_every_number_of_replicas() {
+    for (lanes, lane) in [(4, 3), (3, 4), (8, 2), (5, 1)] {
+        let (x, y) = mixed(0..lanes * lane, Some(lane), 7);
+        for count in 1..=lanes {
+            for rank in 0..count {
+                let rows = rank * lanes / count * lane..(rank + 1) * lanes / count * lane;
+                let own = mixed(rows.clone(), Some(lane), 7);
+                assert_eq!(own, (x[rows.clone()].to_vec(), y[rows].to_vec()), "replica {rank} of {count}");
+            }
+        }
+        let shares: std::collections::BTreeSet<u32> = y.iter().flatten().map(|share| share.to_bits()).collect();
+        assert!(lane == 1 || shares.len() > lanes, "every lane has its own share: {y:?}");
+        assert_ne!((lane > 1).then_some(x), Some(mixed(0..lanes * lane, Some(lane), 8).0), "and every batch others");
+    }
+    assert_eq!(mixed(0..12, Some(12), 7), mixed(0..12, None, 7), "one lane is a batch");
+    assert_ne!(mixed(0..12, Some(6), 7), mixed(0..12, None, 7));
+    let pool = roomy();
+    let batch = Example::default()
+        .with("x", Tensor::zeros(TensorType::f32([4, 1]), &pool).expect("room"))
+        .with("y", Tensor::zeros(TensorType::i32([4]), &pool).expect("room"));
+    says(mixup_lanes(0.4, 2, 3, 0)(batch, &Context::new(&pool, 0, 0, 0)), &["4 samples", "lanes of 3"]);
 }
 
 #[test]

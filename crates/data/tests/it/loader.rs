@@ -243,6 +243,40 @@ fn bad_samples_are_left_out_and_listed() {
 }
 
 #[test]
+fn bad_samples_are_replaced_alike_for_every_number_of_replicas() {
+    // Four lanes of three: of the first batch some are bad in three of them.
+    let dataset = || failing(30, &[1, 5, 8, 6, 11, 13, 14]);
+    let skip = |threads| LoadOptions { bad: OnBad::Skip, ..options(1000, threads) };
+    let expected = [0., 2., 2., 3., 4., 3., 7., 7., 7., 9., 10., 9.];
+    for threads in [1, 2, 8] {
+        for replicas in [vec![0..12], vec![0..6, 6..12], vec![0..3, 3..6, 6..12], vec![0..3, 3..6, 6..9, 9..12]] {
+            let mut left_out = 0;
+            for rows in replicas {
+                let own = dataset().batch_rows(12, rows.clone(), 3);
+                let mut loader = Loader::new(&own, skip(threads)).expect("the pipeline is right");
+                let epoch = epoch(&mut loader, 1).expect("every lane has a good one");
+                assert_eq!(epoch[0], expected[rows.clone()], "rows {rows:?}");
+                assert_eq!(epoch.len(), 2);
+                left_out += loader.skipped().count;
+            }
+            assert_eq!(left_out, 7, "each is counted by whoever has it");
+        }
+    }
+    // A lane without a good one is no batch to leave out: the others have the rest of it.
+    let torn = failing(12, &[0, 3, 4, 5]);
+    for rows in [0..12, 3..6, 3..12] {
+        let own = torn.clone().batch_rows(12, rows, 3);
+        let mut loader = Loader::new(&own, skip(2)).expect("the pipeline is right");
+        match loader.next() {
+            Err(DataError::BadLane { first, rows: 3 }) => assert_eq!(first.location, "file 3"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut good = Loader::new(&torn.batch_rows(12, 6..12, 3), skip(2)).expect("the pipeline is right");
+    assert_eq!(epoch(&mut good, 1).expect("it is good"), [[6., 7., 8., 9., 10., 11.]]);
+}
+
+#[test]
 fn nothing_good_is_an_error_even_where_bad_ones_are_left_out() {
     let skip = || LoadOptions { bad: OnBad::Skip, ..options(1000, 2) };
     for dataset in [failing(2, &[0, 1]), failing(2, &[0, 1]).batch(2, Remainder::Keep)] {

@@ -23,6 +23,8 @@ enum Verbs {
     Fail(Box<Verbs>, i32),
     Shuffle(Box<Verbs>, usize),
     Batch(Box<Verbs>, usize, bool),
+    /// Of batches of so many lanes, of so many rows each, the lanes from one on.
+    Lanes(Box<Verbs>, usize, usize, usize),
     Cache(Box<Verbs>, u64),
     Prefetch(Box<Verbs>, usize),
     Repeat(Box<Verbs>, usize),
@@ -30,6 +32,7 @@ enum Verbs {
     Cycle(Box<Verbs>, usize),
     Take(Box<Verbs>, usize),
     Skip(Box<Verbs>, usize),
+    Shard(Box<Verbs>, usize, usize),
     /// The fields of the second get other names.
     Zip(Box<Verbs>, Box<Verbs>),
     Interleave(Vec<Verbs>, usize),
@@ -48,7 +51,7 @@ fn verbs() -> impl Strategy<Value = Verbs> {
 
 /// A few verbs behind another one.
 fn chain(start: impl Strategy<Value = Verbs> + 'static) -> BoxedStrategy<Verbs> {
-    let steps = prop::collection::vec((0..16usize, 0..8usize, any::<bool>()), 0..6);
+    let steps = prop::collection::vec((0..18usize, 0..8usize, any::<bool>()), 0..6);
     (start, steps).prop_map(|(start, steps)| steps.into_iter().fold(start, then)).boxed()
 }
 
@@ -65,6 +68,8 @@ fn then(verbs: Verbs, (kind, n, keep): (usize, usize, bool)) -> Verbs {
         11 => Verbs::Repeat(v, n % 3 + 1),
         12 => Verbs::Cycle(v, 2 * n),
         13 => Verbs::Take(v, n + 1),
+        14 => Verbs::Shard(v, n % 3 + 1, n / 3 % (n % 3 + 1)),
+        15 => Verbs::Lanes(v, n % 2 + 1, n / 4 + 1, usize::from(keep).min(n % 2)),
         _ => Verbs::Skip(v, n % 4),
     }
 }
@@ -117,6 +122,7 @@ fn dataset(verbs: &Verbs) -> Dataset {
         }
         Verbs::Shuffle(v, n) => dataset(v).shuffle(*n),
         Verbs::Batch(v, n, keep) => dataset(v).batch(*n, if *keep { Remainder::Keep } else { Remainder::Drop }),
+        Verbs::Lanes(v, lanes, lane, first) => dataset(v).batch_rows(lanes * lane, first * lane..lanes * lane, *lane),
         Verbs::Cache(v, spill) => dataset(v).cache(Cache::memory().limit(*spill)),
         Verbs::Prefetch(v, 0) => dataset(v).prefetch(Prefetch::Auto),
         Verbs::Prefetch(v, n) => dataset(v).prefetch(Prefetch::Depth(*n - 1)),
@@ -124,6 +130,7 @@ fn dataset(verbs: &Verbs) -> Dataset {
         Verbs::Cycle(v, n) => dataset(v).repeat(None).take(*n),
         Verbs::Take(v, n) => dataset(v).take(*n),
         Verbs::Skip(v, n) => dataset(v).skip(*n),
+        Verbs::Shard(v, count, index) => dataset(v).shard(*count, *index),
         Verbs::Zip(v, w) => {
             let renamed = dataset(w).map(|mut e, _| {
                 e.fields.iter_mut().for_each(|(name, _)| *name = format!("{name}'"));
@@ -218,6 +225,11 @@ impl Oracle {
                 let whole = |chunk: &&[Out]| *keep || chunk.len() == *size;
                 all.chunks(*size).filter(whole).map(|chunk| self.stack(chunk, *keep)).collect()
             }
+            Verbs::Lanes(v, lanes, lane, first) => {
+                let all = self.epoch(v, epoch, verb);
+                let whole = all.chunks_exact(lanes * lane);
+                whole.map(|batch| self.stack_lanes(&batch[first * lane..], *lane, *lanes)).collect()
+            }
             Verbs::Cache(v, _) => self.epoch(v, 0, verb),
             Verbs::Prefetch(v, _) => self.epoch(v, epoch, verb),
             Verbs::Repeat(v, n) => {
@@ -243,6 +255,9 @@ impl Oracle {
             }
             Verbs::Take(v, n) => self.epoch(v, epoch, verb).into_iter().take(*n).collect(),
             Verbs::Skip(v, n) => self.epoch(v, epoch, verb).into_iter().skip(*n).collect(),
+            Verbs::Shard(v, count, index) => {
+                self.epoch(v, epoch, verb).into_iter().skip(*index).step_by(*count).collect()
+            }
             Verbs::Zip(v, w) => {
                 let left = self.epoch(v, epoch, verb);
                 let right = self.epoch(w, epoch, verb);
@@ -290,6 +305,27 @@ impl Oracle {
             (name.clone(), dims, rows.iter().flat_map(|row| row[k].2.clone()).collect())
         };
         Out::Good((0..first.len()).map(stacked).collect())
+    }
+
+    /// Lane by lane, and then all of them.
+    fn stack_lanes(&self, samples: &[Out], lane: usize, lanes: usize) -> Out {
+        let whole = self.stack(samples, false);
+        let apart: Vec<Out> = samples.chunks(lane).map(|lane| self.stack(lane, false)).collect();
+        if !matches!(whole, Out::Good(_)) || lanes == 1 {
+            return if whole == Out::Bad && lanes > 1 && self.skip { Out::Fatal } else { whole };
+        }
+        let mut all: Option<Fields> = None;
+        for lane in apart {
+            let Out::Good(lane) = lane else { return Out::Fatal };
+            match &mut all {
+                None => all = Some(lane),
+                Some(all) => all.iter_mut().zip(lane).for_each(|(all, one)| {
+                    all.1[0] += one.1[0];
+                    all.2.extend(one.2);
+                }),
+            }
+        }
+        all.map_or(Out::Bad, Out::Good)
     }
 
     /// What a loader gives from a position on, with the position behind each, up to the end of an epoch.

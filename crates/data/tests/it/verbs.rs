@@ -1,5 +1,7 @@
 //! Each verb by a small example. `tests/oracle.rs` runs random pipelines of them.
 
+use std::sync::{Arc, Mutex};
+
 use memfit_data::{
     BytePool, Cache, DataError, Dataset, Example, LoadOptions, Loader, Position, Prefetch, Remainder, Result, Tensor,
     Tensors,
@@ -140,12 +142,40 @@ fn a_generator_is_run_for_every_epoch() {
 }
 
 #[test]
+fn shards_have_every_batch_once_and_produce_no_other() {
+    let made = Arc::new(Mutex::new(Vec::new()));
+    for (len, size, count) in [(13, 5, 2), (13, 2, 3), (13, 2, 4), (3, 2, 4), (0, 2, 2), (12, 4, 3)] {
+        let seen = made.clone();
+        let counted = numbers(0, len).map(move |example, _| {
+            seen.lock().expect("nobody panics").extend(values(&example));
+            Ok(example)
+        });
+        let batches = counted.batch(size, Remainder::Keep);
+        let whole = epoch(&batches);
+        for index in 0..count {
+            let shard = batches.clone().shard(count, index);
+            made.lock().expect("nobody panics").clear();
+            let expected: Vec<Vec<i32>> = whole.iter().skip(index).step_by(count).cloned().collect();
+            assert_eq!(shard.len(), Some(expected.len()));
+            assert_eq!(epoch(&shard), expected, "shard {index} of {count}");
+            let rest: Vec<i32> = expected.concat();
+            assert!(made.lock().expect("nobody panics").iter().all(|x| rest.contains(x)), "no other is produced");
+        }
+    }
+}
+
+#[test]
 fn wrong_numbers_are_errors_of_the_loader() {
     let check = |dataset: Dataset, says: &str| match Loader::new(&dataset, options()) {
         Err(DataError::Pipeline(word)) => assert!(word.contains(says), "{word}"),
         other => panic!("{:?}", other.err()),
     };
     check(numbers(0, 3).batch(0, Remainder::Keep), "batch of 0");
+    check(numbers(0, 3).batch_rows(4, 2..2, 2), "no rows 2 to 2");
+    check(numbers(0, 3).batch_rows(4, 2..6, 2), "no rows 2 to 6");
+    check(numbers(0, 3).batch_rows(4, 0..2, 3), "no whole lanes of 3");
+    check(numbers(0, 3).batch_rows(4, 1..3, 2), "rows 1 to 3 of 4 are no whole lanes of 2");
+    check(numbers(0, 3).shard(2, 2), "shard 2 of 2");
     check(numbers(0, 3).shuffle(0).prefetch(Prefetch::Auto), "shuffle of 0");
     check(numbers(0, 3).repeat(Some(0)), "repeat of 0");
     check(Dataset::interleave(vec![], 1), "interleave of 0");

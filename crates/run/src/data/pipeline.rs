@@ -31,19 +31,25 @@ pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -
     let (batch, replica) = (run.request.batch, run.request.exchange.replica);
     let (lanes, of_lane) = (replica.own_lanes(), batch / replica.lanes);
     let rows = lanes.start * of_lane..lanes.end * of_lane;
-    let mut train = steps.normalised(steps.random(train).batch_rows(batch, rows));
+    let first_row = rows.start;
+    let mut train = steps.normalised(steps.random(train).batch_rows(batch, rows, of_lane));
     if let Some(alpha) = run.config.data.mixup {
-        train = train.map(augment::mixup(alpha, run.model.classes()));
+        train = train.map(augment::mixup_lanes(alpha, run.model.classes(), of_lane, first_row));
     }
-    let test = sources.test.as_ref().map(|source| test_set(sources.kind, source, run, micro_batch));
-    Ok(Datasets { train: train.prefetch(Prefetch::Auto), test: test.transpose()? })
+    let test = sources.test.as_ref().map(|source| test_batches(sources.kind, source, run, micro_batch)).transpose()?;
+    let test = test.map(|test| if replica.has_others() { test.shard(replica.count, replica.rank) } else { test });
+    Ok(Datasets { train: train.prefetch(Prefetch::Auto), test: test.map(|test| test.prefetch(Prefetch::Auto)) })
 }
 
 /// Batches for evaluation.
 pub fn test_set(kind: Kind, source: &Arc<dyn Source>, run: &RunResources, batch: usize) -> Result<Dataset> {
+    Ok(test_batches(kind, source, run, batch)?.prefetch(Prefetch::Auto))
+}
+
+fn test_batches(kind: Kind, source: &Arc<dyn Source>, run: &RunResources, batch: usize) -> Result<Dataset> {
     let steps = Steps::new(kind, run)?;
     let samples = Dataset::from_source(Shared { source: Arc::clone(source), key: 0 });
-    Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
+    Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep))
 }
 
 /// Which row of its source a sample is, as a field of [`images_alone`]: some may be left out.

@@ -24,7 +24,8 @@ use crate::session::Session;
 pub struct Datasets {
     /// Its elements are batches of exactly the plan's size.
     pub train: Dataset,
-    /// Its elements are batches of any size.
+    /// Its elements are batches of any size. Of several replicas each has the batches that it evaluates, of at most the plan's
+    /// micro-batch: replica r of R those of `samples.batch(rows, Remainder::Keep).shard(R, r)`. It may be that one has none.
     pub test: Option<Dataset>,
 }
 
@@ -225,7 +226,9 @@ pub struct Outcome {
 /// run is made and on however many threads its data.
 ///
 /// Of several replicas each calls it, on a thread or in a process of its own, with its rows of every batch
-/// ([`Dataset::batch_rows`]) and the whole test set; the first of them has the folder.
+/// ([`Dataset::batch_rows`]) and its batches of the test set ([`Dataset::shard`]); the first of them has the folder, and what it says of
+/// when to save holds for all. All have the same scores, and stop after the same step. Whoever gets an error has to
+/// [`leave`](Session::leave), or drop its session, so that the others come to an end too.
 ///
 /// ```
 /// # use memfit_exec::{Executor, TensorView};

@@ -20,6 +20,10 @@ use crate::run_dir::CheckpointKind;
 use crate::schedule::{Decay, Period, Span};
 use crate::session::Session;
 
+/// What replicas say to each other between steps, as bits of a word.
+const STOP: u64 = 1;
+const SAVE: u64 = 2;
+
 pub(super) struct Fit<'a, E: Executor> {
     pub(super) session: &'a mut Session<E>,
     pub(super) options: &'a FitOptions,
@@ -130,7 +134,6 @@ impl<'a, E: Executor> Fit<'a, E> {
         self.save_at_start()?;
         self.open_history()?;
         let reason = loop {
-            self.agree()?;
             if let Some(reason) = self.end() {
                 break reason;
             }
@@ -147,8 +150,9 @@ impl<'a, E: Executor> Fit<'a, E> {
         if reason != StopReason::Interrupted && self.evaluated_at() != Some(step) {
             self.evaluate()?;
         }
+        let unsaved = self.agree(self.is_unsaved())?;
         let reason = if self.stop { StopReason::Interrupted } else { reason };
-        if self.saved.step != Some(step) || self.saved.due {
+        if unsaved {
             self.save(&[CheckpointKind::Last])?;
         }
         self.report(Event::Stopped(reason));
@@ -160,12 +164,14 @@ impl<'a, E: Executor> Fit<'a, E> {
         Ok(Outcome { reason, steps: step, evaluation, best, saved, left_out, test_left_out })
     }
 
-    /// Whether one of the replicas is asked to stop.
-    fn agree(&mut self) -> Result<()> {
-        if let Some(asked) = self.asked {
-            self.stop |= self.session.agree(u64::from(asked.get()))? != 0;
-        }
-        Ok(())
+    /// What all replicas do next: stop, if one of them is asked to; and save, if that is due for the one that has the folder, which
+    /// alone knows what lies there and since when.
+    fn agree(&mut self, save: bool) -> Result<bool> {
+        let Some(asked) = self.asked else { return Ok(save) };
+        let save = save && self.options.run.is_some();
+        let said = self.session.agree(u64::from(asked.get()) * STOP | u64::from(save) * SAVE)?;
+        self.stop |= said & STOP != 0;
+        Ok(said & SAVE != 0)
     }
 
     pub(super) fn report(&mut self, event: Event) {
@@ -246,18 +252,23 @@ impl<'a, E: Executor> Fit<'a, E> {
                 test.loader.insert(Loader::new(test.data, loading)?)
             }
         };
+        let asked = self.asked;
         let scores = test.evaluator.run(self.session, loader, &mut |batches| {
             let flow = observer(&batches.map_or(Event::Waiting, |batches| Event::Evaluating { batches }));
             *stop |= flow == Flow::Stop;
-            flow
+            if asked.is_some_and(Cell::get) { Flow::Stop } else { flow }
         });
         loader.pause_unless(&mut || *stop || stops_waiting(observer, stop));
         match scores {
             Ok(Some(scores)) if !scores.loss.is_finite() => Err(self.test_diverged(scores.loss)),
             Ok(Some(scores)) => self.evaluated(scores),
-            Ok(None) if self.stop => Ok(()),
-            Ok(None) => Err(TrainError::NoTestData),
-            Err(e @ (TrainError::Data(_) | TrainError::Label { .. })) => Err(self.saved_from(e)),
+            Ok(None) => {
+                self.stop = true;
+                Ok(())
+            }
+            Err(e @ (TrainError::Data(_) | TrainError::Label { .. } | TrainError::Replica { .. })) => {
+                Err(self.saved_from(e))
+            }
             Err(e) => Err(e),
         }
     }
@@ -266,8 +277,15 @@ impl<'a, E: Executor> Fit<'a, E> {
     fn test_diverged(&mut self, loss: f64) -> TrainError {
         let step = self.session.steps();
         let epoch = self.progress.evaluations;
-        if let Some((place, field)) = self.test.as_mut().and_then(|test| test.first_not_finite(epoch)) {
-            let (place, saved) = (Some(BadValue { field, place }), self.last_good());
+        let found = self.test.as_mut().and_then(|test| test.first_not_finite(epoch));
+        // It may be in the part of another.
+        let is_in_data = match self.session.agree(u64::from(found.is_some())) {
+            Ok(found) => found != 0,
+            Err(e) => return e,
+        };
+        if is_in_data {
+            let place = found.map(|(place, field)| BadValue { field, place });
+            let saved = self.last_good();
             return self.saved_from(TrainError::NotFinite { step, loss: loss as f32, place, saved });
         }
         let lr = self.options.schedule.rate(step.saturating_sub(1), self.span);
@@ -278,16 +296,27 @@ impl<'a, E: Executor> Fit<'a, E> {
     /// What is wrong with the test set costs no training: it is saved, and evaluated when the run goes on.
     fn saved_from(&mut self, error: TrainError) -> TrainError {
         let step = self.session.steps();
-        if self.saved.step != Some(step)
-            && let Err(e) = self.save(&[CheckpointKind::Last])
-        {
+        let saved = self.agree(self.is_unsaved()).and_then(|save| match save {
+            true => self.save(&[CheckpointKind::Last]),
+            false => Ok(()),
+        });
+        if let Err(e) = saved {
             return e;
         }
+        let error = self.told_by_another(error);
         match &self.options.run {
             Some(run) if self.saved.step == Some(step) => {
                 TrainError::Test { source: Box::new(error), folder: run.folder().into(), step }
             }
             Some(_) | None => error,
+        }
+    }
+
+    /// What another replica has met, it says when it leaves.
+    fn told_by_another(&self, error: TrainError) -> TrainError {
+        match &error {
+            TrainError::Replica { .. } => self.session.agree(0).err().unwrap_or(error),
+            _ => error,
         }
     }
 
@@ -320,7 +349,11 @@ impl<'a, E: Executor> Fit<'a, E> {
     /// A run can be resumed from its first moment; and a folder that cannot be written to is found now, not in an hour.
     fn save_at_start(&mut self) -> Result<()> {
         let is_new = self.options.run.as_ref().is_some_and(|run| !run.path(CheckpointKind::Last).exists());
-        if is_new { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
+        if self.agree(is_new)? { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
+    }
+
+    fn is_unsaved(&self) -> bool {
+        self.saved.step != Some(self.session.steps()) || self.saved.due
     }
 
     fn save_if_due(&mut self) -> Result<()> {
@@ -328,7 +361,8 @@ impl<'a, E: Executor> Fit<'a, E> {
         let by_steps = || save.steps.is_some_and(|n| n > 0 && step.is_multiple_of(n));
         let by_time = || save.time.is_some_and(|time| self.saved.at.elapsed() >= time);
         let moved = self.saved.step != Some(step);
-        if self.saved.due || (moved && (by_steps() || by_time())) { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
+        let is_due = self.saved.due || (moved && (by_steps() || by_time()));
+        if self.agree(is_due)? { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
     }
 
     /// Never after a loss that is not a number, for which every step is looked at before: then what was saved before remains.

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{digits, images, pixels_and_classes, training};
-use memfit_data::{BytePool, Dataset, Remainder};
-use memfit_exec::{Executor, Options, TensorView, thread_wires};
+use memfit_data::{BytePool, DataError, Dataset, Remainder};
+use memfit_exec::{ExecError, Executor, Farewell, Options, TensorView, ThreadWire, WireError, thread_wires};
 use memfit_exec_cpu::CpuExecutor;
 use memfit_ir::Replica;
 use memfit_plan::save::Labels;
 use memfit_plan::{MicroBatch, Phase, Plan, Request};
 use memfit_train::{
-    Datasets, Event, FitOptions, Flow, Period, RunDir, Session, StopReason, TrainError, fit, replica_programs,
+    CheckpointKind, Datasets, EarlyStop, Event, FitOptions, Flow, Outcome, Period, RunDir, SaveEvery, Session,
+    StopReason, TrainError, fit, replica_programs, run_dir,
 };
 use memfit_transform::{Clip, Exchange, Half, Precision, Shard, Training};
 
@@ -176,70 +177,222 @@ fn a_plan_for_several_replicas_needs_a_connection_to_the_others() {
     assert!(problem.contains("replica 0 of 2") && problem.contains("0 of 3"), "{problem}");
 }
 
-/// What replicas leave that are trained through `fit`, of which the first has a folder: its files, and how each ended.
-fn fit_together(count: usize, folder: &Path, stop_at: Option<u32>) -> (BTreeMap<PathBuf, Vec<u8>>, Vec<StopReason>) {
-    let replica = Replica { lanes: LANES, count, rank: 0 };
-    let run = |rank: usize, wire| {
-        let mut session = session(&training(), replica.with_rank(rank), Setting { micro_batch: 2, ..EVEN });
-        if count > 1 {
+/// How replicas are trained through `fit`.
+#[derive(Clone, Copy)]
+struct Together {
+    micro_batch: usize,
+    /// Rows of the test set, and of its batches.
+    test: [usize; 2],
+    /// What the last replica is asked to stop at, after so many steps.
+    stop_at: Option<fn(&Event, u32) -> bool>,
+    /// Which row of the test set is not as it should be, and how.
+    wrong: Option<(usize, Wrong)>,
+    shard: Shard,
+}
+
+#[derive(Clone, Copy)]
+enum Wrong {
+    Torn,
+    NotANumber,
+    Label,
+}
+
+const TOGETHER: Together = Together { micro_batch: 2, test: [13, 2], stop_at: None, wrong: None, shard: Shard::None };
+
+impl Together {
+    fn test_set(&self) -> Dataset {
+        let wrong = self.wrong;
+        Dataset::from_tensors(images(self.test[0], 2)).unwrap().map(move |mut example, context| {
+            match wrong.filter(|(row, _)| *row as u64 == context.element()) {
+                Some((row, Wrong::Torn)) => return Err(DataError::bad(format!("{row}.png"), "it is torn")),
+                Some((_, Wrong::NotANumber)) => example.get_mut("x")?.f32s_mut()[0] = f32::NAN,
+                Some((_, Wrong::Label)) => example.get_mut("y")?.bytes_mut().copy_from_slice(&10i32.to_le_bytes()),
+                None => {}
+            }
+            Ok(example)
+        })
+    }
+
+    /// One replica, of which the first has a folder. Whoever fails says so to the others.
+    fn run(&self, replica: Replica, wire: ThreadWire, folder: &Path) -> Result<Outcome, TrainError> {
+        let mut session =
+            session(&training(), replica, Setting { micro_batch: self.micro_batch, shard: self.shard, ..EVEN });
+        if replica.count > 1 {
             session.connect(Box::new(wire)).unwrap();
         }
         let rows = session.plan().rows();
-        let train = Dataset::from_tensors(images(100, 1)).unwrap().shuffle(100).batch_rows(BATCH, rows);
-        let data =
-            Datasets { train, test: Some(Dataset::from_tensors(images(13, 2)).unwrap().batch(5, Remainder::Keep)) };
+        let train = Dataset::from_tensors(images(100, 1)).unwrap().shuffle(100).batch_rows(BATCH, rows, BATCH / LANES);
+        let test = self.test_set().batch(self.test[1], Remainder::Keep).shard(replica.count, replica.rank);
+        let data = Datasets { train, test: Some(test) };
+        let is_first = replica.rank == 0;
+        let run = is_first.then(|| RunDir::create(folder, session.plan(), &Labels::new()).unwrap());
         let heads = digits().heads().unwrap();
-        let run = (rank == 0).then(|| RunDir::create(folder, session.plan(), &Labels::new()).unwrap());
-        let options = FitOptions { run, ..FitOptions::new(heads, Period::Epochs(3), 1e-2, BytePool::new(1 << 20)) };
-        // The last replica is the one that is asked.
-        let mut observer = |event: &Event| match event {
-            Event::Step { step, .. } if Some(*step) == stop_at && rank + 1 == count => Flow::Stop,
-            _ => Flow::Continue,
+        // Only the first has a clock.
+        let save = SaveEvery { time: is_first.then_some(Duration::ZERO), ..SaveEvery::default() };
+        let early_stop = Some(EarlyStop { patience: 2, min_delta: 0.0 });
+        let options = FitOptions {
+            run,
+            save,
+            early_stop,
+            ..FitOptions::new(heads, Period::Epochs(3), 1e-2, BytePool::new(1 << 20))
         };
-        let outcome = fit(&mut session, &data, &options, &mut observer).unwrap();
-        (outcome.reason, outcome.steps)
-    };
-    let ends: Vec<(StopReason, u32)> = std::thread::scope(|scope| {
-        let run = &run;
-        let wires = thread_wires(count, STALL).into_iter().enumerate();
-        let threads: Vec<_> = wires.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert!(ends.iter().all(|end| *end == ends[0]), "all end after the same step: {ends:?}");
-    let tensors = |path: &PathBuf| path.extension().is_some_and(|e| e == "safetensors");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(tensors);
+        let mut steps = 0;
+        let mut observer = |event: &Event| {
+            steps += u32::from(matches!(event, Event::Step { .. }));
+            match self.stop_at {
+                Some(stop_at) if replica.rank + 1 == replica.count && stop_at(event, steps) => Flow::Stop,
+                _ => Flow::Continue,
+            }
+        };
+        let ended = fit(&mut session, &data, &options, &mut observer);
+        if let Err(e) = &ended {
+            session.leave(Farewell { kind: replica.rank as u8, message: e.to_string() });
+        }
+        ended
+    }
+
+    fn run_all(&self, count: usize, folder: &Path) -> Vec<Result<Outcome, TrainError>> {
+        let replica = Replica { lanes: LANES, count, rank: 0 };
+        std::thread::scope(|scope| {
+            let wires = thread_wires(count, STALL).into_iter().enumerate();
+            let run = |(rank, wire)| scope.spawn(move || self.run(replica.with_rank(rank), wire, folder));
+            wires.map(run).collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// What they leave, and how all of them ended.
+    fn fit(&self, count: usize, name: &str) -> (BTreeMap<PathBuf, Vec<u8>>, Outcome) {
+        let folder = common::folder(&format!("replicas-{name}-{count}"));
+        let mut ends = self.run_all(count, &folder).into_iter().map(Result::unwrap);
+        let first = ends.next().unwrap();
+        // Nothing was written by the others.
+        let expected = Outcome { saved: None, ..first.clone() };
+        ends.for_each(|end| assert_eq!(end, expected, "all end alike"));
+        (tensors(&folder), first)
+    }
+}
+
+/// The files of tensors in a folder, which is removed.
+fn tensors(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|e| e == "safetensors"));
     let files = files.map(|path| (path.file_name().unwrap().into(), std::fs::read(&path).unwrap())).collect();
     std::fs::remove_dir_all(folder).unwrap();
-    (files, ends.into_iter().map(|(reason, _)| reason).collect())
+    files
 }
 
 #[test]
-fn replicas_that_are_fitted_leave_the_checkpoints_of_one() {
-    let alone = fit_together(1, &common::file("replicas-1"), None);
-    assert!(!alone.0.is_empty());
-    for count in 2..=LANES {
-        let together = fit_together(count, &common::file(&format!("replicas-{count}")), None);
-        assert!(together.0 == alone.0, "{count} replicas");
+fn replicas_that_are_fitted_leave_the_checkpoints_and_the_scores_of_one() {
+    // The last has fewer batches than there are replicas.
+    for (i, (micro_batch, test)) in [(8, [13, 5]), (2, [13, 2]), (4, [3, 2])].into_iter().enumerate() {
+        let together = Together { micro_batch, test, ..TOGETHER };
+        let name = format!("same-{i}");
+        let (files, alone) = together.fit(1, &name);
+        assert!(!files.is_empty());
+        assert_eq!(alone.evaluation.as_ref().unwrap().scores.count, test[0] as u64);
+        for count in 2..=LANES {
+            let (others, outcome) = together.fit(count, &name);
+            assert_eq!(outcome, alone, "{count} replicas");
+            assert!(others == files, "{count} replicas");
+            // Of whom each has a part of the states, which the first one gathers.
+            let (others, outcome) = Together { shard: Shard::Optimizer, ..together }.fit(count, &name);
+            assert_eq!(outcome, alone, "{count} replicas that share the optimizer's states");
+            assert!(others == files, "{count} replicas that share the optimizer's states");
+        }
     }
 }
 
 #[test]
 fn one_that_is_asked_to_stop_stops_all_after_the_same_step() {
-    let (_, reasons) = fit_together(3, &common::file("replicas-stop"), Some(4));
-    assert_eq!(reasons, [StopReason::Interrupted; 3]);
+    let at_step = |event: &Event, steps| steps == 5 && matches!(event, Event::Step { .. });
+    let (_, end) = Together { stop_at: Some(at_step), ..TOGETHER }.fit(3, "stop");
+    assert_eq!(end.reason, StopReason::Interrupted);
 }
 
 #[test]
-fn a_part_of_the_optimizers_states_is_not_saved_as_if_it_were_all() {
-    let replica = Replica { lanes: LANES, count: 2, rank: 0 };
+fn one_that_is_asked_to_stop_in_an_evaluation_stops_that_of_all() {
+    for stop_at in [
+        |event: &Event, _| matches!(event, Event::Evaluating { batches: 2 }),
+        // It has nothing to evaluate any more while another has.
+        |event: &Event, steps| steps == 3 && matches!(event, Event::Waiting),
+    ] {
+        for count in 2..=LANES {
+            let together = Together { stop_at: Some(stop_at), test: [17, 2], ..TOGETHER };
+            let (_, end) = together.fit(count, "stop-evaluation");
+            assert_eq!((end.reason, end.steps), (StopReason::Interrupted, 3), "{count} replicas");
+            assert_eq!(end.evaluation, None, "in the first one");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_part_of_one_ends_all_and_costs_no_training() {
+    // What the device refuses is no matter of the test set alone, and nobody waits for what else it may say.
+    for (wrong, says, is_saved) in [(Wrong::Torn, "it is torn", true), (Wrong::Label, "index 10 at position", false)] {
+        // Of batches of 2, row 12 is in the part of the first of three and of two, and row 3 in that of the second.
+        for (row, count, whose) in [(12, 3, 0), (12, 2, 0), (3, 3, 1), (3, 2, 1)] {
+            let folder = common::folder(&format!("replicas-wrong-{row}-{count}-{}", says.len()));
+            let ends = Together { wrong: Some((row, wrong)), ..TOGETHER }.run_all(count, &folder);
+            for (rank, end) in ends.into_iter().enumerate() {
+                let error = end.unwrap_err();
+                assert!(error.to_string().contains(says), "replica {rank} of {count}: {error}");
+                let (source, step) = match error {
+                    TrainError::Test { source, step, .. } => (*source, Some(step)),
+                    other => (other, None),
+                };
+                assert_eq!(step, (is_saved && rank == 0).then_some(3), "it is saved where the folder is");
+                match source {
+                    TrainError::Exec(ExecError::Wire { source: WireError::Left { rank: left, why }, .. }) => {
+                        assert_eq!((left, why.kind as usize), (whose, whose));
+                        assert_ne!(rank, whose);
+                    }
+                    _ => assert_eq!(rank, whose, "{source}"),
+                }
+            }
+            let saved = run_dir::read(&folder, CheckpointKind::Last).unwrap();
+            assert_eq!(saved.checkpoint.step, 3);
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_number_that_is_none_is_told_by_the_one_that_has_it() {
+    let folder = common::folder("replicas-nan");
+    let ends = Together { wrong: Some((3, Wrong::NotANumber)), ..TOGETHER }.run_all(3, &folder);
+    let said: Vec<String> = ends.into_iter().map(|end| end.unwrap_err().to_string()).collect();
+    assert!(said.iter().all(|e| e.contains("its batch has numbers that are not finite")), "{said:?}");
+    let with_place: Vec<bool> = said.iter().map(|e| e.contains("\"x\" of row 3")).collect();
+    assert_eq!(with_place, [false, true, false], "{said:?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn batches_of_a_test_set_that_are_too_large_to_be_shared_are_refused_by_all() {
+    let folder = common::folder("replicas-large");
+    let together = Together { micro_batch: 4, test: [13, 5], ..TOGETHER };
+    for (rank, end) in together.run_all(2, &folder).into_iter().enumerate() {
+        let problem = end.unwrap_err().to_string();
+        assert!(problem.contains("at most 4 at a time"), "replica {rank}: {problem}");
+    }
+    together.fit(1, "large");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_part_of_the_optimizers_states_is_gathered_by_the_first_replica_alone() {
+    let replica = Replica { lanes: LANES, count: 2, rank: 1 };
     let mut session = session(&training(), replica, Setting { shard: Shard::Optimizer, ..EVEN });
     let folder = common::file("replicas-part");
     let run = Some(RunDir::create(&folder, session.plan(), &Labels::new()).unwrap());
     let rows = session.plan().rows();
-    let data = Datasets { train: Dataset::from_tensors(images(100, 1)).unwrap().batch_rows(BATCH, rows), test: None };
+    let data = Datasets {
+        train: Dataset::from_tensors(images(100, 1)).unwrap().batch_rows(BATCH, rows, BATCH / LANES),
+        test: None,
+    };
     let heads = digits().heads().unwrap();
     let options = FitOptions { run, ..FitOptions::new(heads, Period::Epochs(1), 1e-2, BytePool::new(1 << 20)) };
     let ended = fit(&mut session, &data, &options, &mut |_| Flow::Continue);
-    assert!(matches!(ended, Err(TrainError::PartOfStates)), "{ended:?}");
+    assert!(matches!(ended, Err(TrainError::PartOfStates { rank: 1 })), "{ended:?}");
     std::fs::remove_dir_all(folder).unwrap();
 }

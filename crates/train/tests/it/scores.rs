@@ -3,16 +3,19 @@
 
 use crate::common;
 
+use std::time::Duration;
+
 use common::{cpu, plan, training};
-use memfit_data::{BytePool, Dataset, LoadOptions, Remainder, Tensors};
-use memfit_exec::TensorView;
+use memfit_data::{BytePool, DataError, Dataset, LoadOptions, OnBad, Remainder, Tensors};
+use memfit_exec::{Executor, TensorView, ThreadWire, thread_wires};
 use memfit_ir::op::Unary;
-use memfit_ir::{Builder, DType, TensorType, philox};
+use memfit_ir::{Builder, DType, Replica, TensorType, philox};
 use memfit_nn::layers::{Dense, dense};
 use memfit_nn::zoo::{Digits, Gpt, Unet};
 use memfit_nn::{Forward, Head, Loss, Model, from_fn};
-use memfit_plan::Phase;
-use memfit_train::{LabelKind, Metric, Scores, Session, evaluate};
+use memfit_plan::{MicroBatch, Phase, Request};
+use memfit_train::{LabelKind, Metric, Scores, Session, evaluate, replica_programs};
+use memfit_transform::{Exchange, Shard};
 
 const ROWS: usize = 4;
 
@@ -63,6 +66,66 @@ fn the_host_and_the_program_agree_on_the_loss() {
     assert_eq!(check(&exclusive, LabelKind::Classes).count, 8 * 8 * ROWS as u64, "pixel by pixel");
 }
 
+/// The scores of many test sets, as each of some replicas has them that evaluate a model of tokens together.
+fn scores_of_replicas(model: &Gpt, count: usize, micro_batch: usize) -> Vec<Vec<Scores>> {
+    let run = |rank: usize, wire: ThreadWire| {
+        let replica = Replica { lanes: count, count, rank };
+        let exchange = Exchange { replica, piece: 64, shard: Shard::None };
+        let batch = micro_batch * count;
+        let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), exchange, ..Request::new(batch) };
+        let source = |rows: usize| replica_programs(model, &training(), batch, rows, &exchange);
+        let mut session =
+            Session::new(cpu(), memfit_plan::plan(&source, cpu().target(), &request).unwrap(), 1).unwrap();
+        if count > 1 {
+            session.connect(Box::new(wire)).unwrap();
+        }
+        let graph = &session.plan().program(Phase::Eval).unwrap().graph;
+        let of_rows = |v, rows: usize| TensorType::new(graph.ty(v).dtype, [&[rows], &graph.shape(v)[1..]].concat());
+        let inputs: Vec<(String, TensorType)> = graph.inputs().map(|(name, v)| (name.into(), of_rows(v, 11))).collect();
+        let tensors = inputs.iter().fold(Tensors::new(), |t, (name, ty)| random(t, name, ty, 30));
+        let all = Dataset::from_tensors(tensors).unwrap();
+        let mut scores = Vec::new();
+        for (rows, of_batch) in (1..=11).flat_map(|rows| (1..=micro_batch).map(move |of_batch| (rows, of_batch))) {
+            for bad in [None, Some(1..3), Some(4..9)] {
+                let torn = bad.clone().filter(|bad| bad.start > 0 && bad.end <= rows);
+                let torn = move |row: u64| torn.as_ref().is_some_and(|torn| torn.contains(&(row as usize)));
+                let data = all.clone().take(rows).map(move |example, context| match torn(context.element()) {
+                    true => Err(DataError::bad(context.location(), "it is torn")),
+                    false => Ok(example),
+                });
+                let data = data.batch(of_batch, Remainder::Keep).shard(count, rank);
+                let load = LoadOptions { threads: 1, bad: OnBad::Skip, ..LoadOptions::new(BytePool::new(1 << 20)) };
+                scores.push(evaluate(&mut session, &data, &model.heads().unwrap(), load).unwrap().scores);
+            }
+        }
+        scores
+    };
+    std::thread::scope(|scope| {
+        let wires = thread_wires(count, Duration::from_secs(120)).into_iter().enumerate();
+        let threads: Vec<_> = wires.map(|(rank, wire)| scope.spawn(move || run(rank, wire))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Rows of many labels, whose scores depend neither on how they are batched nor on who evaluates them.
+#[test]
+fn every_number_of_replicas_has_the_scores_of_one() {
+    let gpt = Gpt { layers: 1, width: 16, heads: 2, sequence: 12, vocabulary: 30 };
+    let alone = scores_of_replicas(&gpt, 1, 3).swap_remove(0);
+    // By the rows of the test set, their batches, and what of them is bad.
+    for of_rows in alone.chunks(3 * 3) {
+        for bad in 0..3 {
+            assert!(of_rows.iter().skip(bad).step_by(3).all(|scores| *scores == of_rows[bad]), "{of_rows:?}");
+        }
+    }
+    assert_ne!(alone[0].loss, alone[9].loss);
+    for count in 2..=4 {
+        for (rank, scores) in scores_of_replicas(&gpt, count, 3).into_iter().enumerate() {
+            assert_eq!(scores, alone, "replica {rank} of {count}");
+        }
+    }
+}
+
 /// Two heads, one of them with a loss and a metric of its own, on rows that do not fill the last micro-batch.
 #[test]
 fn every_head_has_its_own_scores_and_padding_counts_for_nothing() {
@@ -97,7 +160,10 @@ fn every_head_has_its_own_scores_and_padding_counts_for_nothing() {
     );
     assert!((scores.loss - (2.0 * value.loss + 0.25 * own.loss)).abs() < 1e-12, "{scores:?}");
     // By other batches, of which the last micro-batch is another.
-    assert_eq!(evaluate(&mut session, &data.batch(3, Remainder::Keep), &heads, load()).unwrap().scores, scores);
+    for rows in 1..7 {
+        let batched = data.clone().batch(rows, Remainder::Keep);
+        assert_eq!(evaluate(&mut session, &batched, &heads, load()).unwrap().scores, scores, "batches of {rows}");
+    }
     let json = serde_json::to_string(&scores).unwrap();
     assert_eq!(serde_json::from_str::<Scores>(&json).unwrap(), scores);
     for (monitor, there) in [
