@@ -169,7 +169,7 @@ impl<'a, E: Executor> Fit<'a, E> {
     fn agree(&mut self, save: bool) -> Result<bool> {
         let Some(asked) = self.asked else { return Ok(save) };
         let save = save && self.options.run.is_some();
-        let said = self.session.agree(u64::from(asked.get()) * STOP | u64::from(save) * SAVE)?;
+        let said = self.session.agree((u64::from(asked.get()) * STOP) | (u64::from(save) * SAVE))?;
         self.stop |= said & STOP != 0;
         Ok(said & SAVE != 0)
     }
