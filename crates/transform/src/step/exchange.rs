@@ -158,13 +158,13 @@ fn owners(job: &Job) -> Vec<Option<usize>> {
 
 /// Hands out the parameters that one replica has updated for all.
 pub(crate) fn replicate(job: &mut Job) -> Result<()> {
-    let rank = job.task.exchange.replica.rank;
+    let Replica { rank, count, .. } = job.task.exchange.replica;
     for (owner, param) in owners(job).into_iter().zip(job.params.clone()) {
         let Some(owner) = owner else { continue };
         let graph = &mut job.graph;
         let updated = graph.donations.iter().find(|d| d.old == param).map(|d| d.new);
         let inputs: Vec<ValueId> = [updated.unwrap_or(param)].into_iter().chain(job.notes.token).collect();
-        let node = graph.push(Op::Replicate(Replicate { rank, owner }), &inputs, &scope_of(graph, param))?;
+        let node = graph.push(Op::Replicate(Replicate { rank, count, owner }), &inputs, &scope_of(graph, param))?;
         let outputs = graph.node(node).outputs.clone();
         job.notes.token = outputs.last().copied();
         if rank != owner {
