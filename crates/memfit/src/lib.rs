@@ -87,6 +87,7 @@
 mod any_executor;
 pub mod calibrate;
 pub mod fixes;
+pub mod replicas;
 pub mod search;
 mod subject;
 pub mod synthetic;

@@ -52,7 +52,8 @@ pub fn survey<'a>(
     check_room(&graphs, 1 + smaller.len(), request.planning_room)?;
     // First, for it asks whether the device can run them at all.
     let mut sizes = vec![MicroPrograms::new(first, &graphs, &cx, Depth::Full)?];
-    let keep_all_bytes = keep_all_bytes(&source, batch, &graphs, first, &cx)?;
+    let rows = batch / replica.lanes * replica.own_lanes().len();
+    let keep_all_bytes = keep_all_bytes(&source, rows, &graphs, first, &cx)?;
     let savings = savings(&graphs, &cx)?;
     let shared = shared_inputs(&graphs, batch);
     drop(graphs);
@@ -65,9 +66,19 @@ pub fn survey<'a>(
             sizes.push(MicroPrograms::new(n, &graphs, &cx, depth)?);
         }
     }
-    let (grouping, options) = (request.grouping, Vec::new());
-    let mut survey =
-        Survey { source, target, grouping, batch, replica, cost_model, keep_all_bytes, savings, sizes, options };
+    let mut survey = Survey {
+        source,
+        target,
+        grouping: request.grouping,
+        batch,
+        replica,
+        cost_model,
+        keep_all_bytes,
+        sharded_bytes: 0,
+        savings,
+        sizes,
+        options: Vec::new(),
+    };
     survey.options = survey.efficient(|_| true);
     if survey.options.is_empty() { Err(survey.too_large()) } else { Ok(survey) }
 }
@@ -89,16 +100,16 @@ fn can_be_cut(graphs: &[(Phase, StepGraph)], shared: &[String], n: usize) -> boo
     graphs.iter().all(|(phase, step)| *phase != Phase::Step && is_clear(&step.graph))
 }
 
-/// What a plain eager framework would hold for the whole batch, whatever the micro-batch; for the micro-batch where the
-/// whole batch is too large to be built. `graphs` are those of a micro-batch of `size`.
+/// What a plain eager framework would hold for all rows of a replica, whatever the micro-batch; for the micro-batch where
+/// these are too many to be built at once. `graphs` are those of a micro-batch of `size`.
 fn keep_all_bytes(
     source: &Source,
-    batch: usize,
+    rows: usize,
     graphs: &[(Phase, StepGraph)],
     size: usize,
     cx: &PlanContext,
 ) -> Result<u64, PlanError> {
-    let whole = if size == batch { None } else { programs(source, batch).ok() };
+    let whole = if size == rows { None } else { programs(source, rows).ok() };
     let graphs = whole.as_deref().unwrap_or(graphs);
     let (_, state_bytes, _) = place_states(graphs, cx.target.alignment())?;
     Ok(state_bytes + keep_all(graphs, cx)?)

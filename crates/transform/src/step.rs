@@ -21,7 +21,7 @@ use crate::precision::scale::{self, Scaling};
 use crate::scope::matches;
 use crate::step_graph::StepGraph;
 
-pub use exchange::{Exchange, Shard};
+pub use exchange::{Exchange, Shard, parameter_owners};
 pub(crate) use exchange::{join, replicate};
 pub use split::{Split, exchanging_split, split_step};
 pub(crate) use split::{accumulate, start_from_sums};

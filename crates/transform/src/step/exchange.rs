@@ -2,11 +2,14 @@
 //! chained by a token, in the order in which gradients are made, so that every replica has them in the same order whatever
 //! else its plan changes.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use memfit_ir::op::{Binary, Fill, Join, Replicate};
 use memfit_ir::{DType, Donation, Graph, Op, Replica, ValueId};
 
 use super::split::{check_updates, is_state, numbers, statistics, update_statistics};
-use super::{Job, push, scope_of};
+use super::{Job, Training, push, scope_of, state_of, trained};
 use crate::error::Result;
 
 /// How a replica's step is joined to those of others.
@@ -26,6 +29,15 @@ pub enum Shard {
     None,
     /// What the optimizer keeps: each replica updates some of the parameters, whole ones, for all.
     Optimizer,
+}
+
+impl Shard {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shard::None => "none",
+            Shard::Optimizer => "optimizer",
+        }
+    }
 }
 
 impl Exchange {
@@ -137,21 +149,37 @@ pub(super) fn own_params(job: &Job) -> Vec<bool> {
     owners(job).into_iter().map(|owner| owner.is_none_or(|owner| owner == rank)).collect()
 }
 
-/// By parameter, who updates it for all; none where everybody does. The largest parameters are dealt first, each to who has
-/// the fewest bytes so far.
+/// By parameter, who updates it for all; none where everybody does.
 fn owners(job: &Job) -> Vec<Option<usize>> {
-    let Exchange { replica, shard, .. } = *job.task.exchange;
+    deal(&job.graph, &job.params, job.task.exchange)
+}
+
+/// The names of the parameters that are trained, each with who updates it for all; none where everybody does.
+pub fn parameter_owners(
+    forward: &Graph,
+    training: &Training,
+    exchange: &Exchange,
+) -> Result<Vec<(String, Option<usize>)>> {
+    let params = trained(forward, &training.frozen)?;
+    let names = params.iter().map(|&v| state_of(forward, v).name.clone());
+    Ok(names.zip(deal(forward, &params, exchange)).collect())
+}
+
+/// The largest parameters are dealt first, each to who has the fewest bytes so far, of equals to the first.
+fn deal(graph: &Graph, params: &[ValueId], exchange: &Exchange) -> Vec<Option<usize>> {
+    let Exchange { replica, shard, .. } = *exchange;
     if shard == Shard::None || !replica.has_others() {
-        return vec![None; job.params.len()];
+        return vec![None; params.len()];
     }
-    let bytes: Vec<u64> = job.params.iter().map(|&v| job.graph.ty(v).bytes()).collect();
+    let bytes: Vec<u64> = params.iter().map(|&v| graph.ty(v).bytes()).collect();
     let mut order: Vec<usize> = (0..bytes.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(bytes[i]));
-    let (mut owners, mut load) = (vec![None; bytes.len()], vec![0; replica.count]);
+    order.sort_by_key(|&i| Reverse(bytes[i]));
+    let mut owners = vec![None; bytes.len()];
+    let mut loads: BinaryHeap<Reverse<(u64, usize)>> = (0..replica.count).map(|rank| Reverse((0, rank))).collect();
     for i in order {
-        let least = (0..load.len()).min_by_key(|&rank| load[rank]);
-        owners[i] = least;
-        load[least.unwrap_or(0)] += bytes[i];
+        let Some(Reverse((load, rank))) = loads.pop() else { break };
+        owners[i] = Some(rank);
+        loads.push(Reverse((load + bytes[i], rank)));
     }
     owners
 }

@@ -1,0 +1,84 @@
+//! What is known of replicas before any of them is planned, held against their plans.
+
+use memfit::exec::Executor;
+use memfit::ir::Replica;
+use memfit::nn::optim::Optimizer;
+use memfit::plan::{MicroBatch, Plan, Segment, Tool};
+use memfit::replicas::{ReplicaBytes, largest_replica};
+use memfit::transform::{Exchange, Shard};
+use memfit::{CpuExecutor, Request, Subject, Training, ZooModel};
+
+fn request(lanes: usize, count: usize, shard: Shard, micro_batch: MicroBatch) -> Request {
+    let exchange = Exchange { replica: Replica { lanes, count, rank: 0 }, shard, ..Exchange::ALONE };
+    Request { exchange, micro_batch, ..Request::new(4 * lanes) }
+}
+
+/// What replicas are said to hold, and the plan of each.
+fn replicas(request: &Request) -> (Vec<ReplicaBytes>, Vec<Plan>) {
+    let (cpu, training) = (CpuExecutor::new(1).expect("one thread"), Training::new(Optimizer::adam().update));
+    let model = ZooModel::from_name("digits").expect("a name of the zoo");
+    let subject = Subject { model: &model, training: &training, target: cpu.target(), request };
+    let plan = |rank: usize| {
+        let mut request = request.clone();
+        request.exchange.replica.rank = rank;
+        Subject { request: &request, ..subject }.survey().expect("a survey").plan(None).expect("a plan")
+    };
+    (subject.replicas().expect("replicas"), (0..request.exchange.replica.count).map(plan).collect())
+}
+
+#[test]
+fn what_replicas_hold_is_what_they_are_planned_to_hold() {
+    for (lanes, count, micro_batch) in [
+        (3, 3, MicroBatch::Auto),
+        (4, 3, MicroBatch::Auto),
+        (7, 2, MicroBatch::Exactly(2)),
+        (2, 2, MicroBatch::Exactly(1)),
+    ] {
+        for shard in [Shard::None, Shard::Optimizer] {
+            let (said, plans) = replicas(&request(lanes, count, shard, micro_batch));
+            assert_eq!(said.len(), count);
+            for (said, plan) in said.iter().zip(&plans) {
+                let pinned = plan.states.iter().filter(|s| s.place.segment == Segment::Transient);
+                let pinned = pinned.map(|s| s.place.offset + s.place.size).max().unwrap_or(0);
+                let lanes = plan.replica.own_lanes().len();
+                assert_eq!((said.state_bytes, said.lanes), (plan.state_bytes, lanes), "{said:?}");
+                assert!(said.accumulator_bytes.abs_diff(pinned) < 64, "{said:?}, {pinned}");
+                let saved = plan.savings.iter().find(|s| s.tool == Tool::Shard).map_or(0, |s| s.bytes);
+                let all = replicas_state_bytes(&plans, shard);
+                assert_eq!(saved, all - plan.state_bytes as i64, "{said:?}");
+                assert!(plan.keep_all_bytes >= plan.peak_bytes + saved as u64);
+            }
+            let most = plans.iter().map(|p| p.state_bytes).max().expect("plans");
+            let largest = largest_replica(&said).expect("replicas");
+            assert!(lanes > count || largest.state_bytes == most);
+        }
+    }
+}
+
+/// Of one that shares nothing, put together from those that do.
+fn replicas_state_bytes(plans: &[Plan], shard: Shard) -> i64 {
+    let slot = |s: &&memfit::plan::StateSlot| s.name.starts_with("optimizer/");
+    let slots = |plan: &Plan| plan.states.iter().filter(slot).map(|s| s.place.size.next_multiple_of(64)).sum::<u64>();
+    let own = plans[0].state_bytes - slots(&plans[0]);
+    let all: u64 = match shard {
+        Shard::None => slots(&plans[0]),
+        Shard::Optimizer => plans.iter().map(slots).sum(),
+    };
+    (own + all) as i64
+}
+
+#[test]
+fn more_replicas_than_parameters_leave_some_with_nothing_to_update() {
+    let (cpu, training) = (CpuExecutor::new(1).expect("one thread"), Training::new(Optimizer::adam().update));
+    let model = ZooModel::from_name("digits").expect("a name of the zoo");
+    let request = request(512, 512, Shard::Optimizer, MicroBatch::Auto);
+    let subject = Subject { model: &model, training: &training, target: cpu.target(), request: &request };
+    let replicas = subject.replicas().expect("replicas");
+    let (first, last) = (replicas[0], replicas[511]);
+    assert!(first.state_bytes > last.state_bytes && largest_replica(&replicas) == Some(&first));
+    let mut request = request.clone();
+    request.exchange.replica.rank = 511;
+    let plan = Subject { request: &request, ..subject }.survey().expect("a survey").plan(None).expect("a plan");
+    assert_eq!(plan.state_bytes, last.state_bytes);
+    assert!(plan.savings.iter().any(|s| s.tool == Tool::Shard && s.bytes > 0), "{:?}", plan.savings);
+}
