@@ -5,7 +5,7 @@
 
 use memfit_ir::op::{CLOCK, has_row_per_sample};
 use memfit_ir::{Graph, Replica, verify};
-use memfit_transform::{Exchange, StepGraph, batch_dependence};
+use memfit_transform::{BatchNorm, Exchange, StepGraph, batch_dependence};
 
 use crate::baseline::{keep_all, savings};
 use crate::draft::{Optimizations, PlanContext};
@@ -14,7 +14,7 @@ use crate::memory::check_room;
 use crate::micro_programs::MicroPrograms;
 use crate::recompute::Depth;
 use crate::request::{MicroBatch, Programs, Request, Source};
-use crate::sizes::{check_cut, micro_batches};
+use crate::sizes::{check_batch_norm, check_cut, micro_batches};
 use crate::state_slots::place_states;
 use crate::survey::Survey;
 use crate::target::Target;
@@ -32,7 +32,7 @@ pub fn survey<'a>(
     request: &Request,
 ) -> Result<Survey<'a>, PlanError> {
     let source: Box<Source<'a>> = Box::new(source);
-    let Request { batch, exchange: Exchange { replica, .. }, .. } = *request;
+    let Request { batch, exchange: Exchange { replica, batch_norm, .. }, .. } = *request;
     let cost_model = request.cost_model.clone().unwrap_or_else(|| target.cost_model());
     let cx =
         PlanContext { target, grouping: request.grouping, cost_model: &cost_model, optimizations: Optimizations::ALL };
@@ -41,9 +41,10 @@ pub fn survey<'a>(
         MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch / replica.lanes.max(1),
     };
     check_cut(batch, first, replica)?;
+    check_batch_norm(batch_norm, batch, first, replica)?;
     let graphs = programs(&source, first)?;
     let is_cut = match request.micro_batch {
-        _ if replica != Replica::ALONE => false,
+        _ if replica != Replica::ALONE || batch_norm == BatchNorm::Synchronised => false,
         MicroBatch::Allow => true,
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use memfit_ir::op::{Binary, Fill, Join, Replicate};
 use memfit_ir::{DType, Donation, Graph, Op, Replica, ValueId};
 
-use super::split::{check_updates, is_state, numbers, statistics, update_statistics};
+use super::split::{Statistic, check_updates, is_state, numbers, statistics, update_statistics};
 use super::{Job, Training, push, scope_of, state_of, trained};
 use crate::error::Result;
 
@@ -19,6 +19,27 @@ pub struct Exchange {
     /// Bytes that are exchanged at a time, at most. No result depends on it.
     pub piece: usize,
     pub shard: Shard,
+    pub batch_norm: BatchNorm,
+}
+
+/// Of which samples batch norms take the statistics in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BatchNorm {
+    /// Those of a leaf: a replica asks no other, and every number of replicas gives the same bits.
+    #[default]
+    Leaf,
+    /// Those of the whole batch, which replicas exchange in every batch norm. Each must have one lane, of one leaf; another number
+    /// of replicas rounds otherwise.
+    Synchronised,
+}
+
+impl BatchNorm {
+    pub fn name(self) -> &'static str {
+        match self {
+            BatchNorm::Leaf => "leaf",
+            BatchNorm::Synchronised => "synchronised",
+        }
+    }
 }
 
 /// What of a model's states each replica has a part of.
@@ -41,7 +62,8 @@ impl Shard {
 }
 
 impl Exchange {
-    pub const ALONE: Exchange = Exchange { replica: Replica::ALONE, piece: Exchange::PIECE, shard: Shard::None };
+    pub const ALONE: Exchange =
+        Exchange { replica: Replica::ALONE, piece: Exchange::PIECE, shard: Shard::None, batch_norm: BatchNorm::Leaf };
     /// As much as hides what a message costs, and little beside an arena.
     pub const PIECE: usize = 1 << 20;
 }
@@ -89,10 +111,14 @@ pub(crate) fn join(job: &mut Job) -> Result<()> {
     for (_, number) in &scalars {
         sums.push(weighted(graph, *number, scope_of(&forward, *number))?);
     }
-    let of_batch: Vec<_> = statistics.iter().filter(|s| !is_state(&forward, s.batch)).collect();
+    // Synchronised ones are those of the batch already.
+    let is_joined = |v: ValueId| forward.producer_op(v).is_exchange();
+    let is_part = |s: &&Statistic| !is_state(&forward, s.batch) && !is_joined(s.batch);
+    let of_batch: Vec<_> = statistics.iter().filter(is_part).collect();
     for statistic in &of_batch {
         sums.push(weighted(graph, statistic.batch, statistic.scope.clone())?);
     }
+    job.notes.token = last_token(graph);
     let totals = join_sums(graph, &mut job.notes.token, job.task.exchange, &sums)?;
     let (grads, rest) = totals.split_at(order.len());
     let (numbers, batch) = rest.split_at(scalars.len());
@@ -105,7 +131,12 @@ pub(crate) fn join(job: &mut Job) -> Result<()> {
     update_statistics(graph, &forward, |_, statistic| Ok([statistic.running, total_of(statistic.batch)]))
 }
 
-fn fill(value: f32) -> Op {
+/// What the next exchange of a graph waits for: that the last one is over.
+pub(crate) fn last_token(graph: &Graph) -> Option<ValueId> {
+    graph.nodes().iter().rev().find(|node| node.op.is_exchange())?.outputs.last().copied()
+}
+
+pub(super) fn fill(value: f32) -> Op {
     Op::Fill(Fill { value, dtype: DType::F32, shape: [].into() })
 }
 
