@@ -1,11 +1,14 @@
 //! What exchanges between replicas take: room for the pieces that are under way, and time. Asked by the targets, so that an
-//! exchange is planned like a kernel.
+//! exchange is planned like a kernel. And their order in a plan, which all replicas of a run must have in common.
+
+use std::fmt::Write;
 
 use memfit_ir::op::{Join, Replicate};
-use memfit_ir::{Graph, NodeId, Op, ValueId};
+use memfit_ir::{Graph, Node, NodeId, Op, Replica, ValueId};
 use memfit_transform::Group;
 
 use crate::cost_model::CostModel;
+use crate::types::Plan;
 
 /// Bytes of an f32, which is all that is added up.
 const NUMBER: u64 = 4;
@@ -96,6 +99,36 @@ fn broadcast_seconds(bytes: u64, count: u64, cost_model: &CostModel) -> f64 {
     if levels == 0 { 0.0 } else { cost_model.link.seconds(levels * pieces, bytes) }
 }
 
+impl Plan {
+    /// FNV-1a of all exchanges of all programs, in the order in which they happen: where, of what kind, and how many bytes. It is
+    /// the same for all replicas of a run, whatever their budgets, threads and shares; where it is not, they would wait for
+    /// each other for ever, or take one number for another.
+    pub fn exchange_hash(&self) -> u64 {
+        let mut text = String::new();
+        for program in &self.programs {
+            let nodes = program.launches.iter().map(|launch| program.graph.node(launch.group.root()));
+            for node in nodes.filter(|node| node.op.is_exchange()) {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{} {}", program.phase.name(), describe(&program.graph, node));
+            }
+        }
+        memfit_ir::fingerprint(&text)
+    }
+}
+
+/// An exchange in the words that all replicas have for it.
+fn describe(graph: &Graph, node: &Node) -> String {
+    let (bytes, name) = (|v: &ValueId| graph.ty(*v).bytes(), node.op.name());
+    if let Op::Join(Join { replica: Replica { lanes, count, .. }, piece }) = node.op {
+        let totals: Vec<u64> = node.outputs[..node.outputs.len() - 1].iter().map(bytes).collect();
+        format!("{name} {} {lanes}/{count} {piece} {totals:?}", node.scope)
+    } else if let Op::Replicate(Replicate { count, owner, .. }) = node.op {
+        format!("{name} {} {owner}/{count} {}", node.scope, bytes(&node.inputs[0]))
+    } else {
+        unreachable!("{name} is no exchange")
+    }
+}
+
 /// Whether an exchange may write an output over an input: piece by piece, each where it was read.
 pub fn can_run_in_place(graph: &Graph, group: &Group, input: ValueId, output: ValueId) -> Option<bool> {
     let node = graph.node(group.root());
@@ -114,7 +147,6 @@ pub fn can_run_in_place(graph: &Graph, group: &Group, input: ValueId, output: Va
 mod tests {
     use super::*;
     use crate::cost_model::Link;
-    use memfit_ir::Replica;
     use memfit_ir::op::{Fill, Input};
     use memfit_ir::{DType, TensorType};
 

@@ -1,12 +1,13 @@
 //! What is known of replicas before any of them is planned, held against their plans.
 
 use memfit::exec::Executor;
-use memfit::ir::Replica;
+use memfit::ir::{Replica, philox};
 use memfit::nn::optim::Optimizer;
+use memfit::nn::zoo::Gpt;
 use memfit::plan::{MicroBatch, Plan, Segment, Tool};
 use memfit::replicas::{ReplicaBytes, largest_replica};
-use memfit::transform::{Exchange, Shard};
-use memfit::{CpuExecutor, Request, Subject, Training, ZooModel};
+use memfit::transform::{BatchNorm, Clip, Exchange, Shard};
+use memfit::{CpuExecutor, Model, Request, Subject, Training, ZooModel};
 
 fn request(lanes: usize, count: usize, shard: Shard, micro_batch: MicroBatch) -> Request {
     let exchange = Exchange { replica: Replica { lanes, count, rank: 0 }, shard, ..Exchange::ALONE };
@@ -81,4 +82,65 @@ fn more_replicas_than_parameters_leave_some_with_nothing_to_update() {
     let plan = Subject { request: &request, ..subject }.survey().expect("a survey").plan(None).expect("a plan");
     assert_eq!(plan.state_bytes, last.state_bytes);
     assert!(plan.savings.iter().any(|s| s.tool == Tool::Shard && s.bytes > 0), "{:?}", plan.savings);
+}
+
+/// Of a choice of run, the order of the exchanges of random replicas with random budgets and threads, each against another; and
+/// how many of their plans recompute something.
+fn compare_orders(model: &dyn Model, request: &Request, pairs: usize, seed: u64) -> (u64, usize) {
+    let training = Training { clip: Clip::GlobalNorm(1.0), ..Training::new(Optimizer::adam().update) };
+    let count = request.exchange.replica.count;
+    let mut draws = philox::uniform(seed, "replicas", 1 << 12);
+    let mut draw = |below: usize| (draws.next().expect("enough draws") * below as f32) as usize % below;
+    let cpus = [1, 2, 3].map(|threads| CpuExecutor::new(threads).expect("threads"));
+    let mut hashes = Vec::new();
+    let mut recompute = 0;
+    for _ in 0..3 {
+        let (mut request, cpu) = (request.clone(), &cpus[draw(cpus.len())]);
+        request.exchange.replica.rank = draw(count);
+        let survey = Subject { model, training: &training, target: cpu.target(), request: &request }.survey();
+        let survey = survey.expect("a survey");
+        let points = survey.frontier();
+        for _ in 0..(2 * pairs).div_ceil(3) {
+            let plan = survey.plan(Some(points[draw(points.len())].device_bytes())).expect("a plan of the frontier");
+            recompute += plan.recomputed_ops.min(1);
+            hashes.push(plan.exchange_hash());
+        }
+    }
+    let other = hashes.chunks_exact(2).position(|pair| pair[0] != pair[1]);
+    assert!(other.is_none() && hashes.iter().all(|h| *h == hashes[0]), "{:?}: {other:?}", request.exchange);
+    (hashes[0], recompute)
+}
+
+#[test]
+fn replicas_exchange_in_one_order_whatever_their_plans() {
+    let digits = ZooModel::from_name("digits").expect("a name of the zoo");
+    let gpt = Gpt { layers: 3, width: 32, heads: 2, sequence: 16, vocabulary: 64 };
+    let piece = 1 << 12;
+    let of = |lanes, count, shard, batch_norm, micro_batch| {
+        let exchange = Exchange { replica: Replica { lanes, count, rank: 0 }, piece, shard, batch_norm };
+        Request { exchange, micro_batch, ..Request::new(16 * lanes) }
+    };
+    let (leaf, one_by_one) = (BatchNorm::Leaf, MicroBatch::Exactly(1));
+    let runs = [
+        of(4, 4, Shard::None, leaf, MicroBatch::Auto),
+        of(4, 3, Shard::Optimizer, leaf, MicroBatch::Auto),
+        of(7, 3, Shard::Optimizer, leaf, one_by_one),
+        of(5, 5, Shard::Optimizer, leaf, MicroBatch::Auto),
+        of(3, 3, Shard::Optimizer, BatchNorm::Synchronised, MicroBatch::Auto),
+    ];
+    let (mut found, mut recompute) = (Vec::new(), 0);
+    for (number, run) in runs.iter().enumerate() {
+        for model in [&digits as &dyn Model, &gpt] {
+            let (hash, some) = compare_orders(model, run, 20, number as u64);
+            (recompute, found) = (recompute + some, [found, vec![hash]].concat());
+        }
+    }
+    assert!((50..350).contains(&recompute), "some of 400 recompute, and some do not: {recompute}");
+    // What replicas must agree on is in it.
+    let other = Request { exchange: Exchange { piece: 2 * piece, ..runs[0].exchange }, ..runs[0].clone() };
+    found.push(compare_orders(&digits, &other, 3, 9).0);
+    let count = found.len();
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), count, "other runs have other orders");
 }
