@@ -89,6 +89,7 @@ pub mod calibrate;
 pub mod fixes;
 pub mod replicas;
 pub mod search;
+pub mod simulate;
 mod subject;
 pub mod synthetic;
 

@@ -4,8 +4,9 @@ use memfit::exec::Executor;
 use memfit::ir::{Replica, philox};
 use memfit::nn::optim::Optimizer;
 use memfit::nn::zoo::Gpt;
-use memfit::plan::{MicroBatch, Plan, Segment, Tool};
+use memfit::plan::{Link, MicroBatch, Plan, Segment, Tool};
 use memfit::replicas::{ReplicaBytes, largest_replica};
+use memfit::simulate::simulate;
 use memfit::transform::{BatchNorm, Clip, Exchange, Shard};
 use memfit::{CpuExecutor, Model, Request, Subject, Training, ZooModel};
 
@@ -143,4 +144,32 @@ fn replicas_exchange_in_one_order_whatever_their_plans() {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len(), count, "other runs have other orders");
+}
+
+#[test]
+fn many_replicas_are_simulated_without_any() {
+    let (cpu, training) = (CpuExecutor::new(1).expect("one thread"), Training::new(Optimizer::adam().update));
+    let gpt = Gpt { layers: 3, width: 64, heads: 2, sequence: 16, vocabulary: 512 };
+    for shard in [Shard::None, Shard::Optimizer] {
+        let request = Request { exchange: Exchange { shard, ..Exchange::ALONE }, ..Request::new(2) };
+        let subject = Subject { model: &gpt, training: &training, target: cpu.target(), request: &request };
+        let slow = Link { gbytes: 0.125, message_us: 10.0 };
+        let ranks = [1, 2, 8, 64, 512];
+        let [fast, slow] = [Link { gbytes: 12.5, ..slow }, slow].map(|l| simulate(&subject, l, &ranks).expect("plans"));
+        for (fast, slow) in fast.iter().zip(&slow) {
+            assert_eq!(slow.batch, 2 * slow.ranks);
+            assert!(slow.exchange_seconds < slow.step_seconds && slow.state_bytes < slow.arena_bytes, "{slow:?}");
+            let (more, others) = (slow.exchange_seconds > 2.0 * fast.exchange_seconds, slow.ranks > 1);
+            assert!(!others || more || slow.ranks > 8, "{slow:?}, {fast:?}");
+            assert_eq!(
+                (slow.exchange_room_bytes > 0, slow.exchanges > 0, slow.exchange_seconds > 0.0),
+                (others, others, others)
+            );
+        }
+        assert!(slow.is_sorted_by(|a, b| a.step_seconds < b.step_seconds), "{slow:?}");
+        assert!(slow.is_sorted_by(|a, b| a.state_bytes >= b.state_bytes), "{slow:?}");
+        assert_eq!(slow[1].state_bytes < slow[0].state_bytes, shard == Shard::Optimizer);
+        // Room is that of pieces, however many replicas there are.
+        assert!(slow[4].exchange_room_bytes < 2 * slow[1].exchange_room_bytes, "{slow:?}");
+    }
 }
