@@ -27,6 +27,7 @@ fn setting(change: &Change) -> Option<(&'static Key, String, Value)> {
         Change::MicroBatch(MicroBatch::Exactly(samples)) => count("micro_batch", *samples),
         Change::MicroBatch(MicroBatch::Allow) => text("train", "micro_batch", "allow".into()),
         Change::Precision(precision) => text("train", "precision", precision.name().into()),
+        Change::Shard(shard) => text("replicas", "shard", shard.name().into()),
         Change::Model(name) => text("model", "name", name.clone()),
         Change::Split(limits) => {
             let sizes: Vec<String> = limits.iter().map(|&limit| rounded_up(limit)).collect();

@@ -275,7 +275,11 @@ fn of_run(error: &RunError) -> Kind {
 fn of_plan(error: &PlanError) -> Kind {
     match error {
         PlanError::Refused(_) | PlanError::TogetherRefused(_) | PlanError::PlanningRoom { .. } => REFUSED,
-        PlanError::Source(_) | PlanError::MicroBatch { .. } | PlanError::Lanes { .. } | PlanError::TooLarge => USAGE,
+        PlanError::Source(_)
+        | PlanError::MicroBatch { .. }
+        | PlanError::Lanes { .. }
+        | PlanError::Synchronised { .. }
+        | PlanError::TooLarge => USAGE,
         PlanError::Binding { .. } | PlanError::Segment { .. } | PlanError::Unsupported { .. } => DEVICE,
         PlanError::Graph { .. } | PlanError::Invalid { .. } => INTERNAL,
     }

@@ -137,6 +137,9 @@ impl Target for CpuExecutor {
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, fresh: u64, cost_model: &CostModel) -> f64 {
+        if let Some(seconds) = exchange::seconds(graph, group, cost_model) {
+            return seconds;
+        }
         let root = graph.node(group.root());
         let written: u64 = group.writes.iter().map(|&v| graph.ty(v).bytes()).sum();
         // A part of a tensor is all that is read of it.

@@ -63,6 +63,9 @@ impl Target for GpuTarget {
     }
 
     fn seconds(&self, graph: &Graph, group: &Group, _: u64, cost_model: &CostModel) -> f64 {
+        if let Some(seconds) = exchange::seconds(graph, group, cost_model) {
+            return seconds;
+        }
         let seconds = |step: &Step| {
             let (flops, bytes) = step.work();
             let (compute, memory) =

@@ -144,7 +144,7 @@ fn flops(graph: &Graph, n: &Node) -> u128 {
         Op::CrossEntropy(_) | Op::CrossEntropyGrad(_) => (EXP + 4) * input(0),
         Op::GatherGrad(_) => input(1),
         Op::Update(u) => update(*u) * input(0),
-        Op::Join(j) => elements_in(&n.outputs) * j.replica.all_subtrees().len() as u128 / j.replica.count as u128,
+        Op::Join(j) => elements_in(&n.outputs) * j.replica.subtrees_in_all() as u128 / j.replica.count as u128,
         Op::Replicate(_) => 0,
     }
 }

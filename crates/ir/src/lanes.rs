@@ -67,13 +67,38 @@ impl Replica {
 
     /// The parts of the tree that lie inside of its lanes, in order, each as large as can be.
     pub fn subtrees(self) -> Vec<Range<usize>> {
-        self.folds().into_iter().fold(Vec::new(), |mut kept, (lane, folds)| {
-            let merged = kept.len() - folds;
-            let start = kept.get(merged).map_or(lane, |subtree: &Range<usize>| subtree.start);
-            kept.truncate(merged);
-            kept.push(start..lane + 1);
-            kept
+        self.each_subtree().collect()
+    }
+
+    /// The same without a list: a few steps for each, however many lanes there are.
+    fn each_subtree(self) -> impl Iterator<Item = Range<usize>> {
+        let own = self.own_lanes();
+        let mut start = own.start;
+        std::iter::from_fn(move || {
+            let end = |size: usize| (start + size).min(self.lanes);
+            let fits = |size: &usize| start.is_multiple_of(*size) && end(*size) <= own.end;
+            let sizes = (0..=Replica::MOST_KEPT).map(|level| 1 << level);
+            let subtree = start..end(sizes.take_while(fits).last().filter(|_| start < own.end)?);
+            start = subtree.end;
+            Some(subtree)
         })
+    }
+
+    /// How many subtrees each replica has; one where all have as much of the tree.
+    fn subtree_counts(self) -> impl Iterator<Item = usize> {
+        let Replica { lanes, count, .. } = self;
+        let is_even = lanes.is_multiple_of(count) && (lanes / count).is_power_of_two();
+        (0..count).map(move |rank| if is_even { 1 } else { self.with_rank(rank).each_subtree().count() })
+    }
+
+    /// The most subtrees that one of the replicas has.
+    pub fn most_subtrees(self) -> usize {
+        self.subtree_counts().max().unwrap_or(1)
+    }
+
+    /// How many subtrees all replicas have together.
+    pub fn subtrees_in_all(self) -> usize {
+        self.subtree_counts().sum()
     }
 
     /// For each of its lanes, how many of the sums that were kept last are added to it, the youngest first, so that all of
@@ -211,6 +236,28 @@ mod tests {
         for lanes in 1..=40 {
             for count in 1..=lanes {
                 assert_eq!(by_replicas(lanes, count), tree(lanes), "{count} replicas of {lanes} lanes");
+            }
+        }
+    }
+
+    #[test]
+    fn subtrees_are_what_is_left_when_a_replica_has_added_up_its_lanes() {
+        for lanes in 1..=70 {
+            for count in 1..=lanes {
+                let replica = Replica { lanes, count, rank: 0 };
+                let mut counts = Vec::new();
+                for rank in 0..count {
+                    let mut kept: Vec<Range<usize>> = Vec::new();
+                    for (lane, folds) in replica.with_rank(rank).folds() {
+                        let start = kept.get(kept.len() - folds).map_or(lane, |subtree| subtree.start);
+                        kept.truncate(kept.len() - folds);
+                        kept.push(start..lane + 1);
+                    }
+                    counts.push(kept.len());
+                    assert_eq!(replica.with_rank(rank).subtrees(), kept, "{rank} of {count} with {lanes} lanes");
+                }
+                assert_eq!(replica.most_subtrees(), *counts.iter().max().unwrap());
+                assert_eq!(replica.subtrees_in_all(), counts.iter().sum::<usize>());
             }
         }
     }

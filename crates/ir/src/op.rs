@@ -481,6 +481,8 @@ pub struct Join {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Replicate {
     pub rank: usize,
+    /// Of the replicas that are given it, the owner among them.
+    pub count: usize,
     /// The rank that has the new values.
     pub owner: usize,
 }

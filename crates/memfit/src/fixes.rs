@@ -1,11 +1,13 @@
 //! What would make a refused run fit. Every fix is planned before it is named, so that doing what it says works.
 
+use memfit_ir::Replica;
 use memfit_plan::bytes::round_up;
 use memfit_plan::{
     Change, Effect, Fix, Member, MicroBatch, Plan, PlanError, Request, Survey, Together, divisors, plan_together,
 };
-use memfit_transform::{Half, Precision, Training};
+use memfit_transform::{Exchange, Half, Precision, Shard, Training};
 
+use crate::replicas::largest_replica;
 use crate::search::largest_batch;
 use crate::subject::Subject;
 
@@ -57,6 +59,7 @@ fn rank(fixes: &mut [Fix]) {
 fn fixes(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&Change)) -> Vec<Fix> {
     let mut found: Vec<Fix> = Vec::new();
     found.extend(sibling(subject, budget, progress));
+    found.extend(sharded(subject, budget, progress));
     // What changes only activations cannot help where the states alone are too large.
     if survey.state_bytes() < budget {
         found.extend(mixed(subject, budget, progress));
@@ -86,17 +89,47 @@ fn mixed(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> O
     Some(Fix::new(vec![change], Some(Effect::StoredIn(Half::Bf16)), &plan))
 }
 
+/// The optimizer's states shared out, where that is enough for the replica with the largest share too.
+fn sharded(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
+    let exchange = subject.request.exchange;
+    let has_slots = !subject.training.update.slots().is_empty();
+    if exchange.shard != Shard::None || !exchange.replica.has_others() || !has_slots {
+        return None;
+    }
+    let change = Change::Shard(Shard::Optimizer);
+    progress(&change);
+    let of_rank = |rank: usize| Request {
+        exchange: Exchange { shard: Shard::Optimizer, replica: exchange.replica.with_rank(rank), ..exchange },
+        ..subject.request.clone()
+    };
+    let plan_of = |rank: usize| {
+        let request = of_rank(rank);
+        Subject { request: &request, ..*subject }.survey().ok()?.plan(Some(budget)).ok()
+    };
+    let request = of_rank(exchange.replica.rank);
+    let replicas = Subject { request: &request, ..*subject }.replicas().ok()?;
+    let (largest, own) = (largest_replica(&replicas)?.rank, exchange.replica.rank);
+    let plan = plan_of(largest)?;
+    if largest != own {
+        plan_of(own)?;
+    }
+    Some(Fix::new(vec![change], None, &plan))
+}
+
 /// The largest micro-batch that fits, where the planner was not free to take one.
 fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
-    let batch = subject.request.batch;
+    let Request { batch, exchange: Exchange { replica, .. }, .. } = *subject.request;
+    let (lane, is_alone) = (batch / replica.lanes.max(1), replica == Replica::ALONE);
     let dependence = subject.batch_dependence().ok()?;
     let below = match subject.request.micro_batch {
+        MicroBatch::Exactly(n) => n,
+        // With lanes the planner takes none of its own accord: all replicas must have the same.
+        _ if !is_alone => lane,
         MicroBatch::Allow => return None,
         MicroBatch::Auto if dependence.is_none() => return None,
         MicroBatch::Auto | MicroBatch::Off => batch,
-        MicroBatch::Exactly(n) => n,
     };
-    let sizes: Vec<usize> = divisors(batch).into_iter().filter(|n| *n < below).collect();
+    let sizes: Vec<usize> = divisors(lane).into_iter().filter(|n| *n < below).collect();
     let plan_with = |n: usize| {
         let request = Request { micro_batch: MicroBatch::Exactly(n), ..subject.request.clone() };
         Subject { request: &request, ..*subject }.survey().ok()?.plan(Some(budget)).ok()
@@ -113,17 +146,18 @@ fn smaller_micro_batch(subject: &Subject, budget: u64, progress: &mut dyn FnMut(
     }
     let plan = best?;
     let change = Change::MicroBatch(MicroBatch::Exactly(plan.micro_batch));
-    let effect = Effect::of_micro_batches(plan.micro_batch, dependence.as_ref());
+    let effect = if is_alone { Effect::of_micro_batches } else { Effect::of_leaves };
+    let effect = effect(plan.micro_batch, dependence.as_ref());
     Some(Fix::new(vec![change], Some(effect), &plan))
 }
 
 fn smaller_batch(subject: &Subject, survey: &Survey, budget: u64, progress: &mut dyn FnMut(&Change)) -> Option<Fix> {
-    let Request { batch, micro_batch, .. } = *subject.request;
+    let Request { batch, micro_batch, exchange: Exchange { replica, .. }, .. } = *subject.request;
     // Where the micro-batch is given, the batch takes no memory.
-    if matches!(micro_batch, MicroBatch::Exactly(n) if n < batch) {
+    if matches!(micro_batch, MicroBatch::Exactly(n) if n < batch / replica.lanes.max(1)) {
         return None;
     }
-    // A micro-batch that is the batch divides no other: unless it goes too, the fix would be refused when it is done.
+    // A micro-batch that is the batch, or a lane of it, divides no other: unless it goes too, the fix would be refused when it is done.
     let (micro_batch, off) = match micro_batch {
         MicroBatch::Exactly(_) => (MicroBatch::Off, Some(Change::MicroBatch(MicroBatch::Off))),
         other => (other, None),

@@ -87,7 +87,9 @@
 mod any_executor;
 pub mod calibrate;
 pub mod fixes;
+pub mod replicas;
 pub mod search;
+pub mod simulate;
 mod subject;
 pub mod synthetic;
 

@@ -1,7 +1,7 @@
 //! The largest batch that fits: a search over plans. Every answer was planned, and so was the next larger batch, which
 //! does not fit.
 
-use memfit_plan::{Change, Plan, PlanError, Point, Request};
+use memfit_plan::{Change, MicroBatch, Plan, PlanError, Point, Request};
 use memfit_transform::StepGraph;
 
 use crate::subject::Subject;
@@ -30,7 +30,7 @@ pub struct LargestBatch {
 pub const LIMIT: usize = 1 << 20;
 
 /// Searches below a batch that is known not to fit, with the bytes of its smallest plan; where none is known, up to
-/// [`LIMIT`].
+/// [`LIMIT`]. Where the batch has lanes, it tries those that all lanes have as many samples of.
 pub fn largest_batch(
     subject: &Subject,
     budget: u64,
@@ -38,27 +38,40 @@ pub fn largest_batch(
     progress: &mut dyn FnMut(&Change),
 ) -> Result<LargestBatch, PlanError> {
     let mut found = LargestBatch { plan: None, tried: Vec::new() };
-    let base = state_bytes(subject)?;
-    let mut bracket = Bracket { base, fits: None, too_large, turn: 0 };
-    let start = subject.request.batch.clamp(1, LIMIT);
-    while let Some(batch) = bracket.next(budget, start) {
+    let unit = unit(subject);
+    let base = state_bytes(subject, unit)?;
+    let too_large = too_large.map(|(batch, bytes)| (batch.div_ceil(unit), bytes));
+    let mut bracket = Bracket { base, fits: None, too_large, turn: 0, limit: (LIMIT / unit).max(1) };
+    let start = (subject.request.batch / unit).clamp(1, bracket.limit);
+    while let Some(units) = bracket.next(budget, start) {
+        let batch = units * unit;
         progress(&Change::Batch(batch));
         let (plan, needed) = try_batch(subject, budget, batch)?;
         found.tried.push(TriedBatch { batch, needed, fits: plan.is_some() });
         match plan {
             Some(plan) => {
-                bracket.fits = Some((batch, needed.unwrap_or(0)));
+                bracket.fits = Some((units, needed.unwrap_or(0)));
                 found.plan = Some(plan);
             }
-            None => bracket.too_large = Some((batch, needed.unwrap_or(u64::MAX))),
+            None => bracket.too_large = Some((units, needed.unwrap_or(u64::MAX))),
         }
     }
     Ok(found)
 }
 
+/// The smallest batch that can be cut as it is asked for; all others are multiples of it.
+fn unit(subject: &Subject) -> usize {
+    let lanes = subject.request.exchange.replica.lanes.max(1);
+    match subject.request.micro_batch {
+        MicroBatch::Exactly(samples) if lanes > 1 => lanes * samples.max(1),
+        MicroBatch::Exactly(_) | MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => lanes,
+    }
+}
+
 /// What every batch takes.
-fn state_bytes(subject: &Subject) -> Result<u64, PlanError> {
-    let graphs = subject.build(1, 1).map_err(PlanError::Source)?;
+fn state_bytes(subject: &Subject, unit: usize) -> Result<u64, PlanError> {
+    let graphs =
+        subject.build(unit, unit / subject.request.exchange.replica.lanes.max(1)).map_err(PlanError::Source)?;
     let states = graphs
         .first()
         .into_iter()
@@ -84,7 +97,7 @@ fn try_batch(subject: &Subject, budget: u64, batch: usize) -> Result<(Option<Pla
     }
 }
 
-/// What is known: batches with the bytes of their smallest plans.
+/// What is known: batches with the bytes of their smallest plans, in units.
 struct Bracket {
     /// Of no samples.
     base: u64,
@@ -92,6 +105,8 @@ struct Bracket {
     too_large: Option<(usize, u64)>,
     /// Guesses so far.
     turn: usize,
+    /// Where this fits, the search ends.
+    limit: usize,
 }
 
 /// Guesses along a line before every other one halves, so that a bad model of the bytes costs little.
@@ -106,10 +121,10 @@ impl Bracket {
         let low = self.fits.map_or(0, |f| f.0);
         let (guess, high) = match (self.fits, self.too_large) {
             (None, None) => return Some(start),
-            (Some((LIMIT.., _)), _) => return None,
+            (Some((fits, _)), _) if fits >= self.limit => return None,
             (_, Some((high, _))) if low + 1 >= high => return None,
-            (Some(fits), None) if doubt => (2 * fits.0, LIMIT + 1),
-            (Some(fits), None) => (crossing(origin, fits, budget), LIMIT + 1),
+            (Some(fits), None) if doubt => (2 * fits.0, self.limit + 1),
+            (Some(fits), None) => (crossing(origin, fits, budget), self.limit + 1),
             (_, Some((high, _))) if doubt => (low.midpoint(high), high),
             (fits, Some(large)) => (crossing(fits.unwrap_or(origin), large, budget), large.0),
         };
@@ -131,7 +146,7 @@ mod tests {
     /// Searches where a batch takes `bytes` of it; the answer and how many were tried.
     fn search(bytes: impl Fn(usize) -> u64, budget: u64, start: usize, too_large: Option<usize>) -> (usize, usize) {
         let too_large = too_large.map(|b| (b, bytes(b)));
-        let mut bracket = Bracket { base: 0, fits: None, too_large, turn: 0 };
+        let mut bracket = Bracket { base: 0, fits: None, too_large, turn: 0, limit: LIMIT };
         let mut tried = 0;
         while let Some(batch) = bracket.next(budget, start) {
             tried += 1;

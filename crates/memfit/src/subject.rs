@@ -3,7 +3,7 @@
 use memfit_ir::{fingerprint, text};
 use memfit_nn::Model;
 use memfit_plan::{self as plan, Phase, PlanError, Request, Survey, Target};
-use memfit_transform::{BatchDependence, StepGraph, Training, batch_dependence};
+use memfit_transform::{BatchDependence, Shard, StepGraph, Training, batch_dependence};
 
 use crate::SourceError;
 
@@ -24,7 +24,13 @@ impl<'a> Subject<'a> {
     /// Looks for plans of every size and speed.
     pub fn survey(&self) -> Result<Survey<'a>, PlanError> {
         let subject = *self;
-        plan::survey(move |micro_batch| subject.build(subject.request.batch, micro_batch), self.target, self.request)
+        let source = move |micro_batch| subject.build(subject.request.batch, micro_batch);
+        let survey = plan::survey(source, self.target, self.request)?;
+        if self.request.exchange.shard == Shard::None {
+            return Ok(survey);
+        }
+        let sharded = self.states()?.sharded_bytes(self.request.exchange.replica.rank);
+        Ok(survey.with_sharded_bytes(sharded))
     }
 
     /// The programs that are planned, for a micro-batch.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memfit_transform::{BatchDependence, Half, Precision};
+use memfit_transform::{BatchDependence, Half, Precision, Shard};
 
 use crate::bytes::Bytes;
 use crate::request::MicroBatch;
@@ -17,6 +17,8 @@ pub enum Change {
     Batch(usize),
     MicroBatch(MicroBatch),
     Precision(Precision),
+    /// What each replica has a part of.
+    Shard(Shard),
     /// Another model, by its name.
     Model(String),
     /// Other limits, in bytes, for the logical devices that the device is split into.
@@ -37,6 +39,8 @@ impl fmt::Display for Change {
             Change::MicroBatch(MicroBatch::Exactly(samples)) => write!(f, "micro-batches of {samples}"),
             Change::MicroBatch(MicroBatch::Allow) => f.write_str("micro-batches of any size"),
             Change::Precision(precision) => write!(f, "{} precision", precision.name()),
+            Change::Shard(Shard::None) => f.write_str("all states on every replica"),
+            Change::Shard(Shard::Optimizer) => f.write_str("the optimizer's states shared out among the replicas"),
             Change::Model(name) => write!(f, "the model {name}"),
             Change::Split(limits) => {
                 let limits: Vec<String> = limits.iter().map(|&limit| Bytes(limit).to_string()).collect();
@@ -57,6 +61,12 @@ pub enum Effect {
     },
     /// Sums over the batch round in another order.
     OnlyRounding,
+    /// The sums of a lane are then cut into leaves of so many samples, by every replica of the run; with batch statistics, these
+    /// come from a leaf too.
+    Leaves {
+        samples: usize,
+        has_statistics: bool,
+    },
     /// Activations are stored in 16 bits.
     StoredIn(Half),
     SmallerModel,
@@ -76,6 +86,14 @@ impl Effect {
             }
         }
     }
+
+    /// The same where sums are cut into lanes: what was the same bits for every number of replicas is so again, and others.
+    pub fn of_leaves(samples: usize, dependence: Option<&BatchDependence>) -> Effect {
+        match Effect::of_micro_batches(samples, dependence) {
+            Effect::MayChange(why) => Effect::MayChange(why),
+            effect => Effect::Leaves { samples, has_statistics: matches!(effect, Effect::BatchStatistics { .. }) },
+        }
+    }
 }
 
 impl fmt::Display for Effect {
@@ -84,6 +102,11 @@ impl fmt::Display for Effect {
             Effect::BatchStatistics { samples } => {
                 let plural = if *samples == 1 { "" } else { "s" };
                 write!(f, "batch statistics then come from {samples} sample{plural}")
+            }
+            Effect::Leaves { samples, has_statistics } => {
+                let statistics = if *has_statistics { ", and so do batch statistics" } else { "" };
+                let plural = if *samples == 1 { "" } else { "s" };
+                write!(f, "sums of all replicas then come from leaves of {samples} sample{plural}{statistics}")
             }
             Effect::OnlyRounding => f.write_str("only the rounding of the sum differs"),
             Effect::StoredIn(Half::Bf16) => f.write_str("activations are stored in bf16"),
@@ -168,6 +191,19 @@ mod tests {
             (
                 fix(&[Change::Precision(Precision::Mixed(Half::Bf16))], Some(Effect::StoredIn(Half::Bf16))),
                 "mixed precision: 1.50 GiB, 12.3 ms a step (activations are stored in bf16)",
+            ),
+            (
+                fix(&[Change::Shard(Shard::Optimizer)], None),
+                "the optimizer's states shared out among the replicas: 1.50 GiB, 12.3 ms a step",
+            ),
+            (
+                fix(&[Change::MicroBatch(MicroBatch::Exactly(2))], Some(Effect::of_leaves(2, None))),
+                "micro-batches of 2: 1.50 GiB, 12.3 ms a step (sums of all replicas then come from leaves of 2 samples)",
+            ),
+            (
+                fix(&[Change::MicroBatch(MicroBatch::Exactly(1))], Some(Effect::of_leaves(1, Some(&statistics)))),
+                "micro-batches of 1: 1.50 GiB, 12.3 ms a step (sums of all replicas then come from leaves of 1 sample, and so do \
+                 batch statistics)",
             ),
             (
                 fix(&[Change::Split(vec![1 << 30, 2 << 30])], None),

@@ -13,6 +13,33 @@ pub struct CostModel {
     pub gbytes: f64,
     /// Starting a kernel, in microseconds.
     pub launch_us: f64,
+    pub link: Link,
+}
+
+/// What lies between replicas, as each of them sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// 10⁹ bytes a second that a replica sends, while it receives as many.
+    pub gbytes: f64,
+    /// Of a message, however small, in microseconds.
+    pub message_us: f64,
+}
+
+impl Link {
+    /// Replicas on one machine. The bandwidth is that of 100 MB in a fixed order between two processes over shared memory, which took 103
+    /// to 150 ms on two cores, with both of its copies; the message is an estimate of two threads that wake each other.
+    pub const SHARED_MEMORY: Link = Link { gbytes: 1.0, message_us: 10.0 };
+
+    /// Seconds of messages that follow each other, with so many bytes in all.
+    pub fn seconds(self, messages: u64, bytes: u64) -> f64 {
+        messages as f64 * self.message_us * 1e-6 + bytes as f64 / (self.gbytes * 1e9)
+    }
+}
+
+impl Default for Link {
+    fn default() -> Link {
+        Link::SHARED_MEMORY
+    }
 }
 
 /// One constant as the file knows it.
@@ -23,11 +50,24 @@ pub struct Constant {
 }
 
 /// Every constant; reading, writing and hashing follow this table.
-pub const CONSTANTS: [Constant; 3] = [
+pub const CONSTANTS: [Constant; 5] = [
     Constant { key: "gflops", meaning: "10⁹ operations a second in contractions", field: |p| &mut p.gflops },
     Constant { key: "gbytes", meaning: "10⁹ bytes a second from and to memory", field: |p| &mut p.gbytes },
     Constant { key: "launch_us", meaning: "microseconds to start a kernel", field: |p| &mut p.launch_us },
+    Constant {
+        key: "link_gbytes",
+        meaning: "10⁹ bytes a second from a replica to others",
+        field: |p| &mut p.link.gbytes,
+    },
+    Constant {
+        key: "link_us",
+        meaning: "microseconds of a message between replicas",
+        field: |p| &mut p.link.message_us,
+    },
 ];
+
+/// So many of them are of the device alone.
+const OF_DEVICE: usize = 3;
 
 impl Constant {
     pub fn value_in(&self, model: &CostModel) -> f64 {
@@ -37,13 +77,20 @@ impl Constant {
 
 impl CostModel {
     pub fn new(name: impl Into<String>, gflops: f64, gbytes: f64, launch_us: f64) -> CostModel {
-        CostModel { name: name.into(), gflops, gbytes, launch_us }
+        CostModel { name: name.into(), gflops, gbytes, launch_us, link: Link::SHARED_MEMORY }
     }
 
-    /// FNV-1a of the constants; part of the plan.
+    /// The same device, with another link between replicas.
+    pub fn with_link(self, link: Link) -> CostModel {
+        CostModel { link, ..self }
+    }
+
+    /// FNV-1a of the constants; part of the plan. A link that nobody stated is not in it, so that models which know of none keep
+    /// theirs.
     pub fn hash(&self) -> u64 {
         let mut text = self.name.clone();
-        for constant in &CONSTANTS {
+        let stated = if self.link == Link::SHARED_MEMORY { OF_DEVICE } else { CONSTANTS.len() };
+        for constant in &CONSTANTS[..stated] {
             // Writing to a string cannot fail.
             let _ = write!(text, " {}", constant.value_in(self));
         }
@@ -103,7 +150,14 @@ mod tests {
 
     #[test]
     fn a_cost_model_is_read_back_as_it_was_written() {
-        let odd = CostModel { name: "a \"cpu\"\n# not a comment".into(), gflops: 1e-7, gbytes: 1e19, launch_us: 0.3 };
+        let odd = CostModel {
+            name: "a \"cpu\"\n# not a comment".into(),
+            gflops: 1e-7,
+            gbytes: 1e19,
+            launch_us: 0.3,
+            ..defaults()
+        }
+        .with_link(Link { gbytes: 12.5, message_us: 0.7 });
         for model in [defaults(), odd] {
             assert_eq!(CostModel::from_toml(&model.to_toml(), &defaults()), Ok(model));
         }
@@ -120,8 +174,19 @@ mod tests {
     }
 
     #[test]
+    fn a_model_that_knows_of_no_link_keeps_its_hash() {
+        let old =
+            CostModel::from_toml("name = \"x\"\ngflops = 270.0\ngbytes = 28\nlaunch_us = 3", &defaults()).unwrap();
+        assert_eq!(old.link, Link::SHARED_MEMORY);
+        assert_eq!(old.hash(), memfit_ir::fingerprint("x 270 28 3"));
+        assert_ne!(old.clone().with_link(Link { gbytes: 12.5, message_us: 10.0 }).hash(), old.hash());
+        assert_eq!(old.clone().with_link(Link::SHARED_MEMORY), old);
+    }
+
+    #[test]
     fn constants_are_rounded_to_two_digits() {
-        let model = CostModel { name: "x".into(), gflops: 147.3, gbytes: 17.96, launch_us: 0.4449 }.rounded();
+        let model =
+            CostModel { name: "x".into(), gflops: 147.3, gbytes: 17.96, launch_us: 0.4449, ..defaults() }.rounded();
         assert_eq!((model.gflops, model.gbytes, model.launch_us), (150.0, 18.0, 0.44));
     }
 

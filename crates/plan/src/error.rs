@@ -56,6 +56,11 @@ pub enum PlanError {
          many lanes as replicas at least, and every lane must have as many micro-batches as another"
     )]
     Lanes { lanes: usize, replicas: usize, batch: usize, micro_batch: usize },
+    #[error(
+        "{replicas} replicas with {lanes} lanes cannot synchronise the batch norms of a batch of {batch} in micro-batches of \
+         {micro_batch}: every replica must have one lane, and that must be one micro-batch"
+    )]
+    Synchronised { lanes: usize, replicas: usize, batch: usize, micro_batch: usize },
     /// Ops that the device has no kernel for, each kind once.
     #[error("{}", list_unsupported(device, ops))]
     Unsupported { device: String, ops: Vec<Unsupported> },

@@ -46,7 +46,7 @@ mod types;
 pub mod validate;
 
 pub use change::{Change, Effect, Fix};
-pub use cost_model::{CONSTANTS, Constant, CostModel};
+pub use cost_model::{CONSTANTS, Constant, CostModel, Link};
 pub use equivalence::{Departure, check_source};
 pub use error::{LiveTensor, PlanError, Refusal, Unsupported};
 pub use flow::storage;

@@ -5,7 +5,7 @@
 
 use memfit_ir::op::{CLOCK, has_row_per_sample};
 use memfit_ir::{Graph, Replica, verify};
-use memfit_transform::{Exchange, StepGraph, batch_dependence};
+use memfit_transform::{BatchNorm, Exchange, StepGraph, batch_dependence};
 
 use crate::baseline::{keep_all, savings};
 use crate::draft::{Optimizations, PlanContext};
@@ -14,7 +14,7 @@ use crate::memory::check_room;
 use crate::micro_programs::MicroPrograms;
 use crate::recompute::Depth;
 use crate::request::{MicroBatch, Programs, Request, Source};
-use crate::sizes::{check_cut, micro_batches};
+use crate::sizes::{check_batch_norm, check_cut, micro_batches};
 use crate::state_slots::place_states;
 use crate::survey::Survey;
 use crate::target::Target;
@@ -32,7 +32,7 @@ pub fn survey<'a>(
     request: &Request,
 ) -> Result<Survey<'a>, PlanError> {
     let source: Box<Source<'a>> = Box::new(source);
-    let Request { batch, exchange: Exchange { replica, .. }, .. } = *request;
+    let Request { batch, exchange: Exchange { replica, batch_norm, .. }, .. } = *request;
     let cost_model = request.cost_model.clone().unwrap_or_else(|| target.cost_model());
     let cx =
         PlanContext { target, grouping: request.grouping, cost_model: &cost_model, optimizations: Optimizations::ALL };
@@ -41,9 +41,10 @@ pub fn survey<'a>(
         MicroBatch::Auto | MicroBatch::Off | MicroBatch::Allow => batch / replica.lanes.max(1),
     };
     check_cut(batch, first, replica)?;
+    check_batch_norm(batch_norm, batch, first, replica)?;
     let graphs = programs(&source, first)?;
     let is_cut = match request.micro_batch {
-        _ if replica != Replica::ALONE => false,
+        _ if replica != Replica::ALONE || batch_norm == BatchNorm::Synchronised => false,
         MicroBatch::Allow => true,
         MicroBatch::Auto => !mixes(&graphs, batch),
         MicroBatch::Off | MicroBatch::Exactly(_) => false,
@@ -52,7 +53,8 @@ pub fn survey<'a>(
     check_room(&graphs, 1 + smaller.len(), request.planning_room)?;
     // First, for it asks whether the device can run them at all.
     let mut sizes = vec![MicroPrograms::new(first, &graphs, &cx, Depth::Full)?];
-    let keep_all_bytes = keep_all_bytes(&source, batch, &graphs, first, &cx)?;
+    let rows = batch / replica.lanes * replica.own_lanes().len();
+    let keep_all_bytes = keep_all_bytes(&source, rows, &graphs, first, &cx)?;
     let savings = savings(&graphs, &cx)?;
     let shared = shared_inputs(&graphs, batch);
     drop(graphs);
@@ -65,9 +67,19 @@ pub fn survey<'a>(
             sizes.push(MicroPrograms::new(n, &graphs, &cx, depth)?);
         }
     }
-    let (grouping, options) = (request.grouping, Vec::new());
-    let mut survey =
-        Survey { source, target, grouping, batch, replica, cost_model, keep_all_bytes, savings, sizes, options };
+    let mut survey = Survey {
+        source,
+        target,
+        grouping: request.grouping,
+        batch,
+        replica,
+        cost_model,
+        keep_all_bytes,
+        sharded_bytes: 0,
+        savings,
+        sizes,
+        options: Vec::new(),
+    };
     survey.options = survey.efficient(|_| true);
     if survey.options.is_empty() { Err(survey.too_large()) } else { Ok(survey) }
 }
@@ -89,16 +101,16 @@ fn can_be_cut(graphs: &[(Phase, StepGraph)], shared: &[String], n: usize) -> boo
     graphs.iter().all(|(phase, step)| *phase != Phase::Step && is_clear(&step.graph))
 }
 
-/// What a plain eager framework would hold for the whole batch, whatever the micro-batch; for the micro-batch where the
-/// whole batch is too large to be built. `graphs` are those of a micro-batch of `size`.
+/// What a plain eager framework would hold for all rows of a replica, whatever the micro-batch; for the micro-batch where
+/// these are too many to be built at once. `graphs` are those of a micro-batch of `size`.
 fn keep_all_bytes(
     source: &Source,
-    batch: usize,
+    rows: usize,
     graphs: &[(Phase, StepGraph)],
     size: usize,
     cx: &PlanContext,
 ) -> Result<u64, PlanError> {
-    let whole = if size == batch { None } else { programs(source, batch).ok() };
+    let whole = if size == rows { None } else { programs(source, rows).ok() };
     let graphs = whole.as_deref().unwrap_or(graphs);
     let (_, state_bytes, _) = place_states(graphs, cx.target.alignment())?;
     Ok(state_bytes + keep_all(graphs, cx)?)

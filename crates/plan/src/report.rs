@@ -2,10 +2,11 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use memfit_ir::op::StateClass;
-use memfit_ir::{Op, ValueId};
+use memfit_ir::{NodeId, Op, ValueId};
 use serde::{Deserialize, Serialize};
 
 use crate::flow::{in_state, storage};
@@ -131,6 +132,45 @@ pub fn classes_at_peak(plan: &Plan) -> Vec<(Class, u64)> {
         add(Class::Scratch, program.launches[launch].scratch.map_or(0, |p| p.size));
     }
     Class::ALL.into_iter().zip(sums).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// What the batch norms of a training normalise by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchStatistics {
+    /// Batch norms that are not frozen.
+    pub layers: usize,
+    /// Samples that the statistics of one are taken of: a leaf of the batch, or all of it.
+    pub samples: usize,
+    pub batch: usize,
+    /// Whether replicas exchange them.
+    pub is_synchronised: bool,
+}
+
+impl fmt::Display for BatchStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BatchStatistics { layers, samples, batch, is_synchronised } = *self;
+        let norms = if layers == 1 { "1 batch norm".into() } else { format!("{layers} batch norms") };
+        let by_whom = if is_synchronised { ", synchronised" } else { "" };
+        if samples == batch {
+            write!(f, "{norms}: statistics are those of the batch of {batch}{by_whom}")
+        } else {
+            let plural = if samples == 1 { "" } else { "s" };
+            write!(f, "{norms}: statistics are those of a leaf of {samples} sample{plural}, of a batch of {batch}")
+        }
+    }
+}
+
+/// What the batch norms of a plan normalise by in training; none where it has none.
+pub fn batch_statistics(plan: &Plan) -> Option<BatchStatistics> {
+    let program = plan.programs.iter().find(|p| p.phase.is_training())?;
+    let graph = &program.graph;
+    let is_clone: HashSet<NodeId> = program.clones.iter().copied().collect();
+    let layers = graph.node_ids().filter(|id| graph.node(*id).op == Op::BatchStats && !is_clone.contains(id)).count();
+    // Nothing else is exchanged in a forward pass.
+    let end = program.forward_end?;
+    let is_synchronised = graph.node_ids().any(|id| id <= end && graph.node(id).op.is_exchange());
+    let samples = if is_synchronised { plan.batch } else { plan.micro_batch };
+    (layers > 0).then_some(BatchStatistics { layers, samples, batch: plan.batch, is_synchronised })
 }
 
 /// All buffers of a program, by the number of their value; accumulators, which are states, are not among them.

@@ -1,6 +1,7 @@
 //! Which sizes of micro-batches are looked at.
 
 use memfit_ir::Replica;
+use memfit_transform::BatchNorm;
 
 use crate::error::PlanError;
 
@@ -14,6 +15,20 @@ pub fn check_cut(batch: usize, micro_batch: usize, replica: Replica) -> Result<(
     }
     if !lanes_fit || !(batch / micro_batch).is_multiple_of(lanes) {
         return Err(PlanError::Lanes { lanes, replicas: count, batch, micro_batch });
+    }
+    Ok(())
+}
+
+/// Whether batch norms can take the statistics that are asked for: of a whole batch, only where it is there at once.
+pub fn check_batch_norm(
+    batch_norm: BatchNorm,
+    batch: usize,
+    micro_batch: usize,
+    replica: Replica,
+) -> Result<(), PlanError> {
+    let Replica { lanes, count, .. } = replica;
+    if batch_norm == BatchNorm::Synchronised && (lanes != count || micro_batch != batch / lanes) {
+        return Err(PlanError::Synchronised { lanes, replicas: count, batch, micro_batch });
     }
     Ok(())
 }
@@ -63,6 +78,21 @@ mod tests {
         ] {
             let problem = cut(batch, micro_batch, replica).expect_err("no such cut");
             assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn batch_norms_are_synchronised_where_all_of_a_batch_is_there_at_once() {
+        let check = |micro_batch, lanes, count| {
+            let replica = Replica { lanes, count, rank: 0 };
+            check_batch_norm(BatchNorm::Synchronised, 12, micro_batch, replica).map_err(|e| e.to_string())
+        };
+        assert_eq!([check(12, 1, 1), check(4, 3, 3), check(1, 12, 12)], [Ok(()), Ok(()), Ok(())]);
+        for (micro_batch, lanes, count) in [(6, 1, 1), (4, 3, 1), (2, 3, 3), (3, 4, 2)] {
+            let problem = check(micro_batch, lanes, count).expect_err("it is not");
+            assert!(problem.contains("cannot synchronise the batch norms of a batch of 12"), "{problem}");
+            let replica = Replica { lanes, count, rank: 0 };
+            assert!(check_batch_norm(BatchNorm::Leaf, 12, micro_batch, replica).is_ok());
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Survey<'a> {
     pub(crate) replica: Replica,
     pub(crate) cost_model: CostModel,
     pub(crate) keep_all_bytes: u64,
+    /// Of states that other replicas keep for this one.
+    pub(crate) sharded_bytes: u64,
     pub(crate) savings: Vec<Saving>,
     pub(crate) sizes: Vec<MicroPrograms>,
     /// The efficient candidates, fastest and largest first.
@@ -40,6 +42,11 @@ impl Survey<'_> {
     /// What its plans are made for.
     pub fn made_for(&self) -> MadeFor {
         self.target.describe()
+    }
+
+    /// The same, of a replica for which others keep so many bytes of states. Nothing else has all of them to be held against.
+    pub fn with_sharded_bytes(self, bytes: u64) -> Self {
+        Survey { keep_all_bytes: self.keep_all_bytes + bytes - self.sharded_bytes, sharded_bytes: bytes, ..self }
     }
 
     /// What a plan takes that keeps all the backward pass reads but uses every tool that costs no time.
@@ -153,6 +160,7 @@ impl Survey<'_> {
         savings.push(Saving { tool: Tool::MicroBatches, bytes: peak(0, 0) - peak(option.size_index, 0) });
         let bytes = peak(option.size_index, 0) - peak(option.size_index, option.candidate);
         savings.push(Saving { tool: Tool::Recompute, bytes });
+        savings.push(Saving { tool: Tool::Shard, bytes: self.sharded_bytes as i64 });
         savings.retain(|s| s.bytes != 0);
         savings
     }

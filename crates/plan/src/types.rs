@@ -140,12 +140,14 @@ pub enum Tool {
     Order,
     MicroBatches,
     Recompute,
+    /// States that other replicas keep.
+    Shard,
 }
 
 impl Tool {
     /// In the order in which they are applied.
-    pub const ALL: [Tool; 6] =
-        [Tool::Groups, Tool::InPlace, Tool::Masks, Tool::Order, Tool::MicroBatches, Tool::Recompute];
+    pub const ALL: [Tool; 7] =
+        [Tool::Groups, Tool::InPlace, Tool::Masks, Tool::Order, Tool::MicroBatches, Tool::Recompute, Tool::Shard];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -155,6 +157,7 @@ impl Tool {
             Tool::Order => "order",
             Tool::MicroBatches => "micro-batches",
             Tool::Recompute => "recompute",
+            Tool::Shard => "shard",
         }
     }
 

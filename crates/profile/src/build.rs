@@ -209,7 +209,7 @@ fn tools(plan: &Plan, indices: &[Index]) -> Vec<ToolUse> {
     let paid = |tool| match tool {
         Tool::Recompute => recompute,
         Tool::MicroBatches if plan.accumulate() > 1 => rest,
-        Tool::MicroBatches | Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order => 0.0,
+        Tool::MicroBatches | Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order | Tool::Shard => 0.0,
     };
     let tool = |s: &memfit_plan::Saving| ToolUse {
         tool: s.tool.name().into(),

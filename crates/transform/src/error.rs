@@ -44,6 +44,10 @@ pub enum Error {
     Clip { limit: f32 },
     #[error("a micro-batch must be more than 0 and at most 1 of its batch, but its share is {share}")]
     Share { share: f32 },
+    #[error(
+        "batch norms of one batch cannot be synchronised over micro-batches; give each replica one lane, of one micro-batch"
+    )]
+    Synchronised,
     #[error("{op}{}: {problem}, so that the step cannot be split into micro-batches", in_layer(.scope))]
     CannotSplit { op: &'static str, scope: String, problem: String },
     #[error("{op}{}: {problem}, so that a step that overflows cannot be skipped; train in bf16 or f32", in_layer(.scope))]

@@ -33,6 +33,7 @@ pub use precision::{Half, Precision, forward_in};
 pub use prune::prune;
 pub use recompute::{Policy, RecomputedStep, recompute};
 pub use step::{
-    Clip, Exchange, Objective, Shard, Split, Training, exchanging_split, exchanging_step, split_step, step,
+    BatchNorm, Clip, Exchange, Objective, Shard, Split, Training, exchanging_split, exchanging_step, parameter_owners,
+    split_step, step,
 };
 pub use step_graph::StepGraph;

@@ -5,7 +5,9 @@ use crate::error::Result;
 use crate::freeze::freeze;
 use crate::precision::{self, scale};
 use crate::prune::prune_step;
-use crate::step::{Job, accumulate, clip, differentiate, join, name_loss, replicate, start_from_sums, update};
+use crate::step::{
+    Job, accumulate, clip, differentiate, join, name_loss, replicate, start_from_sums, synchronise, update,
+};
 
 /// One change of the graph on its way from a model to a training step.
 pub struct Pass {
@@ -19,6 +21,7 @@ pub struct Pass {
 pub const STEP: &[Pass] = &[
     FREEZE,
     NAME_LOSS,
+    SYNCHRONISE,
     ROUND,
     DIFFERENTIATE,
     ROUND_GRADIENTS,
@@ -49,6 +52,12 @@ const NAME_LOSS: Pass = Pass {
     name: "name loss",
     reason: "who runs the step reads the loss by its name; before anything renumbers values",
     run: name_loss,
+};
+const SYNCHRONISE: Pass = Pass {
+    name: "synchronise",
+    reason: "where batch norms are to see the whole batch, replicas join their statistics; before gradients, which flow through \
+             these, and behind the outputs' names, which tell whose statistics are read",
+    run: synchronise,
 };
 const ROUND: Pass = Pass {
     name: "round",

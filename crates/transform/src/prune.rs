@@ -49,7 +49,7 @@ fn needed_nodes(graph: &Graph, needed: Vec<bool>) -> (Graph, Vec<Option<NodeId>>
     (kept, nodes)
 }
 
-fn needed_values(graph: &Graph) -> Vec<bool> {
+pub(crate) fn needed_values(graph: &Graph) -> Vec<bool> {
     let mut needed = vec![false; graph.values().len()];
     for (_, v) in &graph.outputs {
         needed[v.index()] = true;

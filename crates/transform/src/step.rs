@@ -6,6 +6,7 @@
 
 mod exchange;
 mod split;
+mod synchronise;
 mod update;
 
 use std::collections::HashSet;
@@ -21,10 +22,11 @@ use crate::precision::scale::{self, Scaling};
 use crate::scope::matches;
 use crate::step_graph::StepGraph;
 
-pub use exchange::{Exchange, Shard};
-pub(crate) use exchange::{join, replicate};
+pub use exchange::{BatchNorm, Exchange, Shard, parameter_owners};
+pub(crate) use exchange::{join, last_token, replicate};
 pub use split::{Split, exchanging_split, split_step};
 pub(crate) use split::{accumulate, start_from_sums};
+pub(crate) use synchronise::{synchronise, synchronised};
 pub(crate) use update::{SCOPE, clip, scalar, sum_of_squares, update};
 
 /// How the parameters of a model are trained.

@@ -128,7 +128,9 @@ fn tools(plan: &Plan) -> String {
         let bytes = Bytes(s.bytes.unsigned_abs());
         let recomputed = match s.tool {
             Tool::Recompute => format!(" ({} recomputed)", count(plan.recomputed_ops, "op")),
-            Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order | Tool::MicroBatches => String::new(),
+            Tool::Groups | Tool::InPlace | Tool::Masks | Tool::Order | Tool::MicroBatches | Tool::Shard => {
+                String::new()
+            }
         };
         let verb = if s.bytes < 0 { "cost" } else { "saved" };
         format!("{} {verb} {bytes}{recomputed}", s.tool.name())

@@ -34,10 +34,14 @@ pub fn join(join: Join, inputs: &[&TensorType]) -> Types {
 }
 
 pub fn replicate(replicate: Replicate, inputs: &[&TensorType]) -> Types {
+    let Replicate { rank, count, owner } = replicate;
+    if rank.max(owner) >= count {
+        rule!("there is no replica {} of {count}", rank.max(owner));
+    }
     let [state] = *without_token(inputs) else {
         rule!("takes one state and a token, but was given {} inputs", inputs.len());
     };
-    let new = (replicate.rank != replicate.owner).then(|| state.clone());
+    let new = (rank != owner).then(|| state.clone());
     Ok(new.into_iter().chain([token()]).collect())
 }
 

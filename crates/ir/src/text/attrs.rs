@@ -40,7 +40,9 @@ pub fn attrs(op: &Op) -> Vec<(&'static str, String)> {
             ("rank", replica.rank.write()),
             ("piece", piece.write()),
         ],
-        Op::Replicate(r) => vec![("rank", r.rank.write()), ("owner", r.owner.write())],
+        Op::Replicate(r) => {
+            vec![("count", r.count.write()), ("rank", r.rank.write()), ("owner", r.owner.write())]
+        }
         Op::Input(_)
         | Op::Binary(_)
         | Op::Compare(_)

@@ -169,7 +169,9 @@ const SINGLE: &[(&str, Read)] = &[
     ("rmsprop", |f| Ok(Op::Update(Update::RmsProp { alpha: f.take("alpha")?, eps: f.take("eps")? }))),
     ("adagrad", |f| Ok(Op::Update(Update::Adagrad { eps: f.take("eps")? }))),
     ("join", join),
-    ("replicate", |f| Ok(Op::Replicate(Replicate { rank: f.take("rank")?, owner: f.take("owner")? }))),
+    ("replicate", |f| {
+        Ok(Op::Replicate(Replicate { count: f.take("count")?, rank: f.take("rank")?, owner: f.take("owner")? }))
+    }),
 ];
 
 fn state(f: &mut Fields) -> Made {

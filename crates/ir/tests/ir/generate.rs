@@ -243,7 +243,7 @@ impl Generator {
         }
         let inputs: Vec<ValueId> = inputs.into_iter().chain(token).collect();
         let owner = self.draw(count);
-        let replicate = Replicate { rank: replica.rank, owner };
+        let replicate = Replicate { rank: replica.rank, count, owner };
         self.add(if kind == 50 { Op::Replicate(replicate) } else { Op::Join(join) }, &inputs);
     }
 

@@ -9,6 +9,7 @@ mod distill;
 mod fixes;
 mod packing;
 mod recorder;
+mod replicas;
 mod samples;
 mod save;
 mod staging;

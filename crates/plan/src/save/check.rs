@@ -107,7 +107,7 @@ fn check_exchanges(replica: Replica, graph: &Graph) -> Result<(), String> {
         if let Op::Join(join) = op {
             join.replica == replica
         } else if let Op::Replicate(state) = op {
-            state.rank == replica.rank && state.owner < replica.count
+            (state.rank, state.count) == (replica.rank, replica.count) && state.owner < replica.count
         } else {
             true
         }

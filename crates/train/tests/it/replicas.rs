@@ -10,14 +10,16 @@ use common::{digits, images, pixels_and_classes, training};
 use memfit_data::{BytePool, DataError, Dataset, Remainder};
 use memfit_exec::{ExecError, Executor, Farewell, Options, TensorView, ThreadWire, WireError, thread_wires};
 use memfit_exec_cpu::CpuExecutor;
-use memfit_ir::Replica;
+use memfit_ir::{Op, Replica};
+use memfit_nn::optim::Optimizer;
+use memfit_plan::report::batch_statistics;
 use memfit_plan::save::Labels;
-use memfit_plan::{MicroBatch, Phase, Plan, Request};
+use memfit_plan::{MicroBatch, Phase, Plan, PlanError, Request};
 use memfit_train::{
     CheckpointKind, Datasets, EarlyStop, Event, FitOptions, Flow, Outcome, Period, RunDir, SaveEvery, Session,
     StopReason, TrainError, fit, replica_programs, run_dir,
 };
-use memfit_transform::{Clip, Exchange, Half, Precision, Shard, Training};
+use memfit_transform::{BatchNorm, Clip, Exchange, Half, Precision, Shard, Training};
 
 /// Of a batch.
 const LANES: usize = 4;
@@ -31,21 +33,35 @@ struct Setting {
     micro_batch: usize,
     shard: Shard,
     piece: usize,
+    batch_norm: BatchNorm,
     /// Odd replicas have one thread and no more memory than they need, the others two and as much as they like.
     uneven: bool,
     poison: bool,
 }
 
-const EVEN: Setting = Setting { micro_batch: 4, shard: Shard::None, piece: 1 << 12, uneven: false, poison: false };
+const EVEN: Setting = Setting {
+    micro_batch: 4,
+    shard: Shard::None,
+    piece: 1 << 12,
+    batch_norm: BatchNorm::Leaf,
+    uneven: false,
+    poison: false,
+};
 
 type Bits = BTreeMap<String, Vec<u8>>;
 
+/// Of so many lanes: as many for each, about the same in all.
+fn batch(lanes: usize) -> usize {
+    BATCH / lanes * lanes
+}
+
 /// The fastest plan, or the smallest.
 fn plan(training: &Training, replica: Replica, setting: Setting, cpu: &CpuExecutor, smallest: bool) -> Plan {
-    let exchange = Exchange { replica, piece: setting.piece, shard: setting.shard };
+    let Setting { piece, shard, batch_norm, .. } = setting;
+    let (exchange, batch) = (Exchange { replica, piece, shard, batch_norm }, batch(replica.lanes));
     let micro_batch = MicroBatch::Exactly(setting.micro_batch);
-    let request = Request { micro_batch, exchange, ..Request::new(BATCH) };
-    let source = |rows: usize| replica_programs(digits(), training, BATCH, rows, &exchange);
+    let request = Request { micro_batch, exchange, ..Request::new(batch) };
+    let source = |rows: usize| replica_programs(digits(), training, batch, rows, &exchange);
     let survey = memfit_plan::survey(source, cpu.target(), &request).unwrap();
     let least = survey.frontier().iter().map(|point| point.arena_bytes).min();
     survey.plan(least.filter(|_| smallest)).unwrap()
@@ -70,7 +86,7 @@ fn train(training: &Training, lanes: usize, count: usize, setting: Setting) -> V
         let rows = session.plan().rows();
         let mut losses = Vec::new();
         for step in 0..STEPS {
-            let (x, y) = pixels_and_classes(BATCH, step as u64);
+            let (x, y) = pixels_and_classes(batch(lanes), step as u64);
             let (x, y, count) = (&x[rows.start * 64..rows.end * 64], &y[rows.clone()], rows.len());
             let (of_x, of_y) = ([count, 8, 8, 1], [count]);
             let batch = [("x", TensorView::f32(&of_x, x)), ("y", TensorView::i32(&of_y, y))];
@@ -147,6 +163,118 @@ fn skipped_steps_are_skipped_by_all() {
     scaled.clip = Clip::GlobalNorm(1.0);
     check(&scaled, LANES, EVEN);
     check(&scaled, LANES, Setting { micro_batch: 8, shard: Shard::Optimizer, ..EVEN });
+}
+
+// ---- synchronised batch norms ----------------------------------------------------------------------------------------
+
+/// An optimizer that does not divide by the size of a gradient, of which the smallest are noise.
+fn plain() -> Training {
+    Training::new(Optimizer::momentum().update)
+}
+
+/// Each replica's part of the batch at once, which is all of it for one.
+fn synchronised(count: usize) -> Setting {
+    Setting { micro_batch: BATCH / count, batch_norm: BatchNorm::Synchronised, ..EVEN }
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect()
+}
+
+/// The largest difference of two states, over the largest number in them; the largest of all states.
+fn difference(a: &Bits, b: &Bits) -> f32 {
+    let of_state = |(name, bytes): (&String, &Vec<u8>)| {
+        let (a, b) = (numbers(bytes), numbers(&b[name]));
+        let largest = a.iter().fold(1e-3, |most: f32, x| most.max(x.abs()));
+        a.iter().zip(&b).fold(0.0, |most: f32, (x, y)| most.max((x - y).abs())) / largest
+    };
+    a.iter().map(of_state).fold(0.0, f32::max)
+}
+
+#[test]
+fn synchronised_batch_norms_are_those_of_the_whole_batch() {
+    for count in [2, 3, 4] {
+        // Three replicas share 30 samples.
+        let samples = batch(count);
+        let mut session =
+            Session::new(common::cpu(), common::plan(digits(), &plain(), samples, Some(samples)), 7).unwrap();
+        let mut losses = Vec::new();
+        for step in 0..STEPS {
+            let (x, y) = pixels_and_classes(samples, step as u64);
+            let (of_x, of_y) = ([samples, 8, 8, 1], [samples]);
+            let rows = [("x", TensorView::f32(&of_x, &x)), ("y", TensorView::i32(&of_y, &y))];
+            losses.push(session.step(&rows, 1e-2).unwrap());
+        }
+        let expected: Bits = common::bits(&session).into_iter().collect();
+        for uneven in [false, true] {
+            let ends = train(&plain(), count, count, Setting { uneven, poison: true, ..synchronised(count) });
+            assert!(ends.iter().all(|end| *end == ends[0]), "{count} replicas end in the same bits");
+            let (bits, seen) = &ends[0];
+            let apart = difference(&expected, bits);
+            assert!(apart < 1e-5, "{count} replicas, {apart} apart");
+            for (loss, seen) in losses.iter().zip(seen) {
+                assert!((f32::from_bits(*seen) / loss - 1.0).abs() < 1e-5, "{loss}, {}", f32::from_bits(*seen));
+            }
+        }
+        // So that this says something: statistics of leaves are others.
+        let leaves = train(&plain(), count, count, Setting { batch_norm: BatchNorm::Leaf, ..synchronised(count) });
+        assert!(difference(&expected, &leaves[0].0) > 1e-3);
+    }
+}
+
+#[test]
+fn a_synchronised_step_has_the_same_bits_with_every_plan() {
+    let mut mixed = Training { precision: Precision::Mixed(Half::Bf16), ..plain() };
+    mixed.clip = Clip::GlobalNorm(1.0);
+    for training in [plain(), mixed] {
+        let whole = synchronised(2);
+        let ends = train(&training, 2, 2, whole);
+        for other in [
+            Setting { uneven: true, piece: 64, ..whole },
+            Setting { poison: true, shard: Shard::Optimizer, piece: 1 << 20, ..whole },
+        ] {
+            let others = train(&training, 2, 2, other);
+            for (name, bytes) in others.iter().flat_map(|(bits, _)| bits) {
+                assert!(ends[0].0[name] == *bytes, "{name}");
+            }
+            assert_eq!(others[1].1, ends[0].1);
+        }
+    }
+}
+
+#[test]
+fn recompute_repeats_no_exchange() {
+    let replica = Replica { lanes: 2, count: 2, rank: 1 };
+    let exchanges = |smallest: bool| {
+        let plan = plan(&plain(), replica, synchronised(2), &common::cpu(), smallest);
+        let step = plan.program(Phase::Step).unwrap();
+        let of_launch = |l: &memfit_plan::Launch| step.graph.node(l.group.root());
+        let joins = step.launches.iter().map(of_launch).filter(|n| matches!(n.op, Op::Join(_)));
+        (joins.map(|n| (n.scope.clone(), n.outputs.len())).collect::<Vec<_>>(), plan)
+    };
+    let ((fast, of_fast), (small, of_small)) = (exchanges(false), exchanges(true));
+    assert!(of_small.recomputed_ops > 0 && of_small.arena_bytes() < of_fast.arena_bytes());
+    assert_eq!(fast, small);
+    // Two in each norm's forward pass, one in its backward pass, and those of gradients and losses.
+    assert!(fast.len() > 3 * 3, "{fast:?}");
+    let statistics = batch_statistics(&of_small).unwrap();
+    assert_eq!(statistics.to_string(), "3 batch norms: statistics are those of the batch of 32, synchronised");
+    let leaf =
+        plan(&plain(), replica, Setting { batch_norm: BatchNorm::Leaf, ..synchronised(2) }, &common::cpu(), true);
+    let statistics = batch_statistics(&leaf).unwrap();
+    assert_eq!(statistics.to_string(), "3 batch norms: statistics are those of a leaf of 16 samples, of a batch of 32");
+}
+
+#[test]
+fn one_replica_has_nobody_to_synchronise_with() {
+    let alone = train(&training(), 1, 1, synchronised(1));
+    let leaf = train(&training(), 1, 1, Setting { batch_norm: BatchNorm::Leaf, ..synchronised(1) });
+    assert!(alone == leaf);
+    let exchange = Exchange { batch_norm: BatchNorm::Synchronised, ..Exchange::ALONE };
+    let request = Request { micro_batch: MicroBatch::Exactly(8), exchange, ..Request::new(BATCH) };
+    let source = |rows: usize| replica_programs(digits(), &training(), BATCH, rows, &exchange);
+    let refused = memfit_plan::plan(&source, common::cpu().target(), &request);
+    assert!(matches!(refused, Err(PlanError::Synchronised { micro_batch: 8, .. })), "{refused:?}");
 }
 
 #[test]

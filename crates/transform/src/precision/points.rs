@@ -141,7 +141,8 @@ pub fn kind(op: &Op) -> Kind {
         Family::Elementwise(op) => Kind::Elementwise(saved_by(op)),
         Family::Layout => Kind::Layout,
         Family::Contraction(_) => Kind::Contraction,
-        Family::Reduction => Kind::Statistic,
+        // Before gradients are taken, what replicas exchange are statistics.
+        Family::Reduction | Family::Exchange => Kind::Statistic,
         // A number a row, and its gradient, which is a tensor again.
         Family::Loss => {
             if let Op::CrossEntropy(_) = op {
@@ -150,13 +151,9 @@ pub fn kind(op: &Op) -> Kind {
                 Kind::Other
             }
         }
-        Family::Attention
-        | Family::Window
-        | Family::Norm
-        | Family::Softmax
-        | Family::Gather
-        | Family::Update
-        | Family::Exchange => Kind::Other,
+        Family::Attention | Family::Window | Family::Norm | Family::Softmax | Family::Gather | Family::Update => {
+            Kind::Other
+        }
     }
 }
 

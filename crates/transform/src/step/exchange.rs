@@ -2,11 +2,14 @@
 //! chained by a token, in the order in which gradients are made, so that every replica has them in the same order whatever
 //! else its plan changes.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use memfit_ir::op::{Binary, Fill, Join, Replicate};
 use memfit_ir::{DType, Donation, Graph, Op, Replica, ValueId};
 
-use super::split::{check_updates, is_state, numbers, statistics, update_statistics};
-use super::{Job, push, scope_of};
+use super::split::{Statistic, check_updates, is_state, numbers, statistics, update_statistics};
+use super::{Job, Training, push, scope_of, state_of, trained};
 use crate::error::Result;
 
 /// How a replica's step is joined to those of others.
@@ -16,6 +19,27 @@ pub struct Exchange {
     /// Bytes that are exchanged at a time, at most. No result depends on it.
     pub piece: usize,
     pub shard: Shard,
+    pub batch_norm: BatchNorm,
+}
+
+/// Of which samples batch norms take the statistics in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BatchNorm {
+    /// Those of a leaf: a replica asks no other, and every number of replicas gives the same bits.
+    #[default]
+    Leaf,
+    /// Those of the whole batch, which replicas exchange in every batch norm. Each must have one lane, of one leaf; another number
+    /// of replicas rounds otherwise.
+    Synchronised,
+}
+
+impl BatchNorm {
+    pub fn name(self) -> &'static str {
+        match self {
+            BatchNorm::Leaf => "leaf",
+            BatchNorm::Synchronised => "synchronised",
+        }
+    }
 }
 
 /// What of a model's states each replica has a part of.
@@ -28,8 +52,18 @@ pub enum Shard {
     Optimizer,
 }
 
+impl Shard {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shard::None => "none",
+            Shard::Optimizer => "optimizer",
+        }
+    }
+}
+
 impl Exchange {
-    pub const ALONE: Exchange = Exchange { replica: Replica::ALONE, piece: Exchange::PIECE, shard: Shard::None };
+    pub const ALONE: Exchange =
+        Exchange { replica: Replica::ALONE, piece: Exchange::PIECE, shard: Shard::None, batch_norm: BatchNorm::Leaf };
     /// As much as hides what a message costs, and little beside an arena.
     pub const PIECE: usize = 1 << 20;
 }
@@ -77,10 +111,14 @@ pub(crate) fn join(job: &mut Job) -> Result<()> {
     for (_, number) in &scalars {
         sums.push(weighted(graph, *number, scope_of(&forward, *number))?);
     }
-    let of_batch: Vec<_> = statistics.iter().filter(|s| !is_state(&forward, s.batch)).collect();
+    // Synchronised ones are those of the batch already.
+    let is_joined = |v: ValueId| forward.producer_op(v).is_exchange();
+    let is_part = |s: &&Statistic| !is_state(&forward, s.batch) && !is_joined(s.batch);
+    let of_batch: Vec<_> = statistics.iter().filter(is_part).collect();
     for statistic in &of_batch {
         sums.push(weighted(graph, statistic.batch, statistic.scope.clone())?);
     }
+    job.notes.token = last_token(graph);
     let totals = join_sums(graph, &mut job.notes.token, job.task.exchange, &sums)?;
     let (grads, rest) = totals.split_at(order.len());
     let (numbers, batch) = rest.split_at(scalars.len());
@@ -93,7 +131,12 @@ pub(crate) fn join(job: &mut Job) -> Result<()> {
     update_statistics(graph, &forward, |_, statistic| Ok([statistic.running, total_of(statistic.batch)]))
 }
 
-fn fill(value: f32) -> Op {
+/// What the next exchange of a graph waits for: that the last one is over.
+pub(crate) fn last_token(graph: &Graph) -> Option<ValueId> {
+    graph.nodes().iter().rev().find(|node| node.op.is_exchange())?.outputs.last().copied()
+}
+
+pub(super) fn fill(value: f32) -> Op {
     Op::Fill(Fill { value, dtype: DType::F32, shape: [].into() })
 }
 
@@ -137,34 +180,50 @@ pub(super) fn own_params(job: &Job) -> Vec<bool> {
     owners(job).into_iter().map(|owner| owner.is_none_or(|owner| owner == rank)).collect()
 }
 
-/// By parameter, who updates it for all; none where everybody does. The largest parameters are dealt first, each to who has
-/// the fewest bytes so far.
+/// By parameter, who updates it for all; none where everybody does.
 fn owners(job: &Job) -> Vec<Option<usize>> {
-    let Exchange { replica, shard, .. } = *job.task.exchange;
+    deal(&job.graph, &job.params, job.task.exchange)
+}
+
+/// The names of the parameters that are trained, each with who updates it for all; none where everybody does.
+pub fn parameter_owners(
+    forward: &Graph,
+    training: &Training,
+    exchange: &Exchange,
+) -> Result<Vec<(String, Option<usize>)>> {
+    let params = trained(forward, &training.frozen)?;
+    let names = params.iter().map(|&v| state_of(forward, v).name.clone());
+    Ok(names.zip(deal(forward, &params, exchange)).collect())
+}
+
+/// The largest parameters are dealt first, each to who has the fewest bytes so far, of equals to the first.
+fn deal(graph: &Graph, params: &[ValueId], exchange: &Exchange) -> Vec<Option<usize>> {
+    let Exchange { replica, shard, .. } = *exchange;
     if shard == Shard::None || !replica.has_others() {
-        return vec![None; job.params.len()];
+        return vec![None; params.len()];
     }
-    let bytes: Vec<u64> = job.params.iter().map(|&v| job.graph.ty(v).bytes()).collect();
+    let bytes: Vec<u64> = params.iter().map(|&v| graph.ty(v).bytes()).collect();
     let mut order: Vec<usize> = (0..bytes.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(bytes[i]));
-    let (mut owners, mut load) = (vec![None; bytes.len()], vec![0; replica.count]);
+    order.sort_by_key(|&i| Reverse(bytes[i]));
+    let mut owners = vec![None; bytes.len()];
+    let mut loads: BinaryHeap<Reverse<(u64, usize)>> = (0..replica.count).map(|rank| Reverse((0, rank))).collect();
     for i in order {
-        let least = (0..load.len()).min_by_key(|&rank| load[rank]);
-        owners[i] = least;
-        load[least.unwrap_or(0)] += bytes[i];
+        let Some(Reverse((load, rank))) = loads.pop() else { break };
+        owners[i] = Some(rank);
+        loads.push(Reverse((load + bytes[i], rank)));
     }
     owners
 }
 
 /// Hands out the parameters that one replica has updated for all.
 pub(crate) fn replicate(job: &mut Job) -> Result<()> {
-    let rank = job.task.exchange.replica.rank;
+    let Replica { rank, count, .. } = job.task.exchange.replica;
     for (owner, param) in owners(job).into_iter().zip(job.params.clone()) {
         let Some(owner) = owner else { continue };
         let graph = &mut job.graph;
         let updated = graph.donations.iter().find(|d| d.old == param).map(|d| d.new);
         let inputs: Vec<ValueId> = [updated.unwrap_or(param)].into_iter().chain(job.notes.token).collect();
-        let node = graph.push(Op::Replicate(Replicate { rank, owner }), &inputs, &scope_of(graph, param))?;
+        let node = graph.push(Op::Replicate(Replicate { rank, count, owner }), &inputs, &scope_of(graph, param))?;
         let outputs = graph.node(node).outputs.clone();
         job.notes.token = outputs.last().copied();
         if rank != owner {

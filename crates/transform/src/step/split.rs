@@ -7,7 +7,7 @@
 use memfit_ir::op::{Binary, Fill, Init, State, StateClass};
 use memfit_ir::{DType, Donation, Fold, Graph, Node, Op, Replica, TensorType, ValueId};
 
-use super::exchange::{Exchange, Sums, join_sums};
+use super::exchange::{BatchNorm, Exchange, Sums, join_sums};
 use super::{ACCUMULATE, Job, LOSS, Training, check_share, push, scope_of, state_of};
 use crate::error::{Error, Result};
 use crate::passes;
@@ -40,6 +40,9 @@ pub fn exchanging_split(
     exchange: &Exchange,
 ) -> Result<Split> {
     check_share(share)?;
+    if exchange.batch_norm == BatchNorm::Synchronised {
+        return Err(Error::Synchronised);
+    }
     let mut accumulate = Job::new(forward, loss, training, share, exchange)?;
     let mut apply = Job::new(forward, loss, training, 1.0, exchange)?;
     passes::run(passes::ACCUMULATE, &mut accumulate)?;

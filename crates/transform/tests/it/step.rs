@@ -7,8 +7,11 @@ use std::collections::{HashMap, HashSet};
 
 use common::{Tensor, evaluate, input, noise};
 use memfit_ir::op::*;
-use memfit_ir::{Builder, Graph, Op, Result, TensorType, ValueId, verify};
-use memfit_transform::{Clip, Error, Precision, Split, Training, copy_state, prune, save_masks, split_step, step};
+use memfit_ir::{Builder, Graph, Op, Replica, Result, TensorType, ValueId, verify};
+use memfit_transform::{
+    BatchNorm, Clip, Error, Exchange, Precision, Split, Training, copy_state, exchanging_split, exchanging_step, prune,
+    save_masks, split_step, step,
+};
 
 const SGD: Update = Update::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
 const ADAM: Update = Update::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false };
@@ -376,4 +379,61 @@ fn what_cannot_be_split_is_refused() {
     b.donate(counter, next);
     let error = split_step(&b.finish(), loss, &training, 0.5).unwrap_err();
     assert!(error.to_string().contains("\"counter\""), "{error}");
+}
+
+// ---- synchronised batch norms ----------------------------------------------------------------------------------------
+
+const SYNCHRONISED: Exchange = Exchange {
+    replica: Replica { lanes: 2, count: 2, rank: 1 },
+    batch_norm: BatchNorm::Synchronised,
+    ..Exchange::ALONE
+};
+
+/// The scopes of all exchanges, in order; each but the first waits for the one before.
+fn exchanges(graph: &Graph) -> Vec<String> {
+    let all: Vec<_> = graph.nodes().iter().filter(|n| n.op.is_exchange()).collect();
+    for pair in all.windows(2) {
+        assert_eq!(pair[0].outputs.last(), pair[1].inputs.last(), "{} and {}", pair[0].scope, pair[1].scope);
+    }
+    all.iter().map(|n| n.scope.clone()).collect()
+}
+
+#[test]
+fn only_norms_that_are_trained_are_synchronised() {
+    let (graph, loss) = model(4, true);
+    for (frozen, of_norm) in [(&[][..], 3), (&["norm/scale", "norm/bias"][..], 0)] {
+        let step = exchanging_step(&graph, loss, &training(ADAM, Clip::None, frozen), 0.5, &SYNCHRONISED).unwrap();
+        let found = exchanges(&step.graph);
+        assert_eq!(found.iter().filter(|scope| *scope == "norm").count(), of_norm, "{found:?}");
+        // And one for gradients, loss and statistics.
+        assert_eq!(found.len(), of_norm + 1, "{found:?}");
+    }
+    let whole = training(ADAM, Clip::None, &[]);
+    let split = exchanging_split(&graph, loss, &whole, 0.25, &SYNCHRONISED);
+    assert_eq!(split.unwrap_err(), Error::Synchronised);
+    let alone = Exchange { replica: Replica::ALONE, ..SYNCHRONISED };
+    assert_eq!(exchanging_step(&graph, loss, &whole, 1.0, &alone), step(&graph, loss, &whole));
+}
+
+#[test]
+fn what_flows_into_a_joined_mean_is_joined() {
+    let mut b = Builder::new();
+    let x = input(&mut b, "x", &[4, 3]).unwrap();
+    let loss = b.scope("layer", |b| {
+        let w = b.param("weight", [3, 4], Init::Normal { std: 1.0 })?;
+        let h = b.matmul(x, w)?;
+        let mean = b.op_outputs(Op::BatchStats, &[h])?[0];
+        let zero = b.param("zero", [4], Init::Constant(0.0))?;
+        b.mean_squared_error(mean, zero)
+    });
+    let (loss, graph) = (loss.unwrap(), b.finish());
+    let step = exchanging_step(&graph, loss, &training(SGD, Clip::None, &[]), 0.5, &SYNCHRONISED).unwrap();
+    // Mean and variance, what flows into the mean, and in the end the gradients.
+    assert_eq!(exchanges(&step.graph).len(), 4);
+    let end = step.forward_end.unwrap();
+    let joins: Vec<_> = step.graph.node_ids().filter(|id| step.graph.node(*id).op.is_exchange()).collect();
+    assert_eq!(joins.iter().filter(|id| **id <= end).count(), 2);
+    let of_mean = step.graph.node(joins[2]);
+    let read = step.graph.nodes().iter().any(|n| n.inputs.contains(&of_mean.outputs[0]));
+    assert!(read, "nobody reads what all replicas' losses say of the mean");
 }

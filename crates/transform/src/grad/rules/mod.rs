@@ -1,8 +1,9 @@
 //! The table: one line for each op, to one small function for each rule. A rule never adds up contributions and never
-//! looks beyond its node, save that batch norm asks where its statistics come from.
+//! looks beyond its node, save that batch norm asks where its statistics come from, and that exchanges wait for each other.
 
 mod contract;
 mod elementwise;
+mod exchange;
 mod layout;
 mod loss;
 mod norm;
@@ -71,7 +72,9 @@ pub(super) fn rule(ctx: &mut Ctx) -> Grads {
         | Op::CrossEntropyGrad(_)
         | Op::GatherGrad(_) => Err(Error::no_gradient(ctx.node)),
 
-        Op::BatchUpdate(_) | Op::Update(_) | Op::Join(_) | Op::Replicate(_) => {
+        Op::Join(join) => exchange::join(ctx, *join),
+
+        Op::BatchUpdate(_) | Op::Update(_) | Op::Replicate(_) => {
             Err(Error::ThroughUpdate { op: ctx.node.op.name(), scope: ctx.node.scope.clone() })
         }
     }
