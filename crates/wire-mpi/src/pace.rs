@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// Nobody else gets the core.
-const SPIN: Duration = Duration::from_micros(10);
+const SPIN: Duration = Duration::from_micros(50);
 /// Whoever needs the core gets it.
 const YIELD: Duration = Duration::from_millis(1);
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);

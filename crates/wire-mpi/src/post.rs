@@ -18,7 +18,8 @@ pub(crate) struct Post {
 
 impl Post {
     pub fn new(communicator: Communicator, line: Line) -> Post {
-        Post { communicator, line, gone: Vec::new() }
+        let gone = Vec::with_capacity(communicator.size() as usize);
+        Post { communicator, line, gone }
     }
 
     pub fn rank(&self) -> usize {

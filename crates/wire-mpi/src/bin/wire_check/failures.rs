@@ -105,7 +105,7 @@ fn check_order(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
 fn check_sleeper(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
     meet(&mut wire).map_err(said)?;
     if wire.rank() == last {
-        sleep(STALL * 2);
+        sleep(STALL * 3 / 2);
     }
     let since = Instant::now();
     let end = meet(&mut wire);

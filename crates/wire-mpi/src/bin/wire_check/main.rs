@@ -16,12 +16,13 @@ use memfit_wire_mpi::{Launched, Mpi, launched};
 static ALLOCATOR: Counting = Counting;
 
 const HELP: &str = "\
-Usage: mpirun -n N wire_check well | failures | stopped | bench [--floats N] [--rounds N]
+Usage: mpirun -n N wire_check well | failures | stopped | bench [OPTION N]...
 
   well      exchanges of many sizes, on two wires at once, without an allocation; ends in order
   failures  replicas that leave, are dropped, sleep or do something else; ends without ending MPI
   stopped   a replica that is stopped is named, and the others end with exit code 6
-  bench     an ordered sum beside MPI_Allreduce, as JSON
+  bench     an ordered sum beside MPI_Allreduce, as JSON; of --floats so many numbers, in so many --rounds, in pieces of
+            --piece bytes, of which a wire moves --chunk at once: several sizes, if none is given
 ";
 
 /// What went wrong.
