@@ -16,7 +16,7 @@ use crate::attendance::between_words;
 use crate::cut::{Call, Round};
 use crate::desk::{Desk, Room, Task};
 use crate::mpi::Shared;
-use crate::pace::Pace;
+use crate::pace::{Pace, sleep_precisely};
 use crate::post::Post;
 use crate::word::{Word, waiting};
 
@@ -37,6 +37,7 @@ pub(crate) struct Courier {
 
 impl Courier {
     pub fn run(mut self) {
+        sleep_precisely();
         loop {
             match self.desk.next() {
                 Task::Move(slot, round, mut room) => {

@@ -14,7 +14,7 @@ mod attendance;
 mod courier;
 #[cfg(any(feature = "mpi", test))]
 mod cut;
-#[cfg(feature = "mpi")]
+#[cfg(any(feature = "mpi", test))]
 mod desk;
 #[cfg(feature = "mpi")]
 mod line;
@@ -24,7 +24,7 @@ mod mpi;
 mod pace;
 #[cfg(feature = "mpi")]
 mod post;
-#[cfg(feature = "mpi")]
+#[cfg(any(feature = "mpi", test))]
 mod wire;
 #[cfg(any(feature = "mpi", test))]
 mod word;

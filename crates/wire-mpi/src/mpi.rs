@@ -16,10 +16,13 @@ use crate::desk::Desk;
 use crate::line::Line;
 use crate::pace::Pace;
 use crate::post::Post;
-use crate::wire::{GRACE, MpiWire};
+use crate::wire::{Limits, MpiWire};
 
 /// Bytes that a wire moves at once, if nothing else is asked for.
 pub const CHUNK: usize = 1 << 20;
+
+/// How much longer than asked for somebody waits for a thread, which keeps to that itself unless a call of MPI keeps it.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// How long whoever gives up waits for the others to do so too, so that they have heard why before a launcher ends them.
 const PARTING: Duration = Duration::from_secs(1);
@@ -235,7 +238,7 @@ impl Office {
         let courier = Courier { post, desk: desk.clone(), shared: self.shared.clone(), stall, completed: 0 };
         spawn("wire", move || courier.run())?;
         self.shared.live.fetch_add(1, Ordering::SeqCst);
-        Ok(MpiWire::new(rank, size, stall, chunk, desk))
+        Ok(MpiWire::new(rank, size, Limits { stall, grace: GRACE, chunk }, desk))
     }
 
     fn finish(self, answer: Answer<()>) {

@@ -9,13 +9,13 @@ use memfit_wire_mpi::{Mpi, MpiWire};
 use crate::{PATIENCE, Problem, said, same};
 
 /// Bytes of a share: none, few, about those of a chunk, and more.
-const SHARES: [usize; 9] = [0, 1, 7, 64, 1000, 65_536, 262_143, 1 << 20, 3_000_001];
+const SHARES: [usize; 9] = [0, 1, 7, 64, 1000, 10_000, 262_143, 1 << 20, 3_000_001];
 
 pub fn check(mpi: Mpi) -> Result<(), Problem> {
     let mut wires = [mpi.wire(PATIENCE).map_err(said)?, mpi.wire_of_chunks(PATIENCE, 4096).map_err(said)?];
     for wire in &mut wires {
         // Small chunks make many rounds of a large share.
-        let largest = if wire.room_bytes() < 1 << 20 { 65_536 } else { usize::MAX };
+        let largest = if wire.room_bytes() < 1 << 20 { 10_000 } else { usize::MAX };
         SHARES.iter().filter(|share| **share <= largest).try_for_each(|share| check_share(wire, *share))?;
     }
     let [first, second] = wires;
@@ -64,7 +64,7 @@ fn check_two_threads(first: MpiWire, second: MpiWire) -> Result<[MpiWire; 2], Pr
         (0..times).try_for_each(|_| check_share(&mut wire, share)).map(|()| wire)
     };
     thread::scope(|scope| {
-        let other = scope.spawn(|| many(second, 10, 10_000));
+        let other = scope.spawn(|| many(second, 10, 2_000));
         let first = many(first, 4, 500_000)?;
         let second = other.join().map_err(|_| "a thread panicked".to_string())??;
         Ok([first, second])
@@ -74,11 +74,13 @@ fn check_two_threads(first: MpiWire, second: MpiWire) -> Result<[MpiWire; 2], Pr
 /// That exchanges allocate nothing after the first, and the process does not grow.
 fn check_memory(wire: &mut MpiWire) -> Result<(), Problem> {
     let size = wire.size();
-    let (send, mut received) = (vec![1; size * 20_000], vec![0; size * 20_000]);
+    // About two rounds.
+    let share = wire.room_bytes() / 4 / size;
+    let (send, mut received) = (vec![1; size * share], vec![0; size * share]);
     let mut exchange = |times: usize| {
         (0..times).try_for_each(|_| {
             wire.all_to_all(&send, &mut received)?;
-            wire.all_gather(&send[..20_000], &mut received)?;
+            wire.all_gather(&send[..share], &mut received)?;
             wire.broadcast(size - 1, &mut received)
         })
     };
