@@ -6,20 +6,20 @@ use anyhow::Result;
 
 use crate::command::{run, succeeds};
 
-/// Installs a package and says so, or gives the reason why it cannot.
-pub fn install(package: &str) -> Result<Result<(), &'static str>> {
+/// Installs packages and says so, or gives the reason why it cannot.
+pub fn install(packages: &[&str]) -> Result<Result<(), &'static str>> {
     if !succeeds(Command::new("apt-get").arg("--version")) {
         return Ok(Err("there is no apt-get"));
     }
     if !is_root() {
         return Ok(Err("only root may install packages"));
     }
-    println!("installing {package}");
+    println!("installing {}", packages.join(", "));
     let apt = |arguments: &[&str]| {
         run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments))
     };
     apt(&["update"])?;
-    apt(&["install", "--yes", "--no-install-recommends", package])?;
+    apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat())?;
     Ok(Ok(()))
 }
 

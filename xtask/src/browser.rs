@@ -21,7 +21,7 @@ const NAME: &str = "reports in a browser";
 /// Writes reports, opens them, and leaves screenshots in the folder `report` of what cargo builds.
 pub fn check(report: &mut Report) -> Result<()> {
     if find().is_none()
-        && let Err(reason) = apt::install(PACKAGE)?
+        && let Err(reason) = apt::install(&[PACKAGE])?
     {
         report.not_run(NAME, format!("there is no Chromium, and {reason}; install it with: apt-get install {PACKAGE}"));
         return Ok(());

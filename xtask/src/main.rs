@@ -19,6 +19,7 @@ mod extern_checks;
 mod gpu;
 mod machine;
 mod machines;
+mod mpi;
 mod page;
 mod peers;
 mod process;
@@ -37,6 +38,7 @@ Usage: cargo xtask ci
        cargo xtask ci-full
        cargo xtask ci-machines
        cargo xtask ci-extern [--seed N]...
+       cargo xtask check-mpi
        cargo xtask check-reports
        cargo xtask sweep-memory [MODEL]...
        cargo xtask bench-kernels [--rounds N] [--alternations N]
@@ -45,6 +47,7 @@ Usage: cargo xtask ci
        cargo xtask bench-shared [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
        cargo xtask bench-gpu [--alternations N] [--steps N]
+       cargo xtask bench-mpi [--ranks N] [OPTION N]...
 
   ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, ci-machines and
                 ci-extern; ends with the first failure, and with a table of what ran and how long
@@ -59,8 +62,11 @@ Usage: cargo xtask ci
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
                 write golden vectors and holds the CPU against them, passes weights to Python and back, has
                 exports of profiles read by TensorBoard and its Profile tab, runs the GPU executor's tests and the
-                golden vectors on a Vulkan driver in software, and check-reports
+                golden vectors on a Vulkan driver in software, check-mpi and check-reports
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
+
+  check-mpi     has several processes exchange by Open MPI and by MPICH, which are installed where they are missing; among
+                them some that leave, sleep, are stopped or do something else
 
   check-reports  opens reports of profiles in Chromium, which is installed where it is missing: that they draw what the
                 profiles say, on a laptop and on a phone, and can be read by everybody; leaves screenshots in
@@ -100,6 +106,14 @@ Usage: cargo xtask ci
   --alternations N     how often each takes its turn; 3 if not given
   --steps N            how many steps are timed in a process; 40 if not given
 
+  bench-mpi     times the ordered sum of exchanges beside MPI_Allreduce, with Open MPI and with MPICH, and prints it as
+                JSON; some minutes on a quiet machine
+  --ranks N            how many processes; 2 if not given
+  --floats N           of how many numbers; 25 million if not given
+  --rounds N           how often each takes its turn; 5 if not given
+  --piece N            bytes that are added up at once; several sizes if not given
+  --chunk N            bytes that a wire moves at once; several sizes if not given
+
 The cache folder is $MEMFIT_CACHE, $XDG_CACHE_HOME/memfit or ~/.cache/memfit, the first that is set.
 ";
 
@@ -123,6 +137,7 @@ fn run(arguments: &[String]) -> Result<()> {
         }
         ["bench-gpu", ref options @ ..] => bench_gpu::run(options),
         ["bench-kernels", ref options @ ..] => bench_kernels::run(options),
+        ["bench-mpi", ref options @ ..] => mpi::bench(options),
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
         ["bench-shared", ref options @ ..] => bench_shared::run(options),
@@ -135,9 +150,10 @@ fn run(arguments: &[String]) -> Result<()> {
             let seeds = seeds(options)?;
             alone(|report| extern_checks::check(report, &seeds, machines::Extent::Short))
         }
+        ["check-mpi"] => alone(mpi::check),
         ["check-reports"] => alone(browser::check),
         [] => bail!("give a task; see --help"),
-        ["ci" | "ci-full" | "ci-machines" | "check-reports", option, ..] => {
+        ["ci" | "ci-full" | "ci-machines" | "check-mpi" | "check-reports", option, ..] => {
             bail!("\"{option}\" is not an option; see --help")
         }
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),

@@ -82,7 +82,7 @@ pub fn oracle() -> PathBuf {
 
 fn ensure_python() -> Result<()> {
     if !can_make_environments()
-        && let Err(reason) = apt::install(PACKAGE)?
+        && let Err(reason) = apt::install(&[PACKAGE])?
     {
         bail!("python3 with venv is needed, and {reason}; install it with: apt-get install {PACKAGE}");
     }

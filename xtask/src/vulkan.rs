@@ -46,7 +46,7 @@ impl Driver {
 pub fn installed(driver: Driver) -> Result<Option<PathBuf>> {
     let package = driver.package();
     if find(driver).is_none()
-        && let Err(reason) = apt::install(package)?
+        && let Err(reason) = apt::install(&[package])?
     {
         println!("no Vulkan driver in software is here, and {reason}; install it with: apt-get install {package}");
         return Ok(None);

@@ -1,0 +1,315 @@
+//! MPI as a process has it: begun once, ended at most once. A thread of its own begins and ends it and makes wires; whoever asks
+//! for that waits for the thread, and not for ever.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferrompi::{Communicator, ThreadLevel};
+use memfit_exec::WireError;
+
+use crate::attendance::Attendance;
+use crate::courier::{Courier, sleep_for_ever};
+use crate::desk::Desk;
+use crate::line::Line;
+use crate::pace::Pace;
+use crate::post::Post;
+use crate::wire::{Limits, MpiWire};
+
+/// Bytes that a wire moves at once, if nothing else is asked for.
+pub const CHUNK: usize = 1 << 20;
+
+/// How much longer than asked for somebody waits for a thread, which keeps to that itself unless a call of MPI keeps it.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long whoever gives up waits for the others to do so too, so that they have heard why before a launcher ends them.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// This process among those that a launcher started. Dropping it gives MPI up: nothing is waited for.
+pub struct Mpi {
+    asks: Mutex<Sender<Ask>>,
+    begun: Begun,
+    stall: Duration,
+}
+
+/// What is known when MPI has begun.
+struct Begun {
+    rank: usize,
+    size: usize,
+    resident_bytes_taken: u64,
+    library: String,
+}
+
+/// What all wires of a process share.
+pub(crate) struct Shared {
+    pub line: Line,
+    /// Wires that are in use.
+    live: AtomicUsize,
+    unwell: AtomicBool,
+    /// Of wires that are gone: others' words may still come there.
+    ended: Mutex<Vec<Post>>,
+}
+
+/// What the thread is asked to do, with whom to answer.
+enum Ask {
+    Wire { stall: Duration, chunk: usize, answer: Answer<MpiWire> },
+    Communicator { answer: Answer<Communicator> },
+    Finish { answer: Answer<()> },
+    Abandon { answer: Answer<()> },
+}
+
+type Answer<T> = Sender<Result<T, WireError>>;
+
+impl Mpi {
+    /// Begins MPI. All processes do, and each of them waits at most `stall` for the others, here and where they make wires and
+    /// end. Once in a process.
+    pub fn init(stall: Duration) -> Result<Mpi, WireError> {
+        let (asks, asked) = mpsc::channel();
+        let (answer, answered) = mpsc::channel();
+        spawn("mpi", move || serve(answer, asked, stall))?;
+        let begun = wait(answered, stall + GRACE)?;
+        Ok(Mpi { asks: Mutex::new(asks), begun, stall })
+    }
+
+    pub fn rank(&self) -> usize {
+        self.begun.rank
+    }
+
+    pub fn size(&self) -> usize {
+        self.begun.size
+    }
+
+    /// Bytes of memory by which this process grew when MPI began; none where that cannot be found out.
+    pub fn resident_bytes_taken(&self) -> u64 {
+        self.begun.resident_bytes_taken
+    }
+
+    /// The library's name and version, as it says them.
+    pub fn library(&self) -> &str {
+        &self.begun.library
+    }
+
+    /// A wire between all processes; they make their wires in the same order. A round of an exchange that does not end within
+    /// `stall` fails.
+    pub fn wire(&self, stall: Duration) -> Result<MpiWire, WireError> {
+        self.wire_of_chunks(stall, CHUNK)
+    }
+
+    /// The same, which moves so many bytes at once, about: the same number in all processes. It changes what an exchange takes of
+    /// memory and time, and nothing else.
+    pub fn wire_of_chunks(&self, stall: Duration, chunk: usize) -> Result<MpiWire, WireError> {
+        self.ask(self.stall + GRACE, |answer| Ask::Wire { stall, chunk, answer })
+    }
+
+    /// Ends MPI when all processes do and all is well with their wires, which are dropped before. Else nothing is ended, and this
+    /// is an error.
+    pub fn finish(self) -> Result<(), WireError> {
+        self.ask(2 * self.stall + GRACE, |answer| Ask::Finish { answer })
+    }
+
+    /// Gives MPI up without ending it, and waits a moment for the others to do so too. The process should end soon: MPI is not
+    /// told that it does, and launchers call that a failure.
+    pub fn abandon(self) {
+        // Nothing can be done about a failure here.
+        let _ = self.ask(PARTING + GRACE, |answer| Ask::Abandon { answer });
+    }
+
+    /// For what is measured beside wires, while these are not in use.
+    #[doc(hidden)]
+    pub fn communicator(&self) -> Result<Communicator, WireError> {
+        self.ask(self.stall + GRACE, |answer| Ask::Communicator { answer })
+    }
+
+    fn ask<T>(&self, patience: Duration, ask: impl FnOnce(Answer<T>) -> Ask) -> Result<T, WireError> {
+        let (answer, answered) = mpsc::channel();
+        // Held until it is answered: processes must ask in one order.
+        let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
+        asks.send(ask(answer)).map_err(|_| WireError::Failed("MPI has ended".into()))?;
+        wait(answered, patience)
+    }
+}
+
+impl Shared {
+    /// Something failed: MPI cannot be ended in order any more.
+    pub fn is_unwell(&self) {
+        self.unwell.store(true, Ordering::SeqCst);
+    }
+
+    /// A wire has gone in order.
+    pub fn ended(&self, post: Post) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(post);
+        self.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), WireError> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(run);
+    spawned.map(drop).map_err(|e| WireError::Failed(format!("there is no thread for MPI: {e}")))
+}
+
+fn wait<T>(answered: Receiver<Result<T, WireError>>, patience: Duration) -> Result<T, WireError> {
+    let late = |_| WireError::Failed(format!("MPI does not answer within {} s", patience.as_secs()));
+    answered.recv_timeout(patience).map_err(late)?
+}
+
+/// The thread of MPI. What it holds of MPI is never dropped but where it ends in order, since that would wait for the others.
+fn serve(answer: Answer<Begun>, asked: Receiver<Ask>, stall: Duration) {
+    let before = resident_bytes();
+    let mpi = match begin() {
+        Ok(mpi) => mpi,
+        Err(failure) => return drop(answer.send(Err(failure))),
+    };
+    let taken = resident_bytes().saturating_sub(before);
+    let world = mpi.world();
+    let (rank, size) = (world.rank() as usize, world.size() as usize);
+    let library = ferrompi::Mpi::library_version().unwrap_or_default();
+    let library = library.lines().next().unwrap_or_default().to_string();
+    // Whoever asked may have given up.
+    let _ = answer.send(Ok(Begun { rank, size, resident_bytes_taken: taken, library }));
+    let shared = Shared { line: Line::default(), live: 0.into(), unwell: false.into(), ended: Mutex::default() };
+    let office = Office { mpi, world, shared: Arc::new(shared), stall };
+    while let Ok(ask) = asked.recv() {
+        match ask {
+            Ask::Wire { stall, chunk, answer } => {
+                let communicator = office.communicator(&answer);
+                let _ = answer.send(communicator.and_then(|c| office.wire(c, stall, chunk)));
+            }
+            Ask::Communicator { answer } => drop(answer.send(office.communicator(&answer))),
+            Ask::Finish { answer } => return office.finish(answer),
+            Ask::Abandon { answer } => {
+                let _ = office.agree(Intent::Abandon, PARTING, &answer);
+                let _ = answer.send(Ok(()));
+                break;
+            }
+        }
+    }
+    std::mem::forget(office);
+}
+
+fn begin() -> Result<ferrompi::Mpi, WireError> {
+    let mpi = ferrompi::Mpi::init_thread(ThreadLevel::Serialized).map_err(|e| WireError::Failed(e.to_string()))?;
+    if mpi.thread_level() < ThreadLevel::Serialized {
+        std::mem::forget(mpi);
+        return Err(WireError::Failed("this MPI library takes calls of one thread only".into()));
+    }
+    Ok(mpi)
+}
+
+/// What the thread of MPI has.
+struct Office {
+    mpi: ferrompi::Mpi,
+    world: Communicator,
+    shared: Arc<Shared>,
+    stall: Duration,
+}
+
+/// What a process is about to do with all others.
+#[derive(Clone, Copy, PartialEq)]
+#[repr(u8)]
+enum Intent {
+    NewCommunicator = 1,
+    Finish = 2,
+    Abandon = 3,
+}
+
+impl Intent {
+    fn name(number: u8) -> &'static str {
+        match number {
+            1 => "makes a wire",
+            2 => "ends",
+            _ => "gives up",
+        }
+    }
+}
+
+impl Office {
+    /// A duplicate of the world. Making one waits inside of MPI; so all come together first, and nobody waits long.
+    fn communicator<T>(&self, answer: &Answer<T>) -> Result<Communicator, WireError> {
+        self.agree(Intent::NewCommunicator, self.stall, answer)?;
+        self.shared.line.call(|| self.world.duplicate())
+    }
+
+    fn wire(&self, communicator: Communicator, stall: Duration, chunk: usize) -> Result<MpiWire, WireError> {
+        let post = Post::new(communicator, self.shared.line.clone());
+        let (rank, size) = (post.rank(), post.size());
+        let desk = Arc::new(Desk::new(Attendance::new(rank, size)));
+        let courier = Courier { post, desk: desk.clone(), shared: self.shared.clone(), stall, completed: 0 };
+        spawn("wire", move || courier.run())?;
+        self.shared.live.fetch_add(1, Ordering::SeqCst);
+        Ok(MpiWire::new(rank, size, Limits { stall, grace: GRACE, chunk }, desk))
+    }
+
+    fn finish(self, answer: Answer<()>) {
+        let (live, unwell) = (self.shared.live.load(Ordering::SeqCst), self.shared.unwell.load(Ordering::SeqCst));
+        let well = live == 0 && !unwell;
+        let agreed = self.agree(if well { Intent::Finish } else { Intent::Abandon }, self.stall, &answer);
+        let own = match (unwell, live) {
+            (true, _) => Err(WireError::Failed("MPI cannot be ended after a failure".into())),
+            (_, 1..) => Err(WireError::Failed(format!("MPI cannot be ended while {live} wires are in use"))),
+            _ => Ok(()),
+        };
+        let ending = own.and(agreed);
+        if ending.is_ok() {
+            self.hear_all();
+            let Office { mpi, world, .. } = self;
+            drop(world);
+            drop(mpi);
+        } else {
+            std::mem::forget(self);
+        }
+        let _ = answer.send(ending);
+    }
+
+    /// What was said on wires that are gone: MPI ends when no message is under way. Their communicators are not freed, which is one
+    /// meeting less.
+    fn hear_all(&self) {
+        let mut posts = std::mem::take(&mut *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        let (since, mut pace) = (Instant::now(), Pace::new());
+        for post in &mut posts {
+            while !post.all_others_gone() && since.elapsed() < PARTING && post.hear(|_, _| ()).is_ok() {
+                pace.pause(Duration::ZERO);
+            }
+        }
+        std::mem::forget(posts);
+    }
+
+    /// Comes together with all others, and sees that they are about to do the same. Where they do not come this never returns, but
+    /// it answers: MPI may write what they say as long as the process lives.
+    fn agree<T>(&self, intent: Intent, patience: Duration, answer: &Answer<T>) -> Result<(), WireError> {
+        let (own, mut all) = ([intent as u8], vec![0; self.world.size() as usize]);
+        let (line, since) = (&self.shared.line, Instant::now());
+        let met = ferrompi::scope(|scope| {
+            let started = line.call(|| self.world.iallgather(scope, &own, &mut all));
+            let followed = started.and_then(|mut request| {
+                let mut pace = Pace::new();
+                while line.call(|| request.test())?.is_none() {
+                    if since.elapsed() >= patience {
+                        let seconds = patience.as_secs();
+                        return Err(WireError::Failed(format!("not all replicas came within {seconds} s")));
+                    }
+                    pace.pause(Duration::ZERO);
+                }
+                Ok(())
+            });
+            if let Err(failure) = followed {
+                let _ = answer.send(Err(failure));
+                sleep_for_ever();
+            }
+            Ok(())
+        });
+        met.map_err(|e| WireError::Failed(e.to_string()))?;
+        let other = all.iter().position(|said| *said != own[0]);
+        let told =
+            |rank: usize| format!("replica {rank} {} where this one {}", Intent::name(all[rank]), Intent::name(own[0]));
+        other.map_or(Ok(()), |rank| Err(WireError::Failed(told(rank))))
+    }
+}
+
+/// Of this process, as the system counts them; 0 where it does not.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|kib| kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}

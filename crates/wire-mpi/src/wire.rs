@@ -1,0 +1,338 @@
+//! One process's end of a wire, as the engine uses it: cuts exchanges into rounds, fills rooms for the courier and empties them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memfit_exec::{Farewell, Wire, WireError};
+
+use crate::attendance::between_words;
+use crate::cut::{Call, HEADER, Round, ranges};
+use crate::desk::{Desk, ROOMS, Room};
+
+/// How long a wire that goes waits until the others are told; they are at once, unless MPI is stuck.
+const GOING: Duration = Duration::from_millis(500);
+
+/// One process's end. Whoever drops it without a word is gone for the others: [`WireError::Lost`].
+pub struct MpiWire {
+    rank: usize,
+    size: usize,
+    limits: Limits,
+    /// How many rounds there were.
+    rounds: u64,
+    desk: Arc<Desk>,
+    /// Why this wire is of no use any more.
+    failed: Option<WireError>,
+}
+
+/// What a wire keeps to.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// How long its courier looks at a round, ...
+    pub stall: Duration,
+    /// ... and how much longer it may take to say so: a call of MPI may keep it.
+    pub grace: Duration,
+    /// Bytes that it moves at once, about.
+    pub chunk: usize,
+}
+
+impl MpiWire {
+    pub(crate) fn new(rank: usize, size: usize, limits: Limits, desk: Arc<Desk>) -> MpiWire {
+        MpiWire { rank, size, limits, rounds: 0, desk, failed: None }
+    }
+
+    /// Bytes that it takes at most of host memory beside what is exchanged.
+    pub fn room_bytes(&self) -> usize {
+        2 * ROOMS * (self.block_limit(self.size) + HEADER) * self.size
+    }
+
+    /// Bytes of each block of a round that has so many of them.
+    fn block_limit(&self, blocks: usize) -> usize {
+        (self.limits.chunk / blocks).next_multiple_of(64).max(64)
+    }
+
+    /// Moves a share of so many bytes of each block, in rounds of a few of them. `fill` and `empty` are told which bytes of a share
+    /// a room has.
+    fn exchange(
+        &mut self,
+        plan: Plan,
+        mut fill: impl FnMut(&Round, usize, &mut Room),
+        mut empty: impl FnMut(&Round, usize, &Room),
+    ) -> Result<(), WireError> {
+        if let Some(failure) = &self.failed {
+            return Err(failure.clone());
+        }
+        let first = self.rounds;
+        let round = |i: u64, block: usize| Round { call: plan.call, number: first + i, total: plan.total, block };
+        let ranges = ranges(plan.share, self.block_limit(plan.blocks));
+        let mut under_way: Option<(Round, usize)> = None;
+        for (i, range) in ranges.enumerate() {
+            let next = (round(i as u64, range.len()), range.start);
+            self.give(&next.0, |room| fill(&next.0, next.1, room))?;
+            if let Some((round, start)) = under_way.replace(next) {
+                self.collect(&round, |room| empty(&round, start, room))?;
+            }
+        }
+        match under_way {
+            Some((round, start)) => self.collect(&round, |room| empty(&round, start, room)),
+            None => Ok(()),
+        }
+    }
+
+    fn give(&mut self, round: &Round, fill: impl FnOnce(&mut Room)) -> Result<(), WireError> {
+        let slot = slot(round);
+        let Some(mut room) = self.desk.take(slot) else {
+            return Err(self.fail(WireError::Failed("an exchange was broken off by a panic".into())));
+        };
+        fill(&mut room);
+        self.desk.give(slot, *round, room);
+        self.rounds += 1;
+        Ok(())
+    }
+
+    fn collect(&mut self, round: &Round, empty: impl FnOnce(&Room)) -> Result<(), WireError> {
+        let (since, Limits { stall, grace, .. }) = (Instant::now(), self.limits);
+        match self.desk.collect(slot(round), stall + grace) {
+            Some(Ok(room)) => {
+                empty(&room);
+                self.desk.put_back(slot(round), room);
+                Ok(())
+            }
+            Some(Err(failure)) => Err(self.fail(failure)),
+            None => {
+                // The courier is stuck inside of MPI: whoever was not heard before that is not known to be there.
+                let lately = 2 * between_words(stall) + grace;
+                let missing = self.desk.with_attendance(|a| a.missing(round.number, Instant::now(), lately));
+                Err(self.fail(WireError::Stalled { missing, waited: since.elapsed() }))
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: WireError) -> WireError {
+        self.failed.get_or_insert(failure).clone()
+    }
+
+    /// That a buffer has as many bytes as it must.
+    fn check_len(&self, what: &str, len: usize, expected: usize) -> Result<(), WireError> {
+        let wrong = || format!("the bytes {what} are {len}, where {} replicas need {expected}", self.size);
+        if len == expected { Ok(()) } else { Err(WireError::Failed(wrong())) }
+    }
+}
+
+/// What an exchange moves.
+struct Plan {
+    call: Call,
+    /// Bytes of the caller's own.
+    total: usize,
+    /// How many blocks lie beside each other in a round, ...
+    blocks: usize,
+    /// ... and the bytes of each, over all rounds.
+    share: usize,
+}
+
+fn slot(round: &Round) -> usize {
+    (round.number % ROOMS as u64) as usize
+}
+
+impl Wire for MpiWire {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
+        let (size, share) = (self.size, send.len() / self.size);
+        self.check_len("sent", send.len(), share * size)?;
+        self.check_len("received", receive.len(), send.len())?;
+        let plan = Plan { call: Call::AllToAll, total: send.len(), blocks: size, share };
+        let fill = |round: &Round, start: usize, room: &mut Room| {
+            room.reserve(size * round.stride(), size * round.stride());
+            for (rank, block) in room.send.chunks_exact_mut(round.stride()).take(size).enumerate() {
+                round.begin(block).copy_from_slice(&send[rank * share + start..][..round.block]);
+            }
+        };
+        self.exchange(plan, fill, |round, start, room| spread(round, start, room, share, receive))
+    }
+
+    fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
+        let (size, share) = (self.size, send.len());
+        self.check_len("received", receive.len(), share * size)?;
+        let plan = Plan { call: Call::AllGather, total: share, blocks: size, share };
+        let fill = |round: &Round, start: usize, room: &mut Room| {
+            room.reserve(round.stride(), size * round.stride());
+            round.begin(&mut room.send[..round.stride()]).copy_from_slice(&send[start..][..round.block]);
+        };
+        self.exchange(plan, fill, |round, start, room| spread(round, start, room, share, receive))
+    }
+
+    fn broadcast(&mut self, owner: usize, bytes: &mut [u8]) -> Result<(), WireError> {
+        if owner >= self.size {
+            return Err(WireError::Failed(format!("there is no replica {owner} among {}", self.size)));
+        }
+        let (own, len) = (owner == self.rank, bytes.len());
+        let plan = Plan { call: Call::Broadcast { owner }, total: len, blocks: 1, share: len };
+        // Both look at the same bytes, one after the other.
+        let bytes = std::cell::RefCell::new(bytes);
+        let fill = |round: &Round, start: usize, room: &mut Room| {
+            room.reserve(0, round.stride());
+            if own {
+                let block = round.begin(&mut room.receive[..round.stride()]);
+                block.copy_from_slice(&bytes.borrow()[start..][..round.block]);
+            }
+        };
+        let empty = |round: &Round, start: usize, room: &Room| {
+            if !own {
+                bytes.borrow_mut()[start..][..round.block].copy_from_slice(&room.receive[HEADER..round.stride()]);
+            }
+        };
+        self.exchange(plan, fill, empty)
+    }
+
+    fn leave(&mut self, why: Farewell) {
+        self.go(WireError::Left { rank: self.rank, why });
+    }
+}
+
+/// Copies what came of each replica to where it belongs.
+fn spread(round: &Round, start: usize, room: &Room, share: usize, receive: &mut [u8]) {
+    let blocks = receive.len().checked_div(share).unwrap_or(0);
+    for (rank, block) in room.receive.chunks_exact(round.stride()).take(blocks).enumerate() {
+        receive[rank * share + start..][..round.block].copy_from_slice(&block[HEADER..]);
+    }
+}
+
+impl MpiWire {
+    /// Whoever has failed has told the others why.
+    fn go(&mut self, why: WireError) {
+        if self.failed.is_none() {
+            self.failed = Some(why.clone());
+            self.desk.go(why, GOING);
+        }
+    }
+}
+
+impl Drop for MpiWire {
+    fn drop(&mut self) {
+        self.go(WireError::Lost { rank: self.rank });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::attendance::Attendance;
+    use crate::desk::Task;
+
+    const LIMITS: Limits = Limits { stall: Duration::from_secs(60), grace: Duration::ZERO, chunk: 1000 };
+
+    fn wires(count: usize, limits: Limits) -> (Vec<MpiWire>, Vec<Arc<Desk>>) {
+        let desks: Vec<_> = (0..count).map(|rank| Arc::new(Desk::new(Attendance::new(rank, count)))).collect();
+        let wire = |(rank, desk): (usize, &Arc<Desk>)| MpiWire::new(rank, count, limits, desk.clone());
+        (desks.iter().enumerate().map(wire).collect(), desks)
+    }
+
+    /// Does what all couriers do, without MPI, until the first wire goes. No room may be larger than said.
+    fn serve(desks: &[Arc<Desk>], most: usize) {
+        loop {
+            let mut rounds = Vec::new();
+            for desk in desks {
+                match desk.next() {
+                    Task::Move(slot, round, room) => {
+                        assert!(ROOMS * (room.send.len() + room.receive.len()) <= most);
+                        rounds.push((slot, round, room));
+                    }
+                    Task::Go(why) => {
+                        assert!(matches!(why, WireError::Lost { .. }));
+                        let ended = |desk: &Arc<Desk>| desk.end(Ok(()));
+                        return desks.iter().for_each(ended);
+                    }
+                }
+            }
+            let (size, stride) = (desks.len(), rounds[0].1.stride());
+            for to in 0..size {
+                for from in 0..size {
+                    let (source, target) = match rounds[to].1.call {
+                        Call::AllToAll => (to * stride, from * stride),
+                        Call::AllGather => (0, from * stride),
+                        Call::Broadcast { owner } if owner == from && owner != to => (0, 0),
+                        Call::Broadcast { .. } => continue,
+                    };
+                    let sent = &rounds[from].2;
+                    let sent = if let Call::Broadcast { .. } = rounds[to].1.call { &sent.receive } else { &sent.send };
+                    let block = sent[source..][..stride].to_vec();
+                    rounds[from].1.check(from, &block).expect("all do the same");
+                    rounds[to].2.receive[target..][..stride].copy_from_slice(&block);
+                }
+            }
+            for (desk, (slot, _, room)) in desks.iter().zip(rounds) {
+                desk.done(slot, room);
+            }
+        }
+    }
+
+    fn exchange(wire: &mut MpiWire, share: usize) {
+        let (rank, size) = (wire.rank(), wire.size());
+        let bytes = |from: usize, to: usize| (0..share).map(move |i| (i + 7 * from + 13 * to) as u8);
+        let send: Vec<u8> = (0..size).flat_map(|to| bytes(rank, to)).collect();
+        let mut received = vec![0; send.len()];
+        wire.all_to_all(&send, &mut received).expect("an exchange");
+        assert_eq!(received, (0..size).flat_map(|from| bytes(from, rank)).collect::<Vec<_>>());
+        wire.all_gather(&bytes(rank, 99).collect::<Vec<_>>(), &mut received).expect("an exchange");
+        assert_eq!(received, (0..size).flat_map(|from| bytes(from, 99)).collect::<Vec<_>>());
+        let mut owned: Vec<u8> = bytes(rank, 5).collect();
+        wire.broadcast(size - 1, &mut owned).expect("an exchange");
+        assert_eq!(owned, bytes(size - 1, 5).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn everybody_gets_what_was_sent_to_it_in_however_many_rounds() {
+        for count in 1..=4 {
+            let (wires, desks) = wires(count, LIMITS);
+            thread::scope(|scope| {
+                let most = wires[0].room_bytes();
+                scope.spawn(move || serve(&desks, most));
+                for mut wire in wires {
+                    scope.spawn(move || [0, 1, 300, 5000].into_iter().for_each(|share| exchange(&mut wire, share)));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_courier_that_is_stuck_is_not_waited_for() {
+        let stall = Duration::from_millis(40);
+        let (mut wires, desks) = wires(3, Limits { stall, grace: stall / 2, ..LIMITS });
+        desks[1].with_attendance(|attendance| attendance.waits(2, 0, Instant::now()));
+        let end = wires[1].all_gather(&[1], &mut [0; 3]);
+        let Err(WireError::Stalled { missing, waited }) = &end else { panic!("{end:?}") };
+        assert_eq!(*missing, [0]);
+        assert!(*waited >= stall);
+        assert_eq!(wires[1].all_gather(&[1], &mut [0; 3]), end);
+    }
+
+    #[test]
+    fn what_a_courier_fails_of_is_told_now_and_later() {
+        let (mut wires, desks) = wires(2, LIMITS);
+        let failure = WireError::Lost { rank: 1 };
+        desks[0].end(Err(failure.clone()));
+        for _ in 0..2 {
+            assert_eq!(wires[0].broadcast(0, &mut [0; 9]), Err(failure.clone()));
+        }
+    }
+
+    #[test]
+    fn buffers_that_do_not_fit_each_other_are_refused() {
+        let (mut wires, _desks) = wires(2, Limits { grace: Duration::ZERO, ..LIMITS });
+        let wire = &mut wires[0];
+        let told = |end: Result<(), WireError>| end.expect_err("it does not fit").to_string();
+        let expected = "the bytes received are 2, where 2 replicas need 4";
+        assert_eq!(told(wire.all_to_all(&[0; 4], &mut [0; 2])), expected);
+        assert_eq!(told(wire.all_gather(&[0; 2], &mut [0; 2])), expected);
+        assert_eq!(told(wire.all_to_all(&[0; 3], &mut [0; 3])), "the bytes sent are 3, where 2 replicas need 2");
+        assert_eq!(told(wire.broadcast(2, &mut [0; 3])), "there is no replica 2 among 2");
+    }
+}
