@@ -350,6 +350,12 @@ fn of_wire(error: &WireError) -> Kind {
 
 const KINDS: [Kind; 6] = [INTERNAL, USAGE, REFUSED, DATA, DEVICE, REPLICA];
 
+/// The same of whatever ended it.
+#[cfg(feature = "mpi")]
+pub fn farewell_of(error: &anyhow::Error) -> Farewell {
+    Farewell { kind: kind(error).1, message: message(error.as_ref()) }
+}
+
 /// What a replica tells the others that cannot go on.
 pub fn farewell(error: &RunError) -> Farewell {
     Farewell { kind: of_run(error).1, message: message(error) }

@@ -8,6 +8,7 @@ mod commands;
 mod configs;
 mod cure;
 mod failure;
+mod launch;
 mod output;
 mod progress;
 mod settings;

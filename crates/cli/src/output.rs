@@ -3,13 +3,38 @@
 
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
+#[cfg(feature = "mpi")]
+use std::sync::atomic::AtomicBool;
 
 /// The first trouble with standard output.
 static TROUBLE: OnceLock<ErrorKind> = OnceLock::new();
 
+/// Whether another process tells the same.
+#[cfg(feature = "mpi")]
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is printed: another process does.
+#[cfg(feature = "mpi")]
+pub fn silence() {
+    SILENT.store(true, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Prints again, where that one is gone.
+#[cfg(feature = "mpi")]
+pub fn speak() {
+    SILENT.store(false, std::sync::atomic::Ordering::Relaxed);
+}
+
+fn is_silent() -> bool {
+    #[cfg(feature = "mpi")]
+    return SILENT.load(std::sync::atomic::Ordering::Relaxed);
+    #[cfg(not(feature = "mpi"))]
+    false
+}
+
 /// Prints a line to standard output.
 pub fn line(text: std::fmt::Arguments) {
-    if TROUBLE.get().is_some() {
+    if TROUBLE.get().is_some() || is_silent() {
         return;
     }
     if let Err(e) = writeln!(std::io::stdout().lock(), "{text}") {
@@ -20,6 +45,9 @@ pub fn line(text: std::fmt::Arguments) {
 
 /// Prints a message of what went wrong. Where nobody can read it, the exit code has to do.
 pub fn error(message: &str) {
+    if is_silent() {
+        return;
+    }
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
 

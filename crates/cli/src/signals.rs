@@ -4,6 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// What schedulers of clusters send some time before they end a job. It may come more than once.
+#[cfg(unix)]
+const SOON: [i32; 1] = [signal_hook::consts::SIGUSR1];
+#[cfg(not(unix))]
+const SOON: [i32; 0] = [];
+
 /// Ctrl-C, a polite end, and a terminal that was closed.
 #[cfg(unix)]
 const STOP: [i32; 3] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
@@ -22,6 +28,9 @@ impl Signals {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in STOP {
             signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        for signal in SOON {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         Ok(Signals { stop })

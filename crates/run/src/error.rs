@@ -383,11 +383,7 @@ impl RunError {
     pub fn wire_error(&self) -> Option<&WireError> {
         match self.innermost() {
             RunError::Exec(ExecError::Wire { source, .. }) => Some(source),
-            RunError::Train(TrainError::Exec(ExecError::Wire { source, .. })) => Some(source),
-            RunError::Train(TrainError::Weights(WeightsError::Device {
-                source: ExecError::Wire { source, .. },
-                ..
-            })) => Some(source),
+            RunError::Train(error) => of_training(error),
             RunError::DeviceFailed { source, .. } => source.wire_error(),
             _ => None,
         }

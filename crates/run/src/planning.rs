@@ -10,7 +10,7 @@ use memfit::ir::op::Op;
 use memfit::nn::zoo::Task;
 use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Point, Survey, Target, check_source};
-use memfit::transform::{BatchDependence, Exchange, Shard, StepGraph};
+use memfit::transform::{BatchDependence, BatchNorm, Exchange, Shard, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
 
 use crate::config::find;
@@ -178,7 +178,7 @@ fn round_up(bytes: u64) -> u64 {
 }
 
 /// What a plan is made for, each with the key that sets it; what has none is of the device.
-const MADE_FOR: [(&str, Option<(&str, &str)>); 9] = [
+const MADE_FOR: [(&str, Option<(&str, &str)>); 10] = [
     ("model", Some(("model", "name"))),
     ("input", Some(("model", "input"))),
     ("classes", Some(("model", "classes"))),
@@ -186,6 +186,7 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 9] = [
     ("precision", Some(("train", "precision"))),
     ("optimizer", Some(("train", "optimizer"))),
     (LANES, Some(("replicas", "lanes"))),
+    (BATCH_NORM, Some(("replicas", "batch_norm"))),
     (THREADS, Some(("memory", "threads"))),
     (INSTRUCTIONS, None),
 ];
@@ -212,6 +213,9 @@ const KEYS_SET: &str = "keys";
 /// The label of the number of lanes.
 const LANES: &str = "lanes";
 
+/// The label of whose statistics batch norms take.
+const BATCH_NORM: &str = "batch norm";
+
 /// The label of the number of threads.
 pub(crate) const THREADS: &str = "threads";
 
@@ -234,7 +238,8 @@ pub const INSTRUCTIONS: &str = "instructions";
 
 /// What a plan with this micro-batch is made for.
 pub fn labels(run: &RunResources, executor: &AnyExecutor, micro_batch: usize) -> Result<Labels> {
-    let alone = Exchange { replica: Replica { lanes: run.crew.lanes, ..Replica::ALONE }, ..Exchange::ALONE };
+    let replica = Replica { lanes: run.crew.lanes, ..Replica::ALONE };
+    let alone = Exchange { replica, ..Exchange::ALONE };
     Ok(labels_of(run, executor, &programs(run, executor, micro_batch, alone)?))
 }
 
@@ -250,7 +255,7 @@ fn programs(
 }
 
 /// What the replica of a plan exchanges with others.
-fn exchange_of(plan: &Plan) -> Exchange {
+fn exchange_of(run: &RunResources, plan: &Plan) -> Exchange {
     let ops = || plan.programs.iter().flat_map(|p| p.graph.nodes()).map(|node| &node.op);
     let piece = ops().find_map(|op| if let Op::Join(join) = op { Some(join.piece) } else { None });
     let is_sharded = ops().any(|op| matches!(op, Op::Replicate(_)));
@@ -258,12 +263,13 @@ fn exchange_of(plan: &Plan) -> Exchange {
         replica: plan.replica,
         piece: piece.unwrap_or(Exchange::PIECE),
         shard: if is_sharded { Shard::Optimizer } else { Shard::None },
+        batch_norm: run.crew.batch_norm,
     }
 }
 
 /// Whether a plan is that of another replica than this run's, or exchanges otherwise.
 pub(crate) fn is_of_other_replica(run: &RunResources, plan: &Plan) -> bool {
-    exchange_of(plan) != run.request.exchange
+    exchange_of(run, plan) != run.request.exchange
 }
 
 fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, StepGraph)]) -> Labels {
@@ -280,6 +286,7 @@ fn labels_of(run: &RunResources, executor: &AnyExecutor, programs: &[(Phase, Ste
         ("precision", run.training.precision.name().to_string()),
         ("optimizer", run.optimizer.clone()),
         (LANES, run.crew.lanes.to_string()),
+        (BATCH_NORM, if run.crew.batch_norm == BatchNorm::Leaf { "leaf" } else { "synchronised" }.to_string()),
         ("source", format!("{:016x}", memfit::source_hash(programs))),
     ];
     let mut labels: Labels =
@@ -364,7 +371,7 @@ fn check_but(
     if saved.labels.get("source") != own.get("source") {
         return Err(RunError::OtherVersion { file: file.into(), version: saved.version.clone() });
     }
-    let programs = programs(run, executor, micro_batch, exchange_of(&saved.plan))?;
+    let programs = programs(run, executor, micro_batch, exchange_of(run, &saved.plan))?;
     check_source(&saved.plan, &programs).map_err(|departure| RunError::PlanDeparts { file: file.into(), departure })
 }
 
@@ -379,7 +386,11 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
     for (what, key) in MADE_FOR.into_iter().filter(|(what, _)| !is_elsewhere || ![THREADS, INSTRUCTIONS].contains(what))
     {
         // A plan of an older version has one lane.
-        let unsaid = if what == LANES { "1" } else { "" };
+        let unsaid = match what {
+            LANES => "1",
+            BATCH_NORM => "leaf",
+            _ => "",
+        };
         let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or(unsaid.into()));
         if theirs != ours {
             // A model of tokens has a vocabulary where others have classes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memfit::exec::{Wire, WireError};
 use memfit::ir::Replica;
-use memfit::transform::{Exchange, Shard};
+use memfit::transform::{BatchNorm, Exchange, Shard};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
@@ -44,6 +44,7 @@ pub struct Crew {
     /// That sums over a batch are cut into.
     pub lanes: usize,
     pub shard: Shard,
+    pub batch_norm: BatchNorm,
     /// Bytes that are exchanged at a time.
     pub piece: usize,
     /// How long a replica is waited for.
@@ -63,6 +64,7 @@ impl Crew {
         sharers: 1,
         lanes: 1,
         shard: Shard::None,
+        batch_norm: BatchNorm::Leaf,
         piece: Exchange::PIECE,
         stall: STALL,
     };
@@ -96,6 +98,10 @@ impl Crew {
             sharers: size / processes,
             lanes,
             shard: if config.replicas.shard.as_deref() == Some("optimizer") { Shard::Optimizer } else { Shard::None },
+            batch_norm: match config.replicas.batch_norm.as_deref() {
+                Some("synchronised") => BatchNorm::Synchronised,
+                _ => BatchNorm::Leaf,
+            },
             piece,
             stall: config.replicas.stall.unwrap_or(STALL),
         })
@@ -106,7 +112,7 @@ impl Crew {
         let replica = Replica { lanes: self.lanes, count: self.size, rank };
         // What nobody shares has nothing to be cut.
         let (piece, shard) = if self.size > 1 { (self.piece, self.shard) } else { (Exchange::PIECE, Shard::None) };
-        Exchange { replica, piece, shard }
+        Exchange { replica, piece, shard, batch_norm: self.batch_norm }
     }
 
     /// Whether the replica that writes and prints is in this process.

@@ -443,6 +443,21 @@ pub static KEYS: &[Key] = &[
     )
     .default("5min"),
     key(
+        "replicas",
+        "batch_norm",
+        "\"leaf\"",
+        "statistics of batch norms: leaf, each micro-batch by itself, or synchronised over all replicas",
+        |s, v| v.one_of(&["leaf", "synchronised"]).set(&mut s.replicas.batch_norm),
+    )
+    .option(
+        "batch-norm",
+        (Form::Text, "leaf|synchronised"),
+        TRAIN | PLAN | SEVERAL,
+        "leaf: batch norms take the statistics of each micro-batch; synchronised: those of the whole batch, which replicas \
+         exchange in every batch norm, and which fixes their number",
+    )
+    .default("leaf"),
+    key(
         "report",
         "tensorboard",
         "true",

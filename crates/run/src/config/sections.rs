@@ -103,6 +103,7 @@ pub struct ReplicasConfig {
     /// In bytes.
     pub piece: Option<u64>,
     pub stall: Option<Duration>,
+    pub batch_norm: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

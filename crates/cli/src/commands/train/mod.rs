@@ -7,27 +7,34 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memfit_run::config::scope;
+use memfit_run::replicas::Peers;
 use memfit_run::train::{End, Planning, prepare, run_all};
-use memfit_run::{Purpose, open};
+use memfit_run::{Purpose, open_among};
 
 use crate::args::TrainArgs;
 use crate::configs::{Configs, only_for_one, split_args};
 use crate::failure::{Interrupted, Stopped};
+use crate::launch::among_peers;
 use crate::signals::Signals;
 use board::Board;
 use report::Report;
 
 pub fn train(args: TrainArgs, json: bool) -> Result<()> {
+    among_peers(|peers| train_among(args, json, peers))
+}
+
+/// Trains with all processes that do the same.
+fn train_among(args: TrainArgs, json: bool, peers: Option<&dyn Peers>) -> Result<()> {
     let Configs { configs, budget } = split_args(&args.files, &args.resume, &args.settings)?;
     if configs.len() > 1 && args.plan.is_some() {
         return Err(only_for_one(scope::TRAIN, "--plan"));
     }
-    let runs = open(configs, Purpose::Train, budget.is_some())?;
+    let runs = open_among(configs, Purpose::Train, budget.is_some(), peers)?;
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
     let mut report = Report::new(runs.len(), json);
-    let trainings =
-        prepare(runs, &Planning { budget, plan_file: args.plan, peers: None }, &mut |event| report.on_event(&event))?;
+    let planning = Planning { budget, plan_file: args.plan, peers };
+    let trainings = prepare(runs, &planning, &mut |event| report.on_event(&event))?;
     report.finish();
     let board = Board::new(&trainings, signals, started, json);
     let ends = run_all(trainings, &board);
