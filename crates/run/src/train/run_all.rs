@@ -30,7 +30,9 @@ pub trait Observer: Sync {
     fn on_failure(&self, run: &RunResources, error: &RunError);
 
     /// What a replica that fails tells the others, so that all end alike.
-    fn farewell(&self, error: &RunError) -> Farewell;
+    fn farewell(&self, error: &RunError) -> Farewell {
+        Farewell { kind: 1, message: error.to_string() }
+    }
 }
 
 /// A training that came to its end.

@@ -70,7 +70,7 @@ fn the_host_and_the_program_agree_on_the_loss() {
 fn scores_of_replicas(model: &Gpt, count: usize, micro_batch: usize) -> Vec<Vec<Scores>> {
     let run = |rank: usize, wire: ThreadWire| {
         let replica = Replica { lanes: count, count, rank };
-        let exchange = Exchange { replica, piece: 64, shard: Shard::None };
+        let exchange = Exchange { replica, piece: 64, ..Exchange::ALONE };
         let batch = micro_batch * count;
         let request = Request { micro_batch: MicroBatch::Exactly(micro_batch), exchange, ..Request::new(batch) };
         let source = |rows: usize| replica_programs(model, &training(), batch, rows, &exchange);
