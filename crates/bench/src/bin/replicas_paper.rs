@@ -94,12 +94,14 @@ Exchanges and kernels are counted one after the other, as they run.
 const TAIL: &str = "
 ## How it grows
 
-* **Bytes.** The room of an exchange is two pieces: what is sent, and what all others have sent. It does not grow with the number of
-  replicas, and neither does the arena. With the optimizer's states shared out, states fall towards the parameters alone, and not
-  below the slots of the largest tensor, which is dealt whole.
-* **Time.** A replica sends and receives (R − 1)/R of all gradients twice, which is next to nothing more with 512 replicas than with 8. What
-  grows is messages: R − 1 for each piece, twice. With pieces of 1 MiB, 512 replicas have shares of 2 KiB and wait for messages only; so
-  pieces are to grow with the number of replicas. They change no bit, and cost twice their size in room, most of it where activations
-  were.
-* A sharded optimizer hands each parameter out once more: half of what its gradient took, and as many messages as a tree has levels.
+* **Bytes.** Gradients are exchanged as they are made, so a replica holds what one alone does, and the room of an exchange: two pieces, one
+  that is sent and one that all others have sent. It does not grow with the number of replicas. With the optimizer's states shared
+  out, states fall towards the parameters alone, and not below the slots of the largest tensor, which is dealt whole.
+* **Time.** A replica sends and receives (R − 1)/R of all gradients twice, which is little more with 512 replicas than with 8. What grows
+  is messages: R − 1 for each piece, twice. With pieces of 1 MiB, 512 replicas have shares of 2 KiB and wait for messages only; so
+  pieces should grow with the number of replicas. They change no bit. Larger ones also hold small gradients back until a piece is
+  full, which is what the arena of a resnet50 grows by.
+* A sharded optimizer hands each parameter out once more: half of what its gradient took, with as many messages as a tree has levels.
+* Exchanges stand still for nobody: kernels do not run beside them, and that is most of the step wherever the link is slow. A batch of one
+  sequence is the worst case; micro-batches in a lane share one exchange.
 ";

@@ -151,7 +151,8 @@ fn many_replicas_are_simulated_without_any() {
     let (cpu, training) = (CpuExecutor::new(1).expect("one thread"), Training::new(Optimizer::adam().update));
     let gpt = Gpt { layers: 3, width: 64, heads: 2, sequence: 16, vocabulary: 512 };
     for shard in [Shard::None, Shard::Optimizer] {
-        let request = Request { exchange: Exchange { shard, ..Exchange::ALONE }, ..Request::new(2) };
+        let exchange = Exchange { shard, piece: 1 << 14, ..Exchange::ALONE };
+        let request = Request { exchange, ..Request::new(2) };
         let subject = Subject { model: &gpt, training: &training, target: cpu.target(), request: &request };
         let slow = Link { gbytes: 0.125, message_us: 10.0 };
         let ranks = [1, 2, 8, 64, 512];
@@ -169,6 +170,12 @@ fn many_replicas_are_simulated_without_any() {
         assert!(slow.is_sorted_by(|a, b| a.step_seconds < b.step_seconds), "{slow:?}");
         assert!(slow.is_sorted_by(|a, b| a.state_bytes >= b.state_bytes), "{slow:?}");
         assert_eq!(slow[1].state_bytes < slow[0].state_bytes, shard == Shard::Optimizer);
+        // Gradients go as they come: one that exchanges them needs the room of that, and not all of them at once.
+        let gradients = 4 * 100_000;
+        for s in &slow[1..] {
+            let most = s.state_bytes + (slow[0].arena_bytes - slow[0].state_bytes) + s.exchange_room_bytes;
+            assert!(s.arena_bytes < most + gradients / 10, "{s:?}, {:?}", slow[0]);
+        }
         // Room is that of pieces, however many replicas there are.
         assert!(slow[4].exchange_room_bytes < 2 * slow[1].exchange_room_bytes, "{slow:?}");
     }

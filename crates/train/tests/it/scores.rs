@@ -15,7 +15,7 @@ use memfit_nn::zoo::{Digits, Gpt, Unet};
 use memfit_nn::{Forward, Head, Loss, Model, from_fn};
 use memfit_plan::{MicroBatch, Phase, Request};
 use memfit_train::{LabelKind, Metric, Scores, Session, evaluate, replica_programs};
-use memfit_transform::{Exchange, Shard};
+use memfit_transform::Exchange;
 
 const ROWS: usize = 4;
 

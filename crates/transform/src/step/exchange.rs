@@ -128,7 +128,54 @@ pub(crate) fn join(job: &mut Job) -> Result<()> {
     }
     graph.donations.clear();
     let total_of = |v: ValueId| of_batch.iter().position(|s| s.batch == v).map_or(v, |i| batch[i]);
-    update_statistics(graph, &forward, |_, statistic| Ok([statistic.running, total_of(statistic.batch)]))
+    update_statistics(graph, &forward, |_, statistic| Ok([statistic.running, total_of(statistic.batch)]))?;
+    let mut of_grads: Vec<ValueId> = sums[..order.len()].iter().flat_map(|s| s.of.clone()).collect();
+    of_grads.push(zero);
+    join_as_made(job, &of_grads)
+}
+
+/// Moves the exchanges of gradients, and the sums that they read, to where the gradients are made: in the order of the graph a
+/// gradient is then gone before the next is there, whatever order a planner is able to find.
+fn join_as_made(job: &mut Job, sums: &[ValueId]) -> Result<()> {
+    let from = &job.graph;
+    let mut moves = vec![false; from.nodes().len()];
+    sums.iter().for_each(|&v| moves[from.producer(v).index()] = true);
+    let mut place: Vec<usize> = (0..moves.len()).collect();
+    for id in from.node_ids() {
+        let node = from.node(id);
+        let made = |v: &ValueId| from.producer(*v).index();
+        let is_join = matches!(node.op, Op::Join(_)) && sums.contains(&node.inputs[0]);
+        if is_join || moves[id.index()] {
+            place[id.index()] = node.inputs.iter().map(|v| place[made(v)]).max().unwrap_or(0);
+        }
+    }
+    let mut order: Vec<usize> = (0..place.len()).collect();
+    order.sort_by_key(|&i| (place[i], i));
+    let (graph, of) = reordered(from, &order)?;
+    let token = &mut job.notes.token;
+    for v in
+        job.grads.iter_mut().chain(&mut job.params).chain(&mut job.losses).chain(&mut job.notes.unscale).chain(token)
+    {
+        *v = of[v.index()];
+    }
+    job.graph = graph;
+    Ok(())
+}
+
+/// The same nodes in another order, each behind what it reads; and by value, which it is there.
+fn reordered(from: &Graph, order: &[usize]) -> Result<(Graph, Vec<ValueId>)> {
+    let mut graph = Graph::new();
+    let mut of: Vec<ValueId> = (0..from.values().len() as u32).map(ValueId).collect();
+    for &i in order {
+        let node = &from.nodes()[i];
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|v| of[v.index()]).collect();
+        let id = graph.push(node.op.clone(), &inputs, &node.scope)?;
+        node.outputs.iter().zip(&graph.node(id).outputs).for_each(|(old, &new)| of[old.index()] = new);
+    }
+    graph.outputs = from.outputs.iter().map(|(name, v)| (name.clone(), of[v.index()])).collect();
+    let donated = |d: &Donation| Donation { old: of[d.old.index()], new: of[d.new.index()] };
+    graph.donations = from.donations.iter().map(donated).collect();
+    Ok((graph, of))
 }
 
 /// What the next exchange of a graph waits for: that the last one is over.
