@@ -37,7 +37,7 @@ impl SyntheticBatch {
     }
 }
 
-/// Names and types of what a step is given: of the whole batch where an input has a row for each sample.
+/// Names and types of what a step is given: of all rows of a batch that are the replica's, where an input has a row for each sample.
 fn inputs(plan: &Plan) -> impl Iterator<Item = (&str, TensorType)> {
     let training = plan.programs.iter().find(|p| p.phase.is_training()).or(plan.programs.first());
     let inputs = training
@@ -46,7 +46,7 @@ fn inputs(plan: &Plan) -> impl Iterator<Item = (&str, TensorType)> {
     let data = inputs.filter(|(name, _)| *name != CLOCK && *name != LEARNING_RATE);
     data.map(|(name, ty)| {
         if has_row_per_sample(name, &ty.shape, plan.micro_batch) {
-            (name, TensorType::new(ty.dtype, [&[plan.batch], &ty.shape[1..]].concat()))
+            (name, TensorType::new(ty.dtype, [&[plan.rows().len()], &ty.shape[1..]].concat()))
         } else {
             (name, ty)
         }

@@ -1,5 +1,6 @@
 //! A run, looked at: its plan as a profile, and a few steps of it measured. It trains nothing that stays and writes nothing.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use memfit::calibrate;
 use memfit::data::{DataError, Example, Lease, LoadOptions, Loader};
 use memfit::exec::recorder::{KernelEvent, StepEvent};
-use memfit::exec::{Engine, Growth, Options, Recorder};
+use memfit::exec::{Engine, Farewell, Growth, Options, Recorder, ThreadWire, thread_wires};
 use memfit::plan::Point;
 use memfit::plan::save::SavedPlan;
 use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
@@ -69,7 +70,15 @@ pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -
     let before = limits(&executor, on_event);
     let planned = plan(&mut run, &executor, on_event)?;
     let mut profile = of_plan(&run, &planned)?;
-    add_steps(&mut profile, &run, &executor, &planned.plan, steps, on_event)?;
+    let mut others = Vec::new();
+    for mut other in std::mem::take(&mut run.others) {
+        let executor = together::executor(&other)?;
+        let planned = plan(&mut other, &executor, on_event)?;
+        others.push((other, executor, planned.plan));
+    }
+    among_replicas(&run, &executor, &planned.plan, others, |session, feed| {
+        add_steps(&mut profile, &run, &executor, session, feed, steps, on_event)
+    })?;
     // Whoever else computes at the time makes them look smaller than they are: the better ones are nearer to the truth.
     let after = before.and_then(|_| limits(&executor, on_event));
     profile.limits = before
@@ -158,26 +167,80 @@ impl Feed {
         let next = loader.next()?;
         Ok(if next.is_some() { next } else { loader.next()? })
     }
+
+    /// A step on a batch that it gave; its loss.
+    fn step(&self, session: &mut Session<AnyExecutor>, batch: Option<&Example>, run: &RunResources) -> Result<f32> {
+        Ok(match (batch, self) {
+            (Some(batch), _) => session.step(&views(batch), run.learning_rate)?,
+            (None, Feed::Synthetic(batch, _)) => session.step(&batch.views(), run.learning_rate)?,
+            (None, Feed::Data(_)) => return Err(RunError::NoData { model: run.name.clone() }),
+        })
+    }
+}
+
+/// Another replica of the process, with its plan.
+type Other = (RunResources, AnyExecutor, Plan);
+
+/// Makes the session of a run and has the other replicas of the process make steps with it, as long as `measure` does.
+fn among_replicas(
+    run: &RunResources,
+    executor: &AnyExecutor,
+    plan: &Plan,
+    others: Vec<Other>,
+    measure: impl FnOnce(&mut Session<AnyExecutor>, Feed) -> Result<()>,
+) -> Result<()> {
+    // Page by page, so that the pages which the system holds are those that were touched.
+    let is_whole = run.config.memory.growth.as_deref() == Some("commit") || !executor.gives_pages();
+    let growth = if is_whole { Growth::Commit } else { Growth::Lazy };
+    let mut session = session(run, executor, plan, growth)?;
+    let feed = Feed::new(run, plan)?;
+    if others.is_empty() {
+        return measure(&mut session, feed);
+    }
+    let mut wires = thread_wires(1 + others.len(), run.crew.stall).into_iter();
+    wires.next().map_or(Ok(()), |wire| session.connect(Box::new(wire)))?;
+    std::thread::scope(|scope| {
+        let help = |(other, wire)| scope.spawn(move || help(&other, wire, growth));
+        let threads: Vec<_> = others.into_iter().zip(wires).map(help).collect();
+        let measured = measure(&mut session, feed);
+        session.leave(Farewell { kind: 0, message: "all is measured".into() });
+        let mut ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let failed = ended.find_map(|ended| ended.err().filter(|error| !error.is_of_wire()));
+        failed.map_or(measured, Err)
+    })
+}
+
+/// Makes steps until the others have gone.
+fn help((run, executor, plan): &Other, wire: ThreadWire, growth: Growth) -> Result<()> {
+    let mut session = session(run, executor, plan, growth)?;
+    session.connect(Box::new(wire))?;
+    let ended = Feed::new(run, plan).and_then(|mut feed| {
+        loop {
+            let batch = feed.next()?;
+            feed.step(&mut session, batch.as_ref(), run)?;
+        }
+    });
+    ended.inspect_err(|error| session.leave(Farewell { kind: 1, message: error.to_string() }))
+}
+
+fn session(run: &RunResources, executor: &AnyExecutor, plan: &Plan, growth: Growth) -> Result<Session<AnyExecutor>> {
+    let options = Options { name: run.label.clone(), growth, poison: false };
+    resident::trim_heap();
+    let engine = Engine::new(executor.clone(), plan.clone(), options)?;
+    Ok(Session::start(engine, run.seed)?)
 }
 
 fn add_steps(
     profile: &mut Profile,
     run: &RunResources,
     executor: &AnyExecutor,
-    plan: &Plan,
+    session: &mut Session<AnyExecutor>,
+    mut feed: Feed,
     steps: Option<usize>,
     on_event: OnEvent,
 ) -> Result<()> {
     let most = steps.unwrap_or(*STEPS.end());
-    let recorder = Arc::new(recorder(run, executor, plan, profile.memory.kernels, most)?);
-    // Page by page, so that the pages which the system holds are those that were touched.
-    let is_whole = run.config.memory.growth.as_deref() == Some("commit") || !executor.gives_pages();
-    let growth = if is_whole { Growth::Commit } else { Growth::Lazy };
-    let options = Options { name: run.label.clone(), growth, poison: false };
-    resident::trim_heap();
-    let engine = Engine::new(executor.clone(), plan.clone(), options)?;
-    let mut session = Session::start(engine, run.seed)?;
-    let mut feed = Feed::new(run, plan)?;
+    let recorder = Arc::new(recorder(run, executor, session.plan(), profile.memory.kernels, most)?);
     let (mut facts, mut waits) = (Vec::new(), Waits::default());
     let mut begun = Instant::now();
     for n in 0..most.saturating_add(WARM_UP) {
@@ -192,11 +255,7 @@ fn add_steps(
         let asked = Instant::now();
         let batch = feed.next()?;
         let waited = asked.elapsed();
-        let loss = match (&batch, &feed) {
-            (Some(batch), _) => session.step(&views(batch), run.learning_rate)?,
-            (None, Feed::Synthetic(batch, _)) => session.step(&batch.views(), run.learning_rate)?,
-            (None, Feed::Data(_)) => return Err(RunError::NoData { model: run.name.clone() }),
-        };
+        let loss = feed.step(session, batch.as_ref(), run)?;
         if n >= WARM_UP {
             facts.push(StepFacts {
                 loss,
@@ -208,7 +267,7 @@ fn add_steps(
         }
     }
     profile.pipeline = waits.since(&feed, run, &facts);
-    add_measured(profile, plan, &recorder.finish(), &facts);
+    add_measured(profile, session.plan(), &recorder.finish(), &facts);
     Ok(())
 }
 

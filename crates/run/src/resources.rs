@@ -324,6 +324,10 @@ impl RunResources {
         let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
         let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
         let (cost_model, cost_model_file) = cost_model::in_use(named, device.name(), threads)?;
+        let cost_model = match config.replicas.link {
+            Some(link) => cost_model.with_link(link),
+            None => cost_model,
+        };
         let mut request = request(&config)?;
         request.exchange = crew.exchange(crew.first);
         request.cost_model = Some(cost_model.clone());
@@ -439,6 +443,11 @@ impl RunResources {
             && self.config.memory.logical.is_empty()
             && self.config.data.train.is_none()
             && self.name == DIGITS
+    }
+
+    /// Plans for another of the replicas from now on: where a run is only planned, the one that holds the most.
+    pub fn plan_for_rank(&mut self, rank: usize) {
+        self.request.exchange = self.crew.exchange(rank);
     }
 
     /// What nobody said of model and memory: keys, and what holds for them.

@@ -10,6 +10,7 @@ use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
 use memfit::profile::compare::compare as compare_profiles;
 use memfit::profile::html::{HtmlOptions, compare_html, html};
+use memfit::replicas::largest_replica;
 use memfit::search::{LIMIT, LargestBatch, largest_batch};
 use memfit_run::planning::{self, Planned};
 use memfit_run::profiling;
@@ -61,6 +62,9 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
 
 fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json: bool) -> Result<()> {
     let executor = together::executor(run)?;
+    let replicas = run.subject(executor.target()).replicas()?;
+    // Where that one fits, so do all.
+    run.plan_for_rank(largest_replica(&replicas).map_or(0, |largest| largest.rank));
     let planned = search(run, &executor)?;
     let planned = saved(run, &executor, planned, save)?;
     if let Some(path) = report {
@@ -68,10 +72,15 @@ fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json:
         file::write(path, &html(&profile, &HtmlOptions::default()))?;
     }
     if json {
-        outln!("{}", event::plan(run, &planned));
+        let mut event = event::plan(run, &planned);
+        if run.crew.size > 1 {
+            event["replicas"]["each"] = show::replicas::each(&replicas);
+        }
+        outln!("{event}");
         print_data(std::slice::from_ref(run))?;
     } else {
-        page(run, &planned)
+        page(run, &planned);
+        show::replicas::print_each(&replicas);
     }
     Ok(())
 }

@@ -44,6 +44,14 @@ fn head(profile: &Profile, no_limits: Option<&str>) {
         "  step       {ms:>7.1} ms  in the middle of {steps}; predicted {:.1} ms, {ratio:.2} of it",
         memory.predicted_step_ms
     );
+    let (exchanges, exchange_ms) = exchanges(profile);
+    if exchanges > 0 {
+        let share = 100.0 * exchange_ms / ms.max(1e-9);
+        let times = count(exchanges, "exchange");
+        outln!(
+            "  replicas   {exchange_ms:>7.1} ms  of a step, {share:.0} %, in {times} with the others, waiting for them included"
+        );
+    }
     if let Some(note) = measured.clock.note() {
         outln!("  times                  {note}");
     }
@@ -72,6 +80,19 @@ fn head(profile: &Profile, no_limits: Option<&str>) {
         outln!("  {} were not recorded for want of room", count(measured.dropped, "event"));
     }
 }
+
+/// Exchanges of a step, and what they take.
+fn exchanges(profile: &Profile) -> (usize, f64) {
+    let is_exchange = |&(p, n): &(usize, usize)| {
+        let op = profile.programs[p].launches[n].op.as_str();
+        EXCHANGES.contains(&op)
+    };
+    let times = step_launches(profile).filter(is_exchange).map(|(p, n)| profile.launch_us(p, n, true) * 1e-3);
+    times.fold((0, 0.0), |(count, sum), ms| (count + 1, sum + ms))
+}
+
+/// Ops in which replicas meet.
+const EXCHANGES: [&str; 2] = ["join", "replicate"];
 
 fn peak(profile: &Profile) {
     let Some(program) = profile.programs.get(profile.peak.program) else { return };

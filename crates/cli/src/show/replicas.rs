@@ -2,6 +2,7 @@
 
 use memfit::Plan;
 use memfit::plan::bytes::Bytes;
+use memfit::replicas::ReplicaBytes;
 use memfit::transform::{BatchDependence, Shard};
 use memfit_run::RunResources;
 use memfit_run::planning::Planned;
@@ -57,6 +58,32 @@ fn exchange_bytes(plan: &Plan) -> Option<u64> {
         program.launches.iter().filter(move |l| is_exchange(l.group.root())).filter_map(|l| Some(l.scratch?.size))
     });
     rooms.max()
+}
+
+/// The states of each replica, where these are not the same for all.
+pub fn print_each(replicas: &[ReplicaBytes]) {
+    let differ = |r: &ReplicaBytes| (r.lanes, r.bytes()) != (replicas[0].lanes, replicas[0].bytes());
+    if !replicas.iter().any(differ) {
+        return;
+    }
+    outln!("");
+    outln!("  replica    lanes       state  sums of gradients");
+    for r in replicas.iter().take(MOST_SHOWN) {
+        let (state, sums) = (Bytes(r.state_bytes).to_string(), Bytes(r.accumulator_bytes).to_string());
+        outln!("  {:>7}  {:>7}  {state:>10}  {sums:>17}", r.rank, r.lanes);
+    }
+    if let Some(more) = replicas.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
+        outln!("  and {more} more, none of which holds more than the one that is planned");
+    }
+}
+
+/// Of many, so many are shown.
+const MOST_SHOWN: usize = 16;
+
+/// The same as data.
+pub fn each(replicas: &[ReplicaBytes]) -> Value {
+    let one = |r: &ReplicaBytes| json!({ "rank": r.rank, "lanes": r.lanes, "state_bytes": r.state_bytes, "accumulator_bytes": r.accumulator_bytes });
+    replicas.iter().map(one).collect()
 }
 
 /// What an event of a plan says of its replica.

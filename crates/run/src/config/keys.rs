@@ -457,6 +457,16 @@ pub static KEYS: &[Key] = &[
          exchange in every batch norm, and which fixes their number",
     )
     .default("leaf"),
+    key("replicas", "link", "\"100Gbit/s, 10us\"", "speed of a replica's connection and time of a message, for predictions", |s, v| {
+        v.link().set(&mut s.replicas.link)
+    })
+    .option(
+        "link",
+        (Form::Text, "SPEED[,TIME]"),
+        TRAIN | PLAN | SEVERAL,
+        "Predict exchanges between replicas from a connection of this speed, such as 100Gbit/s or '10GB/s, 5us'",
+    )
+    .default("that of the cost model: the memory of one machine"),
     key(
         "report",
         "tensorboard",

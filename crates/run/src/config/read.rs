@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memfit::nn::error::nearest;
-use memfit::plan::bytes;
+use memfit::plan::{Link, bytes};
 use toml::{Table, Value};
 
 use super::{KEYS, Sections, find};
@@ -167,12 +167,44 @@ impl KeyValue<'_> {
         self.must("a size", self.value.as_integer().and_then(|n| u64::try_from(n).ok()))
     }
 
+    /// The speed of a connection.
+    pub fn link(self) -> Read<Link> {
+        let read = self.value.as_str().and_then(parse_link);
+        self.must("a speed, such as \"100Gbit/s\" or \"10GB/s, 5us\",", read)
+    }
+
     /// A time as people write it, or a number of seconds.
     pub fn duration(self) -> Read<Duration> {
         let seconds = self.value.as_integer().and_then(|n| u64::try_from(n).ok()).map(Duration::from_secs);
         let said = seconds.or_else(|| parse_duration(self.value.as_str()?));
         self.must("a time, such as \"90s\", \"5min\" or \"1h\",", said.filter(|d| !d.is_zero()))
     }
+}
+
+/// "100Gbit/s", "12.5GB/s", and behind a comma what a message takes: "10us".
+fn parse_link(text: &str) -> Option<Link> {
+    let (speed, message) = text.split_once(',').map_or((text, None), |(speed, message)| (speed, Some(message)));
+    let speed = speed.trim().strip_suffix("/s").unwrap_or(speed.trim());
+    let unit = speed.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = speed.split_at(unit);
+    let gbytes = match unit {
+        "Gbit" => 0.125,
+        "Mbit" => 0.125e-3,
+        "GB" => 1.0,
+        "MB" => 1e-3,
+        "GiB" => 1.073_741_824,
+        "MiB" => 1.048_576e-3,
+        _ => return None,
+    } * number.trim().parse::<f64>().ok()?;
+    let message_us = match message {
+        Some(message) => match message.trim().strip_suffix("us") {
+            Some(us) => us.trim().parse::<f64>().ok()?,
+            None => parse_duration(message)?.as_secs_f64() * 1e6,
+        },
+        None => Link::SHARED_MEMORY.message_us,
+    };
+    let is_sane = gbytes.is_finite() && gbytes > 0.0 && message_us.is_finite() && message_us >= 0.0;
+    is_sane.then_some(Link { gbytes, message_us })
 }
 
 /// "90s", "5min", "1.5h"; a bare number is seconds.
@@ -269,6 +301,17 @@ mod tests {
         }
         for text in ["", "min", "5 parsecs", "-1s", "nan", "1e300h"] {
             assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn links_are_read_as_people_write_them() {
+        let link = |gbytes, message_us| Some(Link { gbytes, message_us });
+        assert_eq!(parse_link("100Gbit/s"), link(12.5, Link::SHARED_MEMORY.message_us));
+        assert_eq!(parse_link("10 GB/s, 5us"), link(10.0, 5.0));
+        assert_eq!(parse_link("800 Mbit, 1ms"), link(0.1, 1000.0));
+        for text in ["", "fast", "10", "10 parsecs/s", "-1GB/s", "0GB/s", "1GB/s, soon", "nanGB/s"] {
+            assert_eq!(parse_link(text), None, "{text}");
         }
     }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memfit::plan::Link;
+
 /// `None`, or empty, where a key is not set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sections {
@@ -104,6 +106,7 @@ pub struct ReplicasConfig {
     pub piece: Option<u64>,
     pub stall: Option<Duration>,
     pub batch_norm: Option<String>,
+    pub link: Option<Link>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
