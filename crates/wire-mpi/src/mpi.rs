@@ -27,6 +27,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long whoever gives up waits for the others to do so too, so that they have heard why before a launcher ends them.
 const PARTING: Duration = Duration::from_secs(1);
 
+/// How long MPI may take to end when nothing is under way. MPICH 4.0 over TCP was seen to hang there.
+const ENDING: Duration = Duration::from_secs(10);
+
 /// This process among those that a launcher started. Dropping it gives MPI up: nothing is waited for.
 pub struct Mpi {
     asks: Mutex<Sender<Ask>>,
@@ -54,10 +57,22 @@ pub(crate) struct Shared {
 
 /// What the thread is asked to do, with whom to answer.
 enum Ask {
-    Wire { stall: Duration, chunk: usize, answer: Answer<MpiWire> },
-    Communicator { answer: Answer<Communicator> },
-    Finish { answer: Answer<()> },
-    Abandon { answer: Answer<()> },
+    Wire {
+        stall: Duration,
+        chunk: usize,
+        answer: Answer<MpiWire>,
+    },
+    Communicator {
+        answer: Answer<Communicator>,
+    },
+    /// Answered when all agree; then the other one is told when MPI has ended.
+    Finish {
+        answer: Answer<()>,
+        ended: Sender<()>,
+    },
+    Abandon {
+        answer: Answer<()>,
+    },
 }
 
 type Answer<T> = Sender<Result<T, WireError>>;
@@ -104,9 +119,12 @@ impl Mpi {
     }
 
     /// Ends MPI when all processes do and all is well with their wires, which are dropped before. Else nothing is ended, and this
-    /// is an error.
+    /// is an error; so it is where MPI does not come to its end, which harms nothing that was done before.
     pub fn finish(self) -> Result<(), WireError> {
-        self.ask(2 * self.stall + GRACE, |answer| Ask::Finish { answer })
+        let (ended, has_ended) = mpsc::channel();
+        self.ask(self.stall + GRACE, |answer| Ask::Finish { answer, ended })?;
+        let late = |_| WireError::Failed(format!("MPI does not end within {} s", ENDING.as_secs()));
+        has_ended.recv_timeout(ENDING).map_err(late)
     }
 
     /// Gives MPI up without ending it, and waits a moment for the others to do so too. The process should end soon: MPI is not
@@ -177,7 +195,7 @@ fn serve(answer: Answer<Begun>, asked: Receiver<Ask>, stall: Duration) {
                 let _ = answer.send(communicator.and_then(|c| office.wire(c, stall, chunk)));
             }
             Ask::Communicator { answer } => drop(answer.send(office.communicator(&answer))),
-            Ask::Finish { answer } => return office.finish(answer),
+            Ask::Finish { answer, ended } => return office.finish(answer, ended),
             Ask::Abandon { answer } => {
                 let _ = office.agree(Intent::Abandon, PARTING, &answer);
                 let _ = answer.send(Ok(()));
@@ -241,7 +259,7 @@ impl Office {
         Ok(MpiWire::new(rank, size, Limits { stall, grace: GRACE, chunk }, desk))
     }
 
-    fn finish(self, answer: Answer<()>) {
+    fn finish(self, answer: Answer<()>, ended: Sender<()>) {
         let (live, unwell) = (self.shared.live.load(Ordering::SeqCst), self.shared.unwell.load(Ordering::SeqCst));
         let well = live == 0 && !unwell;
         let agreed = self.agree(if well { Intent::Finish } else { Intent::Abandon }, self.stall, &answer);
@@ -251,15 +269,14 @@ impl Office {
             _ => Ok(()),
         };
         let ending = own.and(agreed);
-        if ending.is_ok() {
-            self.hear_all();
-            let Office { mpi, world, .. } = self;
-            drop(world);
-            drop(mpi);
-        } else {
-            std::mem::forget(self);
-        }
+        let may_end = ending.is_ok();
         let _ = answer.send(ending);
+        if !may_end {
+            return std::mem::forget(self);
+        }
+        self.hear_all();
+        drop(self.mpi);
+        let _ = ended.send(());
     }
 
     /// What was said on wires that are gone: MPI ends when no message is under way. Their communicators are not freed, which is one

@@ -49,7 +49,10 @@ impl Post {
     /// Takes in what others said since the last time; `waits` is told the rank and the round of whoever waits.
     pub fn hear(&mut self, mut waits: impl FnMut(usize, u64)) -> Result<(), WireError> {
         let mut bytes = [0u8; LONGEST];
-        while let Some(status) = self.line.call(|| self.communicator.iprobe::<u8>(Source::Any, TAG))? {
+        // Open MPI answers first and then looks at what has come, so that one question may be one too few.
+        let ask = || self.communicator.iprobe::<u8>(Source::Any, TAG);
+        let ask_twice = || ask().and_then(|status| status.map_or_else(ask, |status| Ok(Some(status))));
+        while let Some(status) = self.line.call(ask_twice)? {
             // It has come, and nobody else takes it, so this does not wait.
             let word = self.line.call(|| self.communicator.recv(&mut bytes, status.source, TAG))?;
             let Source::Rank(rank) = word.source else { continue };
