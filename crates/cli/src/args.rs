@@ -42,6 +42,8 @@ const TRAIN_EXAMPLES: &str = "Examples:
   memfit train --model resnet18 --data photos/train --epochs 10
   memfit train a.toml b.toml --budget 2GiB          two models in one memory, a step at a time
   memfit train photos.toml --logical 4GiB           a hard limit for all that the run takes
+  memfit train photos.toml --replicas 2             two replicas, the same bits as one with --lanes 2
+  mpirun -n 4 memfit train photos.toml              four of them, on one machine or several (feature mpi)
   memfit train --resume runs/digits-1               continues where it was stopped
   memfit train --resume runs/digits-1/best.json     continues from the best checkpoint instead
   memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
@@ -65,6 +67,8 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan --model resnet50 --frontier --svg frontier.svg  step time against budget
   memfit plan --model resnet50 --max-batch --budget 2GiB      the largest batch that fits
   memfit plan a.toml b.toml --budget 2GiB                     what two models take that share a device
+  memfit plan --model resnet50 --replicas 4 --shard optimizer what each of four replicas takes
+  memfit plan --model gpt --replicas 64 --link '100Gbit/s, 10us'  how long a step of 64 would take
   memfit plan --batch 64 --save plan.json                     for `memfit train --batch 64 --plan plan.json`
   memfit plan --model gpt --budget 300MiB --html plan.html    a report to look at and to send
   memfit plan --diff before.json after.json                   what changed, as for a pull request";
