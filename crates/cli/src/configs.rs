@@ -22,10 +22,10 @@ pub fn split_args<const COMMAND: u16>(
     resume: &[PathBuf],
     settings: &Settings<COMMAND>,
 ) -> Result<Configs> {
+    if resume.len() > 1 && settings.text("memory", "budget").is_some() {
+        return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
+    }
     if !resume.is_empty() && (!files.is_empty() || !settings.are_in(scope::RESUME)) {
-        if resume.len() > 1 && settings.text("memory", "budget").is_some() {
-            return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
-        }
         let options = list(scope::TRAIN | scope::RESUME);
         let refused = settings.beyond(scope::RESUME);
         let refused = if refused.is_empty() { "a run file".into() } else { refused };

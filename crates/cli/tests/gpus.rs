@@ -375,3 +375,23 @@ fn pictures_are_of_the_same_classes_on_both_devices() {
         assert!((a - b).abs() <= 1e-4, "{gpu} {cpu}");
     }
 }
+
+#[test]
+fn replicas_on_logical_devices_of_a_gpu_end_in_the_bytes_of_one() {
+    if !has_gpu() {
+        return;
+    }
+    let scratch = Scratch::new("gpu-replicas");
+    let train = |name: &str, options: &[&str]| {
+        let out = scratch.path(name);
+        let args = [&["train", "--device", "gpu", "--lanes", "2", "--steps", "3", "--out", &out], options].concat();
+        let output = command(&args).output().expect("the binary starts");
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        std::fs::read(format!("{out}/weights.safetensors")).expect("weights")
+    };
+    let alone = train("1", &[]);
+    assert!(train("2", &["--replicas", "2", "--logical", "8MiB,8MiB"]) == alone);
+    assert!(train("2 sharded", &["--replicas", "2", "--logical", "8MiB,8MiB", "--shard", "optimizer"]) == alone);
+    let none = ["train", "--device", "gpu", "--replicas", "40", "--batch", "40", "--steps", "1"];
+    check_error(&none, 2, &["has no device of its own", "--logical"]);
+}

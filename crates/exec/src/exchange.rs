@@ -94,8 +94,8 @@ impl Exchange {
 /// Bytes of a state that are sent at a time, the same for every replica.
 const STATE_PIECE: usize = 1 << 20;
 
-/// Bytes of the host that the exchanges of a plan need where its device has memory of its own.
-pub(crate) fn staging_bytes(plan: &Plan) -> u64 {
+/// Bytes of the host that the exchanges of a plan take where its device has memory of its own: taken when it is connected.
+pub fn staging_bytes(plan: &Plan) -> u64 {
     let of_program = |p: &Program| {
         let room = |e: Exchange| match e.kind {
             Kind::Join(join) => join.pieces.room(),

@@ -24,6 +24,7 @@ pub use checksum::Checksum;
 pub use device::{Device, DeviceFull, Holder, PROGRAM, Reservation};
 pub use engine::{Clock, Engine, Options};
 pub use error::{ExecError, KernelError};
+pub use exchange::staging_bytes as exchange_staging_bytes;
 pub use executor::Executor;
 pub use host_memory::{Growth, HostMemory};
 pub use inputs::TensorView;

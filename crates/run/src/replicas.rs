@@ -88,7 +88,7 @@ impl Crew {
         if lanes > 1 {
             config.set_count("replicas", "lanes", lanes as u64)?;
         }
-        let piece = config.replicas.piece.unwrap_or(Exchange::PIECE as u64);
+        let piece = config.replicas.piece.unwrap_or_else(|| usual_piece(size));
         let piece = usize::try_from(piece).unwrap_or(usize::MAX).clamp(LEAST_PIECE, MOST_PIECE);
         Ok(Crew {
             size,
@@ -129,6 +129,11 @@ impl Crew {
     pub fn threads(&self, all: usize, index: usize) -> usize {
         (all / self.sharers + usize::from(index < all % self.sharers)).max(1)
     }
+}
+
+/// A replica's share of a piece is a message: of many, a piece is larger, so that messages stay worth what they cost.
+fn usual_piece(size: usize) -> u64 {
+    (Exchange::PIECE * size.div_ceil(8).min(64)) as u64
 }
 
 /// Below this a message costs more than what is in it; beyond, room is taken for nothing.
@@ -233,6 +238,11 @@ mod tests {
         assert_eq!(crew.exchange(1).replica, Replica { lanes: 4, count: 4, rank: 1 });
         let (alone, _) = self::crew("[replicas]\ncount = 2", Some(&Launched(0, 1))).expect("one process");
         assert_eq!((alone.size, alone.here), (2, 2));
+    }
+
+    #[test]
+    fn pieces_grow_with_the_number_of_replicas() {
+        assert_eq!([2, 8, 9, 64, 512, 4096].map(usual_piece), [1, 1, 2, 8, 64, 64].map(|mib| mib << 20));
     }
 
     #[test]

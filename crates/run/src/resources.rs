@@ -69,6 +69,8 @@ pub struct RunResources {
     pub process: Option<Arc<ProcessMemory>>,
     /// What is kept of it for the plan and its kernels.
     _plan_memory: Option<Reservation>,
+    /// And for what is exchanged with other replicas, where the device has memory of its own.
+    exchange_memory: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
     /// None where the run is only planned for no data in particular, or only answers. Replicas of one process share them.
@@ -359,6 +361,7 @@ impl RunResources {
             least_pool: OnceLock::new(),
             process,
             _plan_memory: None,
+            exchange_memory: None,
             room: None,
             data: data.map(Arc::new),
             crew,
@@ -397,6 +400,7 @@ impl RunResources {
             least_pool: OnceLock::new(),
             process: self.process.clone(),
             _plan_memory: None,
+            exchange_memory: None,
             room: None,
             data: self.data.clone(),
             crew: self.crew,

@@ -25,6 +25,13 @@ pub fn print(run: &RunResources, planned: &Planned, others: &[&Planned]) {
             Bytes(room).to_string()
         );
     }
+    let on_host = run.exchange_bytes_of_host();
+    if on_host > 0 {
+        outln!(
+            "  on host    {:>10}  through which it is exchanged, beside the data pipeline",
+            Bytes(on_host).to_string()
+        );
+    }
     let own = planned.plan.device_bytes();
     for (i, other) in others.iter().enumerate().filter(|(_, other)| other.plan.device_bytes() != own) {
         let (name, arena) = (format!("replica {}", run.rank() + 1 + i), Bytes(other.plan.arena_bytes()).to_string());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::common::{Scratch, check_error, event, memfit};
+use crate::pictures::pictures;
 
 /// The files of a run that do not say when it was: weights, checkpoints with their tensors, and the tensors.
 fn bytes(run: &Path) -> Vec<(String, Vec<u8>)> {
@@ -122,4 +123,61 @@ fn a_plan_for_replicas_needs_none_of_them() {
     assert!(of(&sharded, "optimizer_bytes") < of(&four, "optimizer_bytes") / 3);
     assert_eq!((four["replicas"]["count"].as_u64(), four["replicas"]["lanes"].as_u64()), (Some(4), Some(4)));
     assert!(of(&four["replicas"], "exchange_bytes") > 0);
+}
+
+#[test]
+fn a_plan_says_what_each_replica_holds_and_how_long_a_link_takes() {
+    let plan = |options: &[&str]| event(&[&["plan", "--batch", "32"], options].concat());
+    let three = plan(&["--replicas", "3", "--shard", "optimizer"]);
+    let each = three["replicas"]["each"].as_array().expect("a list");
+    let lanes: Vec<u64> = each.iter().map(|r| r["lanes"].as_u64().expect("a number")).collect();
+    assert_eq!(lanes, [1, 1, 2]);
+    // The one that holds the most is planned.
+    let most =
+        each.iter().max_by_key(|r| r["state_bytes"].as_u64().max(r["accumulator_bytes"].as_u64())).expect("three");
+    assert_eq!(three["replicas"]["rank"], most["rank"]);
+    assert_eq!(three["state_bytes"], most["state_bytes"]);
+    let ms = |options: &[&str]| plan(options)["predicted_step_ms"].as_f64().expect("a time");
+    let [slow, fast] = ["10Mbit/s, 1ms", "100Gbit/s, 1us"].map(|link| ms(&["--replicas", "4", "--link", link]));
+    assert!(slow > 10.0 * fast, "{slow} {fast}");
+    check_error(&["plan", "--replicas", "4", "--link", "fast"], 2, &["--link must be a speed"]);
+}
+
+#[test]
+fn a_profile_tells_how_long_a_step_is_in_exchanges() {
+    let folder = Scratch::new("replicas-profile");
+    let out = folder.path("profile");
+    let output = memfit(&["profile", "--replicas", "2", "--threads", "2", "--steps", "3", "--out", &out]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("with the others, waiting for them included"), "{said}");
+    let made_up = ["profile", "--model", "mlp", "--batch", "8", "--replicas", "3", "--lanes", "4", "--threads", "2"];
+    succeeds(&[&made_up[..], &["--steps", "2", "--out", &folder.path("made-up")]].concat());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_scheduler_that_gives_notice_has_all_replicas_save() {
+    let folder = Scratch::new("replicas-notice");
+    let whole = folder.path("whole");
+    let stopped = folder.path("stopped");
+    let options = ["--replicas", "2", "--steps", "400", "--threads", "2"];
+    succeeds(&[&["train", "--out", &whole], &options[..]].concat());
+    let args = [&["train", "--out", &stopped], &options[..]].concat();
+    let rest = crate::common::stopped(&args, 5, rustix::process::Signal::USR1);
+    assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:?}");
+    succeeds(&["train", "--resume", &stopped]);
+    assert!(bytes(Path::new(&stopped)) == bytes(Path::new(&whole)));
+}
+
+#[test]
+fn what_is_wrong_with_the_data_of_one_replica_is_told_once() {
+    let folder = pictures("replicas-bad");
+    folder.write("data/disc/7.png", "no picture");
+    let data = folder.path("data");
+    let args = ["train", "--data", &data, "--model", "resnet18", "--input", "32x32x3", "--batch", "4", "--epochs", "2"];
+    let output = memfit(&[&args[..], &["--replicas", "2", "--out", &folder.path("run")]].concat());
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    assert_eq!(message.matches("7.png").count(), 1, "{message}");
 }

@@ -89,7 +89,7 @@ fn an_option_that_a_run_cannot_go_on_with_is_named() {
     for (given, named) in [
         (&["--seed", "3"][..], "--seed cannot be given with --resume"),
         (&["--seed", "3", "--batch", "2"], "--batch and --seed cannot be given with --resume"),
-        (&["--budget", "1GiB"], "--budget cannot be given with --resume"),
+        (&["--lanes", "4"], "--lanes cannot be given with --resume"),
     ] {
         check_error(&[&["train", "--resume", &run], given].concat(), 2, &[named, "--epochs", "can"]);
     }
@@ -101,6 +101,20 @@ fn an_option_that_a_run_cannot_go_on_with_is_named() {
     check_error(&["train", "--resume", &run], 2, &[said]);
     let other = scratch.write("other.toml", "");
     check_error(&["train", &other, &other, "--seed", "3"], 2, &["--seed cannot be given for several runs"]);
+}
+
+#[test]
+fn a_run_goes_on_within_another_budget_to_the_same_bits() {
+    let scratch = Scratch::new("resumed-budget");
+    let [whole, parts] = ["whole", "parts"].map(|name| scratch.path(name));
+    let train =
+        |args: &[&str]| assert!(memfit(&[&["train", "--threads", "1"], args].concat()).status.success(), "{args:?}");
+    train(&["--steps", "6", "--out", &whole, "--budget", "4MiB"]);
+    train(&["--steps", "3", "--out", &parts, "--budget", "4MiB"]);
+    train(&["--resume", &parts, "--steps", "6", "--budget", "1700KiB"]);
+    let weights = |run: &str| std::fs::read(format!("{run}/weights.safetensors")).expect("weights");
+    assert!(weights(&whole) == weights(&parts));
+    check_error(&["train", "--resume", &parts, "--steps", "8", "--budget", "100KiB"], 3, &["100 KiB"]);
 }
 
 #[test]

@@ -431,7 +431,7 @@ pub static KEYS: &[Key] = &[
         TRAIN | PLAN | SEVERAL | RESUME,
         "Exchange so much at a time between replicas; changes no bit",
     )
-    .default("1MiB"),
+    .default("1MiB, and more for more than 8 replicas"),
     key("replicas", "stall", "\"5min\"", "a replica that the others wait for longer is named, and all leave", |s, v| {
         v.duration().set(&mut s.replicas.stall)
     })

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use memfit::data::BytePool;
-use memfit::exec::{Device, Reservation};
+use memfit::exec::{Device, Reservation, exchange_staging_bytes};
 use memfit::plan::plan_bytes;
-use memfit::{ExecError, PlanError};
+use memfit::{ExecError, Plan, PlanError};
 
 use super::{Purpose, RunResources};
 use crate::config::RunConfig;
@@ -75,6 +75,23 @@ impl RunResources {
             other => other.into(),
         })?);
         Ok(())
+    }
+
+    /// What replicas exchange goes through the host where their device has memory of its own: that is taken of the host before
+    /// anything is begun.
+    pub(crate) fn keep_room_for_exchanges(&mut self, plan: &Plan) -> Result<()> {
+        let bytes = exchange_staging_bytes(plan);
+        if self.crew.size > 1 && !self.is_on_host() && bytes > 0 {
+            host_budget::give_way(&[self], bytes);
+            let taken = self.host.take(&format!("exchanges of {}", self.label), bytes)?;
+            self.exchange_memory = Some(taken);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the host through which it exchanges.
+    pub fn exchange_bytes_of_host(&self) -> u64 {
+        self.exchange_memory.as_ref().map_or(0, Reservation::bytes)
     }
 
     /// Whether that is a logical device.

@@ -44,6 +44,7 @@ pub(super) fn facts(
     facts.push(fact("model", source.unwrap_or_default()));
     facts.push(fact("batch", plan.batch.to_string()));
     facts.push(fact("micro-batch", plan.micro_batch.to_string()));
+    facts.push(fact("order of exchanges", format!("{:016x}", plan.exchange_hash())));
     facts.push(fact("seed", run.seed.to_string()));
     let computes = |section: &str| matches!(section, "model" | "train" | "replicas");
     // Where a run lies and how long somebody waits changes nothing.

@@ -63,6 +63,9 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
     }
     for slot in &mut slots {
         slot.prepared = plan_all(&mut slot.runs, planning, &slot.executors, on_event)?;
+        for (run, prepared) in slot.runs.iter_mut().zip(&slot.prepared) {
+            run.keep_room_for_exchanges(&prepared.planned.plan)?;
+        }
     }
     tell_plans(&slots, on_event);
     let groups: Vec<Vec<SharedMemory>> = slots.iter().map(|slot| slot.groups(planning.budget)).collect();
@@ -202,6 +205,7 @@ fn check_process(slots: &[Slot], groups: &[Vec<SharedMemory>]) -> Result<()> {
             }
         }
     }
+    arenas += slots.iter().flat_map(|slot| &slot.runs).map(RunResources::exchange_bytes_of_host).sum::<u64>();
     // The last checkpoint, the best, the one that is written, and the weights at the end.
     let of_run = |(run, prepared): (&RunResources, &Prepared)| {
         let folder = run.config.resumed_folder().or(run.config.train.out.as_deref()).unwrap_or(Path::new("."));
