@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     signals::survive_file_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return failure::misspelt(error),
+        Err(error) => return launch::misspelt(error),
     };
     let json = cli.json;
     if json {

@@ -314,6 +314,10 @@ fn of_device(error: &RunError) -> Option<String> {
             "run {number} has no logical device: there are {devices}; give more --logical sizes, or say memory.device in \
              each run file"
         ),
+        RunError::NoDeviceForReplica { number, devices } => format!(
+            "replica {number} has no device of its own: there are {devices}; have fewer --replicas, give --logical a size for each, \
+             or name one --device that they share"
+        ),
         RunError::NotSplit { name } => {
             format!("there is no device \"{name}\": say with --logical how the device is split")
         }

@@ -40,11 +40,6 @@ pub(super) fn facts(
         identity
             .map(|(name, value)| fact(if name == planning::INSTRUCTIONS { "instruction set" } else { name }, value)),
     );
-    let source = planning::labels(run, executor, plan.micro_batch)?.remove("source");
-    facts.push(fact("model", source.unwrap_or_default()));
-    facts.push(fact("batch", plan.batch.to_string()));
-    facts.push(fact("micro-batch", plan.micro_batch.to_string()));
-    facts.push(fact("order of exchanges", format!("{:016x}", plan.exchange_hash())));
     facts.push(fact("seed", run.seed.to_string()));
     let computes = |section: &str| matches!(section, "model" | "train" | "replicas");
     // Where a run lies and how long somebody waits changes nothing.
@@ -53,6 +48,12 @@ pub(super) fn facts(
         let value = run.config.value(key.section, key.name);
         facts.push(fact(&key.path(), value.map_or_else(|| planning::NOT_SET.into(), ToString::to_string)));
     }
+    // After what they follow from, which says more.
+    facts.push(fact("batch", plan.batch.to_string()));
+    facts.push(fact("order of exchanges", format!("{:016x}", plan.exchange_hash())));
+    facts.push(fact("micro-batch", plan.micro_batch.to_string()));
+    let source = planning::labels(run, executor, plan.micro_batch)?.remove("source");
+    facts.push(fact("model", source.unwrap_or_default()));
     if let Some(states) = states {
         let checkpoint = &states.checkpoint;
         facts.push(fact("checkpoint", format!("step {}, {}", checkpoint.step, checkpoint.tensors.checksum)));

@@ -20,7 +20,7 @@ use board::Board;
 use report::Report;
 
 pub fn train(args: TrainArgs, json: bool) -> Result<()> {
-    among_peers(|peers| train_among(args, json, peers))
+    among_peers(json, |peers| train_among(args, json, peers))
 }
 
 /// Trains with all processes that do the same.
