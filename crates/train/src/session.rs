@@ -104,7 +104,48 @@ impl<E: Executor> Session<E> {
         self.turns = Turns { ticket, device: Some(device) };
     }
 
-    /// Connects it to the other replicas that train with it, each on its part of a batch: see [`Plan::rows`].
+    /// Connects it to the other replicas that train with it, each on its part of a batch: see [`Plan::rows`]. With the same lanes,
+    /// any number of replicas ends in the same bits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use memfit_exec::{Executor, TensorView, ThreadWire, thread_wires};
+    /// use memfit_exec_cpu::CpuExecutor;
+    /// use memfit_ir::Replica;
+    /// use memfit_nn::{Optimizer, zoo::Mlp};
+    /// use memfit_plan::{Request, plan};
+    /// use memfit_train::{Session, replica_programs};
+    /// use memfit_transform::{Exchange, Training};
+    ///
+    /// // One replica of so many, which share batches of 8 in 4 lanes.
+    /// fn train(count: usize, wire: ThreadWire) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+    ///     let (model, training) = (Mlp { sizes: vec![4, 8, 3] }, Training::new(Optimizer::adam().update));
+    ///     let replica = Replica { lanes: 4, count, rank: memfit_exec::Wire::rank(&wire) };
+    ///     let request = Request { exchange: Exchange { replica, ..Exchange::ALONE }, ..Request::new(8) };
+    ///     let cpu = CpuExecutor::new(1)?;
+    ///     let programs = |rows: usize| replica_programs(&model, &training, 8, rows, &request.exchange);
+    ///     let plan = plan(&programs, cpu.target(), &request)?;
+    ///     let mut session = Session::new(cpu, plan, 1)?;
+    ///     session.connect(Box::new(wire))?;
+    ///     let rows = session.plan().rows();
+    ///     let (x, y): (Vec<f32>, Vec<i32>) = rows.clone().map(|row| (row as f32, row as i32 % 3)).unzip();
+    ///     let x: Vec<f32> = x.into_iter().flat_map(|x| [x, 1.0, -x, 0.5]).collect();
+    ///     let (of_x, of_y) = ([rows.len(), 4], [rows.len()]);
+    ///     let batch = [("x", TensorView::f32(&of_x, &x)), ("y", TensorView::i32(&of_y, &y))];
+    ///     (0..3).try_for_each(|_| session.step(&batch, 1e-2).map(drop))?;
+    ///     Ok(session.weight("fc1/weight")?)
+    /// }
+    ///
+    /// let together = |count: usize| std::thread::scope(|scope| {
+    ///     let wires = thread_wires(count, Duration::from_secs(60)).into_iter();
+    ///     let threads: Vec<_> = wires.map(|wire| scope.spawn(move || train(count, wire))).collect();
+    ///     threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
+    /// });
+    /// let alone = together(1)?;
+    /// assert!(together(3)?.iter().all(|weights| *weights == alone[0]));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
     pub fn connect(&mut self, wire: Box<dyn Wire>) -> Result<()> {
         Ok(self.engine.connect(wire)?)
     }
