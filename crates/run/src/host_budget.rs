@@ -1,7 +1,7 @@
 //! What host budget would be enough where the one that a run has is not, and what would still be enough where an arena needs
 //! the rest: found by trying, so that what is proposed works. It never goes beyond what the host has free.
 
-use memfit::data::{BadSample, DataError, LoadOptions, Loader, SampleProblem};
+use memfit::data::{BadSample, DataError, Lease, LoadOptions, Loader, SampleProblem};
 use memfit::nn::zoo::Task;
 use memfit::train::TrainError;
 
@@ -145,21 +145,29 @@ fn first_batches(config: &RunConfig, purpose: Purpose, place: &Placement, budget
     let sets = data::datasets(sources, &run, run.request.batch)?;
     let options =
         || LoadOptions { threads: run.threads, bad: skip_bad(&run.config), ..LoadOptions::new(run.pool.clone()) };
+    // As in a training: first room for answers, and then the two sets take turns.
+    let _answers = if sets.test.is_some() { Some(room_for_answers(&run)?) } else { None };
     let mut train = Loader::new(&sets.train, options())?;
-    let _batch = train.next()?;
+    let batch = train.next()?;
     check_skipped(&train)?;
+    drop((batch, train));
     if let Some(test) = &sets.test {
-        let answers = run.request.batch.saturating_mul(answer_bytes(&run)?);
-        let _answers = run.pool.reserve(answers as u64).map_err(|e| DataError::PoolTooSmall {
-            limit: run.pool.limit(),
-            needed: e.used.saturating_add(e.wanted),
-            what: "evaluation".into(),
-        })?;
         let mut test = Loader::new(test, options())?;
         test.next()?;
         check_skipped(&test)?;
     }
     Ok(())
+}
+
+/// For what the model says of a batch.
+fn room_for_answers(run: &RunResources) -> Result<Lease> {
+    let answers = run.request.batch.saturating_mul(answer_bytes(run)?);
+    let taken = run.pool.reserve(answers as u64).map_err(|e| DataError::PoolTooSmall {
+        limit: run.pool.limit(),
+        needed: e.used.saturating_add(e.wanted),
+        what: "evaluation".into(),
+    });
+    Ok(taken?)
 }
 
 /// A sample that would be left out for the budget alone is an error.
