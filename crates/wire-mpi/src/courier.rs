@@ -93,10 +93,16 @@ impl Courier {
         round: &Round,
         word: &'s [u8],
     ) -> Result<(), WireError> {
-        let (since, between) = (Instant::now(), between_words(self.stall));
+        let (mut since, between) = (Instant::now(), between_words(self.stall));
         let (mut said, mut next_word, mut pace) = (Vec::new(), between, Pace::new());
+        let mut last_look = since;
         for looks in 1u32.. {
             let look = Instant::now();
+            let asleep = look - std::mem::replace(&mut last_look, look);
+            if asleep > between {
+                // This process was stopped: nobody else kept it waiting.
+                since += asleep;
+            }
             let done = self.post.line.call(|| request.test())?.is_some();
             if done && self.post.sent(&mut said) {
                 return Ok(());
@@ -111,6 +117,9 @@ impl Courier {
                 }
             }
             if waited >= self.stall {
+                // Somebody may have found out earlier, and who it is.
+                self.hear()?;
+                self.post.concerns(round.number)?;
                 return Err(self.stalled(round, waited));
             }
             if !done && waited >= next_word {
