@@ -95,19 +95,20 @@ impl Courier {
     ) -> Result<(), WireError> {
         let (mut since, between) = (Instant::now(), between_words(self.stall));
         let (mut said, mut next_word, mut pace) = (Vec::new(), between, Pace::new());
-        let mut last_look = since;
+        let mut last = since;
         for looks in 1u32.. {
             let look = Instant::now();
-            let asleep = look - std::mem::replace(&mut last_look, look);
-            if asleep > between {
-                // This process was stopped: nobody else kept it waiting.
-                since += asleep;
-            }
             let done = self.post.line.call(|| request.test())?.is_some();
             if done && self.post.sent(&mut said) {
                 return Ok(());
             }
-            let waited = since.elapsed();
+            let now = Instant::now();
+            let asleep = now - std::mem::replace(&mut last, now);
+            if asleep > between {
+                // This process was stopped: nobody else kept it waiting.
+                since += asleep;
+            }
+            let waited = now - since;
             if !done && looks % LOOKS_PER_HEARING == 0 {
                 let somebody_waits = self.hear()?;
                 self.post.concerns(round.number)?;
