@@ -1,5 +1,5 @@
 //! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, exports that the
-//! programs read that they are for, a GPU in software, processes that exchange by MPI, reports in a browser.
+//! programs read that they are for, a GPU in software, processes that exchange and train by MPI, reports in a browser.
 //! Judges nothing itself: the oracles and the commands of memfit do.
 
 use std::env;
@@ -16,7 +16,7 @@ use crate::command::{output, run as run_command, shown};
 use crate::machines::{Extent, instruction_sets};
 use crate::python::{self, Dependencies};
 use crate::report::Report;
-use crate::{browser, exports, gpu, mpi};
+use crate::{browser, exports, gpu, mpi, replicas};
 
 /// Of the sets of golden vectors, where none are asked for.
 pub const SEEDS: [u32; 2] = [1, 2];
@@ -31,6 +31,7 @@ pub fn check(report: &mut Report, seeds: &[u32], extent: Extent) -> Result<()> {
     report.check("exports in the programs that read them", exports::check)?;
     gpu::check(report, extent, &vectors)?;
     mpi::check(report)?;
+    replicas::check(report, extent)?;
     browser::check(report)?;
     match extent {
         Extent::Short => Ok(()),

@@ -83,7 +83,11 @@ pub fn check(report: &mut Report, extent: Extent) -> Result<()> {
 
 /// All that this machine has, from the program itself.
 pub fn instruction_sets(built: &Built) -> Result<Vec<String>> {
-    let mut devices = built.program("memfit")?;
+    instruction_sets_of(built.program("memfit")?)
+}
+
+/// As this memfit says.
+pub fn instruction_sets_of(mut devices: Command) -> Result<Vec<String>> {
     let (text, ok) = output(devices.args(["devices", "--json"]).env_remove("MEMFIT_ISA"))?;
     let device: Value = text.lines().next().and_then(|l| serde_json::from_str(l).ok()).unwrap_or_default();
     let sets = device["instructions"].as_array().filter(|_| ok).context("memfit devices lists no instruction sets")?;

@@ -24,6 +24,7 @@ mod page;
 mod peers;
 mod process;
 mod python;
+mod replicas;
 mod report;
 mod sweep_memory;
 mod vulkan;
@@ -40,6 +41,7 @@ Usage: cargo xtask ci
        cargo xtask ci-extern [--seed N]...
        cargo xtask check-mpi
        cargo xtask check-reports
+       cargo xtask test-replicas [--long] [WORD]...
        cargo xtask sweep-memory [MODEL]...
        cargo xtask bench-kernels [--rounds N] [--alternations N]
        cargo xtask bench-plan [--rounds N] [WORKLOAD]...
@@ -62,7 +64,8 @@ Usage: cargo xtask ci
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
                 write golden vectors and holds the CPU against them, passes weights to Python and back, has
                 exports of profiles read by TensorBoard and its Profile tab, runs the GPU executor's tests and the
-                golden vectors on a Vulkan driver in software, check-mpi and check-reports
+                golden vectors on a Vulkan driver in software, check-mpi, test-replicas and
+                check-reports
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
   check-mpi     has several processes exchange by Open MPI and by MPICH, which are installed where they are missing; among
@@ -71,6 +74,12 @@ Usage: cargo xtask ci
   check-reports  opens reports of profiles in Chromium, which is installed where it is missing: that they draw what the
                 profiles say, on a laptop and on a phone, and can be read by everybody; leaves screenshots in
                 target/report
+
+  test-replicas  trains in several processes by Open MPI and by MPICH, of which some are killed, stopped, asked to stop, told
+                something else or have no room: that they end in the same bytes, alike and with one message
+  --long        also what is too long for every change: more of each, and hosts of which one is cut off, which need root;
+                some minutes
+  WORD          only checks with such a word in their names
 
   sweep-memory  trains five models in every limit of memory, MiB by MiB, from where they are refused to where they run:
                 under ulimit -v, and in a control group where one can be made; half an hour, less for some of digits,
@@ -152,6 +161,7 @@ fn run(arguments: &[String]) -> Result<()> {
         }
         ["check-mpi"] => alone(mpi::check),
         ["check-reports"] => alone(browser::check),
+        ["test-replicas", ref options @ ..] => replicas::run(options),
         [] => bail!("give a task; see --help"),
         ["ci" | "ci-full" | "ci-machines" | "check-mpi" | "check-reports", option, ..] => {
             bail!("\"{option}\" is not an option; see --help")

@@ -12,16 +12,16 @@ use crate::extern_checks::{cargo, step, target_folder};
 use crate::report::Report;
 
 #[derive(Clone, Copy)]
-struct Library {
-    name: &'static str,
+pub struct Library {
+    pub name: &'static str,
     packages: [&'static str; 2],
     /// What its own programs end with, beside those of the other library.
-    suffix: &'static str,
+    pub suffix: &'static str,
     /// For its launcher: more processes than cores, which wait for each other and must not spin, started by root.
-    options: &'static [&'static str],
+    pub options: &'static [&'static str],
 }
 
-const LIBRARIES: [Library; 2] = [
+pub const LIBRARIES: [Library; 2] = [
     Library {
         name: "Open MPI",
         packages: ["libopenmpi-dev", "openmpi-bin"],
@@ -60,7 +60,9 @@ pub fn bench(options: &[&str]) -> Result<()> {
     let ranks: usize = ranks.parse().with_context(|| format!("--ranks {ranks}"))?;
     for library in LIBRARIES {
         match library.installed()? {
-            Ok(()) => run_command(library.launcher(ranks).arg(library.build("release")?).arg("bench").args(options))?,
+            Ok(()) => run_command(
+                library.launcher(ranks).arg(library.build("wire_check", "release")?).arg("bench").args(options),
+            )?,
             Err(reason) => println!("{}: not measured, because {reason}", library.name),
         }
     }
@@ -68,12 +70,12 @@ pub fn bench(options: &[&str]) -> Result<()> {
 }
 
 impl Library {
-    fn program(self, name: &str) -> String {
+    pub fn program(self, name: &str) -> String {
         format!("{name}.{}", self.suffix)
     }
 
     /// Installs it where it is missing, or gives the reason why it cannot.
-    fn installed(self) -> Result<Result<(), String>> {
+    pub fn installed(self) -> Result<Result<(), String>> {
         let is_here = || {
             let works = |name, option| succeeds(Command::new(self.program(name)).arg(option));
             works("mpirun", "--version") && works("mpicc", "-show")
@@ -92,7 +94,7 @@ impl Library {
     }
 
     fn check(self) -> Result<()> {
-        let program = step("build", || self.build("quick"))?;
+        let program = step("build", || self.build("wire_check", "quick"))?;
         for ranks in RANKS {
             for (mode, silent, codes) in MODES {
                 step(&format!("{mode}, {ranks} processes"), || {
@@ -107,16 +109,17 @@ impl Library {
         Ok(())
     }
 
-    /// In a folder of its own: what is built is bound to the library.
-    fn build(self, profile: &str) -> Result<PathBuf> {
+    /// Builds a program of those that use it, in a folder of its own: what is built is bound to the library.
+    pub fn build(self, program: &str, profile: &str) -> Result<PathBuf> {
         let folder = target_folder()?.join(format!("mpi-{}", self.suffix));
         let mut command = cargo("build");
-        command.args(["--quiet", "--package", "memfit-wire-mpi", "--features", "mpi", "--profile", profile]);
+        command.args(["--quiet", "--package", "memfit-wire-mpi", "--package", "memfit-cli"]);
+        command.args(["--features", "memfit-wire-mpi/mpi,memfit-cli/mpi", "--profile", profile]);
         run_command(command.arg("--target-dir").arg(&folder).env("MPICC", self.program("mpicc")))?;
-        Ok(folder.join(profile).join("wire_check"))
+        Ok(folder.join(profile).join(program))
     }
 
-    fn launcher(self, ranks: usize) -> Command {
+    pub fn launcher(self, ranks: usize) -> Command {
         let mut command = Command::new(self.program("mpirun"));
         command.args(self.options).args(["-n", &ranks.to_string()]).envs(ROOT);
         command
@@ -124,7 +127,7 @@ impl Library {
 }
 
 /// Open MPI wants to be told twice that root may start programs.
-const ROOT: [(&str, &str); 2] = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
+pub const ROOT: [(&str, &str); 2] = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
 /// Libraries complain of processes that end before MPI does; that is shown where something is wrong only.
 fn judge(output: &Output, speakers: usize, codes: &[i32]) -> Result<()> {

@@ -98,7 +98,9 @@ mod with_mpi {
         fn tells(&self, error: &anyhow::Error) -> bool {
             let rank = self.mpi.rank();
             let of_run = error.downcast_ref::<RunError>();
-            let is_first_but = |missing: &[usize]| (0..rank).all(|before| missing.contains(&before));
+            // Whoever was missing hears of it when it comes back.
+            let is_first_but =
+                |missing: &[usize]| !missing.contains(&rank) && (0..rank).all(|before| missing.contains(&before));
             let is_own = match of_run.and_then(RunError::wire_error) {
                 Some(WireError::Left { .. }) => false,
                 Some(WireError::Differs { .. } | WireError::Failed(_)) => true,
@@ -138,6 +140,10 @@ mod with_mpi {
                     Err(error)
                 }
                 ended => {
+                    if let Err(error) = &ended {
+                        failure::report(error, self.json);
+                        output::silence();
+                    }
                     drop(self.last_words);
                     drop(self.control);
                     // What was trained is saved: how the library ends changes nothing of it.
@@ -170,6 +176,10 @@ mod with_mpi {
 
         fn local_rank(&self) -> usize {
             self.local_rank
+        }
+
+        fn resident_bytes_taken(&self) -> u64 {
+            self.mpi.resident_bytes_taken()
         }
 
         fn gather(&self, words: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {

@@ -21,6 +21,9 @@ pub trait Peers {
     /// Which of those on the same machine.
     fn local_rank(&self) -> usize;
 
+    /// Bytes by which this process grew when it joined them.
+    fn resident_bytes_taken(&self) -> u64;
+
     /// What each of them says, when all have said something.
     fn gather(&self, words: &[u8]) -> Result<Vec<Vec<u8>>, WireError>;
 
@@ -188,6 +191,10 @@ mod tests {
 
         fn local_rank(&self) -> usize {
             self.0
+        }
+
+        fn resident_bytes_taken(&self) -> u64 {
+            0
         }
 
         fn gather(&self, _: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {

@@ -93,15 +93,22 @@ impl Courier {
         round: &Round,
         word: &'s [u8],
     ) -> Result<(), WireError> {
-        let (since, between) = (Instant::now(), between_words(self.stall));
+        let (mut since, between) = (Instant::now(), between_words(self.stall));
         let (mut said, mut next_word, mut pace) = (Vec::new(), between, Pace::new());
+        let mut last = since;
         for looks in 1u32.. {
             let look = Instant::now();
             let done = self.post.line.call(|| request.test())?.is_some();
             if done && self.post.sent(&mut said) {
                 return Ok(());
             }
-            let waited = since.elapsed();
+            let now = Instant::now();
+            let asleep = now - std::mem::replace(&mut last, now);
+            if asleep > between {
+                // This process was stopped: nobody else kept it waiting.
+                since += asleep;
+            }
+            let waited = now - since;
             if !done && looks % LOOKS_PER_HEARING == 0 {
                 let somebody_waits = self.hear()?;
                 self.post.concerns(round.number)?;
@@ -111,6 +118,9 @@ impl Courier {
                 }
             }
             if waited >= self.stall {
+                // Somebody may have found out earlier, and who it is.
+                self.hear()?;
+                self.post.concerns(round.number)?;
                 return Err(self.stalled(round, waited));
             }
             if !done && waited >= next_word {

@@ -12,6 +12,9 @@ use crate::cut::Round;
 /// So many rounds are given to a courier at once: while it moves one, the caller empties and fills the other.
 pub(crate) const ROOMS: usize = 2;
 
+/// A wait is cut into naps, and none counts for much longer than it is: a process that was stopped has not waited meanwhile.
+const NAP: Duration = Duration::from_millis(250);
+
 /// Buffers that hold a round. Only the thread that has them looks at them.
 #[derive(Default)]
 pub(crate) struct Room {
@@ -86,7 +89,7 @@ impl Desk {
     /// The room of a round that is done; the courier's failure; or nothing, when that has taken too long.
     pub fn collect(&self, slot: usize, patience: Duration) -> Option<Result<Room, WireError>> {
         let mut state = self.state();
-        let until = Instant::now() + patience;
+        let mut left = patience;
         loop {
             match std::mem::replace(&mut state.slots[slot], Slot::Taken) {
                 Slot::Done(room) => return Some(Ok(room)),
@@ -95,8 +98,12 @@ impl Desk {
             if let Some(Err(failure)) = &state.ended {
                 return Some(Err(failure.clone()));
             }
-            let left = until.checked_duration_since(Instant::now())?;
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            if left.is_zero() {
+                return None;
+            }
+            let (nap, since) = (left.min(NAP), Instant::now());
+            state = self.changed.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+            left = left.saturating_sub(since.elapsed().min(2 * nap));
         }
     }
 

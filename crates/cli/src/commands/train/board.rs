@@ -27,6 +27,8 @@ pub struct Board {
     signals: Signals,
     /// Of the process.
     started: Instant,
+    /// What MPI took of memory when it began, where it did.
+    mpi_bytes: Option<u64>,
     shown: Mutex<Shown>,
 }
 
@@ -47,7 +49,13 @@ struct Row {
 }
 
 impl Board {
-    pub fn new(trainings: &[Training], signals: Signals, started: Instant, json: bool) -> Board {
+    pub fn new(
+        trainings: &[Training],
+        signals: Signals,
+        started: Instant,
+        json: bool,
+        mpi_bytes: Option<u64>,
+    ) -> Board {
         let row = |t: &Training| {
             let plan = t.session.plan();
             let budget = t.run.request.budget;
@@ -61,7 +69,7 @@ impl Board {
             }
         };
         let rows = trainings.iter().map(row).collect();
-        Board { json, signals, started, shown: Mutex::new(Shown { rows, line: Line::new() }) }
+        Board { json, signals, started, mpi_bytes, shown: Mutex::new(Shown { rows, line: Line::new() }) }
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -84,7 +92,11 @@ impl Observer for Board {
         let mut shown = self.shown();
         shown.line.clear();
         let seconds = self.started.elapsed().as_secs_f64();
-        if self.json { print_end_json(finished, seconds) } else { print_end(finished, seconds) }
+        if self.json {
+            print_end_json(finished, seconds, self.mpi_bytes)
+        } else {
+            print_end(finished, seconds, self.mpi_bytes)
+        }
     }
 
     /// Of the only one, the error that ends the process says it.
@@ -157,23 +169,26 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
     })
 }
 
-fn print_end_json(finished: &Finished, seconds: f64) {
+fn print_end_json(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
     let Finished { training, outcome, best, weights_step } = finished;
     let Outcome { reason, steps, evaluation, left_out, test_left_out, .. } = outcome;
     let evaluated = evaluation.as_ref().map(|e| &e.scores);
     let best = best.map(|(metric, value)| json!({ "metric": metric.name(), "value": value, "step": weights_step }));
     let is_classifier = training.run.model.task() == Task::Classes;
-    let done = json!({ "event": "done", "steps": steps, "steps_made": steps.saturating_sub(training.first_step),
+    let mut done = json!({ "event": "done", "steps": steps, "steps_made": steps.saturating_sub(training.first_step),
                 "seconds": seconds, "early_stop": *reason == StopReason::NoBetter,
                 "test_accuracy": evaluated.filter(|_| is_classifier).and_then(|s| s.accuracy),
                 "scores": evaluated.map(scores), "best": best, "arena_bytes": training.session.plan().arena_bytes(),
                 "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
                 "skipped_samples": left_out.count, "skipped_test_samples": test_left_out.count,
                 "run_dir": training.folder.display().to_string() });
+    if let Some(bytes) = mpi_bytes {
+        done["mpi_bytes"] = bytes.into();
+    }
     outln!("{}", of_run(&training.run, done));
 }
 
-fn print_end(finished: &Finished, seconds: f64) {
+fn print_end(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
     let Finished { training, outcome, best, weights_step } = finished;
     let Outcome { reason, steps, evaluation, left_out, test_left_out, .. } = outcome;
     let run = &training.run;
@@ -193,24 +208,25 @@ fn print_end(finished: &Finished, seconds: f64) {
     if let Some((name, value)) = *best {
         outln!("best: {} at step {weights_step}, in {WEIGHTS}", metric(name, value));
     }
-    print_memory(training);
+    print_memory(training, mpi_bytes);
     let run_dir = training.folder.display();
     let can_predict = run.model.task() == Task::Classes && matches!(run.model.input().as_deref(), Ok([_, _, 1 | 3]));
     let commands = if can_predict { "eval | predict" } else { "eval" };
     outln!("run: {run_dir}  (memfit {commands} {run_dir})");
 }
 
-fn print_memory(training: &Training) {
+fn print_memory(training: &Training, mpi_bytes: Option<u64>) {
     let (plan, host) = (training.session.plan(), Bytes(training.run.pool.high_water()));
     let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
     let copies = match plan.staging_bytes {
         0 => String::new(),
         bytes => format!(" + {} for copies", Bytes(bytes)),
     };
+    let mpi = mpi_bytes.map_or(String::new(), |b| format!(" + {} MPI", Bytes(b)));
     if training.is_shared {
         let (state, transient) = (Bytes(plan.state_bytes), Bytes(plan.transient_bytes));
-        outln!("memory: {state} states + {transient} in turns{copies} + {host} data pipeline{resident}");
+        outln!("memory: {state} states + {transient} in turns{copies} + {host} data pipeline{mpi}{resident}");
     } else {
-        outln!("memory: {} arena{copies} + {host} data pipeline{resident}", Bytes(plan.arena_bytes()));
+        outln!("memory: {} arena{copies} + {host} data pipeline{mpi}{resident}", Bytes(plan.arena_bytes()));
     }
 }

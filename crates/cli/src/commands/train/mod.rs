@@ -36,7 +36,7 @@ fn train_among(args: TrainArgs, json: bool, peers: Option<&dyn Peers>) -> Result
     let planning = Planning { budget, plan_file: args.plan, peers };
     let trainings = prepare(runs, &planning, &mut |event| report.on_event(&event))?;
     report.finish();
-    let board = Board::new(&trainings, signals, started, json);
+    let board = Board::new(&trainings, signals, started, json, peers.map(Peers::resident_bytes_taken));
     let ends = run_all(trainings, &board);
     drop(board);
     finish(ends)

@@ -1,0 +1,87 @@
+//! What processes of a training have of memory: what was planned, the program, and what MPI took when it began.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::job::resident_peak;
+use super::{Bench, LONGEST, Rank, Seen, text};
+
+const MIB: u64 = 1 << 20;
+
+/// What is left for what nobody counts.
+const SLACK: u64 = 2 * MIB;
+
+pub fn check(bench: &Bench) -> Seen {
+    let arguments = ["train", "--json", "--steps", "200", "--lanes", "4"];
+    let alone = bench.folder("memory-alone")?;
+    let ended = bench.run_alone(&alone, &[&arguments[..], &["--out", &text(&alone.join("run"))]].concat())?;
+    ended.check_passed()?;
+    let of_alone = Figures::read(&ended.stdout)?;
+    let folder = bench.folder("memory")?;
+    let rank = Rank::new(&arguments).and(&["--out", &text(&folder.join("run"))]);
+    let mut job = bench.start(&folder, &vec![rank; 3])?;
+    let has_step = |step: u32| {
+        let said = fs::read_to_string(folder.join("stdout.txt")).unwrap_or_default();
+        said.lines().any(|l| l.contains("\"event\":\"step\"") && l.contains(&format!("\"step\":{step},")))
+    };
+    job.wait_until("step 20", |_| has_step(20))?;
+    let peaks = |job: &super::Job| -> BTreeMap<usize, u64> {
+        job.processes().iter().filter_map(|p| Some((p.rank, resident_peak(p.pid)?))).collect()
+    };
+    let (early, mut late) = (peaks(&job), BTreeMap::new());
+    while job.is_running() {
+        late.extend(peaks(&job));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let ended = job.end(LONGEST)?;
+    ended.check_passed()?;
+    let figures = Figures::read(&ended.stdout)?;
+    if early.len() != 3 || late.len() != 3 {
+        bail!("of three processes there were {early:?}, then {late:?}");
+    }
+    let program = of_alone.peak - of_alone.planned();
+    let limit = figures.planned() + program + figures.mpi + SLACK;
+    let shown = |bytes: u64| format!("{:.1}", bytes as f64 / MIB as f64);
+    let said = format!(
+        "arena and pipeline {}, program {}, MPI {}, so at most {} MiB; ranks had {} MiB after 20 steps, {} MiB at the end",
+        shown(figures.planned()),
+        shown(program),
+        shown(figures.mpi),
+        shown(limit),
+        early.values().map(|b| shown(*b)).collect::<Vec<_>>().join(", "),
+        late.values().map(|b| shown(*b)).collect::<Vec<_>>().join(", "),
+    );
+    if late.values().any(|peak| *peak > limit) {
+        bail!("{said}");
+    }
+    Ok(said)
+}
+
+/// Bytes, as a run says them at its end.
+struct Figures {
+    arena: u64,
+    pipeline: u64,
+    peak: u64,
+    mpi: u64,
+}
+
+impl Figures {
+    fn read(stdout: &str) -> Result<Figures> {
+        let done = stdout.lines().rev().find(|line| line.contains("\"event\":\"done\"")).context("no end was told")?;
+        let done: Value = serde_json::from_str(done)?;
+        let number = |key: &str| done[key].as_u64().with_context(|| format!("\"{key}\" is not told"));
+        Ok(Figures {
+            arena: number("arena_bytes")?,
+            pipeline: number("host_peak_bytes")?,
+            peak: number("measured_peak_bytes")?,
+            mpi: done["mpi_bytes"].as_u64().unwrap_or(0),
+        })
+    }
+
+    fn planned(&self) -> u64 {
+        self.arena + self.pipeline
+    }
+}
