@@ -12,8 +12,8 @@ use crate::extern_checks::{cargo, step, target_folder};
 use crate::report::Report;
 
 #[derive(Clone, Copy)]
-struct Library {
-    name: &'static str,
+pub struct Library {
+    pub name: &'static str,
     packages: [&'static str; 2],
     /// What its own programs end with, beside those of the other library.
     suffix: &'static str,
@@ -21,15 +21,17 @@ struct Library {
     options: &'static [&'static str],
 }
 
-const LIBRARIES: [Library; 2] = [
-    Library {
-        name: "Open MPI",
-        packages: ["libopenmpi-dev", "openmpi-bin"],
-        suffix: "openmpi",
-        options: &["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"],
-    },
-    Library { name: "MPICH", packages: ["libmpich-dev", "mpich"], suffix: "mpich", options: &[] },
-];
+pub const OPEN_MPI: Library = Library {
+    name: "Open MPI",
+    packages: ["libopenmpi-dev", "openmpi-bin"],
+    suffix: "openmpi",
+    options: &["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"],
+};
+
+pub const MPICH: Library =
+    Library { name: "MPICH", packages: ["libmpich-dev", "mpich"], suffix: "mpich", options: &[] };
+
+const LIBRARIES: [Library; 2] = [OPEN_MPI, MPICH];
 
 const RANKS: [usize; 3] = [2, 3, 4];
 
@@ -60,7 +62,9 @@ pub fn bench(options: &[&str]) -> Result<()> {
     let ranks: usize = ranks.parse().with_context(|| format!("--ranks {ranks}"))?;
     for library in LIBRARIES {
         match library.installed()? {
-            Ok(()) => run_command(library.launcher(ranks).arg(library.build("release")?).arg("bench").args(options))?,
+            Ok(()) => {
+                run_command(library.launcher(ranks).arg(library.wire_check("release")?).arg("bench").args(options))?
+            }
             Err(reason) => println!("{}: not measured, because {reason}", library.name),
         }
     }
@@ -73,7 +77,7 @@ impl Library {
     }
 
     /// Installs it where it is missing, or gives the reason why it cannot.
-    fn installed(self) -> Result<Result<(), String>> {
+    pub fn installed(self) -> Result<Result<(), String>> {
         let is_here = || {
             let works = |name, option| succeeds(Command::new(self.program(name)).arg(option));
             works("mpirun", "--version") && works("mpicc", "-show")
@@ -92,7 +96,7 @@ impl Library {
     }
 
     fn check(self) -> Result<()> {
-        let program = step("build", || self.build("quick"))?;
+        let program = step("build", || self.wire_check("quick"))?;
         for ranks in RANKS {
             for (mode, silent, codes) in MODES {
                 step(&format!("{mode}, {ranks} processes"), || {
@@ -107,16 +111,21 @@ impl Library {
         Ok(())
     }
 
-    /// In a folder of its own: what is built is bound to the library.
-    fn build(self, profile: &str) -> Result<PathBuf> {
-        let folder = target_folder()?.join(format!("mpi-{}", self.suffix));
-        let mut command = cargo("build");
-        command.args(["--quiet", "--package", "memfit-wire-mpi", "--features", "mpi", "--profile", profile]);
-        run_command(command.arg("--target-dir").arg(&folder).env("MPICC", self.program("mpicc")))?;
-        Ok(folder.join(profile).join("wire_check"))
+    pub fn wire_check(self, profile: &str) -> Result<PathBuf> {
+        Ok(self.build(&["memfit-wire-mpi"], profile)?.join("wire_check"))
     }
 
-    fn launcher(self, ranks: usize) -> Command {
+    /// Builds programs of packages, and gives the folder that has them: one of its own, since they are bound to the library.
+    pub fn build(self, packages: &[&str], profile: &str) -> Result<PathBuf> {
+        let folder = target_folder()?.join(format!("mpi-{}", self.suffix));
+        let mut command = cargo("build");
+        command.args(["--quiet", "--features", "mpi", "--profile", profile]);
+        command.args(packages.iter().flat_map(|package| ["--package", package]));
+        run_command(command.arg("--target-dir").arg(&folder).env("MPICC", self.program("mpicc")))?;
+        Ok(folder.join(profile))
+    }
+
+    pub fn launcher(self, ranks: usize) -> Command {
         let mut command = Command::new(self.program("mpirun"));
         command.args(self.options).args(["-n", &ranks.to_string()]).envs(ROOT);
         command
