@@ -83,9 +83,13 @@ def median_seconds(work):
 
 def report_resident():
     """The most memory that this process had at once; its children, such as compilers, are not counted."""
+    report("resident", resident("VmHWM"))
+
+
+def resident(field):
+    """Bytes of this process, by their name in its status: VmRSS now, VmHWM at most."""
     with open("/proc/self/status") as status:
-        kib = next(line.split()[1] for line in status if line.startswith("VmHWM:"))
-    report("resident", int(kib) * 1024)
+        return int(next(line.split()[1] for line in status if line.startswith(field + ":"))) * 1024
 
 
 def report(key, *values):

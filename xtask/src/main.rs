@@ -6,6 +6,7 @@ mod bench_gpu;
 mod bench_kernels;
 mod bench_peers;
 mod bench_plan;
+mod bench_replicas;
 mod bench_shared;
 mod bench_together;
 mod browser;
@@ -49,6 +50,7 @@ Usage: cargo xtask ci
        cargo xtask bench-shared [--rounds N]
        cargo xtask bench-peers [OPTION VALUE]...
        cargo xtask bench-gpu [--alternations N] [--steps N]
+       cargo xtask bench-replicas [--alternations N] [--steps N]
        cargo xtask bench-mpi [--ranks N] [OPTION N]...
 
   ci            all that a change has to pass, which .ci/run runs: format, lints, docs, the tests, ci-machines and
@@ -115,6 +117,11 @@ Usage: cargo xtask ci
   --alternations N     how often each takes its turn; 3 if not given
   --steps N            how many steps are timed in a process; 40 if not given
 
+  bench-replicas  times training by two processes of memfit and of PyTorch in turns, and the ordered sum beside
+                MPI_Allreduce, and writes its part of BENCHMARKS.md; ten minutes on a quiet machine
+  --alternations N     how often each takes its turn; 3 if not given
+  --steps N            how many steps are timed in a process; 5 if not given
+
   bench-mpi     times the ordered sum of exchanges beside MPI_Allreduce, with Open MPI and with MPICH, and prints it as
                 JSON; some minutes on a quiet machine
   --ranks N            how many processes; 2 if not given
@@ -149,6 +156,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["bench-mpi", ref options @ ..] => mpi::bench(options),
         ["bench-peers", ref options @ ..] => bench_peers::run(options),
         ["bench-plan", ref options @ ..] => bench_plan::run(options),
+        ["bench-replicas", ref options @ ..] => bench_replicas::run(options),
         ["bench-shared", ref options @ ..] => bench_shared::run(options),
         ["bench-together", ref options @ ..] => bench_together::run(options),
         ["sweep-memory", ref options @ ..] => sweep_memory::run(options),

@@ -21,15 +21,17 @@ pub struct Library {
     pub options: &'static [&'static str],
 }
 
-pub const LIBRARIES: [Library; 2] = [
-    Library {
-        name: "Open MPI",
-        packages: ["libopenmpi-dev", "openmpi-bin"],
-        suffix: "openmpi",
-        options: &["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"],
-    },
-    Library { name: "MPICH", packages: ["libmpich-dev", "mpich"], suffix: "mpich", options: &[] },
-];
+pub const OPEN_MPI: Library = Library {
+    name: "Open MPI",
+    packages: ["libopenmpi-dev", "openmpi-bin"],
+    suffix: "openmpi",
+    options: &["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"],
+};
+
+pub const MPICH: Library =
+    Library { name: "MPICH", packages: ["libmpich-dev", "mpich"], suffix: "mpich", options: &[] };
+
+pub const LIBRARIES: [Library; 2] = [OPEN_MPI, MPICH];
 
 const RANKS: [usize; 3] = [2, 3, 4];
 
