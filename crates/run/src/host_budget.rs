@@ -19,11 +19,12 @@ const MIB: u64 = 1 << 20;
 const GRAIN: u64 = 256 << 10;
 
 /// The error, with a budget that is enough where the error is that there is too little, and one was found.
-pub fn advise(error: RunError, config: &RunConfig, purpose: Purpose, place: &Placement) -> RunError {
+/// It is for all replicas of the process, of whom there are so many.
+pub fn advise(error: RunError, config: &RunConfig, purpose: Purpose, place: &Placement, here: usize) -> RunError {
     let attempt = Attempt { config, purpose, place, grain: MIB, most: place.host.free() };
     // More than what was missed: several lists may have to grow.
     match needed(&error).and_then(|needed| attempt.first_enough(needed.saturating_add(needed / 2))) {
-        Some(enough) => RunError::HostBudget { source: Box::new(error), enough },
+        Some(enough) => RunError::HostBudget { source: Box::new(error), enough: enough.saturating_mul(here as u64) },
         None => error,
     }
 }

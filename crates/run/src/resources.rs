@@ -143,7 +143,7 @@ pub fn open_among(
         let Some((place, pool)) = own.next() else { continue };
         let (asked, on) = (config.clone(), place.clone());
         let run = RunResources::new(config, purpose, place, pool, process.clone(), identity);
-        let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on));
+        let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on, crew.here));
         let mut run = named(&label, several, run)?;
         run.others =
             own.take(crew.here - 1).enumerate().map(|(i, (place, pool))| run.another(i + 1, place, pool)).collect();

@@ -22,8 +22,10 @@ pub struct Room {
     lack: u64,
     /// Of a process with a limit: with how many threads a run computes, and what each takes.
     threads: Option<(usize, u64)>,
-    /// And who says the limit.
-    process: Option<Limiter>,
+    /// And who says the limit, and what it is for the whole process.
+    process: Option<(Limiter, u64)>,
+    /// Replicas that share the process out, of whom each has so much.
+    shares: u64,
 }
 
 impl Room {
@@ -45,12 +47,18 @@ impl Room {
             lack: 0,
             threads: None,
             process: None,
+            shares: 1,
         }
     }
 
     /// Of a process whose limit is what there is.
     pub fn of_process(device: &Device, process: &ProcessMemory) -> Room {
-        Room { process: Some(process.limiter), ..Room::of_whole(device) }
+        Room { process: Some((process.limiter, process.bytes)), ..Room::of_whole(device) }
+    }
+
+    /// The same for one of so many replicas, which have equal shares of it.
+    pub(crate) fn shared_by(self, replicas: usize) -> Room {
+        Room { shares: replicas.max(1) as u64, ..self }
     }
 
     /// With what pipelines would take besides if there were more.
@@ -72,9 +80,15 @@ impl Room {
         let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
         let whole = match self.process {
             None => format!("the {} of {}", Bytes(self.limit), self.device),
-            Some(limiter) => {
-                format!("the {} that the process may have ({})", Bytes(self.limit), limiter_words(limiter))
+            Some((limiter, bytes)) if self.shares == 1 => {
+                format!("the {} that the process may have ({})", Bytes(bytes), limiter_words(limiter))
             }
+            Some((limiter, bytes)) => format!(
+                "the {} that are a replica's share of the {} that the process may have ({})",
+                Bytes(self.limit),
+                Bytes(bytes),
+                limiter_words(limiter)
+            ),
         };
         if held.is_empty() {
             format!("all of {whole} is free")
@@ -104,8 +118,10 @@ impl Room {
     /// The split, or the limit, with which an arena of so many bytes fits, if there is one.
     pub fn cure(&self, arena: u64) -> Option<Change> {
         let needed = self.needed(arena);
-        if let Some(limiter) = self.process {
-            return larger_process(limiter, needed);
+        if let Some((limiter, bytes)) = self.process {
+            // What the program takes stays, and every replica gets more.
+            let more = needed.saturating_sub(self.limit).saturating_mul(self.shares);
+            return larger_process(limiter, if self.shares == 1 { needed } else { bytes.saturating_add(more) });
         }
         let (limits, part) = self.limits.as_ref()?;
         let size = |(i, &limit): (usize, &u64)| if i == *part { needed } else { limit };

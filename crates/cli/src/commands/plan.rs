@@ -10,7 +10,7 @@ use memfit::plan::MicroBatch;
 use memfit::plan::bytes::Bytes;
 use memfit::profile::compare::compare as compare_profiles;
 use memfit::profile::html::{HtmlOptions, compare_html, html};
-use memfit::replicas::largest_replica;
+use memfit::replicas::{ReplicaBytes, largest_replica};
 use memfit::search::{LIMIT, LargestBatch, largest_batch};
 use memfit_run::planning::{self, Planned};
 use memfit_run::profiling;
@@ -51,20 +51,26 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
         }
         return several(&mut runs, budget, json);
     };
+    // Where the replica that holds the most fits, so do all.
+    let replicas = run.subject(together::executor(run)?.target()).replicas()?;
+    run.plan_for_rank(largest_replica(&replicas).map_or(0, |largest| largest.rank));
     if args.max_batch {
         max_batch(run, args.save.as_deref(), json)
     } else if args.frontier {
         draw(run, args.svg.as_deref(), json)
     } else {
-        one(run, args.save.as_deref(), args.html.as_deref(), json)
+        one(run, &replicas, args.save.as_deref(), args.html.as_deref(), json)
     }
 }
 
-fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json: bool) -> Result<()> {
+fn one(
+    run: &mut RunResources,
+    replicas: &[ReplicaBytes],
+    save: Option<&Path>,
+    report: Option<&Path>,
+    json: bool,
+) -> Result<()> {
     let executor = together::executor(run)?;
-    let replicas = run.subject(executor.target()).replicas()?;
-    // Where that one fits, so do all.
-    run.plan_for_rank(largest_replica(&replicas).map_or(0, |largest| largest.rank));
     let planned = search(run, &executor)?;
     let planned = saved(run, &executor, planned, save)?;
     if let Some(path) = report {
@@ -74,13 +80,13 @@ fn one(run: &mut RunResources, save: Option<&Path>, report: Option<&Path>, json:
     if json {
         let mut event = event::plan(run, &planned);
         if run.crew.size > 1 {
-            event["replicas"]["each"] = show::replicas::each(&replicas);
+            event["replicas"]["each"] = show::replicas::each(replicas);
         }
         outln!("{event}");
         print_data(std::slice::from_ref(run))?;
     } else {
         page(run, &planned);
-        show::replicas::print_each(&replicas);
+        show::replicas::print_each(replicas);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use memfit::Plan;
 use memfit::plan::bytes::Bytes;
 use memfit::replicas::ReplicaBytes;
-use memfit::transform::{BatchDependence, Shard};
+use memfit::transform::{BatchDependence, BatchNorm, Shard};
 use memfit_run::RunResources;
 use memfit_run::planning::Planned;
 use memfit_run::text::count;
@@ -49,10 +49,12 @@ fn dealt(run: &RunResources, Planned { plan, batch_dependence, .. }: &Planned) -
     let mut text = format!("{} of {}{leaves}", count(crew.lanes, "lane"), count(of_lane, "sample"));
     let most = crew.lanes.div_ceil(crew.size);
     if crew.size > 1 && !crew.lanes.is_multiple_of(crew.size) {
-        text += &format!("; some replicas have {most} and some {}, and the others wait for those", most - 1);
+        text += &format!("; some replicas have {most}, and those with {} wait for them", most - 1);
     }
     if let Some(BatchDependence::BatchStatistics { .. }) = batch_dependence {
-        text += &format!("; batch statistics are those of {}", count(plan.micro_batch, "sample"));
+        let is_leaf = crew.batch_norm == BatchNorm::Leaf;
+        let samples = if is_leaf { plan.micro_batch } else { plan.batch };
+        text += &format!("; batch statistics are those of {}", count(samples, "sample"));
     }
     text
 }

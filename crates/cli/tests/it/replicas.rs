@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::common::{Scratch, check_error, event, memfit};
+use crate::common::{Scratch, check_error, event, events, memfit};
 use crate::pictures::pictures;
 
 /// The files of a run that do not say when it was: weights, checkpoints with their tensors, and the tensors.
@@ -180,4 +180,23 @@ fn what_is_wrong_with_the_data_of_one_replica_is_told_once() {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{message}");
     assert_eq!(message.matches("7.png").count(), 1, "{message}");
+}
+
+#[test]
+fn a_limit_of_the_process_is_shared_out_and_what_is_proposed_is_enough() {
+    let folder = Scratch::new("replicas-total");
+    let train = |total: &str, name: &str| {
+        let out = folder.path(name);
+        events(&["train", "--replicas", "2", "--steps", "2", "--threads", "2", "--total", total, "--out", &out])
+    };
+    let (code, told) = train("18MiB", "refused");
+    assert_eq!(code, 3, "{told:?}");
+    let fixes = told.last().expect("an error")["certificate"]["fixes"].as_array().cloned().unwrap_or_default();
+    let changes: Vec<String> = fixes.iter().filter_map(|f| Some(f["change"].as_str()?.to_string())).collect();
+    if let Some(total) = changes.iter().find_map(|change| change.strip_prefix("--total ")) {
+        let (code, told) = train(total, "enough");
+        assert_eq!(code, 0, "{total}: {told:?}");
+    }
+    let (code, told) = train("40MiB", "plenty");
+    assert_eq!(code, 0, "{told:?}");
 }

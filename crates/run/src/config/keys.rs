@@ -329,7 +329,7 @@ pub static KEYS: &[Key] = &[
         "host-budget",
         (Form::Text, "SIZE"),
         TRAIN | PLAN | EVAL | PREDICT | SEVERAL | RESUME,
-        "Memory budget for everything that the data pipeline holds",
+        "Memory budget for everything that the data pipeline holds, of all replicas in the process",
     )
     .default("512MiB, or a quarter of a smaller device, or less where the arena needs the rest"),
     key("memory", "device", "\"cpu:0\"", "where to compute: cpu, gpu, gpu:1; cpu:0/1 is a logical device", |s, v| {

@@ -170,14 +170,14 @@ impl KeyValue<'_> {
     /// The speed of a connection.
     pub fn link(self) -> Read<Link> {
         let read = self.value.as_str().and_then(parse_link);
-        self.must("a speed, such as \"100Gbit/s\" or \"10GB/s, 5us\",", read)
+        self.must("a speed such as \"100Gbit/s\" or \"10GB/s, 5us\"", read)
     }
 
     /// A time as people write it, or a number of seconds.
     pub fn duration(self) -> Read<Duration> {
         let seconds = self.value.as_integer().and_then(|n| u64::try_from(n).ok()).map(Duration::from_secs);
         let said = seconds.or_else(|| parse_duration(self.value.as_str()?));
-        self.must("a time, such as \"90s\", \"5min\" or \"1h\",", said.filter(|d| !d.is_zero()))
+        self.must("a time such as \"90s\", \"5min\" or \"1h\"", said.filter(|d| !d.is_zero()))
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
             ),
             ("[memory]\nbudget = \"12 parsecs\"", "memory.budget must be a size: \"12 parsecs\" is not a size"),
             ("[memory]\nbudget = -5", "memory.budget must be a size, but is -5"),
-            ("[replicas]\nstall = \"soon\"", "replicas.stall must be a time, such as \"90s\""),
+            ("[replicas]\nstall = \"soon\"", "replicas.stall must be a time such as \"90s\""),
             ("[replicas]\nstall = 0", "replicas.stall must be a time"),
             ("[data]\nhold_out = 1.0", "data.hold_out must be a number from 0 to less than 1"),
             ("[data]\naugment = [\"flip\", 3]", "data.augment must be a list of texts"),

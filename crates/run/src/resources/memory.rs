@@ -45,7 +45,8 @@ impl Pool {
         let is_said_here =
             !is_elsewhere || (purpose == Purpose::Answer && config.is_overridden("memory", "host_budget"));
         let budget = config.memory.host_budget.filter(|&budget| is_said_here || budget <= host.free() / 2);
-        let outside = process.filter(|_| !is_part).map_or(0, |p| p.outside);
+        // A share of what the program leaves has nothing of it.
+        let outside = process.filter(|p| !is_part && host.limit() >= p.bytes).map_or(0, |p| p.outside);
         let pool = data::pool(budget, host, outside, co_runs);
         let gives_way = budget.is_none() || (purpose == Purpose::Answer && !is_said_here);
         Ok(Pool { gives_way, ..Pool::of(pool.limit(), host, label)? })
@@ -104,7 +105,7 @@ impl RunResources {
         // A plan may be for another machine than this, unless it is said for how much.
         let holds = |p: &&Arc<ProcessMemory>| p.is_said() || (p.is_limited() && self.purpose != Purpose::Plan);
         let process = self.process.as_ref().filter(|_| self.is_on_host()).filter(holds);
-        let of_process = || Some(Room::of_process(&self.device, process?));
+        let of_process = || Some(Room::of_process(&self.device, process?).shared_by(self.crew.here));
         self.room = Room::of_part(&self.device, &self.config.memory).or_else(of_process);
         self.limit_budget();
     }
@@ -183,8 +184,8 @@ impl RunResources {
     pub(crate) fn room_here(&self) -> Option<Room> {
         let is_elsewhere = self.purpose == Purpose::Plan && self.room.is_none();
         let limited = self.process.as_ref().filter(|p| p.is_limited() && self.is_on_host());
-        let here =
-            || limited.map_or_else(|| Room::of_whole(&self.device), |process| Room::of_process(&self.device, process));
+        let of_process = |process| Room::of_process(&self.device, process).shared_by(self.crew.here);
+        let here = || limited.map_or_else(|| Room::of_whole(&self.device), |process| of_process(process));
         is_elsewhere.then(here)
     }
 

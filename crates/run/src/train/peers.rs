@@ -1,8 +1,12 @@
 //! Processes that train the same runs, before the first step: all have to be about to compute the same, or nothing is begun.
 //! Whoever differs is named, with what it differs in.
 
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
 use memfit::data::BytePool;
-use memfit::exec::{ExecError, Wire, WireError};
+use memfit::exec::{Checksum, ExecError, Wire, WireError};
 use memfit::ir::fingerprint;
 use memfit::train::run_dir::SavedStates;
 use memfit::{AnyExecutor, Plan};
@@ -41,9 +45,10 @@ pub(super) fn facts(
             .map(|(name, value)| fact(if name == planning::INSTRUCTIONS { "instruction set" } else { name }, value)),
     );
     facts.push(fact("seed", run.seed.to_string()));
-    let computes = |section: &str| matches!(section, "model" | "train" | "replicas");
+    let computes = |section: &str| matches!(section, "model" | "data" | "train" | "replicas");
     // Where a run lies and how long somebody waits changes nothing.
-    let is_own = |name: &str| matches!(name, "out" | "share" | "priority" | "save_every" | "stall" | "count");
+    let is_own =
+        |name: &str| matches!(name, "out" | "share" | "priority" | "save_every" | "stall" | "count" | "link" | "cache");
     for key in KEYS.iter().filter(|key| computes(key.section) && !key.is_path && !is_own(key.name)) {
         let value = run.config.value(key.section, key.name);
         facts.push(fact(&key.path(), value.map_or_else(|| planning::NOT_SET.into(), ToString::to_string)));
@@ -54,6 +59,9 @@ pub(super) fn facts(
     facts.push(fact("micro-batch", plan.micro_batch.to_string()));
     let source = planning::labels(run, executor, plan.micro_batch)?.remove("source");
     facts.push(fact("model", source.unwrap_or_default()));
+    if let Some(file) = run.config.model.weights.as_ref().filter(|_| states.is_none()) {
+        facts.push(fact("weights to start from", checksum(file)?));
+    }
     if let Some(states) = states {
         let checkpoint = &states.checkpoint;
         facts.push(fact("checkpoint", format!("step {}, {}", checkpoint.step, checkpoint.tensors.checksum)));
@@ -91,8 +99,27 @@ fn of_data(sources: &DataSources, pool: &BytePool) -> Vec<Fact> {
 const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// Meets all other processes; gives the connections of the runs, when all are about to do the same.
-pub(super) fn meet(peers: &dyn Peers, facts: &[Vec<Fact>], runs: &[RunResources]) -> Result<Vec<Box<dyn Wire>>> {
+/// Of a file, whatever it is called here.
+fn checksum(path: &Path) -> Result<String> {
+    let bad = |e: std::io::Error| RunError::BadFile { path: path.into(), problem: e.to_string() };
+    let (mut file, mut sum, mut piece) =
+        (memfit_files::open(path).map_err(bad)?, Checksum::default(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut piece).map_err(bad)? {
+            0 => return Ok(format!("{:016x}", sum.finish())),
+            n => sum.update(&piece[..n]),
+        }
+    }
+}
+
+/// Waits until all other processes have got as far; gives the connections of the runs.
+pub(super) fn connect(peers: &dyn Peers, stalls: &[Duration]) -> Result<Vec<Box<dyn Wire>>> {
+    peers.gather(&[]).map_err(lost)?;
+    stalls.iter().map(|stall| peers.wire(*stall).map_err(lost)).collect()
+}
+
+/// Meets all other processes, who have to be about to do the same.
+pub(super) fn meet(peers: &dyn Peers, facts: &[Vec<Fact>]) -> Result<()> {
     let own = serde_json::to_vec(facts).map_err(|e| RunError::conflict(e.to_string()))?;
     let all = peers.gather(&own).map_err(lost)?;
     let mut known: Vec<Vec<Vec<Fact>>> = Vec::new();
@@ -106,10 +133,7 @@ pub(super) fn meet(peers: &dyn Peers, facts: &[Vec<Fact>], runs: &[RunResources]
         };
         known.push(serde_json::from_slice(words).map_err(|_| unread())?);
     }
-    if let Some(difference) = difference(&known) {
-        return Err(difference);
-    }
-    runs.iter().map(|run| peers.wire(run.crew.stall).map_err(lost)).collect()
+    difference(&known).map_or(Ok(()), Err)
 }
 
 fn lost(source: WireError) -> RunError {

@@ -1,6 +1,7 @@
 //! From runs to sessions: plans, memory, folders. Runs on one device are planned together, and share its memory.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Growth, Options, Transient};
@@ -75,7 +76,7 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
         group.device.check_room(&format!("the arena of {}", group.labels.join(", ")), bytes)?;
     }
     check_process(&slots, &groups)?;
-    let wires = planning.peers.map(|peers| peers::meet(peers, &slots[0].facts()?, &slots[0].runs)).transpose()?;
+    planning.peers.map_or(Ok(()), |peers| peers::meet(peers, &slots[0].facts()?))?;
     let mut trainings: Vec<Training> = Vec::new();
     for (slot, groups) in slots.into_iter().zip(groups) {
         let begun = slot.begin(&groups, on_event)?;
@@ -85,6 +86,9 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
             trainings.iter_mut().zip(begun).for_each(|(first, other)| first.others.push(other.into()));
         }
     }
+    // What one of them could not begin, all hear of before they wait for each other.
+    let stalls: Vec<Duration> = trainings.iter().map(|training| training.run.crew.stall).collect();
+    let wires = planning.peers.map(|peers| peers::connect(peers, &stalls)).transpose()?;
     for (training, wire) in trainings.iter_mut().zip(wires.into_iter().flatten()) {
         training.session.connect(wire)?;
     }

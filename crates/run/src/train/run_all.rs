@@ -9,7 +9,7 @@ use std::thread::ScopedJoinHandle;
 use memfit::ExecError;
 use memfit::exec::{Device, Farewell, ThreadWire, thread_wires};
 use memfit::train::run_dir::{CheckpointKind, WEIGHTS};
-use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, fit};
+use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, TrainError, fit};
 
 use super::tensorboard::Log;
 use super::{OtherReplica, Training};
@@ -153,7 +153,7 @@ fn train(training: &mut Training, index: usize, observer: &dyn Observer) -> Resu
             }
         }
         match (first, failed) {
-            (Err(own), Some(failed)) if own.is_of_wire() => Err(failed),
+            (Err(own), Some(failed)) if own.is_of_wire() => Err(saved_as(own, failed)),
             (Err(own), _) => Err(own),
             (Ok(_), Some(failed)) => Err(failed),
             (trained, None) => trained,
@@ -161,6 +161,21 @@ fn train(training: &mut Training, index: usize, observer: &dyn Observer) -> Resu
     });
     training.others = others;
     trained
+}
+
+/// What failed in another replica, with what the first one says of the checkpoint that it wrote for that.
+fn saved_as(own: RunError, failed: RunError) -> RunError {
+    let RunError::Train(TrainError::Test { folder, step, .. }) = own else { return failed };
+    match failed {
+        RunError::OfReplica { rank, source } => match *source {
+            RunError::Train(source) => {
+                let source = RunError::Train(TrainError::Test { source: Box::new(source), folder, step });
+                RunError::OfReplica { rank, source: Box::new(source) }
+            }
+            source => RunError::OfReplica { rank, source: Box::new(source) },
+        },
+        other => other,
+    }
 }
 
 /// Trains a replica that tells of nothing. The others are told if it cannot go on.
@@ -173,7 +188,8 @@ fn train_other(other: &mut OtherReplica, wire: ThreadWire, observer: &dyn Observ
 
 /// Trains to the end, and has TensorBoard told of it. Where that cannot be written, it stops at once and is saved.
 fn train_first(training: &mut Training, index: usize, observer: &dyn Observer) -> Result<Trained> {
-    let mut log = if training.is_first() { Log::open(training)? } else { None };
+    let log = if training.is_first() { Log::open(training) } else { Ok(None) };
+    let mut log = log.inspect_err(|error| training.session.leave(observer.farewell(error)))?;
     let Training { session, data, options, .. } = training;
     let outcome = fit(session, data, options, &mut |event| {
         log.iter_mut().for_each(|log| log.on_event(event));
@@ -209,7 +225,8 @@ fn conclude(mut training: Training, trained: Result<Trained>, observer: &dyn Obs
     match end {
         Ok(end) => end,
         Err(error) => {
-            let error = host_budget::advise(error, &training.run.config, Purpose::Train, &training.run.placement());
+            let (config, here) = (&training.run.config, training.run.crew.here);
+            let error = host_budget::advise(error, config, Purpose::Train, &training.run.placement(), here);
             let has_checkpoint = error.is_of_device() || error.is_lost_replica();
             let error =
                 if has_checkpoint && training.is_first() { with_checkpoint(error, &training.folder) } else { error };

@@ -300,7 +300,8 @@ impl<'a, E: Executor> Fit<'a, E> {
             true => self.save(&[CheckpointKind::Last]),
             false => Ok(()),
         });
-        if let Err(e) = saved {
+        // Nobody leaves before it is saved: a launcher ends all when one does.
+        if let Err(e) = saved.and_then(|()| self.agree(false)) {
             return e;
         }
         let error = self.told_by_another(error);
