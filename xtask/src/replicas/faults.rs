@@ -151,7 +151,7 @@ pub fn usr1(bench: &Bench) -> Seen {
 }
 
 pub fn term(bench: &Bench) -> Seen {
-    asked(bench, "TERM", &[None, Some(0), Some(2)])
+    asked(bench, "TERM", &[Some(0), None, Some(2)])
 }
 
 pub fn int(bench: &Bench) -> Seen {
@@ -160,7 +160,7 @@ pub fn int(bench: &Bench) -> Seen {
 
 /// Asks the launcher or one rank to stop: all save after the same step. The first of these, or where there is time all.
 fn asked(bench: &Bench, name: &str, whom: &[Option<usize>]) -> Seen {
-    let whom = if bench.is_long() { whom } else { &whom[..2] };
+    let whom = if bench.is_long() { whom } else { &whom[..1] };
     // Open MPI's launcher asks its processes to end, and ends them after so many seconds; which it then waits in any case.
     let grace: &[&str] = if bench.is_open_mpi() { &["--mca", "odls_base_sigkill_timeout", "5"] } else { &[] };
     let mut seen = Vec::new();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::folder::{check_same, saved_step, tensors};
-use super::job::{Job, check_gone, end_left};
+use super::job::{Job, check_gone, end_left, signal};
 use super::{Bench, Seen, seconds, text};
 use crate::apt;
 use crate::command::succeeds;
@@ -65,6 +65,20 @@ impl Hosts {
         ip(&format!("-n {} link set p{i} down", self.switch()))
     }
 
+    fn connect(&self, i: usize) -> Result<()> {
+        ip(&format!("-n {} link set p{i} up", self.switch()))
+    }
+
+    /// Ends whatever of a launcher was cut off and waits for ever.
+    fn end_processes(&self, i: usize) {
+        let pids = Command::new("ip").args(["netns", "pids", &self.host(i)]).output();
+        let pids = pids.map_or(String::new(), |pids| String::from_utf8_lossy(&pids.stdout).into_owned());
+        for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            // It may have ended by itself.
+            let _ = signal("KILL", pid);
+        }
+    }
+
     /// What a launcher has in place of ssh.
     fn agent(&self, folder: &Path) -> Result<PathBuf> {
         let path = folder.join("agent.sh");
@@ -82,6 +96,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for i in 1..=HOSTS {
+            self.end_processes(i);
             // Where it was never made there is nothing to take down.
             let _ = ip(&format!("netns del {}", self.host(i)));
         }
@@ -144,7 +159,12 @@ fn cut_off(bench: &Bench, hosts: &Hosts, folder: &Path) -> Seen {
         std::thread::sleep(Duration::from_millis(50));
     }
     let gone = since.elapsed();
-    let ended = job.end(Duration::from_secs(60))?;
+    if !bench.is_open_mpi() {
+        // Its launcher waits for the part of it that was cut off.
+        hosts.connect(HOSTS)?;
+        hosts.end_processes(HOSTS);
+    }
+    let ended = job.end(Duration::from_secs(30))?;
     check_gone(folder, Duration::ZERO)?;
     let errors: Vec<&str> = ended.errors().into_iter().filter(|e| e.contains("replica 2 did not come")).collect();
     if errors.len() != 1 {

@@ -86,7 +86,9 @@ fn check_only(report: &mut Report, extent: Extent, only: &[&str]) -> Result<()> 
 /// All of them, also after one that failed.
 fn check_library(library: Library, extent: Extent, only: &[&str]) -> Result<()> {
     let program = step("build", || library.build("memfit", "quick"))?;
-    let work = fresh(work_folder(&format!("replicas-{}", library.suffix))?)?.canonicalize()?;
+    // Of this process: another may do the same.
+    let work = format!("replicas-{}-{}", library.suffix, std::process::id());
+    let work = fresh(work_folder(&work)?)?.canonicalize()?;
     let bench = Bench { library, program, work, extent, count: Cell::new(0) };
     let mut failed = Vec::new();
     for (name, least, check) in CHECKS {
@@ -108,7 +110,7 @@ fn check_library(library: Library, extent: Extent, only: &[&str]) -> Result<()> 
     if !failed.is_empty() {
         bail!("{} of the checks of replicas with {} failed: {}", failed.len(), library.name, failed.join(", "));
     }
-    Ok(())
+    fs::remove_dir_all(&bench.work).with_context(|| format!("cannot remove {}", bench.work.display()))
 }
 
 /// What the checks of a library share.
