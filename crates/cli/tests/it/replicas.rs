@@ -189,14 +189,21 @@ fn a_limit_of_the_process_is_shared_out_and_what_is_proposed_is_enough() {
         let out = folder.path(name);
         events(&["train", "--replicas", "2", "--steps", "2", "--threads", "2", "--total", total, "--out", &out])
     };
-    let (code, told) = train("18MiB", "refused");
+    // The program itself takes more on one machine than on another.
+    let (mut code, mut told) = (3, Vec::new());
+    for mib in 8..80 {
+        (code, told) = train(&format!("{mib}MiB"), "refused");
+        let message = told.last().and_then(|e| e["message"].as_str()).unwrap_or_default();
+        if code == 0 || message.contains("a replica's share") {
+            break;
+        }
+    }
     assert_eq!(code, 3, "{told:?}");
     let fixes = told.last().expect("an error")["certificate"]["fixes"].as_array().cloned().unwrap_or_default();
     let changes: Vec<String> = fixes.iter().filter_map(|f| Some(f["change"].as_str()?.to_string())).collect();
-    if let Some(total) = changes.iter().find_map(|change| change.strip_prefix("--total ")) {
-        let (code, told) = train(total, "enough");
-        assert_eq!(code, 0, "{total}: {told:?}");
-    }
+    let total = changes.iter().find_map(|change| change.strip_prefix("--total ")).expect("a total");
+    let (code, told) = train(total, "enough");
+    assert_eq!(code, 0, "{total}: {told:?}");
     let (code, told) = train("40MiB", "plenty");
     assert_eq!(code, 0, "{told:?}");
 }
