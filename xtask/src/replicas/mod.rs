@@ -52,7 +52,7 @@ const CHECKS: [Check; 21] = [
     ("asked to stop by SIGTERM", Extent::Short, faults::term),
     ("asked to stop by SIGINT", Extent::Short, faults::int),
     ("memory", Extent::Short, memory::check),
-    ("a cut link", Extent::Full, hosts::cut),
+    ("a cut link", Extent::Short, hosts::cut),
 ];
 
 /// `test-replicas`.
