@@ -132,7 +132,7 @@ fn stop(bench: &Bench, rank: usize) -> Seen {
     let ended = job.end(STALL + SLACK)?;
     // Launchers leave some time between asking a process to end and ending it.
     check_gone(&disturbed.folder, (STALL + SLACK).saturating_sub(since.elapsed()))?;
-    let codes: &[i32] = if bench.is_open_mpi() { &[6] } else { &[6, 9] };
+    let codes: &[i32] = if bench.is_open_mpi() { &[6] } else { &[6, 9, 6 | 9] };
     ended.check_failed(codes, &[&format!("replica {rank} did not come within 3 s")])?;
     check_named_once(&ended, &format!("replica {rank} "))?;
     let steps = disturbed.check_goes_on(2)?;

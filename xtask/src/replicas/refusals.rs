@@ -16,9 +16,9 @@ use crate::machines::instruction_sets_of;
 /// Within which all have to be gone.
 const SOON: Duration = Duration::from_secs(15);
 
-/// MPICH's launcher may end those that are about to end with a code of their own, and tells of that.
+/// MPICH's launcher may end those that are about to end with a code of their own, and tells all codes as one, bit by bit.
 fn codes(bench: &Bench, code: i32) -> Vec<i32> {
-    if bench.is_open_mpi() { vec![code] } else { vec![code, 9] }
+    if bench.is_open_mpi() { vec![code] } else { vec![code, 9, code | 9] }
 }
 
 fn refused(bench: &Bench, folder: &Path, ranks: &[Rank], code: i32, parts: &[&str]) -> Result<Ended> {
