@@ -106,11 +106,16 @@ fn check_sleeper(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
     meet(&mut wire).map_err(said)?;
     if wire.rank() == last {
         // Long enough for the others to have begun to wait, however busy the machine is.
-        sleep(STALL * 4);
+        sleep(STALL * 3);
     }
     let since = Instant::now();
     let end = meet(&mut wire);
-    check_stalled(end, last, since.elapsed())
+    check_stalled(end, last, since.elapsed())?;
+    if wire.rank() != last {
+        // Whoever ends first has the launcher end the others, and the sleeper is to wake up before.
+        sleep(STALL * 3);
+    }
+    Ok(())
 }
 
 fn check_stalled(end: Result<(), WireError>, last: usize, after: Duration) -> Result<(), Problem> {
