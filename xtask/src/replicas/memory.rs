@@ -14,8 +14,11 @@ const MIB: u64 = 1 << 20;
 /// What is left for what nobody counts.
 const SLACK: u64 = 2 * MIB;
 
+/// MPICH takes room for messages when they come, after it has begun: 0.6 MiB were seen.
+const SLACK_OF_MPICH: u64 = 3 * MIB;
+
 /// Between the 20th step and the last, of evaluations and checkpoints that were not made before.
-const GROWTH: u64 = MIB;
+const GROWTH: u64 = 2 * MIB;
 
 pub fn check(bench: &Bench) -> Seen {
     let arguments = ["train", "--json", "--steps", "200", "--lanes", "4"];
@@ -46,7 +49,8 @@ pub fn check(bench: &Bench) -> Seen {
         bail!("of three processes there were {early:?}, then {late:?}");
     }
     let program = of_alone.peak - of_alone.planned();
-    let limit = figures.planned() + program + figures.mpi + SLACK;
+    let slack = if bench.library.suffix == "mpich" { SLACK_OF_MPICH } else { SLACK };
+    let limit = figures.planned() + program + figures.mpi + slack;
     let shown = |bytes: u64| format!("{:.1}", bytes as f64 / MIB as f64);
     let said = format!(
         "arena and pipeline {}, program {}, MPI {}, so at most {} MiB; ranks had {} MiB after 20 steps, {} MiB at the end",
