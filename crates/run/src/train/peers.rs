@@ -83,8 +83,7 @@ fn of_data(sources: &DataSources, pool: &BytePool) -> Vec<Fact> {
             // One that cannot be read is told of when it is its turn.
             let value = set.read_row(row, pool).map_or(String::new(), |example| {
                 let bytes = |(name, tensor): &(String, memfit::data::Tensor)| {
-                    let sum = tensor.bytes().iter().fold(FNV, |sum, &b| (sum ^ u64::from(b)).wrapping_mul(FNV_PRIME));
-                    format!("{name} {sum:016x}")
+                    format!("{name} {:016x}", Checksum::of_bytes(tensor.bytes()))
                 };
                 example.fields.iter().map(bytes).collect::<Vec<_>>().join(" ")
             });
@@ -95,9 +94,6 @@ fn of_data(sources: &DataSources, pool: &BytePool) -> Vec<Fact> {
     facts.push(Fact { what: "names of the classes".into(), value: classes });
     facts
 }
-
-const FNV: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 /// Of a file, whatever it is called here.
 fn checksum(path: &Path) -> Result<String> {
