@@ -1,6 +1,6 @@
 //! What needs more than Rust: golden vectors from an oracle in Python, weights that Python reads and writes, exports that the
-//! programs read that they are for, a GPU in software, processes that exchange and train by MPI, reports in a browser.
-//! Judges nothing itself: the oracles and the commands of memfit do.
+//! programs read that they are for, a GPU in software, processes that exchange and train by MPI, files that start
+//! these elsewhere, reports in a browser. Judges nothing itself: the oracles and the commands of memfit do.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::command::{output, run as run_command, shown};
 use crate::machines::{Extent, instruction_sets};
 use crate::python::{self, Dependencies};
 use crate::report::Report;
-use crate::{browser, exports, gpu, mpi, replicas};
+use crate::{browser, exports, gpu, job_files, mpi, replicas};
 
 /// Of the sets of golden vectors, where none are asked for.
 pub const SEEDS: [u32; 2] = [1, 2];
@@ -31,6 +31,7 @@ pub fn check(report: &mut Report, seeds: &[u32], extent: Extent) -> Result<()> {
     report.check("exports in the programs that read them", exports::check)?;
     gpu::check(report, extent, &vectors)?;
     mpi::check(report)?;
+    job_files::check(report)?;
     replicas::check(report, extent)?;
     browser::check(report)?;
     match extent {
@@ -47,6 +48,7 @@ fn check_oracle(seeds: &[u32]) -> Result<Vec<PathBuf>> {
         step("Python environment", || python::environment("python", &requirements, Dependencies::Installed))?;
     let oracle = Oracle { interpreter, work: work_folder("oracle")?, built: Built::new()? };
     step("weights to Python and back", || oracle.check_weights())?;
+    step("augmentation against Pillow", || seeds.iter().try_for_each(|seed| oracle.check_pictures(*seed)))?;
     step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
     let sets = instruction_sets(&oracle.built)?;
     let mut folders = Vec::new();
@@ -110,6 +112,13 @@ impl Oracle {
         let mut script = self.script("weights.py");
         script.arg(self.work.join("weights")).arg("--").arg(self.built.program("memfit")?.get_program());
         run_command(script.current_dir(repository()))
+    }
+
+    /// What is bundled is torchvision's, which is too large to have here.
+    fn check_pictures(&self, seed: u32) -> Result<()> {
+        let folder = self.work.join("pictures");
+        run_command(self.script("pictures.py").args(["--seed", &seed.to_string(), "--out"]).arg(&folder))?;
+        run_command(self.built.example("operations")?.arg(&folder))
     }
 
     /// Prints the cases that fail and the count.

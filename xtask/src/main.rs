@@ -18,6 +18,7 @@ mod command;
 mod exports;
 mod extern_checks;
 mod gpu;
+mod job_files;
 mod machine;
 mod machines;
 mod mpi;
@@ -41,6 +42,7 @@ Usage: cargo xtask ci
        cargo xtask ci-machines
        cargo xtask ci-extern [--seed N]...
        cargo xtask check-mpi
+       cargo xtask check-job-files
        cargo xtask check-reports
        cargo xtask test-replicas [--long] [WORD]...
        cargo xtask sweep-memory [MODEL]...
@@ -66,12 +68,15 @@ Usage: cargo xtask ci
   ci-extern     what needs more than Rust: installs Python packages into a cache folder, has an oracle in Python
                 write golden vectors and holds the CPU against them, passes weights to Python and back, has
                 exports of profiles read by TensorBoard and its Profile tab, runs the GPU executor's tests and the
-                golden vectors on a Vulkan driver in software, check-mpi, test-replicas and
+                golden vectors on a Vulkan driver in software, check-mpi, check-job-files, test-replicas and
                 check-reports
   --seed N      the seed of a set of golden vectors, instead of 1 and 2; may be given several times
 
   check-mpi     has several processes exchange by Open MPI and by MPICH, which are installed where they are missing; among
                 them some that leave, sleep, are stopped or do something else
+
+  check-job-files  holds the MPIJob, the batch script and the Dockerfile of examples/replicas against what reads them; installs
+                packages of Python and JavaScript into a cache folder
 
   check-reports  opens reports of profiles in Chromium, which is installed where it is missing: that they draw what the
                 profiles say, on a laptop and on a phone, and can be read by everybody; leaves screenshots in
@@ -168,10 +173,11 @@ fn run(arguments: &[String]) -> Result<()> {
             alone(|report| extern_checks::check(report, &seeds, machines::Extent::Short))
         }
         ["check-mpi"] => alone(mpi::check),
+        ["check-job-files"] => alone(job_files::check),
         ["check-reports"] => alone(browser::check),
         ["test-replicas", ref options @ ..] => replicas::run(options),
         [] => bail!("give a task; see --help"),
-        ["ci" | "ci-full" | "ci-machines" | "check-mpi" | "check-reports", option, ..] => {
+        ["ci" | "ci-full" | "ci-machines" | "check-mpi" | "check-job-files" | "check-reports", option, ..] => {
             bail!("\"{option}\" is not an option; see --help")
         }
         [task, ..] => bail!("there is no task \"{task}\"; see --help"),

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use memfit_run::RunConfig;
 use memfit_run::config::{parse_size, scope};
+use memfit_run::replicas::Peers;
+use memfit_run::{RunConfig, StartedRuns};
 
 use crate::failure::usage;
 use crate::settings::{Settings, list};
@@ -16,11 +17,12 @@ pub struct Configs {
     pub budget: Option<u64>,
 }
 
-/// A configuration for each run file or folder; one where there is none.
+/// A configuration for each run file or folder; one where there is none. Of several processes the first one reads them.
 pub fn split_args<const COMMAND: u16>(
     files: &[PathBuf],
     resume: &[PathBuf],
     settings: &Settings<COMMAND>,
+    peers: Option<&dyn Peers>,
 ) -> Result<Configs> {
     if resume.len() > 1 && settings.text("memory", "budget").is_some() {
         return Err(usage("--resume goes on with the plans that the runs have; leave out --budget"));
@@ -33,16 +35,8 @@ pub fn split_args<const COMMAND: u16>(
             "{refused} cannot be given with --resume, which goes on with the run as it was; {options} can"
         )));
     }
-    let mut configs = Vec::new();
-    for file in files {
-        configs.push(RunConfig::read(file)?);
-    }
-    for path in resume {
-        configs.push(RunConfig::resume(path)?);
-    }
-    if configs.is_empty() {
-        configs.push(RunConfig::default());
-    }
+    let mut runs = StartedRuns::read(files, resume, peers)?;
+    let configs = &mut runs.configs;
     let mut settings = settings.clone();
     let mut budget = None;
     if configs.len() > 1 {
@@ -54,10 +48,10 @@ pub fn split_args<const COMMAND: u16>(
         budget = settings.text("memory", "budget").map(size).transpose()?;
         settings = settings.without("memory", "budget");
     }
-    for config in &mut configs {
+    for config in configs {
         settings.apply(config)?;
     }
-    Ok(Configs { configs, budget })
+    Ok(Configs { configs: runs.settled(), budget })
 }
 
 /// Of an option that is not for several runs at once.

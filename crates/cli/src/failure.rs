@@ -96,6 +96,17 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
+impl Interrupted {
+    fn print(&self, json: bool) {
+        if !json {
+            return output::progress(&self.to_string());
+        }
+        let run = |run: &Stopped| json!({ "run_dir": run.folder.display().to_string(), "step": run.saved });
+        let runs: Vec<Value> = self.runs.iter().map(run).collect();
+        outln!("{}", json!({ "event": "interrupted", "message": self.to_string(), "runs": runs }));
+    }
+}
+
 /// One of several runs failed; the others go on.
 pub fn print_of_run(run: &RunResources, error: &RunError, json: bool) {
     let message = message(error);
@@ -111,7 +122,10 @@ pub fn print_of_run(run: &RunResources, error: &RunError, json: bool) {
 pub fn report(error: &anyhow::Error, json: bool) -> ExitCode {
     let (kind, code) = kind(error);
     let message = message(error.as_ref());
-    if json {
+    if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+        // What somebody asked for is no error.
+        interrupted.print(json);
+    } else if json {
         let mut event = json!({ "event": "error", "kind": kind, "message": message });
         if let Some(certificate) = certificate(error) {
             event["certificate"] = certificate;

@@ -186,6 +186,10 @@ mod with_mpi {
             gather_words(&mut *self.control(), words)
         }
 
+        fn hand_out(&self, bytes: &mut [u8]) -> Result<(), WireError> {
+            self.control().broadcast(0, bytes)
+        }
+
         fn wire(&self, stall: Duration) -> Result<Box<dyn Wire>, WireError> {
             Ok(Box::new(self.mpi.wire(stall)?))
         }

@@ -51,6 +51,13 @@ pub fn error(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
 
+/// Prints how far something is, beside what is told on standard output. Whether anybody reads it does not matter.
+pub fn progress(text: &str) {
+    if !is_silent() {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+}
+
 /// Whether everything was printed that anybody wanted to read.
 pub fn all_printed() -> bool {
     matches!(TROUBLE.get(), None | Some(ErrorKind::BrokenPipe))

@@ -320,6 +320,6 @@ mod tests {
         }
         assert!(given("lr", Value::from(1)).are_in(scope::RESUME));
         assert!(!given("lr", Value::from(1)).are_in(scope::SEVERAL));
-        assert!(list(scope::TRAIN | scope::RESUME).ends_with(" and --histograms"));
+        assert!(list(scope::TRAIN | scope::RESUME).ends_with(" and --log-every"));
     }
 }

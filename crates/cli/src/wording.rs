@@ -7,7 +7,7 @@ use memfit::PlanError;
 use memfit::data::sources::{ArrayInfo, colour_name};
 use memfit::data::{BadSample, CsvProblem, DataError, SampleProblem};
 use memfit::exec::process::Limiter;
-use memfit::plan::bytes::Bytes;
+use memfit::plan::bytes::{Bytes, told_apart};
 use memfit::train::TrainError;
 use memfit_run::data::{ArrayOf, ArrayRole, HOST_BUDGET};
 use memfit_run::planning::{INSTRUCTIONS, NOT_SET};
@@ -64,8 +64,8 @@ fn data(error: &DataError) -> String {
     match error {
         DataError::PoolTooSmall { limit, needed, what } => format!(
             "the host budget of {} is too small: {what} needs at least {} ({}); raise {}",
-            Bytes(*limit),
-            Bytes(*needed),
+            told_apart(*limit, *needed)[0],
+            told_apart(*limit, *needed)[1],
             count(*needed, "byte"),
             advised("memory", "host_budget")
         ),

@@ -58,7 +58,7 @@ impl<'a> Context<'a> {
     }
 
     /// The random numbers of this example. Each stream has its own: functions that are put together into one map take
-    /// different streams. [`augment`](crate::augment) uses 1 to 9.
+    /// different streams. [`augment`](crate::augment) uses 1 to 25.
     pub fn random(&self, stream: u32) -> Random {
         self.random_part(stream, 0)
     }

@@ -90,6 +90,11 @@ impl Pipeline {
         self.stores().for_each(Store::disable);
     }
 
+    /// Whether a cache is to be a file, and is not yet.
+    pub(crate) fn has_unfinished_file(&self) -> bool {
+        self.stores().any(Store::is_unfinished_file)
+    }
+
     /// What caches hold.
     pub(crate) fn cache_bytes(&self) -> u64 {
         self.stores().map(Store::held_bytes).sum()

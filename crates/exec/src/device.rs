@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use memfit_ir::bytes::Bytes;
+use memfit_ir::bytes::{Bytes, told_apart};
 
 use crate::error::ExecError;
 
@@ -196,7 +196,8 @@ pub struct DeviceFull {
 impl fmt::Display for DeviceFull {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let DeviceFull { device, is_logical, holder, bytes, limit, holders } = self;
-        write!(f, "{device} has {}, and {holder} asks for {}", Bytes(*limit), Bytes(*bytes))?;
+        let [limit, bytes] = told_apart(*limit, *bytes);
+        write!(f, "{device} has {limit}, and {holder} asks for {bytes}")?;
         let held: Vec<String> = holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
         if !held.is_empty() {
             write!(f, " beside what is held: {}", held.join(", "))?;

@@ -1,6 +1,6 @@
 //! What can go wrong when a plan runs.
 
-use memfit_ir::bytes::Bytes;
+use memfit_ir::bytes::{Bytes, told_apart};
 use memfit_ir::{TensorType, in_layer};
 use memfit_plan::Phase;
 
@@ -15,7 +15,7 @@ pub enum ExecError {
     /// A hard limit: nothing was taken.
     #[error("{0}")]
     DeviceFull(Box<DeviceFull>),
-    #[error("the plan needs {} of transient memory, but what it is to share has {}", Bytes(*needed), Bytes(*given))]
+    #[error("the plan needs {} of transient memory, but what it is to share has {}", told_apart(*needed, *given)[0], told_apart(*needed, *given)[1])]
     SharedTooSmall { needed: u64, given: u64 },
     #[error(
         "\"{name}\" is gone, or was never there: another model has run in the same memory since, or this one has not run; \

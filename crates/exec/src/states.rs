@@ -1,7 +1,6 @@
 //! The states of a model: their initial values, and copies in and out by name. Where memory grows when it is used, a state
 //! takes none until it is written or a program runs; reading it takes none.
 
-use std::io;
 use std::sync::{MutexGuard, PoisonError};
 
 use memfit_ir::op::Init;
@@ -125,23 +124,16 @@ impl<E: Executor> Engine<E> {
         Ok(())
     }
 
-    /// Sets a state that outlives a step to what `next` puts into the buffer, piece after piece. Only when the last one is
-    /// there is the state set: where `next` fails, one that had its initial value still to come has it still to come.
-    pub(crate) fn write_pieces(
-        &mut self,
-        index: usize,
-        buffer: &mut [u8],
-        mut next: impl FnMut(&mut [u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let (place, most) = (self.plan.states[index].place, buffer.len());
-        let mut states = self.states();
-        for offset in (0..place.size).step_by(most) {
-            let piece = &mut buffer[..(place.size - offset).min(most as u64) as usize];
-            next(piece)?;
-            self.executor.write(&mut states.memory, place, offset, piece);
-        }
-        states.unset[index] = false;
-        Ok(())
+    /// Sets a part of a state that outlives a step. Only when all parts are there is it said to be set: until then one that had
+    /// its initial value still to come has it still to come.
+    pub(crate) fn write_part(&mut self, index: usize, offset: u64, part: &[u8]) {
+        let place = self.plan.states[index].place;
+        self.executor.write(&mut self.states().memory, place, offset, part);
+    }
+
+    /// See [`Engine::write_part`].
+    pub(crate) fn mark_set(&mut self, index: usize) {
+        self.states().unset[index] = false;
     }
 
     /// Copies a place of this name, or a part of it: a state, or what a program of this engine made and no other engine has

@@ -2,7 +2,7 @@
 //! held twice.
 
 use std::cmp::Reverse;
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,8 @@ use crate::atomic_file::{AtomicFile, Faults};
 use crate::engine::Engine;
 use crate::error::ExecError;
 use crate::executor::Executor;
+use crate::hand_out::StatesFile;
+use crate::wire::WireError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -26,6 +28,9 @@ pub enum WeightsError {
     Mismatch { path: PathBuf, problems: Vec<String> },
     #[error("{}: nothing is written, because a weight cannot be read: {source}", path.display())]
     Device { path: PathBuf, source: ExecError },
+    /// On the way from the replica that has the file.
+    #[error("{0}")]
+    Wire(#[from] WireError),
 }
 
 /// What is loaded.
@@ -43,7 +48,7 @@ pub enum Match {
 }
 
 /// No header of a sane file is longer.
-const LARGEST_HEADER: u64 = 100 << 20;
+pub(crate) const LARGEST_HEADER: u64 = 100 << 20;
 /// What is read or written at once.
 pub(crate) const PIECE: u64 = 1 << 16;
 /// Names listed of each kind of mismatch before "and N more".
@@ -104,8 +109,7 @@ impl<E: Executor> Engine<E> {
         chosen: impl Fn(&StateSlot) -> bool,
     ) -> Result<usize, WeightsError> {
         let io = |source| WeightsError::Io { path: path.into(), source };
-        let mut file = BufReader::new(memfit_files::open(path).map_err(io)?);
-        self.read_states(&mut file, path, matching, chosen)
+        self.read_states(&mut memfit_files::open(path).map_err(io)?, path, matching, chosen)
     }
 
     /// Reads states from what [`Engine::write_states`] wrote, in pieces. `path` is what errors name. If reading fails
@@ -117,29 +121,18 @@ impl<E: Executor> Engine<E> {
         matching: Match,
         chosen: impl Fn(&StateSlot) -> bool,
     ) -> Result<usize, WeightsError> {
-        let io = |source| WeightsError::Io { path: path.into(), source };
-        let length = file.seek(SeekFrom::End(0)).map_err(io)?;
-        file.rewind().map_err(io)?;
-        let (start, metadata) = read_header(file, length, path)?;
-        let found = self.match_tensors(&metadata, start..length, matching, chosen);
-        let found = found.map_err(|problems| WeightsError::Mismatch { path: path.into(), problems })?;
-        let mut buffer = vec![0; PIECE as usize];
-        for &(index, offset) in &found {
-            file.seek(SeekFrom::Start(offset)).map_err(io)?;
-            self.write_pieces(index, &mut buffer, |piece| file.read_exact(piece)).map_err(io)?;
-        }
-        Ok(found.len())
+        let read = StatesFile::new(Some(file), path, &mut |_| Ok(())).read_into(&mut [self], matching, chosen)?;
+        Ok(read.0)
     }
 
-    /// The numbers of the states that are read, each with where it starts in a file whose data has this range; or all that
-    /// does not fit.
-    fn match_tensors(
+    /// The numbers of the states that are read from a file whose data has this range; or all that does not fit.
+    pub(crate) fn match_tensors(
         &self,
         metadata: &Metadata,
         data: Range<u64>,
         matching: Match,
         chosen: impl Fn(&StateSlot) -> bool,
-    ) -> Result<Vec<(usize, u64)>, Vec<String>> {
+    ) -> Result<Vec<usize>, Vec<String>> {
         let tensors = metadata.tensors();
         let is_wanted = |(_, s): &(usize, &StateSlot)| s.class.outlives_step() && chosen(s);
         let wanted: Vec<(usize, &StateSlot)> = self.plan().states.iter().enumerate().filter(is_wanted).collect();
@@ -173,7 +166,7 @@ impl<E: Executor> Engine<E> {
             } else if to.checked_sub(from) != Some(slot.place.size) && given.as_ref() == Some(&slot.ty) {
                 problems.push(format!("\"{}\" lies at {from}..{to}, which is not its size", slot.name));
             }
-            found.push((index, data.start.saturating_add(from)));
+            found.push(index);
         }
         if problems.is_empty() { Ok(found) } else { Err(problems) }
     }
@@ -192,6 +185,12 @@ fn list_names(problems: &mut Vec<String>, what: &str, mut names: Vec<&str>) {
 
 /// The header of a safetensors file of `length` bytes, and where its data starts. `path` is what errors name.
 pub fn read_header(file: &mut impl Read, length: u64, path: &Path) -> Result<(u64, Metadata), WeightsError> {
+    let header = header_bytes(file, length, path)?;
+    Ok((8 + header.len() as u64, parse_header(&header, path)?))
+}
+
+/// The header as it stands in the file, behind its size.
+pub(crate) fn header_bytes(file: &mut impl Read, length: u64, path: &Path) -> Result<Vec<u8>, WeightsError> {
     let format = |problem: String| WeightsError::Format { path: path.into(), problem };
     let mut size = [0u8; 8];
     let short = |source: std::io::Error| match source.kind() {
@@ -209,8 +208,11 @@ pub fn read_header(file: &mut impl Read, length: u64, path: &Path) -> Result<(u6
     }
     let mut header = vec![0u8; size as usize];
     file.read_exact(&mut header).map_err(short)?;
-    let metadata = serde_json::from_slice(&header).map_err(|e| format(e.to_string()))?;
-    Ok((8 + size, metadata))
+    Ok(header)
+}
+
+pub(crate) fn parse_header(header: &[u8], path: &Path) -> Result<Metadata, WeightsError> {
+    serde_json::from_slice(header).map_err(|e| WeightsError::Format { path: path.into(), problem: e.to_string() })
 }
 
 /// By which tensors stand in a file: wide types first, so that each tensor is aligned to its own; then by name, so that the order

@@ -24,6 +24,24 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Two sizes, in as many digits as tell them apart: where both are `1.00 GiB` and are not the same, `1.0003 GiB` and
+/// `1.0000 GiB`.
+pub fn told_apart(a: u64, b: u64) -> [String; 2] {
+    let short = [a, b].map(|bytes| Bytes(bytes).to_string());
+    // 1024 MiB are 1.00 GiB too.
+    if a == b || parse(&short[0]) != parse(&short[1]) {
+        return short;
+    }
+    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = UNITS.into_iter().find(|(_, size)| a.max(b) >= *size);
+    let in_digits = |digits: usize| {
+        let (unit, size) = unit?;
+        let texts = [a, b].map(|bytes| format!("{:.digits$} {unit}", bytes as f64 / size as f64));
+        (texts[0] != texts[1]).then_some(texts)
+    };
+    (3..=5).find_map(in_digits).unwrap_or_else(|| [a, b].map(|bytes| format!("{bytes} bytes")))
+}
+
 /// The smallest size of three digits that is not less, as a person types it: `1.43GiB`. [`parse`] reads it back.
 pub fn rounded_up(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
@@ -138,6 +156,27 @@ mod tests {
             let rounded = round_up(bytes);
             assert_eq!(typed(rounded), rounded_up(bytes), "{bytes}");
             assert_eq!((parse(&typed(bytes)), parse(&typed(rounded))), (Ok(Bytes(bytes)), Ok(Bytes(rounded))));
+        }
+    }
+
+    #[test]
+    fn two_sizes_that_differ_are_never_written_alike() {
+        const GIB: u64 = 1 << 30;
+        for (a, b, want) in [
+            (GIB, GIB, ["1.00 GiB", "1.00 GiB"]),
+            (GIB, GIB + GIB / 50, ["1.00 GiB", "1.02 GiB"]),
+            (GIB, GIB + GIB / 256, ["1.000 GiB", "1.004 GiB"]),
+            (GIB - GIB / 2048, GIB, ["0.9995 GiB", "1.0000 GiB"]),
+            (GIB, GIB - 1, ["1073741824 bytes", "1073741823 bytes"]),
+            (1000, 1001, ["1000 B", "1001 B"]),
+        ] {
+            assert_eq!(told_apart(a, b), want, "{a} {b}");
+        }
+        for n in (0..60).map(|shift| (1u64 << shift) + (1 << shift) / 7) {
+            for other in [n + 1, n - 1, n + n / 1000 + 1, n + n / 100_000 + 1] {
+                let [a, b] = told_apart(n, other);
+                assert_ne!(a, b, "{n} {other}");
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use memfit_ir::{TensorType, in_layer};
 
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, told_apart};
 use crate::change::Fix;
 use crate::together::TogetherRefusal;
 use crate::types::{Phase, Segment};
@@ -28,23 +28,23 @@ pub enum PlanError {
     #[error(
         "{what} takes {}, more than the {} that a kernel of this device can be given at once; use a smaller batch or \
          layer, or another device",
-        Bytes(*bytes),
-        Bytes(*limit)
+        told_apart(*bytes, *limit)[0],
+        told_apart(*bytes, *limit)[1]
     )]
     Binding { what: String, bytes: u64, limit: u64 },
     #[error(
         "the {} segment takes {}, more than the {} that this device can give as one allocation; use a smaller batch or \
          model, or another device",
         segment.name(),
-        Bytes(*bytes),
-        Bytes(*limit)
+        told_apart(*bytes, *limit)[0],
+        told_apart(*bytes, *limit)[1]
     )]
     Segment { segment: Segment, bytes: u64, limit: u64 },
     /// Planning itself would take more memory than there is.
     #[error(
         "planning this model takes up to {}, and {} are left for it; use a smaller model, or give the process more memory",
-        Bytes(*needed),
-        Bytes(*room)
+        told_apart(*needed, *room)[0],
+        told_apart(*needed, *room)[1]
     )]
     PlanningRoom { needed: u64, room: u64 },
     #[error("the tensors of this model have more bytes than can be counted; use smaller sizes")]
@@ -128,7 +128,8 @@ impl Refusal {
     /// What is needed, when and for what, in lines; not what would fit.
     pub fn facts(&self) -> String {
         let certainty = if self.is_proved() { "no plan can fit" } else { "no plan was found that fits" };
-        let (budget, needed, excess) = (Bytes(self.budget), Bytes(self.needed), Bytes(self.needed - self.budget));
+        let [budget, needed] = told_apart(self.budget, self.needed);
+        let excess = Bytes(self.needed - self.budget);
         let mut text = format!("{certainty} into {budget}: {needed} are needed, {excess} too much");
         text += &format!("\n  states (parameters, optimizer, statistics): {}", Bytes(self.state_bytes));
         let mut least = "states, and what must be there".to_string();

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::bytes::{Bytes, round_up};
+use crate::bytes::{Bytes, round_up, told_apart};
 use crate::change::{Change, Fix};
 use crate::error::PlanError;
 use crate::frontier::EfficientCandidate;
@@ -209,8 +209,9 @@ impl TogetherRefusal {
     /// What is needed and by whom, in lines; not what would fit.
     pub fn facts(&self) -> String {
         let certainty = if self.is_proved() { "no plans can fit" } else { "no plans were found that fit" };
-        let (count, budget) = (self.members.len(), Bytes(self.budget));
-        let (needed, excess) = (Bytes(self.needed), Bytes(self.needed - self.budget));
+        let count = self.members.len();
+        let [budget, needed] = told_apart(self.budget, self.needed);
+        let excess = Bytes(self.needed - self.budget);
         let mut text =
             format!("{certainty} {count} models together into {budget}: {needed} are needed, {excess} too much");
         let bound = Bytes(self.lower_bound);

@@ -13,7 +13,7 @@ use memfit::exec::weights::WeightsError;
 use memfit::nn::error::nearest;
 use memfit::nn::zoo::Task;
 use memfit::plan::Departure;
-use memfit::plan::bytes::Bytes;
+use memfit::plan::bytes::{Bytes, told_apart};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
 
@@ -208,8 +208,8 @@ pub enum RunError {
     #[error(
         "{}the plan {file} takes {}, more than the budget of {}",
         Room::before(room.as_deref()),
-        Bytes(*needed),
-        Bytes(*budget)
+        told_apart(*needed, *budget)[0],
+        told_apart(*needed, *budget)[1]
     )]
     PlanTooLarge { file: String, needed: u64, budget: u64, room: Option<Box<Room>> },
     #[error("cost model {}: {problem}", path.display())]
@@ -221,10 +221,10 @@ pub enum RunError {
     },
     /// Not even the program itself has room.
     #[error(
-        "the process may have {} ({}), and the program itself needs {} of it; nothing is left beside that",
-        Bytes(*limit),
+        "the process may have {} ({}), and the program itself needs {}; nothing is left beside that",
+        told_apart(*limit, *outside)[0],
         limiter_words(*limiter),
-        Bytes(*outside)
+        told_apart(*limit, *outside)[1]
     )]
     NoRoomForProgram {
         limiter: Limiter,
@@ -310,8 +310,8 @@ pub enum RunError {
     #[error(
         "with {} the run takes {}, more than the {} that it may have; it was planned for {theirs}",
         count(*ours, "thread"),
-        Bytes(*needed),
-        Bytes(*budget)
+        told_apart(*needed, *budget)[0],
+        told_apart(*needed, *budget)[1]
     )]
     PlanThreads { ours: usize, theirs: String, needed: u64, budget: u64 },
     #[error(transparent)]

@@ -11,6 +11,7 @@ pub mod data;
 pub mod device;
 mod error;
 pub mod file;
+mod from_first;
 pub mod history;
 mod host_budget;
 mod model;
@@ -30,4 +31,5 @@ pub mod weights;
 
 pub use config::RunConfig;
 pub use error::{Difference, Result, RunError, arrays_words, header_words, task_words};
+pub use from_first::StartedRuns;
 pub use resources::{DIGITS, Purpose, RunResources, open, open_among, open_to_answer, threads};

@@ -12,6 +12,7 @@ use memfit::plan::save::{self, Labels, SavedPlan};
 use memfit::plan::{Change, MicroBatch, Point, Survey, Target, check_source};
 use memfit::transform::{BatchDependence, BatchNorm, Exchange, Shard, StepGraph};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Subject, Training};
+use serde::{Deserialize, Serialize};
 
 use crate::config::find;
 use crate::error::{Difference, Result, RunError};
@@ -227,10 +228,25 @@ fn device_of(labels: &Labels) -> String {
     labels.get(AnyExecutor::ADAPTER).cloned().unwrap_or_else(|| "the CPU".into())
 }
 
+/// What a saved plan was made for: all that is to be known of it where another one takes its place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MadeFor {
+    pub labels: Labels,
+    pub micro_batch: usize,
+    /// Of the program that made it.
+    version: String,
+}
+
+impl MadeFor {
+    pub fn of(saved: &SavedPlan) -> MadeFor {
+        MadeFor { labels: saved.labels.clone(), micro_batch: saved.plan.micro_batch, version: saved.version.clone() }
+    }
+}
+
 /// The device that a saved plan was made for, where it is another one.
-pub(crate) fn other_device(executor: &AnyExecutor, saved: &SavedPlan) -> Option<String> {
+pub(crate) fn other_device(executor: &AnyExecutor, made: &MadeFor) -> Option<String> {
     let own = executor.identity().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
-    Some(device_of(&saved.labels)).filter(|theirs| *theirs != device_of(&own))
+    Some(device_of(&made.labels)).filter(|theirs| *theirs != device_of(&own))
 }
 
 /// The label of the instruction set.
@@ -345,40 +361,56 @@ pub fn load(run: &mut RunResources, executor: &AnyExecutor, path: &Path) -> Resu
 /// Whether a saved plan is one of this run: made for it, and of the graphs that its model builds. Those in the file may have
 /// been changed by hand.
 pub(crate) fn check(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
-    check_but(run, executor, saved, file, |_| false)
+    check_but(run, executor, &MadeFor::of(saved), file, |_| false)?;
+    check_programs(run, executor, &saved.plan, file)
 }
 
-/// The same of a run that goes on, for which it can be planned again for other threads or another device.
-pub(crate) fn check_resumed(run: &RunResources, executor: &AnyExecutor, saved: &SavedPlan, file: &str) -> Result<()> {
-    check_but(run, executor, saved, file, |what| what == THREADS || what == DEVICE)
+/// The same of a run that goes on, for which it can be planned again for other threads or another device; without the plan where
+/// that is not here.
+pub(crate) fn check_resumed(
+    run: &RunResources,
+    executor: &AnyExecutor,
+    made: &MadeFor,
+    saved: Option<&SavedPlan>,
+    file: &str,
+) -> Result<()> {
+    check_but(run, executor, made, file, |what| what == THREADS || what == DEVICE)?;
+    saved.map_or(Ok(()), |saved| check_programs(run, executor, &saved.plan, file))
 }
 
 fn check_but(
     run: &RunResources,
     executor: &AnyExecutor,
-    saved: &SavedPlan,
+    made: &MadeFor,
     file: &str,
     may_differ: fn(&str) -> bool,
 ) -> Result<()> {
-    // A larger one has no program here; then the batches differ, which is said below.
-    let micro_batch = saved.plan.micro_batch.min(run.request.batch);
-    let own = labels(run, executor, micro_batch)?;
-    let mut differences = differences(run, saved, &own);
+    let own = labels(run, executor, usable(run, made.micro_batch))?;
+    let mut differences = differences(run, made, &own);
     differences.retain(|difference| !may_differ(&difference.what));
     if !differences.is_empty() {
         return Err(RunError::OtherPlan { file: file.into(), differences });
     }
-    if saved.labels.get("source") != own.get("source") {
-        return Err(RunError::OtherVersion { file: file.into(), version: saved.version.clone() });
+    if made.labels.get("source") != own.get("source") {
+        return Err(RunError::OtherVersion { file: file.into(), version: made.version.clone() });
     }
-    let programs = programs(run, executor, micro_batch, exchange_of(run, &saved.plan))?;
-    check_source(&saved.plan, &programs).map_err(|departure| RunError::PlanDeparts { file: file.into(), departure })
+    Ok(())
+}
+
+/// A larger micro-batch has no program here; then the batches differ, which is said.
+fn usable(run: &RunResources, micro_batch: usize) -> usize {
+    micro_batch.min(run.request.batch)
+}
+
+fn check_programs(run: &RunResources, executor: &AnyExecutor, plan: &Plan, file: &str) -> Result<()> {
+    let programs = programs(run, executor, usable(run, plan.micro_batch), exchange_of(run, plan))?;
+    check_source(plan, &programs).map_err(|departure| RunError::PlanDeparts { file: file.into(), departure })
 }
 
 /// In what the plan is not that of the run.
-fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Difference> {
+fn differences(run: &RunResources, made: &MadeFor, own: &Labels) -> Vec<Difference> {
     let mut found = Vec::new();
-    let [theirs, ours] = [&saved.labels, own].map(device_of);
+    let [theirs, ours] = [&made.labels, own].map(device_of);
     let is_elsewhere = theirs != ours;
     if is_elsewhere {
         found.push(Difference { what: DEVICE.into(), theirs, ours, key: None });
@@ -391,7 +423,7 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
             BATCH_NORM => "leaf",
             _ => "",
         };
-        let [theirs, ours] = [&saved.labels, own].map(|labels| labels.get(what).cloned().unwrap_or(unsaid.into()));
+        let [theirs, ours] = [&made.labels, own].map(|labels| labels.get(what).cloned().unwrap_or(unsaid.into()));
         if theirs != ours {
             // A model of tokens has a vocabulary where others have classes.
             let is_vocabulary = what == "classes" && run.model.task() == Task::Tokens;
@@ -400,10 +432,10 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
             found.push(Difference { what, theirs, ours, key: key.and_then(|(section, name)| find(section, name)) });
         }
     }
-    if saved.labels.contains_key(KEYS_SET) {
-        found.extend(COMPUTED.into_iter().filter_map(|(section, name)| key_difference(section, name, saved, own)));
+    if made.labels.contains_key(KEYS_SET) {
+        found.extend(COMPUTED.into_iter().filter_map(|(section, name)| key_difference(section, name, made, own)));
     }
-    let micro_batch = saved.plan.micro_batch;
+    let micro_batch = made.micro_batch;
     let wanted = match run.request.micro_batch {
         MicroBatch::Exactly(n) => n,
         MicroBatch::Off => run.request.batch,
@@ -417,10 +449,10 @@ fn differences(run: &RunResources, saved: &SavedPlan, own: &Labels) -> Vec<Diffe
 }
 
 /// Of a key that is set otherwise, or not at all.
-fn key_difference(section: &str, name: &str, saved: &SavedPlan, own: &Labels) -> Option<Difference> {
+fn key_difference(section: &str, name: &str, made: &MadeFor, own: &Labels) -> Option<Difference> {
     let what = format!("{section}.{name}");
     let [theirs, ours] =
-        [&saved.labels, own].map(|labels| labels.get(&what).cloned().unwrap_or_else(|| NOT_SET.to_string()));
+        [&made.labels, own].map(|labels| labels.get(&what).cloned().unwrap_or_else(|| NOT_SET.to_string()));
     (theirs != ours).then(|| Difference { key: find(section, name), what, theirs, ours })
 }
 

@@ -13,19 +13,19 @@ use memfit::plan::Point;
 use memfit::plan::save::SavedPlan;
 use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFacts, add_measured, from_plan};
 use memfit::synthetic::SyntheticBatch;
-use memfit::train::run_dir::{CheckpointKind, PLAN};
+use memfit::train::run_dir::{self, CheckpointKind, PLAN};
 use memfit::train::views;
 use memfit::{AnyExecutor, Plan, Session};
 
-use crate::config::{Origin, RunConfig};
+use crate::config::{RunConfig, RunFolder};
 use crate::data;
 use crate::error::{Result, RunError};
 use crate::history;
-use crate::planning::{self, Planned};
+use crate::planning::{self, MadeFor, Planned};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::together;
-use crate::train::{check, check_lazy, plan_run, plan_saved, skip_bad};
+use crate::train::{check, check_lazy, check_weights, plan_run, plan_saved, skip_bad};
 
 /// Steps that are not recorded: the first one touches the memory, and the others fill caches.
 const WARM_UP: usize = 3;
@@ -64,6 +64,7 @@ type OnEvent<'a> = &'a mut dyn FnMut(ProfileEvent);
 pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -> Result<(Profile, Planned)> {
     if let Some(sources) = &run.data {
         check(&run, sources)?;
+        check_weights(&run, None)?;
     }
     let executor = together::executor(&run)?;
     check_lazy(&run, &executor)?;
@@ -85,7 +86,7 @@ pub fn measure(mut run: RunResources, steps: Option<usize>, on_event: OnEvent) -
         .into_iter()
         .chain(after)
         .reduce(|a, b| MachineLimits { gflops: a.gflops.max(b.gflops), gbytes: a.gbytes.max(b.gbytes) });
-    if let Origin::RunDir { folder, .. } = run.config.origin() {
+    if let Some(folder) = run.config.resumed_folder() {
         profile.curves = history::curves(folder)?;
     }
     Ok((profile, planned))
@@ -114,11 +115,12 @@ pub fn of_plan(run: &RunResources, planned: &Planned) -> Result<Profile> {
 
 /// The plan that a run would be trained with, or would go on with where it has a folder.
 fn plan(run: &mut RunResources, executor: &AnyExecutor, on_event: OnEvent) -> Result<Planned> {
-    let Origin::RunDir { folder, checkpoint } = run.config.origin().clone() else {
+    let Some(RunFolder { path, checkpoint, .. }) = run.config.run_folder().cloned() else {
         return plan_run(run, executor, &mut |at| on_event(ProfileEvent::Planning(at)));
     };
-    let saved = memfit::train::run_dir::read(&folder, checkpoint.unwrap_or(CheckpointKind::Last))?;
-    plan_saved(run, executor, saved.plan, &folder, &mut |at| on_event(ProfileEvent::Planning(at)))
+    let saved = run_dir::read(&path, checkpoint.unwrap_or(CheckpointKind::Last))?.plan;
+    let made = MadeFor::of(&saved);
+    plan_saved(run, executor, &made, Some(saved), &path, &mut |at| on_event(ProfileEvent::Planning(at)))
 }
 
 fn labels(run: &RunResources, frontier: Vec<Point>) -> Result<Labels> {

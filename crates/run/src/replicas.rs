@@ -27,6 +27,9 @@ pub trait Peers {
     /// What each of them says, when all have said something.
     fn gather(&self, words: &[u8]) -> Result<Vec<Vec<u8>>, WireError>;
 
+    /// Brings what the first of them has there to all others, who have as much room for it.
+    fn hand_out(&self, bytes: &mut [u8]) -> Result<(), WireError>;
+
     /// A connection to all others, who have to ask for it too. Whoever does not come within `stall` is named.
     fn wire(&self, stall: Duration) -> Result<Box<dyn Wire>, WireError>;
 }
@@ -198,6 +201,10 @@ mod tests {
         }
 
         fn gather(&self, _: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
+            Err(WireError::Lost { rank: 0 })
+        }
+
+        fn hand_out(&self, _: &mut [u8]) -> Result<(), WireError> {
             Err(WireError::Lost { rank: 0 })
         }
 

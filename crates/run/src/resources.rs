@@ -116,6 +116,7 @@ pub fn open_among(
     peers: Option<&dyn Peers>,
 ) -> Result<Vec<RunResources>> {
     share_split(&mut configs)?;
+    configs.iter_mut().try_for_each(RunConfig::settle_image_size)?;
     if has_budget_for_all {
         configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
     }
@@ -215,7 +216,8 @@ fn host_share(config: &RunConfig, here: usize) -> Result<RunConfig> {
 }
 
 /// Opens a run that only answers.
-pub fn open_to_answer(config: RunConfig) -> Result<RunResources> {
+pub fn open_to_answer(mut config: RunConfig) -> Result<RunResources> {
+    config.settle_image_size()?;
     Devices::load_drivers(&[config.memory.device.as_deref()])?;
     let (whole, process) = ProcessMemory::new(std::slice::from_ref(&config), &[Crew::ALONE])?;
     let place = Devices::of_one(whole, &config.memory)?;
@@ -249,7 +251,7 @@ fn labels(configs: &[RunConfig]) -> Vec<String> {
     let name = |config: &RunConfig, parts: usize| {
         let path = match config.origin() {
             Origin::File(file) => file.with_extension(""),
-            Origin::RunDir { folder, .. } => folder.clone(),
+            Origin::RunDir(folder) => folder.path.clone(),
             Origin::Defaults => return label_of(config),
         };
         let names: Vec<_> = path.components().rev().take(parts).map(|c| c.as_os_str().to_string_lossy()).collect();

@@ -77,7 +77,8 @@ impl Room {
 
     /// Who has the rest.
     pub fn words(&self) -> String {
-        let held: Vec<String> = self.holders.iter().map(|h| format!("{} ({})", h.name, Bytes(h.bytes))).collect();
+        let holders = self.holders.iter().filter(|h| h.bytes > 0);
+        let held: Vec<String> = holders.map(|h| format!("{} by {}", Bytes(h.bytes), h.name)).collect();
         let whole = match self.process {
             None => format!("the {} of {}", Bytes(self.limit), self.device),
             Some((limiter, bytes)) if self.shares == 1 => {
@@ -93,7 +94,7 @@ impl Room {
         if held.is_empty() {
             format!("all of {whole} is free")
         } else {
-            format!("of {whole} is held: {}", held.join(", "))
+            format!("of {whole}, {}", held.join(", ").replacen(" by ", " are held by ", 1))
         }
     }
 
@@ -157,7 +158,7 @@ mod tests {
         let memory = MemoryConfig { logical: vec![8 << 20, 4 << 20], ..MemoryConfig::default() };
         let room = Room::of_part(&parts[1], &memory).expect("a part");
         assert_eq!(room.bytes, 1 << 20);
-        assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1 is held: the data pipeline of a (3.00 MiB)");
+        assert_eq!(room.words(), "of the 4.00 MiB of cpu:0/1, 3.00 MiB are held by the data pipeline of a");
         assert_eq!(room.cure(5 << 19), Some(Change::Split(vec![8 << 20, 11 << 19])));
         // A pipeline that gave way left the rest.
         held.shrink(1 << 20);

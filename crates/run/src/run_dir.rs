@@ -12,15 +12,14 @@ use memfit::nn::{Mode, Model};
 use memfit::plan::bytes::round_up;
 use memfit::plan::{Change, Fix, MicroBatch, plan};
 use memfit::train::TrainError;
-use memfit::train::run_dir::{CLASSES, CheckpointKind, RUN_FILE, SavedRun, SavedStates, read, read_best};
+use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, SavedStates, read, read_best};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Session, SourceError};
-use memfit_files::read_own_text;
 
-use crate::config::{Origin, RunConfig};
+use crate::config::{RunConfig, RunFolder};
 use crate::data::{DataSources, Kind, masks, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
-use crate::file::{LARGEST_TEXT, write_own};
+use crate::file::write_own;
 use crate::planning;
 use crate::resources::{RunResources, open_to_answer};
 use crate::together;
@@ -72,7 +71,7 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
 /// Writes down what the run is.
 pub fn describe(folder: &Path, run_file: &str, sources: &DataSources) -> Result<()> {
     write_own(&folder.join(RUN_FILE), run_file)?;
-    let lines: String = sources.schema.classes.iter().map(|c| format!("{}\n", c.escape_default())).collect();
+    let lines: String = sources.schema.classes.iter().map(|c| format!("{}\n", escape(c))).collect();
     write_own(&folder.join(CLASSES), &lines)?;
     same_data::write_down(folder, sources)
 }
@@ -83,12 +82,10 @@ pub fn describe_again(folder: &Path, config: &RunConfig) -> Result<()> {
 }
 
 /// What the classes of a run are called; nothing where they have no names.
-pub fn classes(folder: &Path) -> Result<Vec<String>> {
-    let path = folder.join(CLASSES);
-    match read_own_text(&path, LARGEST_TEXT) {
+pub fn classes(folder: &RunFolder) -> Result<Vec<String>> {
+    match &folder.classes {
         Ok(names) => Ok(names.lines().map(unescape).collect()),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(RunError::BadFile { path, problem: e.to_string() }),
+        Err(problem) => Err(RunError::BadFile { path: folder.path.join(CLASSES), problem: problem.clone() }),
     }
 }
 
@@ -96,7 +93,7 @@ pub fn classes(folder: &Path) -> Result<Vec<String>> {
 pub struct Trained {
     pub run: RunResources,
     /// Where it lies.
-    pub folder: PathBuf,
+    pub folder: RunFolder,
     pub session: Session<AnyExecutor>,
     pub classes: Vec<String>,
     /// After so many steps.
@@ -125,12 +122,9 @@ impl Trained {
     /// From the checkpoint that was named; else from the best one, or the last where no best was found yet. In the memory that
     /// the run had.
     pub fn open(config: RunConfig, rows: Rows) -> Result<Trained> {
-        let (folder, checkpoint) = match config.origin() {
-            Origin::RunDir { folder, checkpoint } => (folder.clone(), *checkpoint),
-            Origin::Defaults | Origin::File(_) => (PathBuf::from("."), None),
-        };
+        let folder = config.run_folder().cloned().ok_or_else(|| RunError::NotARun { folder: ".".into() })?;
         // The folder is read before memory is taken for it.
-        let (saved, own_plan) = read_checkpoint(&folder, checkpoint)?.into_parts();
+        let (saved, own_plan) = read_checkpoint(&folder)?.into_parts();
         let micro_batch = own_plan.plan.micro_batch;
         drop(own_plan);
         let run = open_to_answer(config)?;
@@ -171,7 +165,7 @@ impl Trained {
         let growth = if executor.gives_pages() { device::growth(&run.config.memory) } else { Growth::Commit };
         let options = Options { name: run.name.clone(), growth, ..Options::default() };
         let mut session = Session::with_options(executor, plan, run.seed, options)?;
-        let (saved, found) = load(&mut session, &folder, checkpoint, saved)?;
+        let (saved, found) = load(&mut session, &folder, saved)?;
         if found != needed {
             return Err(RunError::MissingWeights { path: saved.tensors().into(), found, needed });
         }
@@ -208,18 +202,8 @@ fn with_fixes(error: PlanError, batch: usize, rows: Rows, plan: &dyn Fn(usize, u
     PlanError::Refused(refusal)
 }
 
-fn read_checkpoint(folder: &Path, checkpoint: Option<CheckpointKind>) -> Result<SavedRun> {
-    Ok(checkpoint.map_or_else(|| read_best(folder), |which| read(folder, which))?)
-}
-
-/// A checkpoint, for a replica that helps to go on from it and writes nothing.
-pub(crate) fn read_to_help(folder: &Path, which: CheckpointKind) -> Result<SavedRun> {
-    let mut saved = read(folder, which)?;
-    // As whoever writes there sees it.
-    if which == CheckpointKind::Last && read(folder, CheckpointKind::Best).is_err() {
-        saved.checkpoint.progress.best = None;
-    }
-    Ok(saved)
+fn read_checkpoint(RunFolder { path, checkpoint, .. }: &RunFolder) -> Result<SavedRun> {
+    Ok(checkpoint.map_or_else(|| read_best(path), |which| read(path, which))?)
 }
 
 /// So often a checkpoint is read anew while its run replaces it.
@@ -228,14 +212,13 @@ const TRIES: usize = 20;
 /// Takes the weights of a checkpoint. A run that goes on may replace it in the meantime: then of the one in its place.
 fn load(
     session: &mut Session<AnyExecutor>,
-    folder: &Path,
-    checkpoint: Option<CheckpointKind>,
+    folder: &RunFolder,
     mut saved: SavedStates,
 ) -> Result<(SavedStates, usize)> {
     for _ in 0..TRIES {
         match session.load_weights(saved.tensors(), Match::Common) {
             Err(TrainError::Weights(WeightsError::Io { source, .. })) if source.kind() == ErrorKind::NotFound => {
-                saved = read_checkpoint(folder, checkpoint)?.into_parts().0;
+                saved = read_checkpoint(folder)?.into_parts().0;
             }
             found => return Ok((saved, found?)),
         }
@@ -244,7 +227,13 @@ fn load(
     Ok((saved, found))
 }
 
-/// What [`str::escape_default`] made.
+/// A name as one line: what ends a line, or is no letter that could be read, is written as Rust writes it.
+fn escape(name: &str) -> String {
+    let is_plain = |c: char| !c.is_control() && c != '\\' && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    name.chars().map(|c| if is_plain(c) { c.to_string() } else { c.escape_default().to_string() }).collect()
+}
+
+/// What [`escape`] made, or, in folders of older runs, [`str::escape_default`].
 fn unescape(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line.chars();
@@ -279,12 +268,16 @@ pub fn export(folder: &Path, session: &mut Session<AnyExecutor>, path: &Path) ->
 
 #[cfg(test)]
 mod tests {
-    use super::unescape;
+    use super::{escape, unescape};
 
     #[test]
     fn names_of_classes_survive_being_written_down() {
-        for name in ["cat", "a b", "\n", "\t", "\\", "'", "\"", "é", "漢", "\u{1f600}", "a\\nb"] {
-            assert_eq!(unescape(&name.escape_default().to_string()), name);
+        for name in ["cat", "a b", "\n", "\t", "\\", "'", "\"", "é", "漢", "\u{1f600}", "a\\nb", "\u{85}", "\r\u{2028}"]
+        {
+            assert_eq!(unescape(&escape(name)), name);
+            assert_eq!(escape(name).lines().count(), 1);
+            assert_eq!(unescape(&name.escape_default().to_string()), name, "as older versions wrote it");
         }
+        assert_eq!(["grün", "l'été", "a\tb"].map(escape), ["grün", "l'été", "a\\tb"]);
     }
 }

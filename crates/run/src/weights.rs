@@ -3,9 +3,11 @@
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use memfit::exec::WireError;
 use memfit::exec::weights::{Match, WeightsError, read_header, type_of};
 use memfit::ir::op::StateClass;
 use memfit::nn::{Mode, Model};
+use memfit::train::run_dir::set_weights;
 use memfit::{AnyExecutor, Session};
 
 use crate::error::{Result, RunError};
@@ -53,14 +55,21 @@ pub struct LoadedWeights {
     pub missing: Vec<String>,
 }
 
-/// Takes what fits.
-pub fn load_into(session: &mut Session<AnyExecutor>, path: &Path, run: &RunResources) -> Result<LoadedWeights> {
-    let fit = Fit::new(path, run)?;
-    let taken = session.load_weights(path, Match::Fitting)?;
-    if taken == 0 {
-        return Err(fit.none_found(path));
+/// All replicas of a process take what fits of a file, of which the first one says what that is. Others need no file: they are handed
+/// what it reads.
+pub(crate) fn load_into(
+    sessions: &mut [&mut Session<AnyExecutor>],
+    path: &Path,
+    run: &RunResources,
+    hand_out: &mut dyn FnMut(&mut [u8]) -> std::result::Result<(), WireError>,
+) -> Result<Option<LoadedWeights>> {
+    let fit = if run.crew.is_first() { Some(Fit::new(path, run)?) } else { None };
+    let taken = set_weights(sessions, path, fit.is_some(), Match::Fitting, hand_out)?;
+    match fit {
+        Some(fit) if taken == 0 => Err(fit.none_found(path)),
+        Some(fit) => Ok(Some(LoadedWeights { taken, of: fit.found.len() + fit.missing.len(), missing: fit.missing })),
+        None => Ok(None),
     }
-    Ok(LoadedWeights { taken, of: fit.found.len() + fit.missing.len(), missing: fit.missing })
 }
 
 /// A weight of the model that the file has, and where: numbers of f32.

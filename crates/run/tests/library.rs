@@ -61,6 +61,7 @@ fn train(config: RunConfig) -> (u32, Vec<&'static str>) {
             RunEvent::Planned { .. } => "planned",
             RunEvent::Shared(_) => "shared",
             RunEvent::Weights { .. } => "weights",
+            RunEvent::Caching { .. } => "caching",
             RunEvent::Resumed { .. } => "resumed",
         });
     });

@@ -364,6 +364,8 @@ pub enum Recovery {
     },
     /// The run can do without it.
     MoveAway(CheckpointKind),
+    /// Somebody wrote to it when it had been found whole.
+    ResumeAgain,
     /// Nothing is left of the run.
     StartAnew,
 }
@@ -381,6 +383,7 @@ impl fmt::Display for Recovery {
             Recovery::MoveAway(which) => {
                 write!(f, "bring it back, or move {} away to go on without it", which.file_name())
             }
+            Recovery::ResumeAgain => f.write_str("resume again: it is looked at before anything is begun"),
             Recovery::StartAnew => f.write_str("start anew in another folder"),
         }
     }

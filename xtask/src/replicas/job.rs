@@ -1,5 +1,5 @@
 //! A training of several processes: started, watched, disturbed, and looked at when it has ended. Its processes are found by the
-//! folder that their arguments name, and no others are touched.
+//! folder that their arguments name, or one of their variables, and no others are touched.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -114,19 +114,27 @@ impl Drop for Job {
     }
 }
 
-/// What trains with arguments that name a folder.
+/// Of a process whose arguments name no folder: the one that it is of.
+pub const MARK: &str = "MEMFIT_JOB";
+
+/// What trains with arguments that name a folder, or a variable that does.
 pub fn processes(folder: &Path) -> Vec<Process> {
     let mark = folder.to_string_lossy().into_owned();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let process = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let text = |name: &str| fs::read(entry.path().join(name)).map(|t| String::from_utf8_lossy(&t).into_owned());
-        let is_ours = text("cmdline").ok()?.split('\0').any(|argument| argument.starts_with(&mark));
         let program = fs::read_link(entry.path().join("exe")).ok()?;
-        if !is_ours || program.file_name()? != "memfit" {
+        if program.file_name()? != "memfit" {
             return None;
         }
         let environment = text("environ").ok()?;
+        let of_variable = |v: &str| v.strip_prefix(MARK)?.strip_prefix('=').map(|folder| folder.starts_with(&mark));
+        let is_ours = text("cmdline").ok()?.split('\0').any(|argument| argument.starts_with(&mark))
+            || environment.split('\0').find_map(of_variable) == Some(true);
+        if !is_ours {
+            return None;
+        }
         let rank = ["OMPI_COMM_WORLD_RANK=", "PMI_RANK="]
             .iter()
             .find_map(|name| environment.split('\0').find_map(|v| v.strip_prefix(name)?.parse().ok()));

@@ -7,6 +7,7 @@ mod folder;
 mod hosts;
 mod job;
 mod memory;
+mod one_folder;
 mod refusals;
 
 use std::cell::Cell;
@@ -31,7 +32,7 @@ type Seen = Result<String>;
 /// By name, and whether it is too long for every change.
 type Check = (&'static str, Extent, fn(&Bench) -> Seen);
 
-const CHECKS: [Check; 21] = [
+const CHECKS: [Check; 27] = [
     ("any number of replicas", Extent::Short, equal::numbers),
     ("clipping by norm", Extent::Short, equal::clipping),
     ("mixed-f16", Extent::Short, equal::half),
@@ -53,6 +54,12 @@ const CHECKS: [Check; 21] = [
     ("asked to stop by SIGINT", Extent::Short, faults::int),
     ("memory", Extent::Short, memory::check),
     ("a cut link", Extent::Short, hosts::cut),
+    ("a folder that only one has, resumed", Extent::Short, one_folder::resumed),
+    ("a folder that only one has, damaged", Extent::Short, one_folder::damaged),
+    ("a folder that only one has, weights", Extent::Short, one_folder::weights),
+    ("a folder that only one has, cache", Extent::Short, one_folder::cache),
+    ("a folder that only one has, memory", Extent::Short, one_folder::memory),
+    ("data that one lacks", Extent::Short, one_folder::data),
 ];
 
 /// `test-replicas`.

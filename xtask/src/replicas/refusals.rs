@@ -17,7 +17,7 @@ use crate::machines::instruction_sets_of;
 const SOON: Duration = Duration::from_secs(15);
 
 /// MPICH's launcher may end those that are about to end with a code of their own, and tells all codes as one, bit by bit.
-fn codes(bench: &Bench, code: i32) -> Vec<i32> {
+pub fn codes(bench: &Bench, code: i32) -> Vec<i32> {
     if bench.is_open_mpi() { vec![code] } else { vec![code, 9, code | 9] }
 }
 
@@ -100,7 +100,7 @@ pub fn budget(bench: &Bench) -> Seen {
 }
 
 /// Rows of many columns: most of a model are then its first weights.
-fn wide() -> String {
+pub fn wide() -> String {
     let names: Vec<String> = (0..800).map(|i| format!("c{i}")).collect();
     let row = |i: usize| {
         let values: Vec<String> = (0..800).map(|c| ((i * c) % 13).to_string()).collect();

@@ -7,7 +7,7 @@ use anyhow::Result;
 use memfit::AnyExecutor;
 use memfit::exec::Executor;
 use memfit::plan::MicroBatch;
-use memfit::plan::bytes::Bytes;
+use memfit::plan::bytes::{Bytes, told_apart};
 use memfit::profile::compare::compare as compare_profiles;
 use memfit::profile::html::{HtmlOptions, compare_html, html};
 use memfit::replicas::{ReplicaBytes, largest_replica};
@@ -38,7 +38,7 @@ pub fn plan(args: PlanArgs, json: bool) -> Result<()> {
     for (option, path) in [("--save", &args.save), ("--svg", &args.svg), ("--html", &args.html)] {
         path.as_deref().map_or(Ok(()), |p| check_writable(option, p))?;
     }
-    let Configs { configs, budget } = split_args(&args.files, &[], &args.settings)?;
+    let Configs { configs, budget } = split_args(&args.files, &[], &args.settings, None)?;
     let mut runs = open(configs, Purpose::Plan, budget.is_some())?;
     for run in runs.iter().filter(|_| !json) {
         if let Some(summary) = memfit_run::data::summary(run)? {
@@ -189,7 +189,7 @@ fn max_batch(run: &mut RunResources, save: Option<&Path>, json: bool) -> Result<
         return Ok(());
     }
     for t in &tried {
-        let needed = t.needed.map_or("more than can be counted".into(), |n| Bytes(n).to_string());
+        let needed = t.needed.map_or("more than can be counted".into(), |n| told_apart(n, budget)[0].clone());
         outln!("  batch {:>7}  {needed:>10}  {}", t.batch, if t.fits { "fits" } else { "does not fit" });
     }
     let more = if batch == LIMIT { "; larger ones were not tried" } else { "" };

@@ -83,7 +83,7 @@ fn look(args: &ProfileArgs) -> Result<Looked> {
         }
         None => {
             let files: Vec<PathBuf> = args.run.iter().cloned().collect();
-            split_args(&files, &[], &args.settings)?.configs.remove(0)
+            split_args(&files, &[], &args.settings, None)?.configs.remove(0)
         }
     };
     let run = open(vec![config], Purpose::Profile, false)?.remove(0);

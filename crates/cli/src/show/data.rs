@@ -3,8 +3,8 @@
 use memfit::data::sources::{ClassLabels, FirstLine, LeftOut, Masks};
 use memfit_run::RunResources;
 use memfit_run::data::{
-    ArrayNames, ClassSummary, DataSummary, Decided, InputSummary, Kind, SeenMasks, SizeRange, TestFrom, Unit,
-    UnusedSet, Warning, masks,
+    ArrayNames, ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, Kind, SeenMasks, SizeRange, TestFrom,
+    Unit, UnusedSet, Warning, masks,
 };
 use memfit_run::text::{count, first_few};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub fn print(run: &RunResources, summary: &DataSummary) {
         outln!("{}", format!("  {what:<11}{:>10}  {note}", value.to_string()).trim_end());
     };
     let of = summary.arrays.as_ref().map_or(String::new(), |arrays| format!(" in the arrays {}", guessed(arrays)));
-    row("train", &summary.train, &format!("samples{of}"));
+    row("train", &summary.train, &format!("samples{of}, {}", epoch_words(summary.epoch)));
     match summary.test {
         Some(samples) => row("test", &samples, &format!("samples {}", test_words(&summary.test_from, summary))),
         None => row("test", &"none", ""),
@@ -84,7 +84,8 @@ pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
         run,
         json!({
             "event": "data", "kind": summary.kind.name(), "path": summary.path.as_ref().map(|p| p.display().to_string()),
-            "train_samples": summary.train, "test_samples": summary.test, "test_from": test_name(from),
+            "train_samples": summary.train, "batch": summary.epoch.batch, "train_batches": summary.epoch.batches,
+            "train_left_out": summary.epoch.left_out, "test_samples": summary.test, "test_from": test_name(from),
             "hold_out": share, "test_is_training_data": is_training, "classes": classes,
             "input": { "shape": shape, "from": decided.name(), "pictures": pictures, "channels_first": channels_first }, "masks": masks,
             "arrays": summary.arrays.as_ref().map(names),
@@ -92,6 +93,11 @@ pub fn event(run: &RunResources, summary: &DataSummary) -> Value {
             "left_out": left_out, "assumed": assumed, "warnings": warnings,
         }),
     )
+}
+
+fn epoch_words(EpochBatches { batch, batches, left_out }: EpochBatches) -> String {
+    let rest = if left_out == 0 { String::new() } else { format!("; {left_out} left out an epoch") };
+    format!("{} of {batch}{rest}", count(batches, "batch"))
 }
 
 fn label_name(labels: ClassLabels) -> &'static str {

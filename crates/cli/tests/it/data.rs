@@ -280,7 +280,7 @@ fn the_header_says_first_what_is_trained_on() {
     assert!(text.starts_with(&format!("data: images, {data}\n")), "{text}");
     let header: Vec<&str> = text.lines().skip(1).take_while(|line| line.starts_with("  ")).collect();
     for (line, parts) in [
-        ("train", &["21  samples"][..]),
+        ("train", &["21  samples, 10 batches of 2; 1 left out an epoch"][..]),
         ("test", &["5  samples held out", "0.2", "no test set is named"]),
         ("classes", &["2  cat 24, dog 2"]),
         ("input", &["224x224x3  mobilenet_v3_small's own", "10x12 to 12x13"]),
@@ -293,6 +293,9 @@ fn the_header_says_first_what_is_trained_on() {
     assert!(header.iter().any(|line| line.contains("warning") && line.contains("enlarged to 224x224")), "{text}");
     let (_, told) = events(&[&args[..], &["--out", &scratch.path("b")]].concat());
     assert_eq!(warnings(find(&told, "data")), ["one_class", "enlarged_pictures"]);
+    let epoch =
+        ["train_samples", "batch", "train_batches", "train_left_out"].map(|key| find(&told, "data")[key].as_u64());
+    assert_eq!(epoch, [21, 2, 10, 1].map(Some));
     assert_eq!(
         (&told[0]["event"], find(&told, "data")["left_out"].as_array().map(Vec::len)),
         (&"plan".into(), Some(4))

@@ -141,10 +141,7 @@ fn a_total_holds_for_the_whole_process() {
     let last = refused.last().expect("an event");
     assert_eq!((code, &last["event"]), (3, &"error".into()), "{last}");
     let message = last["message"].as_str().expect("a message");
-    assert!(
-        message.contains("of the 25.0 MiB that the process may have (memory.total) is held: the program"),
-        "{message}"
-    );
+    assert!(message.contains("of the 25.0 MiB that the process may have (memory.total), "), "{message}");
     let fixes = last["certificate"]["fixes"].as_array().expect("fixes");
     let mut proposed = fixes.iter().filter_map(|f| f["change"].as_str()?.strip_prefix("--total "));
     let total = proposed.next_back().expect("a larger total").to_string();
@@ -172,9 +169,13 @@ fn a_plan_is_made_for_a_total_and_planning_itself_has_to_fit() {
     assert_eq!(code, 0);
     let sum = |event: &serde_json::Value| event["arena_bytes"].as_u64().zip(event["outside_bytes"].as_u64());
     assert!(sum(&fits[0]).is_some_and(|(arena, outside)| arena + outside <= 2 << 30), "{}", fits[0]);
-    let (code, refused) = plan("20MiB");
-    assert_eq!(code, 3);
-    let message = refused[0]["message"].as_str().expect("a message");
+    // The program itself takes more on one machine than on another.
+    let refused = |mib: u32| {
+        let (code, told) = plan(&format!("{mib}MiB"));
+        assert_eq!(code, 3, "{told:?}");
+        told[0]["message"].as_str().expect("a message").to_string()
+    };
+    let message = (12..).map(refused).find(|m| !m.contains("the program itself")).expect("enough for the program");
     assert!(message.contains("planning this model takes up to") && message.contains("are left for it"), "{message}");
     let runs = ["one.toml", "two.toml"].map(|name| {
         let scratch = std::env::temp_dir().join(format!("memfit-{}-totals-{name}", std::process::id()));

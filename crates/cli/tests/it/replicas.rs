@@ -207,3 +207,57 @@ fn a_limit_of_the_process_is_shared_out_and_what_is_proposed_is_enough() {
     let (code, told) = train("40MiB", "plenty");
     assert_eq!(code, 0, "{told:?}");
 }
+
+#[test]
+fn replicas_start_from_the_same_weights_as_one() {
+    let folder = Scratch::new("replicas-weights");
+    let first = train(&folder, "first", &[]);
+    let weights = first.join("weights.safetensors").display().to_string();
+    let options = ["--weights", &weights, "--lanes", "4"];
+    let alone = train(&folder, "1", &options);
+    let new = train(&folder, "new", &options[2..]);
+    assert!(bytes(&alone) != bytes(&new), "they are of use");
+    for more in [&["--replicas", "3"][..], &["--replicas", "2", "--shard", "optimizer"]] {
+        let run = train(&folder, &more[1..].join("-"), &[&options[..], more].concat());
+        assert!(bytes(&run) == bytes(&alone), "{more:?}");
+    }
+}
+
+#[test]
+fn what_is_left_out_of_an_epoch_is_said_with_replicas_and_without() {
+    let folder = Scratch::new("replicas-left-out");
+    for replicas in ["1", "3"] {
+        let out = folder.path(replicas);
+        let args = ["train", "--steps", "1", "--lanes", "4", "--replicas", replicas, "--out", &out];
+        let text = String::from_utf8(memfit(&args).stdout).expect("text");
+        assert!(text.contains("1438  samples, 44 batches of 32; 30 left out an epoch\n"), "{text}");
+    }
+    let args = ["train", "--steps", "1", "--batch", "2", "--out", &folder.path("even")];
+    let text = String::from_utf8(memfit(&args).stdout).expect("text");
+    assert!(text.contains("1438  samples, 719 batches of 2\n"), "{text}");
+}
+
+#[test]
+fn a_cache_in_a_file_is_made_once_and_changes_nothing() {
+    let folder = Scratch::new("replicas-cache");
+    let expected = train(&folder, "none", &["--lanes", "4"]);
+    let cache = folder.path("digits.cache");
+    let file = folder.path("cache.toml");
+    std::fs::write(&file, format!("[data]\ncache = {cache:?}\n")).expect("a run file");
+    let run = |name: &str, replicas: &str| {
+        let out = folder.path(name);
+        let args = ["train", &file, "--steps", "12", "--lanes", "4", "--replicas", replicas, "--out", &out];
+        let (code, told) = events(&args);
+        assert_eq!(code, 0);
+        assert!(bytes(Path::new(&out)) == bytes(&expected), "{name}");
+        let made = told.iter().find(|event| event["event"] == "caching").map(|event| event["samples"].as_u64());
+        (made.flatten(), std::fs::read(&cache).ok())
+    };
+    let (made, content) = run("first", "3");
+    assert_eq!(made, Some(1438));
+    assert!(content.is_some(), "a dozen steps read no third of the samples");
+    // Any number of replicas reads it.
+    for (name, replicas) in [("again", "2"), ("alone", "1")] {
+        assert!(run(name, replicas) == (None, content.clone()), "{name}");
+    }
+}

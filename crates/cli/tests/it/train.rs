@@ -57,6 +57,21 @@ fn the_folder_of_a_run_takes_nothing_from_anybody() {
     files.iter().for_each(|f| assert_eq!(std::fs::read_to_string(f).expect(f), "mine"));
 }
 
+#[test]
+fn a_log_has_lines_between_the_ends_of_epochs() {
+    let scratch = Scratch::new("log");
+    let output = memfit(&["train", "--epochs", "2", "--log-every", "1ms", "--out", &scratch.path("run")]);
+    let (log, told) = (String::from_utf8_lossy(&output.stderr), stdout(&output));
+    let steps: Vec<&str> = log.lines().filter(|line| line.starts_with("step ")).collect();
+    assert!(steps.len() > 2 && steps.iter().all(|line| line.contains("/88  epoch ")), "{log}");
+    assert!(steps.iter().any(|line| line.contains("  loss ") && line.ends_with(" left")), "{log}");
+    // Of the results nothing is among them, nor the other way round.
+    assert!(!told.contains("\nstep ") && told.contains("epoch   2"), "{told}");
+    let (code, events) = events(&["train", "--steps", "3", "--log-every", "1ms", "--out", &scratch.path("json")]);
+    assert_eq!((code, last(&events, "done")["steps"].as_u64()), (0, Some(3)));
+    check_error(&["train", "--log-every", "soon"], 2, &["--log-every", "must be a time such as"]);
+}
+
 /// A folder of pictures, a folder of it for each class.
 pub fn pictures(scratch: &Scratch, name: &str, classes: &[&str], each: usize) {
     for (class, n) in classes.iter().flat_map(|c| (0..each).map(move |n| (c, n))) {

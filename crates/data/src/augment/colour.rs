@@ -193,7 +193,7 @@ fn factor(by: f32, context: &Context, stream: u32) -> f32 {
     context.random(stream).range((1.0 - by).max(0.0), 1.0 + by)
 }
 
-fn u8_pixels<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
+pub(super) fn u8_pixels<'a>(example: &'a mut Example, what: &str) -> Result<&'a mut [u8]> {
     let x = example.get_mut("x")?;
     if x.ty().dtype != DType::U8 {
         return Err(DataError::Pipeline(format!(

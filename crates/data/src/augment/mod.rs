@@ -12,14 +12,22 @@
 //! | `RandomCrop(size, padding)` | [`random_crop_padded`] |
 //! | `RandomHorizontalFlip`, `RandomVerticalFlip` | [`flip_horizontal`], [`flip_vertical`] |
 //! | `RandomRotation` | [`rotate`](rotate()) |
-//! | `ColorJitter` | [`brightness`], [`contrast`] |
-//! | `RandomErasing` | [`cutout`] |
+//! | `RandomAffine` | [`rotate`](rotate()), [`shear`], [`translate`], [`scale`] |
+//! | `ColorJitter` | [`colour_jitter`], or [`brightness`], [`contrast`], [`saturation`], [`hue`](hue()) each by itself |
+//! | `RandomGrayscale`, `RandomInvert`, `RandomAutocontrast`, `RandomEqualize` | [`grayscale`], [`invert`], [`autocontrast`], [`equalize`] |
+//! | `RandomPosterize`, `RandomSolarize`, `RandomAdjustSharpness` | [`posterize`], [`solarize`], [`sharpness`] |
+//! | `GaussianBlur` | [`blur`] |
+//! | `RandomErasing` | [`erase`], and [`cutout`] of a square |
+//! | `RandAugment` | [`rand_augment`] |
+//! | `transforms.functional` | [`Operation`], with nothing random in it |
 //! | `ToTensor`, `Normalize` | [`normalise`] |
 //! | `v2.MixUp` | [`mixup`](mixup()), of a batch; [`mixup_lanes`], of its lanes |
 //! | a `Compose` of the usual ones | [`Prepare`], which decodes no more than it needs |
 //!
+//! [`Augmentation`] reads them by the names that run files have for them ([`NAMED`]).
+//!
 //! The examples call the functions by hand: `grey([2, 2], &[0, 50, 100, 150], &pool)?` is an example whose `x` is such
-//! an image with one channel, and `context` is [`Context::new`]`(&pool, 0, 0, 0)`.
+//! an image with one channel, `colours` makes one with three, and `context` is [`Context::new`]`(&pool, 0, 0, 0)`.
 //!
 //! ```
 //! use memfit_data::augment::{Normalise, flip_horizontal, normalise, random_crop_padded};
@@ -40,21 +48,37 @@
 //! # }
 //! ```
 
+mod affine;
 mod colour;
 mod crop;
 mod field;
+mod filter;
 mod flip;
+mod hue;
 mod mixup;
+mod named;
+mod operation;
+mod policy;
 mod prepare;
+mod random;
 mod rotate;
 #[cfg(test)]
 mod tests;
+mod tone;
 
+pub use affine::Affine;
 pub use colour::{Normalise, brightness, contrast, cutout, normalise};
 pub use crop::random_crop_padded;
 pub use flip::{flip_horizontal, flip_vertical};
 pub use mixup::{mixup, mixup_lanes};
+pub use named::{AugmentProblem, Augmentation, NAMED, Named, Number, Step};
+pub use operation::Operation;
+pub use policy::{RAND_AUGMENT, RandAugment, rand_augment};
 pub use prepare::{Crop, Prepare, centre_crop_resize, random_crop_resize, resize};
+pub use random::{
+    ColourJitter, Erase, autocontrast, blur, colour_jitter, equalize, erase, grayscale, hue, invert, posterize,
+    saturation, scale, sharpness, shear, solarize, translate,
+};
 pub use rotate::rotate;
 
 use crate::context::Context;
@@ -77,4 +101,20 @@ mod stream {
     pub const CONTRAST: u32 = 7;
     pub const CUTOUT: u32 = 8;
     pub const MIXUP: u32 = 9;
+    pub const SATURATION: u32 = 10;
+    pub const HUE: u32 = 11;
+    pub const COLOUR_JITTER: u32 = 12;
+    pub const GRAYSCALE: u32 = 13;
+    pub const INVERT: u32 = 14;
+    pub const AUTOCONTRAST: u32 = 15;
+    pub const EQUALIZE: u32 = 16;
+    pub const POSTERIZE: u32 = 17;
+    pub const SOLARIZE: u32 = 18;
+    pub const SHARPNESS: u32 = 19;
+    pub const BLUR: u32 = 20;
+    pub const SHEAR: u32 = 21;
+    pub const TRANSLATE: u32 = 22;
+    pub const SCALE: u32 = 23;
+    pub const ERASE: u32 = 24;
+    pub const RAND_AUGMENT: u32 = 25;
 }

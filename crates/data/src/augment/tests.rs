@@ -2,11 +2,12 @@
 
 use memfit_ir::{DType, TensorType};
 
+use super::affine::resample;
 use super::colour::{brightness, brightness_table, contrast, contrast_table, cutout, mean_grey, zero_square};
 use super::crop::{centre_region, random_region};
 use super::flip::{flip_horizontal, flip_vertical, mirror_columns, mirror_rows};
 use super::mixup::beta;
-use super::rotate::{rotate, rotate_about_centre};
+use super::rotate::{rotate, rotation};
 use super::*;
 use crate::image::{ImageView, Interpolation, Region};
 use crate::memory::BytePool;
@@ -102,7 +103,7 @@ fn a_turn_by_a_right_angle_moves_pixels_and_by_another_mixes_them() {
     let view = ImageView { pixels: source.bytes(), size: [5, 5], channels: 3 };
     for interpolation in [Interpolation::Bilinear, Interpolation::Nearest] {
         let mut out = image(5, 5, 3, &pool);
-        rotate_about_centre(view, std::f32::consts::FRAC_PI_2, interpolation, out.bytes_mut());
+        resample(view, rotation(std::f32::consts::FRAC_PI_2), interpolation, out.bytes_mut());
         for (y, c) in (0..5).flat_map(|y| (0..5).map(move |c| (y, c))) {
             assert_eq!(pixel(&out, y, c), pixel(&source, c, 4 - y), "{interpolation:?} {y} {c}");
         }
@@ -110,12 +111,7 @@ fn a_turn_by_a_right_angle_moves_pixels_and_by_another_mixes_them() {
     // A plane stays a plane, whatever the angle, as long as nothing comes in from outside.
     let plane: Vec<f32> = (0..81).map(|i| 3.0 * (i / 9) as f32 - 2.0 * (i % 9) as f32).collect();
     let mut out = vec![0f32; 81];
-    rotate_about_centre(
-        ImageView { pixels: &plane, size: [9, 9], channels: 1 },
-        0.3,
-        Interpolation::Bilinear,
-        &mut out,
-    );
+    resample(ImageView { pixels: &plane, size: [9, 9], channels: 1 }, rotation(0.3), Interpolation::Bilinear, &mut out);
     let (sin, cos) = 0.3f32.sin_cos();
     for (y, c) in (2..7).flat_map(|y| (2..7).map(move |c| (y, c))) {
         let (dy, dx) = (y as f32 - 4.0, c as f32 - 4.0);
@@ -124,7 +120,7 @@ fn a_turn_by_a_right_angle_moves_pixels_and_by_another_mixes_them() {
     }
     let (large, mut eighth) = (image(9, 9, 3, &pool), image(9, 9, 3, &pool));
     let view = ImageView { pixels: large.bytes(), size: [9, 9], channels: 3 };
-    rotate_about_centre(view, std::f32::consts::FRAC_PI_4, Interpolation::Bilinear, eighth.bytes_mut());
+    resample(view, rotation(std::f32::consts::FRAC_PI_4), Interpolation::Bilinear, eighth.bytes_mut());
     assert_eq!(eighth.bytes()[..3], [0, 0, 0], "corners come in from outside");
     let turned = |i| rotate(30.0)(example(9, 9, &pool), &Context::new(&pool, 1, 0, i)).expect("it is an image");
     assert!(x(&turned(0)).bytes() != x(&turned(1)).bytes() && x(&turned(0)).bytes() == x(&turned(0)).bytes());

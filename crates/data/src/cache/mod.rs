@@ -87,6 +87,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether it is to be a file, and is not yet.
+    pub(crate) fn is_unfinished_file(&self) -> bool {
+        !self.in_memory && self.disk().target.is_some()
+    }
+
     pub(crate) fn has(&self, index: u64) -> bool {
         matches!(self.index().get(index), Entry::Memory(_) | Entry::Disk(_))
     }

@@ -270,6 +270,11 @@ impl Loader {
         &self.shared.pipeline.pool
     }
 
+    /// Whether it has a cache that is to be kept in a file and is not whole yet: it is when every element was made once.
+    pub fn has_unfinished_file(&self) -> bool {
+        self.shared.pipeline.has_unfinished_file()
+    }
+
     /// How long calls of [`Loader::next`] waited so far: time in which the data were slower than the consumer.
     pub fn waited(&self) -> Duration {
         self.waited

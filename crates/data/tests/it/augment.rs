@@ -2,11 +2,15 @@
 
 use crate::common;
 
+#[path = "../../examples/operations.rs"]
+mod operations;
+
 use std::ops::Range;
+use std::path::Path;
 
 use common::{Folder, fixture, roomy, says};
 use memfit_data::augment::*;
-use memfit_data::image::Channels;
+use memfit_data::image::{Channels, Region};
 use memfit_data::sources::{ImageFiles, Masks, SegmentationPairs};
 use memfit_data::{BytePool, Context, Example, Source, Tensor};
 use memfit_ir::{DType, TensorType};
@@ -228,4 +232,96 @@ fn mixup_mixes_inputs_and_labels_by_the_same_share() {
         ),
         &["normalise and batch"],
     );
+}
+
+/// The same operations, with numbers that they share with torchvision.
+#[test]
+fn operations_are_those_of_torchvision() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    assert_eq!(operations::check(&fixtures), Ok(30));
+}
+
+/// An image, and a mask of classes that has a block where the image is bright.
+fn with_mask(pool: &BytePool) -> Example {
+    let inside = |at: usize| (3..9).contains(&(at / 16)) && (5..12).contains(&(at % 16));
+    let pixels: Vec<u8> = (0..16 * 16).flat_map(|at| if inside(at) { [200; 3] } else { [40; 3] }).collect();
+    let classes: Vec<u8> = (0..16 * 16).flat_map(|at| i32::from(inside(at)).to_le_bytes()).collect();
+    let x = Tensor::from_bytes(TensorType::new(DType::U8, [16, 16, 3]), &pixels, pool).expect("there is room");
+    let y = Tensor::from_bytes(TensorType::i32([16, 16]), &classes, pool).expect("there is room");
+    Example::default().with("x", x).with("y", y)
+}
+
+#[test]
+fn what_moves_pixels_moves_the_mask_alike_and_colours_leave_it_alone() {
+    let pool = roomy();
+    for named in NAMED.iter().filter(|named| named.name != "crop" && named.name != "randaugment") {
+        let augmentation: Augmentation = named.example().parse().expect("its own example");
+        let map = augmentation.step([16, 16], [9; 3]).expect("it has so many pixels");
+        let mut changes = 0;
+        for element in 0..12 {
+            let out = map(with_mask(&pool), &Context::new(&pool, 5, 0, element)).expect("it is an image");
+            let (x, y) = (out.get("x").expect("an image"), out.get("y").expect("a mask"));
+            let classes = bytemuck::cast_slice::<u8, i32>(y.bytes());
+            let stays = classes == bytemuck::cast_slice::<u8, i32>(with_mask(&pool).get("y").expect("a mask").bytes());
+            assert!(named.moves || stays, "{} changes no mask", named.name);
+            assert!(classes.iter().all(|class| [0, 1].contains(class)), "{} mixes no classes", named.name);
+            changes += usize::from(x.bytes() != with_mask(&pool).get("x").expect("an image").bytes());
+            // Where the image is bright, its mask is 1: but for the border, where pixels are mixed.
+            let differ = x.bytes().chunks(3).zip(classes).filter(|(p, class)| (p[0] >= 120) != (**class == 1)).count();
+            assert!(!named.moves || differ <= 6, "{}: {differ} pixels are not where their mask is", named.name);
+            let again = map(with_mask(&pool), &Context::new(&pool, 5, 0, element)).expect("it is an image");
+            assert_eq!(again.get("x").expect("an image").bytes(), x.bytes(), "{}", named.name);
+        }
+        // Of grey pixels, or of two values, some make nothing else.
+        let is_idle = ["saturation", "hue", "grayscale", "equalize"].contains(&named.name);
+        assert_eq!(changes == 0, is_idle, "{}: {changes} of 12 are changed", named.name);
+    }
+}
+
+#[test]
+fn a_policy_draws_every_operation_and_depends_on_nothing_but_the_element() {
+    let pool = roomy();
+    let map = rand_augment(RandAugment { operations: 2, magnitude: 9 });
+    let draw = |epoch, element| {
+        let out = map(with_mask(&pool), &Context::new(&pool, 1, epoch, element)).expect("it is an image");
+        out.get("x").expect("an image").bytes().to_vec()
+    };
+    let first: Vec<Vec<u8>> = (0..40).map(|element| draw(0, element)).collect();
+    assert!((0..40).all(|element| draw(0, element) == first[element as usize]));
+    assert!((0..40).any(|element| draw(1, element) != first[element as usize]), "another epoch draws others");
+    let different: std::collections::BTreeSet<&Vec<u8>> = first.iter().collect();
+    assert!(different.len() > 25, "{} of 40 are different", different.len());
+    let nothing = rand_augment(RandAugment { operations: 0, magnitude: 9 });
+    let out = nothing(with_mask(&pool), &Context::new(&pool, 1, 0, 0)).expect("it is an image");
+    assert_eq!(out.get("x").expect("an image").bytes(), with_mask(&pool).get("x").expect("an image").bytes());
+}
+
+#[test]
+fn small_images_and_strange_numbers_are_no_trouble() {
+    let pool = roomy();
+    for (height, width, channels) in [(1, 1, 3), (1, 5, 1), (2, 2, 3), (3, 1, 4), (5, 3, 2)] {
+        let numbers = [-1.0, 0.0, 0.5, 1e9, f32::NAN, f32::INFINITY];
+        let operations = numbers.iter().flat_map(|&n| {
+            [
+                Operation::Brightness(n),
+                Operation::Contrast(n),
+                Operation::Saturation(n),
+                Operation::Hue(n),
+                Operation::Sharpness(n),
+                Operation::Blur { sigma: n, radius: 7 },
+                Operation::Affine(Affine { degrees: n, translate: [n, n], scale: n, shear: [n, n] }),
+                Operation::Posterize { bits: n as u32 },
+                Operation::Solarize { from: n as u16 },
+                Operation::Erase {
+                    region: Region { top: n as usize, left: 0, height: n as usize, width: usize::MAX },
+                    fill: [1; 3],
+                },
+            ]
+        });
+        for operation in operations.chain([Operation::Autocontrast, Operation::Equalize, Operation::Grayscale]) {
+            let mut example = Example::default().with("x", image(height, width, channels, &pool));
+            operation.apply(&mut example, &pool).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
+            assert_eq!(x(&example).ty().shape[..], [height, width, channels]);
+        }
+    }
 }

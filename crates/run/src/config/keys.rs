@@ -171,9 +171,32 @@ pub static KEYS: &[Key] = &[
         "data",
         "augment",
         "[\"crop\", \"flip\"]",
-        "crop, pad-crop:4, flip, flip-vertical, rotate:15, brightness:0.2, contrast:0.2, cutout:16",
-        |s, v| v.texts().put(&mut s.data.augment),
+        "in this order: crop, pad-crop:4, flip, rotate:15, colour-jitter:0.4, randaugment:2,9, erase:0.25 and others of docs/data.md",
+        |s, v| v.augmentations().put(&mut s.data.augment),
+    )
+    .option(
+        "augment",
+        (Form::Repeated, "NAME[:NUMBER,…]"),
+        TRAIN | PLAN | INIT,
+        "Augment pictures: crop, pad-crop:4, flip, flip-vertical, rotate:15, shear:10, translate:0.1, scale:0.8,1.25, \
+         brightness:0.2, contrast:0.2, saturation:0.2, hue:0.05, colour-jitter:0.4, grayscale:0.1, blur:2, sharpness:0.5, \
+         autocontrast, equalize, posterize:4, solarize:128, invert, cutout:16, erase:0.25, randaugment:2,9; several between \
+         commas, or given several times, in this order",
     ),
+    key(
+        "data",
+        "image_size",
+        "224",
+        "height and width that pictures are resized to, or \"192x256\"; says model.input of them in RGB",
+        |s, v| v.image_size().set(&mut s.data.image_size),
+    )
+    .option(
+        "image-size",
+        (Form::Text, "N|HxW"),
+        TRAIN | PLAN | INIT,
+        "Height and width that pictures are resized to, such as 224 or 192x256",
+    )
+    .default("the model's own"),
     key("data", "mixup", "0.2", "mixes samples and their labels, by Beta(a, a)", |s, v| {
         v.positive().set(&mut s.data.mixup)
     }),
@@ -188,7 +211,7 @@ pub static KEYS: &[Key] = &[
         "size of the shuffle buffer, in samples; all if not given, and 1 keeps their order",
         |s, v| v.count().set(&mut s.data.shuffle),
     ),
-    key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept", |s, v| {
+    key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept: replicas make it before the first step", |s, v| {
         v.text().set(&mut s.data.cache)
     })
     .a_path(),
@@ -491,4 +514,14 @@ pub static KEYS: &[Key] = &[
         "Whether these have histograms of the weights, at every checkpoint",
     )
     .default("false"),
+    key("report", "log_every", "\"10s\"", "between lines of progress, where there is no terminal", |s, v| {
+        v.duration().set(&mut s.report.log_every)
+    })
+    .option(
+        "log-every",
+        (Form::Text, "TIME"),
+        TRAIN | SEVERAL | RESUME,
+        "Where errors and progress go to no terminal: a line of progress so often",
+    )
+    .default("10s"),
 ];

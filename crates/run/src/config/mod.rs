@@ -7,13 +7,11 @@ mod keys;
 mod read;
 mod sections;
 mod template;
+mod texts;
 
-use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use memfit::train::CheckpointKind;
-use memfit::train::run_dir::RUN_FILE;
 use toml::{Table, Value};
 
 pub use key::{Form, Key, KeyOption, scope};
@@ -21,9 +19,9 @@ pub use keys::{KEYS, find};
 pub use read::parse_size;
 pub use sections::{DataConfig, MemoryConfig, ModelConfig, ReplicasConfig, Sections, TrainConfig};
 pub use template::commented;
+pub use texts::{RunFolder, RunText};
 
 use crate::error::{Result, RunError};
-use crate::file::LARGEST_TEXT;
 
 /// The configuration of a run. Its values are read as fields, `config.train.batch`, and changed by [`RunConfig::set`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,11 +40,8 @@ pub enum Origin {
     #[default]
     Defaults,
     File(PathBuf),
-    /// A run that is there, and one of its checkpoints where one was named.
-    RunDir {
-        folder: PathBuf,
-        checkpoint: Option<CheckpointKind>,
-    },
+    /// A run that is there.
+    RunDir(RunFolder),
 }
 
 /// What is no path where a path may stand.
@@ -55,16 +50,21 @@ const WORDS: [&str; 2] = ["off", "memory"];
 impl RunConfig {
     /// Reads a run file.
     pub fn read(path: &Path) -> Result<RunConfig> {
-        RunConfig::read_with(path, memfit_files::read_text(path, LARGEST_TEXT), |_| {})
+        RunConfig::of_text(RunText::of_file(path)?)
     }
 
-    /// The text of a run file, of which something is changed before it is checked.
-    fn read_with(path: &Path, text: std::io::Result<String>, change: fn(&mut Table)) -> Result<RunConfig> {
-        let text = text.map_err(|source| RunError::NoRunFile { path: path.into(), problem: source.to_string() })?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let config = RunConfig::parse_with(&text, folder, change)
-            .map_err(|source| RunError::InFile { path: path.into(), source: Box::new(source) })?;
-        Ok(RunConfig { origin: Origin::File(path.into()), ..config })
+    /// Of a run that is there: its folder, or one of the two checkpoints in it.
+    pub fn resume(path: &Path) -> Result<RunConfig> {
+        RunConfig::of_text(RunText::of_run(path)?)
+    }
+
+    /// What a file says, wherever it was read.
+    pub fn of_text(RunText { path, text, folder }: RunText) -> Result<RunConfig> {
+        // What an older version wrote down is no wish of anybody.
+        let change = if folder.is_some() { rename_former_keys } else { |_: &mut Table| {} };
+        let config = RunConfig::parse_with(&text, path.parent().unwrap_or(Path::new("")), change)
+            .map_err(|source| RunError::InFile { path: path.clone(), source: Box::new(source) })?;
+        Ok(RunConfig { origin: folder.map_or(Origin::File(path), Origin::RunDir), ..config })
     }
 
     /// Reads the text of a run file. Paths in it are taken from `folder`, where the file lies.
@@ -83,36 +83,21 @@ impl RunConfig {
         Ok(RunConfig { sections: read::sections(&table)?, table, ..RunConfig::default() })
     }
 
-    /// Of a run that is there: its folder, or one of the two checkpoints in it.
-    pub fn resume(path: &Path) -> Result<RunConfig> {
-        let named = CheckpointKind::ALL.into_iter().find(|w| path.file_name() == Some(w.file_name().as_ref()));
-        let (folder, checkpoint) = match named {
-            Some(which) if !path.is_dir() => {
-                (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), Some(which))
-            }
-            _ if path.is_file() => return Err(RunError::NoCheckpoint { path: path.into() }),
-            _ => (path, None),
-        };
-        let file = folder.join(RUN_FILE);
-        let text = memfit_files::read_own_text(&file, LARGEST_TEXT);
-        if text.as_ref().is_err_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)) {
-            return Err(RunError::NotARun { folder: folder.into() });
-        }
-        let origin = Origin::RunDir { folder: folder.into(), checkpoint };
-        // What an older version wrote down is no wish of anybody.
-        Ok(RunConfig { origin, ..RunConfig::read_with(&file, text, rename_former_keys)? })
-    }
-
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The folder of the run that is to be resumed.
-    pub fn resumed_folder(&self) -> Option<&Path> {
+    /// The run that is there.
+    pub fn run_folder(&self) -> Option<&RunFolder> {
         match &self.origin {
-            Origin::RunDir { folder, .. } => Some(folder),
+            Origin::RunDir(folder) => Some(folder),
             Origin::Defaults | Origin::File(_) => None,
         }
+    }
+
+    /// The folder of the run that is to be resumed.
+    pub fn resumed_folder(&self) -> Option<&Path> {
+        self.run_folder().map(|folder| &*folder.path)
     }
 
     /// Sets a key. A value that is not of its kind changes nothing.
@@ -161,6 +146,31 @@ impl RunConfig {
         Ok(())
     }
 
+    /// The input of the model, where the size of its pictures is said: what is set over a file goes before what stands there,
+    /// and two that differ are no wish.
+    pub(crate) fn settle_image_size(&mut self) -> Result<()> {
+        let Some([height, width]) = self.data.image_size else { return Ok(()) };
+        let input = self.model.input.clone().unwrap_or_default();
+        if input.get(..2).is_some_and(|said| said == [height, width]) {
+            return Ok(());
+        }
+        let [size_is_set, input_is_set] =
+            [("data", "image_size"), ("model", "input")].map(|(s, n)| self.is_overridden(s, n));
+        if !input.is_empty() && size_is_set == input_is_set {
+            let input: Vec<String> = input.iter().map(usize::to_string).collect();
+            return Err(RunError::conflict(format!(
+                "data.image_size is {height}x{width}, and model.input is {}; leave out one of them",
+                input.join("x")
+            )));
+        }
+        if input_is_set {
+            self.unset("data", "image_size");
+            return Ok(());
+        }
+        let channels = input.get(2).copied().unwrap_or(3);
+        self.set("model", "input", [height, width, channels].map(|n| n as i64).to_vec())
+    }
+
     /// What is set for a key, as a run file has it.
     pub fn value(&self, section: &str, name: &str) -> Option<&Value> {
         self.table.get(section)?.get(name)
@@ -169,6 +179,15 @@ impl RunConfig {
     /// Whether a key was set over what the file says.
     pub fn is_overridden(&self, section: &str, name: &str) -> bool {
         self.overridden.iter().any(|key| (key.section, key.name) == (section, name))
+    }
+
+    /// Paths that do not say where they begin begin in this folder from now on.
+    pub(crate) fn take_paths_from(&mut self, folder: &Path) {
+        for path in paths(&mut self.table).filter(|path| !path.is_empty()) {
+            *path = folder.join(&*path).to_string_lossy().into_owned();
+        }
+        // Texts they were, and texts they are.
+        self.sections = read::sections(&self.table).unwrap_or_default();
     }
 
     /// As a run file that says the same from anywhere.

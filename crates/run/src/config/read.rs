@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memfit::data::augment::Augmentation;
 use memfit::nn::error::nearest;
 use memfit::plan::{Link, bytes};
 use toml::{Table, Value};
@@ -96,6 +97,31 @@ impl KeyValue<'_> {
     pub fn texts(self) -> Read<Vec<String>> {
         let texts = self.value.as_array().map(|a| a.iter().map(|v| v.as_str().map(str::to_string)).collect());
         self.must("a list of texts", texts.unwrap_or(None))
+    }
+
+    /// A list of texts, in each of which several may stand between commas.
+    pub fn augmentations(self) -> Read<Vec<Augmentation>> {
+        Read(self.texts().0.and_then(|texts| {
+            let list = Augmentation::list(texts.iter().map(String::as_str));
+            list.map_err(|problem| format!("must be a list of augmentations: {problem}"))
+        }))
+    }
+
+    /// A number of pixels for height and width, or both: 224, "224", "192x256", [192, 256].
+    pub fn image_size(self) -> Read<[usize; 2]> {
+        let side = |n: usize| (1..=LARGEST_SIDE).contains(&n).then_some(n);
+        let sides = match self.value {
+            Value::Integer(n) => usize::try_from(*n).ok().map(|n| vec![n]),
+            Value::Array(sides) => sides.iter().map(as_count).collect(),
+            Value::String(text) => text.split('x').map(|side| side.trim().parse().ok()).collect(),
+            _ => None,
+        };
+        let size = sides.and_then(|sides| match sides[..] {
+            [n] => Some([side(n)?; 2]),
+            [height, width] => Some([side(height)?, side(width)?]),
+            _ => None,
+        });
+        self.must(&format!("pixels, such as 224 or \"192x256\" (height x width), at most {LARGEST_SIDE}"), size)
     }
 
     pub fn path(self) -> Read<PathBuf> {
@@ -227,6 +253,9 @@ pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
     bytes::parse(text).map(|b| b.0)
 }
 
+/// Of a picture; no model reads more.
+const LARGEST_SIDE: usize = 16384;
+
 fn as_count(value: &Value) -> Option<usize> {
     value.as_integer().and_then(|n| usize::try_from(n).ok())
 }
@@ -284,11 +313,27 @@ mod tests {
             ("[replicas]\nstall = 0", "replicas.stall must be a time"),
             ("[data]\nhold_out = 1.0", "data.hold_out must be a number from 0 to less than 1"),
             ("[data]\naugment = [\"flip\", 3]", "data.augment must be a list of texts"),
+            (
+                "[data]\naugment = [\"flip\", \"brightnes:0.2\"]",
+                "data.augment must be a list of augmentations: there is no augmentation \"brightnes\" (did you mean \"brightness\"?)",
+            ),
+            ("[data]\naugment = [\"hue:0.7\"]", "\"hue:0.7\": hue takes share of the circle (from 0 to 0.5)"),
+            ("[data]\nimage_size = 0", "data.image_size must be pixels, such as 224 or \"192x256\" (height x width)"),
+            ("[data]\nimage_size = \"1x2x3\"", "data.image_size must be pixels"),
             ("[train]\nbatch = 3\nbatch = 4", "duplicate key"),
             ("[train\nbatch = 3", "line 1"),
         ] {
             let problem = read(text, Path::new("")).expect_err(text);
             assert!(problem.contains(expected), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_pictures_are_read_as_people_write_them() {
+        for (value, size) in [("224", [224; 2]), ("\"224\"", [224; 2]), ("\"192x256\"", [192, 256]), ("[3, 4]", [3, 4])]
+        {
+            let sections = read(&format!("[data]\nimage_size = {value}"), Path::new("")).expect("it is right");
+            assert_eq!(sections.data.image_size, Some(size), "{value}");
         }
     }
 
@@ -316,10 +361,46 @@ mod tests {
     }
 
     #[test]
+    fn the_size_of_pictures_says_the_input_and_what_is_set_over_a_file_goes_first() {
+        let settled = |file: &str, over: &[(&str, &str, Value)]| {
+            let mut config = RunConfig::parse(file, Path::new("")).expect("it is right");
+            for (section, name, value) in over {
+                config.override_with(find(section, name).expect("a key"), value.clone()).expect("it is right");
+            }
+            config.settle_image_size().map_err(|e| e.to_string())?;
+            Ok::<_, String>(config.model.input.clone())
+        };
+        let (size, input) = ("[data]\nimage_size = 64\n", "[model]\ninput = [32, 32, 1]\n");
+        let over = |name: &'static str| match name {
+            "size" => ("data", "image_size", Value::from("48x40")),
+            _ => ("model", "input", Value::from(vec![16, 16, 3])),
+        };
+        assert_eq!(settled(size, &[]), Ok(Some(vec![64, 64, 3])));
+        assert_eq!(settled(&format!("{size}[model]\ninput = [64, 64, 1]"), &[]), Ok(Some(vec![64, 64, 1])));
+        assert_eq!(settled(input, &[over("size")]), Ok(Some(vec![48, 40, 1])));
+        assert_eq!(settled(size, &[over("input")]), Ok(Some(vec![16, 16, 3])));
+        let both = Err("data.image_size is 64x64, and model.input is 32x32x1; leave out one of them".into());
+        assert_eq!(settled(&format!("{size}{input}"), &[]), both);
+        assert!(settled("", &[over("size"), over("input")]).is_err());
+    }
+
+    #[test]
     fn paths_are_taken_from_the_folder_of_the_file() {
         let spec = read("[data]\ntrain = \"photos\"\ntest = \"/x\"", Path::new("a/b")).expect("it is right");
         assert_eq!(spec.data.train, Some("a/b/photos".into()));
         assert_eq!(spec.data.test, Some("/x".into()));
+    }
+
+    #[test]
+    fn paths_that_do_not_say_where_they_begin_can_be_made_to_begin_elsewhere() {
+        let text = "[data]\ntrain = \"photos\"\ntest = \"/x\"\ncache = \"memory\"";
+        let mut config = RunConfig::parse(text, Path::new("a")).expect("it is right");
+        config.set("train", "out", "runs/b").expect("a path");
+        config.take_paths_from(Path::new("/first"));
+        assert_eq!(config.data.train, Some("/first/a/photos".into()));
+        assert_eq!((config.data.test.clone(), config.data.cache.as_deref()), (Some("/x".into()), Some("memory")));
+        assert_eq!(config.train.out, Some("/first/runs/b".into()));
+        assert!(config.to_toml().contains("/first/a/photos"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memfit::data::augment::Augmentation;
 use memfit::plan::Link;
 
 /// `None`, or empty, where a key is not set.
@@ -47,7 +48,9 @@ pub struct DataConfig {
     pub colours: Vec<String>,
     pub header: Option<bool>,
     pub token: Option<String>,
-    pub augment: Vec<String>,
+    pub augment: Vec<Augmentation>,
+    /// Height and width.
+    pub image_size: Option<[usize; 2]>,
     pub mixup: Option<f32>,
     pub mean: Option<Vec<f32>>,
     pub std: Option<Vec<f32>>,
@@ -113,4 +116,5 @@ pub struct ReplicasConfig {
 pub struct ReportConfig {
     pub tensorboard: Option<bool>,
     pub histograms: Option<bool>,
+    pub log_every: Option<Duration>,
 }

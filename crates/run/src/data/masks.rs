@@ -27,7 +27,7 @@ pub const fn name(masks: &Masks) -> &'static str {
 pub(super) fn pairs(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
     let pairs = SegmentationPairs::open(path, Masks::Grey, pool)?.channels(channels(config));
     let table = Table::read(&config.data)?;
-    let settled = match (schema, config.resumed_folder()) {
+    let settled = match (schema, config.run_folder()) {
         (Some(schema), _) => Some(schema.masks.clone().unwrap_or(Masks::Grey)),
         // Runs of older versions knew no others.
         (None, Some(folder)) => Some(super::same_data::schema(folder)?.masks.unwrap_or(Masks::Grey)),

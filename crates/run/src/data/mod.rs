@@ -33,8 +33,9 @@ use crate::text::count;
 pub use arrays::{ArrayNames, ArrayOf, ArrayRole};
 pub use kind::{Kind, kind_of, model_name};
 pub use overlap::{Overlap, overlap};
+pub(crate) use pipeline::in_file;
 pub use pipeline::{ROW, datasets, images_alone, test_set};
-pub use summary::{ClassSummary, DataSummary, Decided, InputSummary, Warning, summary};
+pub use summary::{ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, Warning, summary};
 pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
 
 use place::Places;
@@ -297,6 +298,7 @@ fn reject_unused_keys(kind: Kind, config: &DataConfig) -> Result<()> {
         ("mean", config.mean.is_some(), &images[..], "images"),
         ("std", config.std.is_some(), &images, "images"),
         ("augment", !config.augment.is_empty(), &images, "images"),
+        ("image_size", config.image_size.is_some(), &images, "images"),
         ("label", config.label.is_some(), &labelled, "csv, npz and tfrecord"),
         ("features", config.features.is_some(), &arrays, "npz and tfrecord"),
         ("header", config.header.is_some(), &[Kind::Csv], "csv"),

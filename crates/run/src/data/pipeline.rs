@@ -1,8 +1,9 @@
 //! From open sources to batches: what is done to a sample before it is shuffled, after, and to a batch of them.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use memfit::data::augment::{self, Crop, Normalise, Prepare};
+use memfit::data::augment::{self, AugmentProblem, Augmentation, Crop, Normalise, Prepare, Step};
 use memfit::data::image::Channels;
 use memfit::data::{BytePool, Cache, Context, DataError, Dataset, Example, Prefetch, Remainder, Source, Tensor};
 use memfit::ir::fingerprint;
@@ -19,13 +20,7 @@ use crate::text::count;
 /// Batches for training, and for evaluation in the plan's micro-batches.
 pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -> Result<Datasets> {
     let steps = Steps::new(sources.kind, run)?;
-    let key = source_key(sources.kind, &sources.schema, &sources.survey.turned(), &run.config);
-    let train = Dataset::from_source(Shared { source: Arc::clone(&sources.train), key });
-    let train = match run.config.data.cache.as_deref() {
-        None | Some("off") => steps.fixed(train),
-        Some("memory") => steps.fixed(train).cache(Cache::memory()),
-        Some(path) => steps.fixed(train).cache(Cache::disk(path)),
-    };
+    let train = samples(sources, run, &steps);
     let rows = sources.train.len();
     let train = train.shuffle(run.config.data.shuffle.unwrap_or(rows).min(rows).max(1));
     let (batch, replica) = (run.request.batch, run.request.exchange.replica);
@@ -39,6 +34,25 @@ pub fn datasets(sources: &DataSources, run: &RunResources, micro_batch: usize) -
     let test = sources.test.as_ref().map(|source| test_batches(sources.kind, source, run, micro_batch)).transpose()?;
     let test = test.map(|test| if replica.has_others() { test.shard(replica.count, replica.rank) } else { test });
     Ok(Datasets { train: train.prefetch(Prefetch::Auto), test: test.map(|test| test.prefetch(Prefetch::Auto)) })
+}
+
+/// The training set as it is before it is shuffled.
+fn samples(sources: &DataSources, run: &RunResources, steps: &Steps) -> Dataset {
+    let key = source_key(sources.kind, &sources.schema, &sources.survey.turned(), &run.config);
+    let train = steps.fixed(Dataset::from_source(Shared { source: Arc::clone(&sources.train), key }));
+    match run.config.data.cache.as_deref() {
+        None | Some("off") => train,
+        Some("memory") => train.cache(Cache::memory()),
+        Some(path) => train.cache(Cache::disk(path)),
+    }
+}
+
+/// What a cache in a file is of, and that file.
+pub(crate) fn in_file<'a>(sources: &DataSources, run: &'a RunResources) -> Result<Option<(Dataset, &'a Path)>> {
+    match run.config.data.cache.as_deref() {
+        None | Some("off" | "memory") => Ok(None),
+        Some(path) => Ok(Some((samples(sources, run, &Steps::new(sources.kind, run)?), Path::new(path)))),
+    }
 }
 
 /// Batches for evaluation.
@@ -120,8 +134,6 @@ impl Source for Shared {
     }
 }
 
-type Step = Arc<dyn Fn(Example, &Context) -> memfit::data::Result<Example> + Send + Sync>;
-
 /// What is done to a sample between source and batch: first what is always the same, then what is random, then the rest.
 /// Evaluation leaves out what is random.
 struct Steps {
@@ -171,21 +183,18 @@ impl Steps {
             3 => Channels::Rgb,
             n => return Err(RunError::conflict(format!("images have 1 or 3 channels, but the model's input has {n}"))),
         };
-        let crops = config.augment.iter().any(|a| a == "crop");
+        let random_crop = config.augment.iter().find_map(Augmentation::crop);
+        let crops = random_crop.is_some();
         let prepare = |crop| -> Step {
             let prepare = Prepare { channels, crop, ..Prepare::to(size) };
             Arc::new(move |example, context| prepare.run(example, context))
         };
-        if crops {
-            self.random.push(prepare(Crop::RANDOM));
-        } else {
-            self.fixed.push(prepare(Crop::Whole));
+        match random_crop {
+            Some(crop) => self.random.push(prepare(crop)),
+            None => self.fixed.push(prepare(Crop::Whole)),
         }
         self.fixed_key = fingerprint(&format!("{size:?} {channels:?} {crops}"));
         self.test.push(prepare(if crops { Crop::Centre { fraction: 0.875 } } else { Crop::Whole }));
-        for said in config.augment.iter().filter(|a| *a != "crop") {
-            self.random.push(augmentation(said, size)?);
-        }
         let all = |given: &Option<Vec<f32>>, usual: f32| match given {
             Some(numbers) if numbers.len() == 1 => vec![numbers[0]; channels.count()],
             Some(numbers) => numbers.clone(),
@@ -197,6 +206,12 @@ impl Steps {
                 "data.mean and data.std need {}, one for each channel",
                 count(channels.count(), "number")
             )));
+        }
+        // What becomes zero when it is normalised.
+        let fill = std::array::from_fn(|channel| (255.0 * mean.get(channel).unwrap_or(&mean[0])).round() as u8);
+        for said in config.augment.iter().filter(|said| said.crop().is_none()) {
+            let problem = |problem: AugmentProblem| RunError::of_key("data", "augment", format!("has {problem}"));
+            self.random.push(said.step(size, fill).map_err(problem)?);
         }
         self.normalise = Some(Normalise::new(&mean, &std)?);
         Ok(())
@@ -233,44 +248,6 @@ fn mapped(data: Dataset, key: u64, steps: &[Step]) -> Dataset {
     }
     let steps = steps.to_vec();
     data.map_keyed(key, move |example, context| steps.iter().try_fold(example, |example, step| step(example, context)))
-}
-
-const AUGMENTATIONS: [&str; 8] =
-    ["crop", "pad-crop", "flip", "flip-vertical", "rotate", "brightness", "contrast", "cutout"];
-
-/// One augmentation by its name, with its number behind a colon where it has one.
-fn augmentation(said: &str, size: [usize; 2]) -> Result<Step> {
-    let (name, number) = said.split_once(':').map_or((said, None), |(name, number)| (name, Some(number)));
-    let parsed = number.map(|n| n.trim().parse::<f32>().ok().filter(|x| x.is_finite() && *x >= 0.0));
-    let amount = |usual: f32| match parsed {
-        None => Ok(usual),
-        Some(Some(number)) => Ok(number),
-        Some(None) => {
-            Err(RunError::conflict(format!("data.augment \"{said}\": what stands behind the colon must be a number")))
-        }
-    };
-    // Of pixels: a part of the image, or all of it.
-    let most = size[0].max(size[1]);
-    let pixels = |usual: usize| match number.map(|n| n.trim().parse::<usize>().ok().filter(|n| *n <= most)) {
-        None => Ok(usual),
-        Some(Some(number)) => Ok(number),
-        Some(None) => Err(RunError::conflict(format!(
-            "data.augment \"{said}\": what stands behind the colon must be a whole number of pixels, at most {most}"
-        ))),
-    };
-    if number.is_some() && matches!(name, "crop" | "flip" | "flip-vertical") {
-        return Err(RunError::conflict(format!("data.augment \"{said}\": {name} takes no number; write \"{name}\"")));
-    }
-    Ok(match name {
-        "flip" => Arc::new(augment::flip_horizontal()),
-        "flip-vertical" => Arc::new(augment::flip_vertical()),
-        "pad-crop" => Arc::new(augment::random_crop_padded(size, pixels(4)?)),
-        "rotate" => Arc::new(augment::rotate(amount(15.0)?)),
-        "brightness" => Arc::new(augment::brightness(amount(0.2)?)),
-        "contrast" => Arc::new(augment::contrast(amount(0.2)?)),
-        "cutout" => Arc::new(augment::cutout(pixels(16)?)),
-        _ => return Err(RunError::unknown("augmentation", name, &AUGMENTATIONS)),
-    })
 }
 
 /// The sample as the model reads it: extents of 1 may come and go, a model of rows reads any sample as one, and pixels
@@ -392,30 +369,5 @@ mod tests {
         assert_ne!(key(&found, &said), key(&Schema { label: Some(0), ..Schema::default() }, &said));
         assert_ne!(named("label"), named("2"));
         assert_ne!(named("2"), key(&found, &said));
-    }
-
-    #[test]
-    fn an_unknown_augmentation_is_answered_with_the_known_ones() {
-        for (said, expected) in [
-            ("flop", "there is no augmentation \"flop\" (did you mean \"flip\"?)"),
-            ("rotate:much", "\"rotate:much\": what stands behind the colon must be a number"),
-            ("rotate:-3", "must be a number"),
-            ("flip:3", "flip takes no number"),
-            ("crop:0.5", "crop takes no number"),
-            (
-                "pad-crop:1.5",
-                "\"pad-crop:1.5\": what stands behind the colon must be a whole number of pixels, at most 8",
-            ),
-            ("cutout:9", "at most 8"),
-            ("cutout:1e9", "at most 8"),
-        ] {
-            let error = augmentation(said, [8, 8]).err().map(|e| e.to_string()).unwrap_or_default();
-            assert!(error.contains(expected), "{said}: {error}");
-        }
-        for said in
-            ["flip", "rotate:5", "pad-crop", "cutout:3", "pad-crop:8", "brightness:0.1", "contrast", "flip-vertical"]
-        {
-            assert!(augmentation(said, [8, 8]).is_ok(), "{said}");
-        }
     }
 }

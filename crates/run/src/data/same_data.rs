@@ -9,9 +9,10 @@ use memfit::train::run_dir::{DATA, WEIGHTS, read_best};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::config::RunFolder;
 use crate::data::{Columns, DataSources, Schema, masks};
 use crate::error::{Result, RunError};
-use crate::file::{LARGEST_TEXT, write_own};
+use crate::file::write_own;
 use crate::run_dir;
 
 /// How many samples there are, and what they look like from outside.
@@ -27,7 +28,7 @@ pub struct Set {
 }
 
 /// Refuses other classes or another number of samples. Says of which sets the files changed otherwise.
-pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
+pub fn check(folder: &RunFolder, sources: &DataSources) -> Result<Vec<Set>> {
     check_schema(folder, &sources.schema)?;
     let (before, now) = (written(folder)?, parts(sources));
     let mut changed = Vec::new();
@@ -36,8 +37,8 @@ pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
         let samples = |all: &Value| all[key]["samples"].as_u64().unwrap_or(0);
         let (had, has) = (samples(&before), samples(&now));
         if had != has {
-            let weights = weights(folder);
-            return Err(RunError::SamplesChanged { folder: folder.into(), set, had, has, weights });
+            let weights = weights(&folder.path);
+            return Err(RunError::SamplesChanged { folder: folder.path.clone(), set, had, has, weights });
         }
         if before[key] != now[key] {
             changed.push(set);
@@ -47,20 +48,20 @@ pub fn check(folder: &Path, sources: &DataSources) -> Result<Vec<Set>> {
 }
 
 /// The schema of the data of a run; without columns where its folder says nothing of them.
-pub fn schema(folder: &Path) -> Result<Schema> {
+pub fn schema(folder: &RunFolder) -> Result<Schema> {
     let columns = Option::<Columns>::deserialize(&written(folder)?[COLUMNS]).map_err(|e| damaged(folder, e))?;
     let masks = masks::from_json(&written(folder)?[MASKS]);
     Ok(Schema { classes: run_dir::classes(folder)?, columns, masks, ..Schema::default() })
 }
 
 /// What was written down.
-fn written(folder: &Path) -> Result<Value> {
-    let text = memfit_files::read_own_text(&folder.join(DATA), LARGEST_TEXT).map_err(|e| damaged(folder, e))?;
-    serde_json::from_str(&text).map_err(|e| damaged(folder, e))
+fn written(folder: &RunFolder) -> Result<Value> {
+    let text = folder.data.as_ref().map_err(|e| damaged(folder, e))?;
+    serde_json::from_str(text).map_err(|e| damaged(folder, e))
 }
 
-fn damaged(folder: &Path, problem: impl Display) -> RunError {
-    RunError::BadFile { path: folder.join(DATA), problem: format!("{problem}; start anew in another folder") }
+fn damaged(folder: &RunFolder, problem: impl Display) -> RunError {
+    RunError::BadFile { path: folder.path.join(DATA), problem: format!("{problem}; start anew in another folder") }
 }
 
 /// The weights of a run, from which another can start.
@@ -70,9 +71,9 @@ fn weights(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Refuses data whose classes or columns are not those of the run.
-pub fn check_schema(folder: &Path, now: &Schema) -> Result<()> {
+pub fn check_schema(folder: &RunFolder, now: &Schema) -> Result<()> {
     let before = schema(folder)?;
-    check_classes(folder, &before.classes, &now.classes)?;
+    check_classes(&folder.path, &before.classes, &now.classes)?;
     // A feature is a number to the model.
     if before.columns.is_none() || before.columns == now.columns {
         return Ok(());
@@ -80,7 +81,7 @@ pub fn check_schema(folder: &Path, now: &Schema) -> Result<()> {
     Err(RunError::DataChanged(format!(
         "the columns of the training set are not those that the run in {} began with, or stand in another order; bring \
          back the data as they were, or begin another run",
-        folder.display()
+        folder.path.display()
     )))
 }
 

@@ -26,6 +26,7 @@ pub struct DataSummary {
     /// What the run names; none for data that are built in.
     pub path: Option<PathBuf>,
     pub train: usize,
+    pub epoch: EpochBatches,
     pub test: Option<usize>,
     pub test_from: TestFrom,
     /// Of what has classes.
@@ -40,6 +41,16 @@ pub struct DataSummary {
     /// Keys that nobody set, with what holds for them.
     pub assumed: Vec<(&'static str, String)>,
     pub warnings: Vec<Warning>,
+}
+
+/// What a pass over the training set is cut into, by however many replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochBatches {
+    /// Samples of each.
+    pub batch: usize,
+    pub batches: usize,
+    /// Samples that fill none: others in every pass.
+    pub left_out: usize,
 }
 
 /// Who decided something.
@@ -125,6 +136,8 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
         TestFrom::None => warnings.push(Warning::NoTest),
         _ => {}
     }
+    let (samples, batch) = (data.train.len(), run.request.batch.max(1));
+    let epoch = EpochBatches { batch, batches: samples / batch, left_out: samples % batch };
     let unused = data.unused.iter().cloned().map(|set| Warning::Unused { set, test: data.test_from.clone() });
     warnings.extend(unused);
     classes.iter().for_each(|classes| class_warnings(classes, &mut warnings));
@@ -132,7 +145,8 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
     Ok(Some(DataSummary {
         kind: data.kind,
         path: run.config.data.train.clone(),
-        train: data.train.len(),
+        train: samples,
+        epoch,
         test: data.test.as_ref().map(|test| test.len()),
         test_from: data.test_from.clone(),
         classes,

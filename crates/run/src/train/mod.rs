@@ -1,8 +1,10 @@
 //! Training of runs: planned, given their memory and folders ([`prepare`]), and run side by side in one process
 //! ([`run_all`]). Several runs share a device: their steps take turns. One run is a set of one.
 
+mod cache;
+mod go_on;
 mod options;
-mod peers;
+pub(crate) mod peers;
 mod prepare;
 mod run_all;
 mod tensorboard;
@@ -20,6 +22,7 @@ use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
 
+pub(crate) use go_on::check_weights;
 pub(crate) use options::check;
 pub use options::{EPOCHS, skip_bad};
 pub use prepare::prepare;
@@ -57,6 +60,8 @@ pub enum RunEvent<'a> {
     Shared(&'a SharedMemory),
     /// Weights that a run starts from.
     Weights { run: &'a RunResources, file: &'a Path, loaded: &'a LoadedWeights },
+    /// A file is made of all samples, before the first step: see `data.cache`.
+    Caching { run: &'a RunResources, file: &'a Path, samples: usize },
     /// Where a run goes on; it may be over.
     Resumed {
         run: &'a RunResources,

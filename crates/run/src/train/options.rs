@@ -10,7 +10,6 @@ use crate::config::RunConfig;
 use crate::data::{self, DataSources, TestFrom};
 use crate::error::{Result, RunError};
 use crate::resources::RunResources;
-use crate::weights;
 
 /// Epochs where nothing is said.
 pub const EPOCHS: usize = 20;
@@ -55,9 +54,6 @@ pub fn check(run: &RunResources, sources: &DataSources) -> Result<()> {
     let is_classifier = run.model.task() == Task::Classes;
     if let Some(data) = sources.facts.classes.filter(|n| is_classifier && *n > run.model.classes()) {
         return Err(RunError::TooManyClasses { data, model: run.model.classes() });
-    }
-    if let Some(path) = run.config.model.weights.as_ref().filter(|_| run.config.resumed_folder().is_none()) {
-        weights::check(path, run)?;
     }
     if run.config.data.skip_bad != Some(true) && is_classifier {
         // A number that is beyond the classes that were said shows now, with its place.

@@ -1,14 +1,12 @@
 //! Processes that train the same runs, before the first step: all have to be about to compute the same, or nothing is begun.
 //! Whoever differs is named, with what it differs in.
 
-use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memfit::data::BytePool;
 use memfit::exec::{Checksum, ExecError, Wire, WireError};
 use memfit::ir::fingerprint;
-use memfit::train::run_dir::SavedStates;
 use memfit::{AnyExecutor, Plan};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +19,7 @@ use crate::resources::RunResources;
 
 /// Something that all processes have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Fact {
+pub(crate) struct Fact {
     what: String,
     value: String,
 }
@@ -29,15 +27,26 @@ pub(super) struct Fact {
 /// Rows of a set that are looked at.
 const ROWS: usize = 8;
 
+fn fact(what: &str, value: String) -> Fact {
+    Fact { what: what.into(), value }
+}
+
+/// What processes were started with, before anything is read. Which files these are the first of them says.
+pub(crate) fn started_with(files: &[PathBuf], resume: &[PathBuf]) -> Vec<Fact> {
+    let words = |paths: &[PathBuf]| match paths {
+        [] => planning::NOT_SET.into(),
+        paths => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "),
+    };
+    vec![version(), fact("run file", words(files)), fact("run to go on with", words(resume))]
+}
+
+fn version() -> Fact {
+    fact("version of memfit", env!("CARGO_PKG_VERSION").into())
+}
+
 /// What decides the bits that a run ends in.
-pub(super) fn facts(
-    run: &RunResources,
-    executor: &AnyExecutor,
-    plan: &Plan,
-    states: Option<&SavedStates>,
-) -> Result<Vec<Fact>> {
-    let fact = |what: &str, value: String| Fact { what: what.into(), value };
-    let mut facts = vec![fact("version of memfit", env!("CARGO_PKG_VERSION").into())];
+pub(super) fn facts(run: &RunResources, executor: &AnyExecutor, plan: &Plan) -> Result<Vec<Fact>> {
+    let mut facts = vec![version()];
     // Threads may differ, and no bit with them.
     let identity = executor.identity().into_iter().filter(|(name, _)| *name != planning::THREADS);
     facts.extend(
@@ -59,13 +68,9 @@ pub(super) fn facts(
     facts.push(fact("micro-batch", plan.micro_batch.to_string()));
     let source = planning::labels(run, executor, plan.micro_batch)?.remove("source");
     facts.push(fact("model", source.unwrap_or_default()));
-    if let Some(file) = run.config.model.weights.as_ref().filter(|_| states.is_none()) {
-        facts.push(fact("weights to start from", checksum(file)?));
-    }
-    if let Some(states) = states {
-        let checkpoint = &states.checkpoint;
-        facts.push(fact("checkpoint", format!("step {}, {}", checkpoint.step, checkpoint.tensors.checksum)));
-    }
+    // What is in it the first process says.
+    let weights = run.config.model.weights.as_ref().filter(|_| run.config.run_folder().is_none());
+    facts.push(fact("weights to start from", weights.map_or(planning::NOT_SET.into(), |file| absolute(file))));
     if let Some(sources) = run.data.as_deref() {
         facts.extend(of_data(sources, &run.pool));
     }
@@ -95,27 +100,18 @@ fn of_data(sources: &DataSources, pool: &BytePool) -> Vec<Fact> {
     facts
 }
 
-/// Of a file, whatever it is called here.
-fn checksum(path: &Path) -> Result<String> {
-    let bad = |e: std::io::Error| RunError::BadFile { path: path.into(), problem: e.to_string() };
-    let (mut file, mut sum, mut piece) =
-        (memfit_files::open(path).map_err(bad)?, Checksum::default(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut piece).map_err(bad)? {
-            0 => return Ok(format!("{:016x}", sum.finish())),
-            n => sum.update(&piece[..n]),
-        }
-    }
+/// As it is called from anywhere.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.into()).display().to_string()
 }
 
-/// Waits until all other processes have got as far; gives the connections of the runs.
+/// The connections of the runs.
 pub(super) fn connect(peers: &dyn Peers, stalls: &[Duration]) -> Result<Vec<Box<dyn Wire>>> {
-    peers.gather(&[]).map_err(lost)?;
     stalls.iter().map(|stall| peers.wire(*stall).map_err(lost)).collect()
 }
 
 /// Meets all other processes, who have to be about to do the same.
-pub(super) fn meet(peers: &dyn Peers, facts: &[Vec<Fact>]) -> Result<()> {
+pub(crate) fn meet(peers: &dyn Peers, facts: &[Vec<Fact>]) -> Result<()> {
     let own = serde_json::to_vec(facts).map_err(|e| RunError::conflict(e.to_string()))?;
     let all = peers.gather(&own).map_err(lost)?;
     let mut known: Vec<Vec<Vec<Fact>>> = Vec::new();
@@ -132,7 +128,7 @@ pub(super) fn meet(peers: &dyn Peers, facts: &[Vec<Fact>]) -> Result<()> {
     difference(&known).map_or(Ok(()), Err)
 }
 
-fn lost(source: WireError) -> RunError {
+pub(crate) fn lost(source: WireError) -> RunError {
     RunError::Exec(ExecError::Wire { layer: String::new(), source })
 }
 

@@ -7,48 +7,33 @@ use memfit::exec::process::is_in_memory;
 use memfit::exec::{Engine, Executor, Growth, Options, Transient};
 use memfit::plan::Plan;
 use memfit::plan::save::SavedPlan;
-use memfit::train::run_dir::{CheckpointKind, RunDir, SavedStates, plan_for};
+use memfit::train::run_dir::{RunDir, plan_for};
 use memfit::train::{Checkpoint, Period, Progress};
 use memfit::{AnyExecutor, AnyMemory, Session};
 
+use super::cache;
+use super::go_on::{self, Known, Resumed};
 use super::options::{check, fit_options, length};
 use super::peers::{self, Fact};
 use super::tensorboard::plan_summary;
 use super::{OtherReplica, Planning, RunEvent, Training};
-use crate::config::Origin;
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
-use crate::history;
-use crate::planning::{self, OnProgress, Planned, THREADS};
+use crate::planning::{self, MadeFor, OnProgress, Planned, THREADS};
 use crate::resident;
 use crate::resources::RunResources;
 use crate::run_dir;
 use crate::together::{self, Executors, SharedMemory};
-use crate::weights;
 
 /// Hears what happens before the first step.
 type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
-
-/// A run with its plan, before it has memory.
-struct Prepared {
-    planned: Planned,
-    /// Where it goes on from.
-    from: Option<Resumed>,
-}
-
-/// What a run goes on from.
-struct Resumed {
-    /// None for whoever only helps to train it.
-    run_dir: Option<RunDir>,
-    states: Box<SavedStates>,
-}
 
 /// The replicas of one number within the process, one of each run. What is on one device shares its memory.
 struct Slot {
     runs: Vec<RunResources>,
     executors: Executors,
-    prepared: Vec<Prepared>,
+    planned: Vec<Planned>,
 }
 
 /// Plans the runs, makes or finds their folders, and takes their memory: all of them or none.
@@ -57,15 +42,20 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
         run.named(check_data(run, on_event))?;
         check_plan_file(run, planning)?;
     }
+    let mut resumed = Vec::new();
+    for run in &runs {
+        run.named(go_on::check_weights(run, planning.peers))?;
+        resumed.push(run.named(go_on::open(run, planning.peers))?);
+    }
     let mut slots = Slot::all(runs)?;
     choose_budget(&mut slots, planning)?;
     for run in &slots[0].runs {
         run.named(tell_data(run, on_event))?;
     }
     for slot in &mut slots {
-        slot.prepared = plan_all(&mut slot.runs, planning, &slot.executors, on_event)?;
-        for (run, prepared) in slot.runs.iter_mut().zip(&slot.prepared) {
-            run.keep_room_for_exchanges(&prepared.planned.plan)?;
+        slot.planned = plan_all(&mut slot.runs, planning, &slot.executors, &mut resumed, on_event)?;
+        for (run, planned) in slot.runs.iter_mut().zip(&slot.planned) {
+            run.keep_room_for_exchanges(&planned.plan)?;
         }
     }
     tell_plans(&slots, on_event);
@@ -77,20 +67,37 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
     }
     check_process(&slots, &groups)?;
     planning.peers.map_or(Ok(()), |peers| peers::meet(peers, &slots[0].facts()?))?;
+    let mut trainings = begin_all(slots, &groups, &mut resumed, on_event)?;
+    for (training, resumed) in trainings.iter_mut().zip(&resumed) {
+        let (label, is_one_of_several) = (training.run.label.clone(), training.run.is_one_of_several);
+        let set = go_on::set_all(training, resumed.as_ref(), planning.peers, on_event);
+        crate::error::named(&label, is_one_of_several, set)?;
+    }
+    // What one of them could not begin, all hear of here, before they wait for each other.
+    cache::make_all(&trainings, planning.peers, on_event)?;
+    let stalls: Vec<Duration> = trainings.iter().map(|training| training.run.crew.stall).collect();
+    let wires = planning.peers.map(|peers| peers::connect(peers, &stalls)).transpose()?;
+    for (training, wire) in trainings.iter_mut().zip(wires.into_iter().flatten()) {
+        training.session.connect(wire)?;
+    }
+    Ok(trainings)
+}
+
+/// Takes the memory of all runs, with the replicas that this process has of each.
+fn begin_all(
+    slots: Vec<Slot>,
+    groups: &[Vec<SharedMemory>],
+    resumed: &mut [Option<Resumed>],
+    on_event: OnEvent,
+) -> Result<Vec<Training>> {
     let mut trainings: Vec<Training> = Vec::new();
     for (slot, groups) in slots.into_iter().zip(groups) {
-        let begun = slot.begin(&groups, on_event)?;
+        let begun = slot.begin(groups, resumed, on_event)?;
         if trainings.is_empty() {
             trainings = begun;
         } else {
             trainings.iter_mut().zip(begun).for_each(|(first, other)| first.others.push(other.into()));
         }
-    }
-    // What one of them could not begin, all hear of before they wait for each other.
-    let stalls: Vec<Duration> = trainings.iter().map(|training| training.run.crew.stall).collect();
-    let wires = planning.peers.map(|peers| peers::connect(peers, &stalls)).transpose()?;
-    for (training, wire) in trainings.iter_mut().zip(wires.into_iter().flatten()) {
-        training.session.connect(wire)?;
     }
     Ok(trainings)
 }
@@ -111,40 +118,44 @@ impl Slot {
         let slot = |runs: Vec<RunResources>| {
             let executors = Executors::new(&runs)?;
             check_growth(&runs, &executors)?;
-            Ok(Slot { runs, executors, prepared: Vec::new() })
+            Ok(Slot { runs, executors, planned: Vec::new() })
         };
         slots.into_iter().map(slot).collect()
     }
 
     /// What is on one device.
     fn groups(&self, budget: Option<u64>) -> Vec<SharedMemory> {
-        let plans: Vec<&Planned> = self.prepared.iter().map(|p| &p.planned).collect();
+        let plans: Vec<&Planned> = self.planned.iter().collect();
         let groups = together::groups(&self.runs).into_iter();
         groups.map(|members| SharedMemory::new(&self.runs, members, &plans, budget)).collect()
     }
 
     /// What all processes have to agree on, by run.
     fn facts(&self) -> Result<Vec<Vec<Fact>>> {
-        let of_run = |(run, prepared): (&RunResources, &Prepared)| {
-            let states = prepared.from.as_ref().map(|from| &*from.states);
-            peers::facts(run, &self.executors.of(run)?, &prepared.planned.plan, states)
-        };
-        self.runs.iter().zip(&self.prepared).map(of_run).collect()
+        let of_run =
+            |(run, planned): (&RunResources, &Planned)| peers::facts(run, &self.executors.of(run)?, &planned.plan);
+        self.runs.iter().zip(&self.planned).map(of_run).collect()
     }
 
     /// Takes the memory of all runs.
-    fn begin(self, groups: &[SharedMemory], on_event: OnEvent) -> Result<Vec<Training>> {
-        let Slot { runs, executors, prepared } = self;
+    fn begin(
+        self,
+        groups: &[SharedMemory],
+        resumed: &mut [Option<Resumed>],
+        on_event: OnEvent,
+    ) -> Result<Vec<Training>> {
+        let Slot { runs, executors, planned } = self;
         let mut homes = Vec::new();
-        for (run, prepared) in runs.iter().zip(prepared) {
-            let home = Home::new(run, &executors.of(run)?, &prepared.planned.plan, prepared.from);
-            homes.push((prepared.planned.plan, run.named(home)?));
+        for ((run, planned), resumed) in runs.iter().zip(planned).zip(resumed.iter_mut()) {
+            let run_dir = home(run, &executors.of(run)?, &planned.plan, resumed.as_mut());
+            homes.push((planned.plan, run.named(run_dir)?));
         }
         let segments = share(&runs, groups, &executors, on_event)?;
         let mut trainings = Vec::new();
-        for ((run, (plan, home)), segment) in runs.into_iter().zip(homes).zip(segments) {
+        for (((run, (plan, run_dir)), segment), resumed) in runs.into_iter().zip(homes).zip(segments).zip(resumed) {
             let executor = executors.of(&run)?;
-            trainings.push(begin(run, executor, plan, home, segment.as_ref(), on_event)?);
+            let from = resumed.as_ref().map(|resumed| &resumed.known.checkpoint);
+            trainings.push(begin(run, executor, plan, run_dir, from, segment.as_ref())?);
         }
         Ok(trainings)
     }
@@ -181,10 +192,10 @@ fn check_plan_file(run: &RunResources, planning: &Planning) -> Result<()> {
 
 fn tell_plans(slots: &[Slot], on_event: OnEvent) {
     let (first, rest) = slots.split_at(1);
-    for (i, (run, prepared)) in first[0].runs.iter().zip(&first[0].prepared).enumerate() {
+    for (i, (run, planned)) in first[0].runs.iter().zip(&first[0].planned).enumerate() {
         let is_shared = together::is_shared(&first[0].runs, run);
-        let others: Vec<&Planned> = rest.iter().map(|slot| &slot.prepared[i].planned).collect();
-        on_event(RunEvent::Planned { run, planned: &prepared.planned, is_shared, others: &others });
+        let others: Vec<&Planned> = rest.iter().map(|slot| &slot.planned[i]).collect();
+        on_event(RunEvent::Planned { run, planned, is_shared, others: &others });
     }
 }
 
@@ -195,7 +206,7 @@ pub(crate) fn plan_run(run: &mut RunResources, executor: &AnyExecutor, on_progre
             on_progress(at);
         }
     };
-    Ok(plan_alone(run, &Planning::default(), executor, on_event)?.planned)
+    plan_alone(run, &Planning::default(), executor, None, on_event)
 }
 
 /// Whether the process has room for what was planned, as the system counts it now that planning is over.
@@ -211,11 +222,11 @@ fn check_process(slots: &[Slot], groups: &[Vec<SharedMemory>]) -> Result<()> {
     }
     arenas += slots.iter().flat_map(|slot| &slot.runs).map(RunResources::exchange_bytes_of_host).sum::<u64>();
     // The last checkpoint, the best, the one that is written, and the weights at the end.
-    let of_run = |(run, prepared): (&RunResources, &Prepared)| {
+    let of_run = |(run, planned): (&RunResources, &Planned)| {
         let folder = run.config.resumed_folder().or(run.config.train.out.as_deref()).unwrap_or(Path::new("."));
-        if is_in_memory(folder) { 4 * prepared.planned.plan.state_bytes } else { 0 }
+        if run.crew.is_first() && is_in_memory(folder) { 4 * planned.plan.state_bytes } else { 0 }
     };
-    let files = slots[0].runs.iter().zip(&slots[0].prepared).map(of_run).sum();
+    let files = slots[0].runs.iter().zip(&slots[0].planned).map(of_run).sum();
     process.check_beside(&slots.iter().flat_map(|slot| &slot.runs).collect::<Vec<_>>(), arenas, files)
 }
 
@@ -238,7 +249,7 @@ pub(crate) fn check_lazy(run: &RunResources, executor: &AnyExecutor) -> Result<(
 /// Of a run that goes on, its data must be those that it began with.
 fn check_data(run: &RunResources, on_event: OnEvent) -> Result<()> {
     let sources = sources(run)?;
-    if let Some(folder) = run.config.resumed_folder() {
+    if let Some(folder) = run.config.run_folder() {
         for set in same_data::check(folder, sources)? {
             on_event(RunEvent::DataChanged { run, set });
         }
@@ -261,22 +272,24 @@ fn plan_all(
     runs: &mut [RunResources],
     planning: &Planning,
     executors: &Executors,
+    resumed: &mut [Option<Resumed>],
     on_event: OnEvent,
-) -> Result<Vec<Prepared>> {
+) -> Result<Vec<Planned>> {
     if let [run] = runs {
-        return Ok(vec![plan_alone(run, planning, &executors.of(run)?, on_event)?]);
+        let resumed = resumed.first_mut().and_then(Option::as_mut);
+        return Ok(vec![plan_alone(run, planning, &executors.of(run)?, resumed, on_event)?]);
     }
     // Runs of several files are planned for what they take together; runs that go on have their plans.
-    if runs.iter().any(|run| run.config.resumed_folder().is_some()) {
-        let mut plan = |run: &mut RunResources| {
-            let prepared = executors.of(run).and_then(|executor| plan_one(run, planning, &executor, on_event));
-            run.named(prepared)
+    if resumed.iter().any(Option::is_some) {
+        let mut plan = |(run, resumed): (&mut RunResources, &mut Option<Resumed>)| {
+            let planned =
+                executors.of(run).and_then(|executor| plan_one(run, planning, &executor, resumed.as_mut(), on_event));
+            run.named(planned)
         };
-        return runs.iter_mut().map(&mut plan).collect();
+        return runs.iter_mut().zip(resumed).map(&mut plan).collect();
     }
     let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
-    let planned = together::plan(runs, planning.budget, true, executors, on_progress)?;
-    Ok(planned.into_iter().map(|planned| Prepared { planned, from: None }).collect())
+    together::plan(runs, planning.budget, true, executors, on_progress)
 }
 
 /// Where the fastest plan within the budget does not fit into the device, the fastest that does.
@@ -284,77 +297,62 @@ fn plan_alone(
     run: &mut RunResources,
     planning: &Planning,
     executor: &AnyExecutor,
+    resumed: Option<&mut Resumed>,
     on_event: OnEvent,
-) -> Result<Prepared> {
-    let prepared = plan_one(run, planning, executor, on_event)?;
-    let is_given = planning.plan_file.is_some() || prepared.from.is_some();
-    if is_given || run.room.is_some() || prepared.planned.plan.device_bytes() <= run.device.free() {
-        return Ok(prepared);
+) -> Result<Planned> {
+    let is_given = planning.plan_file.is_some() || resumed.is_some();
+    let planned = plan_one(run, planning, executor, resumed, on_event)?;
+    if is_given || run.room.is_some() || planned.plan.device_bytes() <= run.device.free() {
+        return Ok(planned);
     }
     run.limit_to_whole();
-    plan_one(run, planning, executor, on_event)
+    plan_one(run, planning, executor, None, on_event)
 }
 
 fn plan_one(
     run: &mut RunResources,
     planning: &Planning,
     executor: &AnyExecutor,
+    resumed: Option<&mut Resumed>,
     on_event: OnEvent,
-) -> Result<Prepared> {
-    if let Origin::RunDir { checkpoint, .. } = *run.config.origin() {
-        return plan_resumed(run, executor, checkpoint.unwrap_or(CheckpointKind::Last), on_event);
+) -> Result<Planned> {
+    let on_progress = &mut |at: planning::Progress| on_event(RunEvent::Planning(at));
+    if let Some(Resumed { known: Known { checkpoint, made }, own }) = resumed {
+        check_length(run, checkpoint)?;
+        check_seed(run, checkpoint)?;
+        let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
+        let plan = own.as_mut().and_then(|own| own.plan.take());
+        return plan_saved(run, executor, made, plan, &folder, on_progress);
     }
-    let planned = match &planning.plan_file {
-        Some(path) => planning::load(run, executor, path)?,
-        None => planning::plan(run, executor.target(), &mut |at| on_event(RunEvent::Planning(at)))?,
-    };
-    Ok(Prepared { planned, from: None })
+    match &planning.plan_file {
+        Some(path) => planning::load(run, executor, path),
+        None => planning::plan(run, executor.target(), on_progress),
+    }
 }
 
-fn plan_resumed(
-    run: &mut RunResources,
-    executor: &AnyExecutor,
-    checkpoint: CheckpointKind,
-    on_event: OnEvent,
-) -> Result<Prepared> {
-    let folder = run.config.resumed_folder().unwrap_or(Path::new(".")).to_path_buf();
-    // Whoever only helps takes no lock.
-    let (run_dir, saved) = if run.rank() == 0 {
-        let (run_dir, saved) = RunDir::resume(&folder, checkpoint)?;
-        (Some(run_dir), saved)
-    } else {
-        (None, run_dir::read_to_help(&folder, checkpoint)?)
-    };
-    let (states, plan) = saved.into_parts();
-    check_length(run, &states.checkpoint)?;
-    check_seed(run, &states.checkpoint)?;
-    let planned = plan_saved(run, executor, plan, &folder, &mut |at| on_event(RunEvent::Planning(at)))?;
-    Ok(Prepared { planned, from: Some(Resumed { run_dir, states: Box::new(states) }) })
-}
-
-/// The plan that a run goes on with: its own; or where it computes on another device or with another number of threads, one that
-/// is for them.
+/// The plan that a run goes on with: its own, which the first replica has; or where it computes on another device or with another
+/// number of threads, one that is for them.
 pub(crate) fn plan_saved(
     run: &mut RunResources,
     executor: &AnyExecutor,
-    saved: SavedPlan,
+    made: &MadeFor,
+    saved: Option<SavedPlan>,
     folder: &Path,
     on_progress: OnProgress,
 ) -> Result<Planned> {
     let file = folder.display().to_string();
-    planning::check_resumed(run, executor, &saved, &file)?;
-    if let Some(moved_from) = planning::other_device(executor, &saved) {
+    planning::check_resumed(run, executor, made, saved.as_ref(), &file)?;
+    if let Some(moved_from) = planning::other_device(executor, made) {
         drop(saved);
         let planned = planning::plan(run, executor.target(), on_progress)?;
         return Ok(Planned { moved_from: Some(moved_from), ..planned });
     }
-    let theirs = saved.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string()).cloned();
-    let has_other_budget = run.config.is_overridden("memory", "budget");
-    if theirs.is_some() || has_other_budget || planning::is_of_other_replica(run, &saved.plan) {
-        let micro_batch = saved.plan.micro_batch;
-        drop(saved);
-        return planning::plan_again(run, executor, micro_batch, theirs.as_deref());
-    }
+    let theirs = made.labels.get(THREADS).filter(|theirs| **theirs != run.threads.to_string());
+    let is_same = theirs.is_none() && !run.config.is_overridden("memory", "budget");
+    let own = saved.filter(|saved| is_same && !planning::is_of_other_replica(run, &saved.plan));
+    let Some(saved) = own else {
+        return planning::plan_again(run, executor, made.micro_batch, theirs.map(String::as_str));
+    };
     let plan = plan_for(saved, executor.target())?;
     // Its file may have been changed since.
     let needed = plan.device_bytes();
@@ -389,46 +387,38 @@ fn share(
     Ok(segments)
 }
 
-/// The folder of a run.
-struct Home {
-    /// None for whoever only helps to train it.
-    run_dir: Option<RunDir>,
-    /// Where it goes on from.
-    from: Option<Box<SavedStates>>,
+/// The folder of a run, made where it is a new one; none for whoever only helps to train it.
+fn home(
+    run: &RunResources,
+    executor: &AnyExecutor,
+    plan: &Plan,
+    resumed: Option<&mut Resumed>,
+) -> Result<Option<RunDir>> {
+    if let Some(Resumed { own, .. }) = resumed {
+        return Ok(own.as_mut().and_then(|own| own.run_dir.take()));
+    }
+    if run.rank() > 0 {
+        return Ok(None);
+    }
+    let labels = planning::labels(run, executor, plan.micro_batch)?;
+    let folder = match &run.config.train.out {
+        Some(folder) => folder.clone(),
+        None => run_dir::free(&run.name)?,
+    };
+    let text = run_dir::run_file(run, sources(run)?)?;
+    let run_dir = RunDir::create_again(&folder, plan, &labels)?;
+    run_dir::describe(&folder, &text, sources(run)?)?;
+    Ok(Some(run_dir))
 }
 
-impl Home {
-    fn new(run: &RunResources, executor: &AnyExecutor, plan: &Plan, from: Option<Resumed>) -> Result<Home> {
-        if let Some(Resumed { run_dir, states }) = from {
-            return Ok(Home { run_dir, from: Some(states) });
-        }
-        if run.rank() > 0 {
-            return Ok(Home { run_dir: None, from: None });
-        }
-        let labels = planning::labels(run, executor, plan.micro_batch)?;
-        let folder = match &run.config.train.out {
-            Some(folder) => folder.clone(),
-            None => run_dir::free(&run.name)?,
-        };
-        let text = run_dir::run_file(run, sources(run)?)?;
-        let run_dir = RunDir::create_again(&folder, plan, &labels)?;
-        run_dir::describe(&folder, &text, sources(run)?)?;
-        Ok(Home { run_dir: Some(run_dir), from: None })
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.run_dir.as_ref().map_or_else(PathBuf::new, |run_dir| run_dir.folder().to_path_buf())
-    }
-}
-
-/// Takes the memory, and sets the states.
+/// Takes the memory. Of a run that goes on, the states are still to be set.
 fn begin(
     run: RunResources,
     executor: AnyExecutor,
     plan: Plan,
-    home: Home,
+    run_dir: Option<RunDir>,
+    from: Option<&Checkpoint>,
     shared: Option<&Transient<AnyMemory>>,
-    on_event: OnEvent,
 ) -> Result<Training> {
     let (label, is_one_of_several) = (run.label.clone(), run.is_one_of_several);
     let training = || {
@@ -441,43 +431,22 @@ fn begin(
             Some(transient) => Engine::sharing(executor, plan, options, transient),
             None => Engine::new(executor, plan, options),
         };
-        let folder = home.folder();
-        let (session, progress) = match &home.from {
-            None => (first_session(&run, engine?, on_event)?, Progress::default()),
-            Some(saved) => {
-                let session = Session::go_on(engine, saved)?;
-                if run.rank() == 0 {
-                    run_dir::describe_again(&folder, &run.config)?;
-                    let (is_over, epoch) = (check_length(&run, &saved.checkpoint)?, saved.checkpoint.progress.epoch);
-                    let history_ends = history::lost_after(&folder, session.steps())?;
-                    on_event(RunEvent::Resumed { run: &run, step: session.steps(), epoch, is_over, history_ends });
-                }
-                (session, saved.checkpoint.progress.clone())
-            }
+        let (session, progress) = match from {
+            None => (Session::start(engine?, run.seed)?, Progress::default()),
+            Some(checkpoint) => (Session::at_checkpoint(engine, checkpoint)?, checkpoint.progress.clone()),
         };
         let data = data::datasets(sources(&run)?, &run, session.plan().micro_batch)?;
         let (first_step, others) = (session.steps(), Vec::new());
-        let options = fit_options(&run, home.run_dir, progress)?;
+        let folder = run_dir.as_ref().map_or_else(PathBuf::new, |run_dir| run_dir.folder().to_path_buf());
+        let options = fit_options(&run, run_dir, progress)?;
         let is_shared = shared.is_some();
         Ok(Training { run, session, data, options, others, folder, plan_summary, first_step, is_shared })
     };
     crate::error::named(&label, is_one_of_several, training())
 }
 
-/// At its first step, with the weights that it starts from.
-fn first_session(run: &RunResources, engine: Engine<AnyExecutor>, on_event: OnEvent) -> Result<Session<AnyExecutor>> {
-    let mut session = Session::start(engine, run.seed)?;
-    if let Some(file) = &run.config.model.weights {
-        let loaded = weights::load_into(&mut session, file, run)?;
-        if run.rank() == 0 {
-            on_event(RunEvent::Weights { run, file, loaded: &loaded });
-        }
-    }
-    Ok(session)
-}
-
 /// Whether nothing is left to do. Less than was done cannot be.
-fn check_length(run: &RunResources, checkpoint: &Checkpoint) -> Result<bool> {
+pub(super) fn check_length(run: &RunResources, checkpoint: &Checkpoint) -> Result<bool> {
     let (wanted, unit, done) = match length(&run.config) {
         Period::Steps(n) => (u64::from(n), "step", u64::from(checkpoint.step)),
         Period::Epochs(n) => (u64::from(n), "epoch", checkpoint.progress.epoch),

@@ -4,28 +4,31 @@
 //! New tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what
 //! no JSON names any more. So whoever looks at any instant finds a JSON whose files are there.
 //!
-//! `names.rs` has the names, `lock.rs` whose a folder is, `read.rs` the reading; what is written and removed is here.
+//! `names.rs` has the names, `lock.rs` whose a folder is, `read.rs` the reading, `states.rs` the way of states back into
+//! sessions; what is written and removed is here.
 
 mod lock;
 mod names;
 mod read;
+mod states;
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use memfit_exec::Executor;
 use memfit_exec::atomic_file::{AtomicFile, Faults, sync_folder};
-use memfit_exec::weights::{Match, WeightsError};
-use memfit_exec::{Engine, ExecError, Executor, Options};
+use memfit_exec::weights::WeightsError;
 use memfit_plan::Plan;
 use memfit_plan::save::{Labels, save};
 
 pub use names::{CLASSES, CheckpointKind, DATA, EVENTS, HISTORY, PLAN, RUN_FILE, WEIGHTS};
 pub use read::{SavedRun, SavedStates, plan_for, read, read_best};
+pub use states::{set_states, set_weights};
 
 use crate::checkpoint::{Checkpoint, FileSum, Progress};
 use crate::error::{Result, TrainError};
-use crate::session::{Session, has_part_of_states};
+use crate::session::Session;
 use lock::Lock;
 use names::{TENSORS, is_tensors, is_unfinished};
 use read::{CheckpointProblem, is_there, read_json};
@@ -217,34 +220,6 @@ impl RunDir {
             }
         }
         Ok(())
-    }
-}
-
-impl<E: Executor> Session<E> {
-    /// A session as it was saved, on the plan that it was saved with.
-    pub fn resume(executor: E, saved: &SavedRun) -> Result<Self> {
-        let (states, plan) = saved.clone().into_parts();
-        let plan = plan_for(plan, executor.target())?;
-        Session::go_on(Engine::new(executor, plan, Options::default()), &states)
-    }
-
-    /// With the memory that an engine of the same plan was given; see [`plan_for`].
-    pub fn go_on(engine: Result<Engine<E>, ExecError>, saved: &SavedStates) -> Result<Self> {
-        let mut engine = engine.map_err(|e| match e {
-            ExecError::Unsupported { .. } | ExecError::Plan { .. } => {
-                TrainError::OtherDevice { problem: e.to_string() }
-            }
-            other => other.into(),
-        })?;
-        // Others have what this replica does not.
-        let matching = if has_part_of_states(engine.plan()) { Match::Own } else { Match::Exact };
-        engine.load(saved.tensors(), matching, |_| true)?;
-        Ok(Session::at(engine, saved.checkpoint.step, saved.checkpoint.seed))
-    }
-
-    /// Sends the first replica what of the states it needs for a checkpoint, which it writes meanwhile.
-    pub(crate) fn send_states(&self, path: &Path) -> Result<()> {
-        Ok(self.engine.write_whole_states(None, path)?)
     }
 }
 

@@ -4,9 +4,10 @@
 use std::ffi::OsStr;
 
 use memfit_exec::atomic_file::UNFINISHED;
+use serde::{Deserialize, Serialize};
 
 /// Which of the two checkpoints of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckpointKind {
     /// The latest: what a run goes on from.
     Last,

@@ -6,6 +6,7 @@ mod counting;
 mod damage;
 mod fit;
 mod fuzz;
+mod given_states;
 mod later;
 mod memory;
 mod replicas;

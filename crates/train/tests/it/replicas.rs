@@ -22,24 +22,24 @@ use memfit_train::{
 use memfit_transform::{BatchNorm, Clip, Exchange, Half, Precision, Shard, Training};
 
 /// Of a batch.
-const LANES: usize = 4;
-const BATCH: usize = 32;
+pub const LANES: usize = 4;
+pub const BATCH: usize = 32;
 const STEPS: usize = 4;
-const STALL: Duration = Duration::from_secs(120);
+pub const STALL: Duration = Duration::from_secs(120);
 
 /// How replicas differ from each other, which is to change nothing.
 #[derive(Clone, Copy)]
-struct Setting {
-    micro_batch: usize,
-    shard: Shard,
-    piece: usize,
-    batch_norm: BatchNorm,
+pub struct Setting {
+    pub micro_batch: usize,
+    pub shard: Shard,
+    pub piece: usize,
+    pub batch_norm: BatchNorm,
     /// Odd replicas have one thread and no more memory than they need, the others two and as much as they like.
-    uneven: bool,
-    poison: bool,
+    pub uneven: bool,
+    pub poison: bool,
 }
 
-const EVEN: Setting = Setting {
+pub const EVEN: Setting = Setting {
     micro_batch: 4,
     shard: Shard::None,
     piece: 1 << 12,
@@ -67,7 +67,7 @@ fn plan(training: &Training, replica: Replica, setting: Setting, cpu: &CpuExecut
     survey.plan(least.filter(|_| smallest)).unwrap()
 }
 
-fn session(training: &Training, replica: Replica, setting: Setting) -> Session<CpuExecutor> {
+pub fn session(training: &Training, replica: Replica, setting: Setting) -> Session<CpuExecutor> {
     let is_odd = setting.uneven && replica.rank % 2 == 1;
     let cpu = CpuExecutor::new(if is_odd { 1 } else { 2 }).unwrap();
     let plan = plan(training, replica, setting, &cpu, is_odd);

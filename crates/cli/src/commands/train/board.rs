@@ -14,9 +14,9 @@ use memfit_run::train::{Finished, Observer, Training};
 use memfit_run::{RunError, RunResources, resident};
 use serde_json::{Value, json};
 
-use crate::bar::{Bar, Line};
+use crate::bar::{Bar, LOG_EVERY, Line};
 use crate::failure;
-use crate::output::outln;
+use crate::output::{outln, progress};
 use crate::show::event::of_run;
 use crate::show::scores::{main_score, metric, print_skipped, scores, words};
 use crate::signals::Signals;
@@ -69,7 +69,9 @@ impl Board {
             }
         };
         let rows = trainings.iter().map(row).collect();
-        Board { json, signals, started, mpi_bytes, shown: Mutex::new(Shown { rows, line: Line::new() }) }
+        let log_every = trainings.iter().filter_map(|t| t.run.config.report.log_every).min().unwrap_or(LOG_EVERY);
+        let shown = Mutex::new(Shown { rows, line: Line::new(log_every) });
+        Board { json, signals, started, mpi_bytes, shown }
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -117,7 +119,9 @@ impl Shown {
     fn show(&mut self, index: usize, event: &Event) {
         let row = &mut self.rows[index];
         match event {
-            Event::Step { step, loss, .. } => row.bar.step(u64::from(*step) + 1, *loss),
+            Event::Step { step, epoch, loss, .. } => row.bar.step(u64::from(*step) + 1, *epoch, *loss),
+            Event::Waiting => row.bar.doing("waiting for data".into()),
+            Event::Evaluating { batches } => row.bar.doing(format!("evaluating, {}", count(*batches, "batch"))),
             Event::Evaluated(evaluation) => row.bar.evaluated(main_score(&evaluation.scores, row.task)),
             Event::Epoch { epoch, loss, scores } => {
                 self.line.clear();
@@ -125,7 +129,10 @@ impl Shown {
                 let label = if row.is_one_of_several { format!("{}  ", row.label) } else { String::new() };
                 outln!("{label}epoch {:>3}  loss {loss:.4}{evaluated}", epoch + 1);
             }
-            Event::Waiting | Event::Evaluating { .. } | Event::Checkpoint { .. } | Event::Stopped(_) => {}
+            Event::Checkpoint { .. } | Event::Stopped(_) => {}
+        }
+        if self.line.is_log_due() {
+            self.rows.iter_mut().filter(|row| !row.is_silent).for_each(|row| progress(&row.log()));
         }
         let rows = &self.rows;
         self.line.draw(|| match &rows[..] {
@@ -136,6 +143,12 @@ impl Shown {
 }
 
 impl Row {
+    /// How far it is, for a log.
+    fn log(&mut self) -> String {
+        let label = if self.is_one_of_several { format!("{}  ", self.label) } else { String::new() };
+        self.bar.log(&label)
+    }
+
     /// To machines.
     fn print_json(&self, event: &Event) {
         let Some(mut event) = as_data(event, self.peak) else { return };

@@ -25,7 +25,7 @@ pub fn train(args: TrainArgs, json: bool) -> Result<()> {
 
 /// Trains with all processes that do the same.
 fn train_among(args: TrainArgs, json: bool, peers: Option<&dyn Peers>) -> Result<()> {
-    let Configs { configs, budget } = split_args(&args.files, &args.resume, &args.settings)?;
+    let Configs { configs, budget } = split_args(&args.files, &args.resume, &args.settings, peers)?;
     if configs.len() > 1 && args.plan.is_some() {
         return Err(only_for_one(scope::TRAIN, "--plan"));
     }

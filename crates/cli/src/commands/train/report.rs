@@ -8,7 +8,7 @@ use memfit_run::RunResources;
 use memfit_run::data::same_data::Set;
 use memfit_run::planning::Planned;
 use memfit_run::process::limiter_words;
-use memfit_run::text::first_few;
+use memfit_run::text::{count, first_few};
 use memfit_run::train::RunEvent;
 use memfit_run::weights::LoadedWeights;
 use serde_json::{Value, json};
@@ -54,6 +54,7 @@ impl Report {
             }
             RunEvent::Shared(shared) => together::print(shared, self.json),
             RunEvent::Weights { run, file, loaded } => self.weights(run, file, loaded),
+            RunEvent::Caching { run, file, samples } => self.caching(run, file, samples),
             RunEvent::Resumed { run, step, epoch, is_over, history_ends } => {
                 self.resumed(run, step, epoch, is_over);
                 history_ends.into_iter().for_each(|ends| self.history_lost(run, ends, step));
@@ -113,6 +114,16 @@ impl Report {
         outln!("  {}weights        {taken} of {of} from {name}", prefix(run));
         if !missing.is_empty() {
             outln!("                 not in it, or of another type or shape: {}", first_few(missing));
+        }
+    }
+
+    fn caching(&self, run: &RunResources, file: &Path, samples: usize) {
+        let name = file.display();
+        if self.json {
+            let event = json!({ "event": "caching", "file": name.to_string(), "samples": samples });
+            outln!("{}", event::of_run(run, event));
+        } else {
+            outln!("  {}cache          made of {} first, in {name}", prefix(run), count(samples, "sample"));
         }
     }
 
