@@ -44,6 +44,7 @@ const TRAIN_EXAMPLES: &str = "Examples:
   memfit train photos.toml --logical 4GiB           a hard limit for all that the run takes
   memfit train photos.toml --replicas 2             two replicas, the same bits as one with --lanes 2
   mpirun -n 4 memfit train photos.toml              four of them, on one machine or several (feature mpi)
+  memfit train photos.toml --find-lr                tries learning rates and suggests one
   memfit train --resume runs/digits-1               continues where it was stopped
   memfit train --resume runs/digits-1/best.json     continues from the best checkpoint instead
   memfit train --plan plan.json                     exactly the plan that `memfit plan --save` wrote";
@@ -200,18 +201,23 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub settings: Settings<{ scope::TRAIN }>,
     /// Resume the run of this directory from its last checkpoint, to the same bits as if it had never stopped; or from the
-    /// checkpoint that is named, RUN_DIR/last.json or RUN_DIR/best.json. Given several times, these runs share the device
+    /// checkpoint that is named: RUN_DIR/last.json, RUN_DIR/best.json, or one that was kept. Given several times, these runs share the device
     /// again
     #[arg(long, value_name = "RUN_DIR", conflicts_with_all = ["out", "weights", "plan"])]
     pub resume: Vec<PathBuf>,
     /// Train with exactly the plan of this file, which `memfit plan --save` wrote for the same run
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Look for a learning rate instead: makes --steps (100) at rates that rise, draws their losses and suggests one. Nothing is
+    /// kept but, with --out DIR, the curve: lr.csv and lr.svg
+    #[arg(long, value_name = "FROM..TO", num_args = 0..=1, require_equals = true, default_missing_value = "1e-6..10",
+          conflicts_with_all = ["resume", "plan"])]
+    pub find_lr: Option<String>,
 }
 
 #[derive(Args, Debug, Default, Clone)]
 pub struct EvalArgs {
-    /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json
+    /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json, or one that was kept
     #[arg(value_name = "RUN_DIR")]
     pub run_dir: PathBuf,
     /// Evaluate on all of this data, of the same kind, instead of the run's test set
@@ -226,7 +232,7 @@ pub struct EvalArgs {
 
 #[derive(Args, Debug, Default, Clone)]
 pub struct PredictArgs {
-    /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json
+    /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json, or one that was kept
     #[arg(value_name = "RUN_DIR")]
     pub run_dir: PathBuf,
     /// Images, JPEG or PNG

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::checkpoint::Progress;
 use crate::fit::Event;
 use crate::metrics::{Metric, Scores};
-use crate::run_dir::{CheckpointKind, EVENTS, HISTORY};
+use crate::run_dir::{EVENTS, HISTORY};
 
 /// Columns of the table behind `kind`, `step` and `epoch`; the last ones are those of [`Metric::ALL`].
 pub const COLUMNS: [&str; 13] = [
@@ -240,10 +240,7 @@ impl History {
                 let row = scores.as_ref().map_or(row.clone(), |scores| row.with_scores(scores));
                 (Some(row), json!({ "event": "epoch", "epoch": epoch + 1, "loss": loss, "scores": scores }))
             }
-            Event::Checkpoint { which, .. } => {
-                let which = if *which == CheckpointKind::Best { "best" } else { "last" };
-                (None, json!({ "event": "checkpoint", "which": which }))
-            }
+            Event::Checkpoint { which, .. } => (None, json!({ "event": "checkpoint", "which": which.name() })),
             Event::Stopped(_) | Event::Waiting | Event::Evaluating { .. } => return Ok(()),
         };
         if let Some(row) = &row {

@@ -25,7 +25,7 @@ pub use evaluate::{EvaluationResult, evaluate};
 pub use fit::{Datasets, EarlyStop, Event, Feed, FitOptions, Flow, Outcome, SaveEvery, StopReason, fit};
 pub use metrics::{LabelKind, Metric, Monitor, Scores};
 pub use programs::{SourceError, programs, replica_programs};
-pub use range_test::{RangeEnd, RangeTest, Trial, Tried, range_test};
+pub use range_test::{RangeEnd, RangeTest, Trial, Tried, find_learning_rate, range_test};
 pub use run_dir::{CheckpointKind, RunDir, SavedRun};
 pub use schedule::{Decay, Period, Schedule, Span};
 pub use session::{Session, views};

@@ -1,22 +1,26 @@
 //! The range test of learning rates: a few dozen steps at rates that rise from one to the next, and what their losses say of the
-//! rate to train at. It makes no steps itself.
+//! rate to train at.
 
-use crate::error::Result;
-use crate::fit::Flow;
+use memfit_data::{Dataset, Loader, Next, Position};
+use memfit_exec::Executor;
+
+use crate::error::{Result, TrainError};
+use crate::fit::{Feed, Flow};
+use crate::session::{Session, views};
 
 /// Which rates are tried.
 ///
 /// ```
-/// use memfit_train::{Flow, RangeTest, range_test};
+/// use memfit_train::{RangeTest, range_test};
 ///
 /// // A parabola of one weight: it falls at once where the rate is 0.5, and flies away above 1.
 /// let mut weight = 1.0;
 /// let mut step = |rate: f32| {
 ///     let loss = weight * weight;
 ///     weight -= rate * 2.0 * weight;
-///     Ok(loss)
+///     Ok(Some(loss))
 /// };
-/// let tried = range_test(&RangeTest::default(), &mut step, &mut |_| Flow::Continue)?;
+/// let tried = range_test(&RangeTest::default(), &mut step)?;
 /// let suggested = tried.suggestion().expect("it has fallen");
 /// assert!((0.001..0.5).contains(&suggested), "{suggested}");
 /// # Ok::<(), memfit_train::TrainError>(())
@@ -62,7 +66,7 @@ pub enum RangeEnd {
     AllTried,
     /// The loss flew away.
     Diverged,
-    /// The observer said so.
+    /// There were no more steps.
     Stopped,
 }
 
@@ -90,23 +94,23 @@ const FELL: f64 = 0.02;
 /// A rate at which the loss falls steepest while the rate still rises is too high to train at for long.
 const CAUTION: f64 = 3.0;
 
-/// Makes the steps: `step` is given a rate and gives a loss, `observer` sees each.
-pub fn range_test(
-    test: &RangeTest,
-    step: &mut dyn FnMut(f32) -> Result<f32>,
-    observer: &mut dyn FnMut(&Trial) -> Flow,
-) -> Result<Tried> {
+/// Makes the steps: `step` is given a rate and gives a loss, or none to end the test.
+pub fn range_test(test: &RangeTest, step: &mut dyn FnMut(f32) -> Result<Option<f32>>) -> Result<Tried> {
     let mut trials: Vec<Trial> = Vec::with_capacity(test.steps as usize);
     let (mut mean, mut best) = (f64::NAN, f64::INFINITY);
     let mut end = RangeEnd::AllTried;
     for number in 0..test.steps {
-        let trial = Trial { rate: test.rate(number), loss: step(test.rate(number))? };
-        if !trial.loss.is_finite() {
+        let rate = test.rate(number);
+        let Some(loss) = step(rate)? else {
+            end = RangeEnd::Stopped;
+            break;
+        };
+        if !loss.is_finite() {
             end = RangeEnd::Diverged;
             break;
         }
-        trials.push(trial);
-        let loss = f64::from(trial.loss);
+        trials.push(Trial { rate, loss });
+        let loss = f64::from(loss);
         mean = if mean.is_nan() { loss } else { STAYS * mean + (1.0 - STAYS) * loss };
         best = best.min(mean);
         let first = f64::from(trials[0].loss);
@@ -114,13 +118,51 @@ pub fn range_test(
             end = RangeEnd::Diverged;
             break;
         }
-        if observer(&trial) == Flow::Stop {
-            end = RangeEnd::Stopped;
-            break;
-        }
     }
     let smooth = smoothed(&trials, (f64::from(test.steps) * NEIGHBOURS).ceil() as usize);
     Ok(Tried { trials, smooth, end })
+}
+
+/// The range test of a session on a data set, whose elements are its batches, epoch after epoch. The observer sees each step, and
+/// is asked with nothing while a batch is not there. The session is of no use for training afterwards.
+///
+/// Of several replicas each calls it, as it calls [`fit`](crate::fit): all make the same steps, and stop where one of them is asked
+/// to.
+pub fn find_learning_rate<E: Executor>(
+    session: &mut Session<E>,
+    data: &Dataset,
+    feed: &Feed,
+    test: &RangeTest,
+    observer: &mut dyn FnMut(Option<&Trial>) -> Flow,
+) -> Result<Tried> {
+    let start = Position { epoch: 0, element: 0 };
+    let mut loader = Loader::new(data, feed.loading(&feed.pool, session.seed(), start))?;
+    let mut stop = false;
+    range_test(test, &mut |rate| {
+        let next = next_batch(&mut loader, &mut || {
+            stop |= observer(None) == Flow::Stop;
+            stop
+        })?;
+        let batch = match next {
+            Next::Element(batch) => Some(batch),
+            Next::Stopped => None,
+            Next::End => return Err(TrainError::EmptyEpoch { batch: session.plan().batch }),
+        };
+        // What was asked of one all hear of before the same step.
+        let stops = session.agree(stop.into())? != 0;
+        let Some(batch) = batch.filter(|_| !stops) else { return Ok(None) };
+        let loss = session.step(&views(&batch), rate)?;
+        stop |= observer(Some(&Trial { rate, loss })) == Flow::Stop;
+        Ok(Some(loss))
+    })
+}
+
+/// Of this epoch or of the next, if an epoch has one.
+fn next_batch(loader: &mut Loader, stop: &mut dyn FnMut() -> bool) -> Result<Next> {
+    match loader.next_unless(stop)? {
+        Next::End => Ok(loader.next_unless(stop)?),
+        next => Ok(next),
+    }
 }
 
 impl Tried {
@@ -168,9 +210,9 @@ mod tests {
         let mut step = |rate: f32| {
             let loss = 0.5 * curvature * weight * weight + 1.0;
             weight -= rate * curvature * weight;
-            Ok(loss)
+            Ok(Some(loss))
         };
-        range_test(&RangeTest::default(), &mut step, &mut |_| Flow::Continue).unwrap()
+        range_test(&RangeTest::default(), &mut step).unwrap()
     }
 
     #[test]
@@ -200,9 +242,9 @@ mod tests {
         let mut steps = 0;
         let mut step = |_| {
             steps += 1;
-            Ok(if steps > 7 { f32::NAN } else { 1.0 })
+            Ok(Some(if steps > 7 { f32::NAN } else { 1.0 }))
         };
-        let tried = range_test(&RangeTest::default(), &mut step, &mut |_| Flow::Continue).unwrap();
+        let tried = range_test(&RangeTest::default(), &mut step).unwrap();
         assert_eq!((tried.end, tried.trials.len(), tried.suggestion()), (RangeEnd::Diverged, 7, None));
     }
 
@@ -211,24 +253,22 @@ mod tests {
         let mut noise = 0u32;
         let mut step = |_| {
             noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            Ok(2.0 + (noise >> 24) as f32 * 1e-4)
+            Ok(Some(2.0 + (noise >> 24) as f32 * 1e-4))
         };
-        let tried = range_test(&RangeTest::default(), &mut step, &mut |_| Flow::Continue).unwrap();
+        let tried = range_test(&RangeTest::default(), &mut step).unwrap();
         assert_eq!((tried.end, tried.suggestion()), (RangeEnd::AllTried, None));
-        let none =
-            range_test(&RangeTest { steps: 0, ..RangeTest::default() }, &mut step, &mut |_| Flow::Continue).unwrap();
+        let none = range_test(&RangeTest { steps: 0, ..RangeTest::default() }, &mut step).unwrap();
         assert_eq!((none.suggestion(), none.to_csv().as_str()), (None, "step,lr,loss,smooth_loss\n"));
     }
 
     #[test]
-    fn an_observer_stops_it_and_the_table_has_what_was_made() {
+    fn it_stops_where_there_is_no_more_and_the_table_has_what_was_made() {
         let mut left = 3;
-        let mut stop = |_: &Trial| {
+        let mut step = |_| {
             left -= 1;
-            if left == 0 { Flow::Stop } else { Flow::Continue }
+            Ok((left >= 0).then_some(0.5))
         };
-        let test = RangeTest { from: 0.01, to: 1.0, steps: 30 };
-        let tried = range_test(&test, &mut |_| Ok(0.5), &mut stop).unwrap();
+        let tried = range_test(&RangeTest { from: 0.01, to: 1.0, steps: 30 }, &mut step).unwrap();
         assert_eq!((tried.end, tried.trials.len()), (RangeEnd::Stopped, 3));
         assert!(tried.to_csv().starts_with("step,lr,loss,smooth_loss\n0,1e-2,0.5,0.5\n1,"), "{}", tried.to_csv());
     }

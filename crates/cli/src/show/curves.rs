@@ -10,6 +10,16 @@ pub struct Plot<'a> {
     pub name: &'a str,
     /// The number of the run, and its curve.
     pub curves: Vec<(usize, &'a Curve)>,
+    /// What stands below it, where that is not the step.
+    pub axis: Option<Axis>,
+}
+
+/// What the steps of a plot stand for.
+#[derive(Clone)]
+pub struct Axis {
+    pub name: &'static str,
+    /// At the first and at the last step.
+    pub ends: [String; 2],
 }
 
 /// Lines of a plot in the terminal.
@@ -29,7 +39,7 @@ pub fn plots<'a>(runs: &'a [Vec<Curve>]) -> Vec<Plot<'a>> {
     for (run, curve) in runs.iter().enumerate().flat_map(|(i, curves)| curves.iter().map(move |c| (i, c))) {
         match plots.iter_mut().find(|p| p.name == curve.name) {
             Some(plot) => plot.curves.push((run, curve)),
-            None => plots.push(Plot { name: &curve.name, curves: vec![(run, curve)] }),
+            None => plots.push(Plot { name: &curve.name, curves: vec![(run, curve)], axis: None }),
         }
     }
     plots
@@ -92,10 +102,18 @@ impl Plot<'_> {
             let cells: String = row.iter().map(|cell| cell.shown(is_coloured)).collect();
             lines.push(format!("{label:>LABELS$} │{}", cells.trim_end()));
         }
-        let (first, last) = (extent.steps.0.to_string(), extent.steps.1.to_string());
+        let (name, [first, last]) = self.axis(&extent);
         let gap = width.saturating_sub(first.len() + last.len());
-        lines.push(format!("{:>LABELS$} └{}{}{}", "step", first, "─".repeat(gap), last));
+        lines.push(format!("{name:>LABELS$} └{first}{}{last}", "─".repeat(gap)));
         lines
+    }
+
+    /// What stands below it.
+    fn axis(&self, extent: &Extent) -> (&'static str, [String; 2]) {
+        match &self.axis {
+            Some(axis) => (axis.name, axis.ends.clone()),
+            None => ("step", [extent.steps.0, extent.steps.1].map(|step| step.to_string())),
+        }
     }
 
     /// As a part of a picture, from `top` on.
@@ -109,8 +127,9 @@ impl Plot<'_> {
         );
         out += &text(left - 8.0, top + 24.0, "end", &self.label(extent.values.1));
         out += &text(left - 8.0, bottom, "end", &self.label(extent.values.0));
-        out += &text(left, bottom + 18.0, "start", &format!("step {}", extent.steps.0));
-        out += &text(right, bottom + 18.0, "end", &extent.steps.1.to_string());
+        let (name, [first, last]) = self.axis(&extent);
+        out += &text(left, bottom + 18.0, "start", &format!("{name} {first}"));
+        out += &text(right, bottom + 18.0, "end", &last);
         for (run, curve) in &self.curves {
             let point = |&(step, value): &(u64, f64)| {
                 let (x, y) = extent.at(step, value);
@@ -220,7 +239,7 @@ mod tests {
     #[test]
     fn a_falling_line_begins_above_and_ends_below() {
         let falling = curve(&[(0, 1.0), (100, 0.0)]);
-        let plot = Plot { name: "loss", curves: vec![(0, &falling)] };
+        let plot = Plot { name: "loss", curves: vec![(0, &falling)], axis: None };
         let lines = plot.lines(33, false);
         assert_eq!(lines[0], "loss: at the end 0.0000");
         assert!(lines[1].starts_with("    1.0000 │⠑") || lines[1].starts_with("    1.0000 │⠉"), "{}", lines[1]);
@@ -231,7 +250,7 @@ mod tests {
     #[test]
     fn several_runs_are_told_apart_without_colours_and_a_single_point_is_seen() {
         let (one, other) = (curve(&[(5, 2.0)]), curve(&[(0, 1.0), (10, 1.0)]));
-        let lines = Plot { name: "loss", curves: vec![(0, &one), (1, &other)] }.lines(40, false).join("\n");
+        let lines = Plot { name: "loss", curves: vec![(0, &one), (1, &other)], axis: None }.lines(40, false).join("\n");
         assert!(lines.contains("bbbb") && lines.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)), "{lines}");
         let picture = svg(&plots(&[vec![one], vec![other]]), &["a<b".into(), "c".into()]);
         assert!(picture.contains("a&lt;b") && picture.matches("<polyline").count() == 2 && picture.contains("<circle"));

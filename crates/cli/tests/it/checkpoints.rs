@@ -185,3 +185,38 @@ fn a_damaged_best_is_never_replaced_by_the_last_in_silence() {
     std::fs::remove_file(&json).expect("it is there");
     assert_eq!(event(&["eval", &run])["step"], 3);
 }
+
+#[test]
+fn checkpoints_of_steps_are_kept_and_a_run_goes_on_from_any() {
+    let scratch = Scratch::new("kept");
+    let run = scratch.path("run");
+    let train = |more: &[&str]| memfit(&[&["train"], more].concat());
+    let begun = ["--steps", "24", "--save-every", "4", "--keep", "3", "--out", &run];
+    assert!(train(&begun).status.success());
+    let kept = || {
+        let names = std::fs::read_dir(&run).expect("a folder").map(|f| f.expect("a file").file_name());
+        let mut kept: Vec<String> =
+            names.filter_map(|n| n.into_string().ok()).filter(|n| n.starts_with("step-0")).collect();
+        kept.retain(|name| name.ends_with(".json"));
+        kept.sort();
+        kept
+    };
+    assert_eq!(kept(), ["step-00000016.json", "step-00000020.json", "step-00000024.json"]);
+    let at = |step: u32| format!("{run}/step-{step:08}.json");
+    let tensors = |file: &str| checkpoint(&scratch, &format!("run/{file}"))["tensors"]["name"].clone();
+    let last = tensors("last.json");
+    // Whatever lies between is made again, to the same bits.
+    assert!(train(&["--resume", &at(16), "--steps", "24"]).status.success());
+    assert_eq!((kept().len(), tensors("step-00000024.json"), tensors("last.json")), (3, last.clone(), last));
+    assert_eq!(event(&["eval", &at(20)])["step"], 20);
+    // Of what is damaged one that is whole takes the place.
+    for name in ["last.json", "best.json"] {
+        if std::fs::exists(format!("{run}/{name}")).expect("a folder") {
+            std::fs::write(format!("{run}/{name}"), "{").expect("written");
+        }
+    }
+    let cure = format!("step-00000024.json (step 24) is intact: `memfit train --resume {}` goes on from it", at(24));
+    check_error(&["train", "--resume", &run], 4, &[&cure]);
+    assert!(train(&["--resume", &at(24), "--steps", "28"]).status.success());
+    assert_eq!(kept(), ["step-00000020.json", "step-00000024.json", "step-00000028.json"]);
+}

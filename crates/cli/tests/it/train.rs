@@ -362,3 +362,32 @@ fn frozen_layers_save_memory_and_stay_as_they_are() {
         assert_eq!(tensor(&before, name), tensor(&after, name), "{name}");
     }
 }
+
+#[test]
+fn a_learning_rate_is_looked_for_and_nothing_but_its_curve_is_kept() {
+    let scratch = Scratch::new("find-lr");
+    let out = scratch.path("curve");
+    let search = ["train", "--find-lr", "--steps", "40", "--out", &out];
+    let told = stdout(&memfit(&search));
+    assert!(told.contains("the loss flew away at") && told.contains("try --lr 0.00"), "{told}");
+    let mut left: Vec<_> = std::fs::read_dir(&out).expect("a folder").map(|f| f.expect("a file").file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["lr.csv", "lr.svg"]);
+    let table = std::fs::read_to_string(scratch.path("curve/lr.csv")).expect("a table");
+    assert!(table.starts_with("step,lr,loss,smooth_loss\n0,1e-6,") && table.lines().count() > 20, "{table}");
+    check_error(&search, 2, &["lr.csv is there already", "--out"]);
+    // Whoever shares the work finds the same.
+    let search = |replicas: &'static [&str]| {
+        let args = ["train", "--find-lr=1e-4..0.1", "--steps", "12", "--lanes", "2"];
+        let (code, events) = events(&[&args[..], replicas].concat());
+        assert_eq!(code, 0);
+        let trials: Vec<Value> = events.iter().filter(|e| e["event"] == "trial").map(|e| e["loss"].clone()).collect();
+        assert_eq!(trials.len(), 12);
+        (trials, last(&events, "find_lr")["suggested_lr"].clone())
+    };
+    assert_eq!(search(&[]), search(&["--replicas", "2"]));
+    for (wrong, words) in [("--find-lr=3", "--find-lr=1e-6..1"), ("--find-lr=1..1e-3", "--find-lr=1e-6..1")] {
+        check_error(&["train", wrong], 2, &[words]);
+    }
+    check_error(&["train", "--find-lr", "--epochs", "2"], 2, &["--steps"]);
+}

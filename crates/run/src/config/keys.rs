@@ -306,7 +306,22 @@ pub static KEYS: &[Key] = &[
     }),
     key("train", "save_every", "500", "steps between checkpoints, besides the one after each epoch", |s, v| {
         v.count().set(&mut s.train.save_every)
-    }),
+    })
+    .option("save-every", (Form::Whole, "N"), TRAIN | RESUME, "Steps between checkpoints, besides the one after each epoch"),
+    key(
+        "train",
+        "keep",
+        "3",
+        "how many of the checkpoints that save_every asks for, else of those after epochs, stay beside the last and the best",
+        |s, v| v.count().set(&mut s.train.keep),
+    )
+    .option(
+        "keep",
+        (Form::Whole, "N"),
+        TRAIN | RESUME,
+        "Keep the last N checkpoints of --save-every, or else of epochs, beside the last and the best one",
+    )
+    .default("none"),
     key("train", "seed", "1", "random seed", |s, v| v.whole().set(&mut s.train.seed))
         .option("seed", (Form::Whole, "N"), TRAIN | PLAN, "Random seed")
         .default("1"),

@@ -79,6 +79,7 @@ pub struct TrainConfig {
     pub monitor: Option<String>,
     pub patience: Option<usize>,
     pub save_every: Option<usize>,
+    pub keep: Option<usize>,
     pub seed: Option<u64>,
     pub out: Option<PathBuf>,
     pub share: Option<f32>,

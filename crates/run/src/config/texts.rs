@@ -39,9 +39,9 @@ impl RunText {
         RunText::new(path, read_text(path, LARGEST_TEXT), None)
     }
 
-    /// Of a run that is there: its folder, or one of the two checkpoints in it.
+    /// Of a run that is there: its folder, or one of the checkpoints in it.
     pub fn of_run(path: &Path) -> Result<RunText> {
-        let named = CheckpointKind::ALL.into_iter().find(|w| path.file_name() == Some(w.file_name().as_ref()));
+        let named = path.file_name().and_then(CheckpointKind::of_file);
         let (folder, checkpoint) = match named {
             Some(which) if !path.is_dir() => {
                 (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), Some(which))

@@ -2,6 +2,7 @@
 //! ([`run_all`]). Several runs share a device: their steps take turns. One run is a set of one.
 
 mod cache;
+mod find_lr;
 mod go_on;
 mod options;
 pub(crate) mod peers;
@@ -22,6 +23,7 @@ use crate::resources::RunResources;
 use crate::together::SharedMemory;
 use crate::weights::LoadedWeights;
 
+pub use find_lr::find_lr;
 pub(crate) use go_on::check_weights;
 pub(crate) use options::check;
 pub use options::{EPOCHS, skip_bad};
@@ -38,6 +40,18 @@ pub struct Planning<'a> {
     pub plan_file: Option<PathBuf>,
     /// The other processes that train the same runs.
     pub peers: Option<&'a dyn Peers>,
+    /// What is left of them.
+    pub keeps: Keeps,
+}
+
+/// What training leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// A folder, from which a run goes on.
+    #[default]
+    Folder,
+    /// No file: see [`find_lr`].
+    Nothing,
 }
 
 /// What happens before the first step.

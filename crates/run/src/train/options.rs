@@ -23,7 +23,7 @@ pub fn fit_options(run: &RunResources, run_dir: Option<RunDir>, progress: Progre
         evaluate: Period::Epochs(1),
         monitor: metric(run)?.into(),
         early_stop: t.patience.map(|n| EarlyStop { patience: saturated(n), min_delta: 0.0 }),
-        run: run_dir,
+        run: run_dir.map(|run_dir| run_dir.keeping(t.keep.unwrap_or(0))),
         save: SaveEvery { epoch: true, steps: t.save_every.map(saturated), time: None },
         progress,
         feed: Feed {

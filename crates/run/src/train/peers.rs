@@ -56,8 +56,9 @@ pub(super) fn facts(run: &RunResources, executor: &AnyExecutor, plan: &Plan) -> 
     facts.push(fact("seed", run.seed.to_string()));
     let computes = |section: &str| matches!(section, "model" | "data" | "train" | "replicas");
     // Where a run lies and how long somebody waits changes nothing.
-    let is_own =
-        |name: &str| matches!(name, "out" | "share" | "priority" | "save_every" | "stall" | "count" | "link" | "cache");
+    let is_own = |name: &str| {
+        matches!(name, "out" | "share" | "priority" | "save_every" | "keep" | "stall" | "count" | "link" | "cache")
+    };
     for key in KEYS.iter().filter(|key| computes(key.section) && !key.is_path && !is_own(key.name)) {
         let value = run.config.value(key.section, key.name);
         facts.push(fact(&key.path(), value.map_or_else(|| planning::NOT_SET.into(), ToString::to_string)));

@@ -16,7 +16,7 @@ use super::go_on::{self, Known, Resumed};
 use super::options::{check, fit_options, length};
 use super::peers::{self, Fact};
 use super::tensorboard::plan_summary;
-use super::{OtherReplica, Planning, RunEvent, Training};
+use super::{Keeps, OtherReplica, Planning, RunEvent, Training};
 use crate::data::{self, DataSources, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
@@ -67,7 +67,7 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
     }
     check_process(&slots, &groups)?;
     planning.peers.map_or(Ok(()), |peers| peers::meet(peers, &slots[0].facts()?))?;
-    let mut trainings = begin_all(slots, &groups, &mut resumed, on_event)?;
+    let mut trainings = begin_all(slots, &groups, planning.keeps, &mut resumed, on_event)?;
     for (training, resumed) in trainings.iter_mut().zip(&resumed) {
         let (label, is_one_of_several) = (training.run.label.clone(), training.run.is_one_of_several);
         let set = go_on::set_all(training, resumed.as_ref(), planning.peers, on_event);
@@ -87,12 +87,13 @@ pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) 
 fn begin_all(
     slots: Vec<Slot>,
     groups: &[Vec<SharedMemory>],
+    keeps: Keeps,
     resumed: &mut [Option<Resumed>],
     on_event: OnEvent,
 ) -> Result<Vec<Training>> {
     let mut trainings: Vec<Training> = Vec::new();
     for (slot, groups) in slots.into_iter().zip(groups) {
-        let begun = slot.begin(groups, resumed, on_event)?;
+        let begun = slot.begin(groups, keeps, resumed, on_event)?;
         if trainings.is_empty() {
             trainings = begun;
         } else {
@@ -141,13 +142,14 @@ impl Slot {
     fn begin(
         self,
         groups: &[SharedMemory],
+        keeps: Keeps,
         resumed: &mut [Option<Resumed>],
         on_event: OnEvent,
     ) -> Result<Vec<Training>> {
         let Slot { runs, executors, planned } = self;
         let mut homes = Vec::new();
         for ((run, planned), resumed) in runs.iter().zip(planned).zip(resumed.iter_mut()) {
-            let run_dir = home(run, &executors.of(run)?, &planned.plan, resumed.as_mut());
+            let run_dir = home(run, &executors.of(run)?, &planned.plan, resumed.as_mut(), keeps);
             homes.push((planned.plan, run.named(run_dir)?));
         }
         let segments = share(&runs, groups, &executors, on_event)?;
@@ -221,10 +223,11 @@ fn check_process(slots: &[Slot], groups: &[Vec<SharedMemory>]) -> Result<()> {
         }
     }
     arenas += slots.iter().flat_map(|slot| &slot.runs).map(RunResources::exchange_bytes_of_host).sum::<u64>();
-    // The last checkpoint, the best, the one that is written, and the weights at the end.
+    // The last checkpoint, the best, the one that is written, those that are kept, and the weights at the end.
     let of_run = |(run, planned): (&RunResources, &Planned)| {
         let folder = run.config.resumed_folder().or(run.config.train.out.as_deref()).unwrap_or(Path::new("."));
-        if run.crew.is_first() && is_in_memory(folder) { 4 * planned.plan.state_bytes } else { 0 }
+        let kept = run.config.train.keep.unwrap_or(0) as u64;
+        if run.crew.is_first() && is_in_memory(folder) { (4 + kept) * planned.plan.state_bytes } else { 0 }
     };
     let files = slots[0].runs.iter().zip(&slots[0].planned).map(of_run).sum();
     process.check_beside(&slots.iter().flat_map(|slot| &slot.runs).collect::<Vec<_>>(), arenas, files)
@@ -393,11 +396,12 @@ fn home(
     executor: &AnyExecutor,
     plan: &Plan,
     resumed: Option<&mut Resumed>,
+    keeps: Keeps,
 ) -> Result<Option<RunDir>> {
     if let Some(Resumed { own, .. }) = resumed {
         return Ok(own.as_mut().and_then(|own| own.run_dir.take()));
     }
-    if run.rank() > 0 {
+    if run.rank() > 0 || keeps == Keeps::Nothing {
         return Ok(None);
     }
     let labels = planning::labels(run, executor, plan.micro_batch)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
 use memfit::ExecError;
-use memfit::exec::{Device, Farewell, ThreadWire, thread_wires};
+use memfit::exec::{Device, Farewell, thread_wires};
 use memfit::train::run_dir::{CheckpointKind, WEIGHTS};
 use memfit::train::{Event, Flow, Metric, Outcome, Share, StopReason, Ticket, TrainError, fit};
 
@@ -124,20 +124,34 @@ type Trained = (Outcome, Result<()>);
 
 /// Trains to the end, with all replicas that this process has of it.
 fn train(training: &mut Training, index: usize, observer: &dyn Observer) -> Result<Trained> {
+    let first = |training: &mut Training| train_first(training, index, observer);
+    among_replicas(training, first, &|other| train_other(other, observer))
+}
+
+/// Has the other replicas that this process has of a training do what they do beside what the first one does.
+pub(super) fn among_replicas<T>(
+    training: &mut Training,
+    first: impl FnOnce(&mut Training) -> Result<T>,
+    other: &(dyn Fn(&mut OtherReplica) -> Result<()> + Sync),
+) -> Result<T> {
     if training.others.is_empty() {
-        return train_first(training, index, observer);
+        return first(training);
     }
     let mut others = std::mem::take(&mut training.others);
     let mut wires = thread_wires(1 + others.len(), training.run.crew.stall).into_iter();
     let connected = wires.next().map_or(Ok(()), |wire| training.session.connect(Box::new(wire)));
-    let trained = std::thread::scope(|scope| {
+    let done = std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (other, wire) in others.iter_mut().zip(wires) {
-            let rank = other.run.rank();
-            let thread = std::thread::Builder::new().spawn_scoped(scope, move || train_other(other, wire, observer));
+        for (replica, wire) in others.iter_mut().zip(wires) {
+            let rank = replica.run.rank();
+            let work = move || {
+                replica.session.connect(Box::new(wire))?;
+                other(replica)
+            };
+            let thread = std::thread::Builder::new().spawn_scoped(scope, work);
             threads.push((rank, thread));
         }
-        let first = connected.map_err(RunError::from).and_then(|()| train_first(training, index, observer));
+        let first = connected.map_err(RunError::from).and_then(|()| first(training));
         let mut failed = None;
         for (rank, thread) in threads {
             let ended = match thread {
@@ -156,11 +170,11 @@ fn train(training: &mut Training, index: usize, observer: &dyn Observer) -> Resu
             (Err(own), Some(failed)) if own.is_of_wire() => Err(saved_as(own, failed)),
             (Err(own), _) => Err(own),
             (Ok(_), Some(failed)) => Err(failed),
-            (trained, None) => trained,
+            (done, None) => done,
         }
     });
     training.others = others;
-    trained
+    done
 }
 
 /// What failed in another replica, with what the first one says of the checkpoint that it wrote for that.
@@ -179,9 +193,8 @@ fn saved_as(own: RunError, failed: RunError) -> RunError {
 }
 
 /// Trains a replica that tells of nothing. The others are told if it cannot go on.
-fn train_other(other: &mut OtherReplica, wire: ThreadWire, observer: &dyn Observer) -> Result<()> {
+fn train_other(other: &mut OtherReplica, observer: &dyn Observer) -> Result<()> {
     let OtherReplica { session, data, options, .. } = other;
-    session.connect(Box::new(wire))?;
     let ended = fit(session, data, options, &mut |_| Flow::Continue).map(drop).map_err(RunError::from);
     ended.inspect_err(|error| session.leave(observer.farewell(error)))
 }

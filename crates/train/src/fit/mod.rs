@@ -122,7 +122,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    fn loading(&self, pool: &BytePool, seed: u64, start: Position) -> LoadOptions {
+    pub(crate) fn loading(&self, pool: &BytePool, seed: u64, start: Position) -> LoadOptions {
         LoadOptions { pool: pool.clone(), threads: self.threads, seed, bad: self.bad, start }
     }
 }

@@ -363,7 +363,12 @@ impl<'a, E: Executor> Fit<'a, E> {
         let by_time = || save.time.is_some_and(|time| self.saved.at.elapsed() >= time);
         let moved = self.saved.step != Some(step);
         let is_due = self.saved.due || (moved && (by_steps() || by_time()));
-        if self.agree(is_due)? { self.save(&[CheckpointKind::Last]) } else { Ok(()) }
+        // Written again where the epoch ends after it: so it is the same wherever a run was stopped.
+        let is_kept = if save.steps.is_some() { by_steps() } else { self.saved.due };
+        let keeps = self.options.run.as_ref().is_some_and(|run| run.kept() > 0);
+        let which = [CheckpointKind::Step(step), CheckpointKind::Last];
+        let which = if keeps && is_kept { &which[..] } else { &which[1..] };
+        if self.agree(is_due)? { self.save(which) } else { Ok(()) }
     }
 
     /// Never after a loss that is not a number, for which every step is looked at before: then what was saved before remains.

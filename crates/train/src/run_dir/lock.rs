@@ -129,7 +129,7 @@ enum Mark {
 }
 
 fn has_checkpoint(folder: &Path) -> bool {
-    CheckpointKind::ALL.into_iter().any(|which| read_json(folder, which).is_ok())
+    CheckpointKind::SINGLE.into_iter().any(|which| read_json(folder, which).is_ok())
 }
 
 /// Somebody else's file would be written over, or removed.

@@ -1,6 +1,7 @@
 //! The folder of a run: its plan, and checkpoints that are there whole or not at all.
 //!
-//! `last.json` and `best.json` are the commit points: each names a file of tensors and the plan, with their checksums.
+//! `last.json`, `best.json` and those of steps that are kept (`step-00000400.json`) are the commit points: each names a file of
+//! tensors and the plan, with their checksums.
 //! New tensors get a name that no other content has, the JSON follows when they are durable, and only then goes what
 //! no JSON names any more. So whoever looks at any instant finds a JSON whose files are there.
 //!
@@ -12,7 +13,7 @@ mod names;
 mod read;
 mod states;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -67,6 +68,8 @@ pub struct RunDir {
     plan: FileSum,
     faults: Faults,
     lock: Lock,
+    /// How many checkpoints of steps stay.
+    kept: usize,
 }
 
 impl RunDir {
@@ -104,11 +107,11 @@ impl RunDir {
     }
 
     fn begin(folder: &Path, lock: Lock, plan: &Plan, labels: &Labels, faults: Faults) -> Result<RunDir> {
-        if CheckpointKind::ALL.iter().any(|w| folder.join(w.file_name()).exists()) {
+        if CheckpointKind::SINGLE.iter().any(|w| folder.join(w.file_name()).exists()) {
             return Err(TrainError::RunExists { folder: folder.into() });
         }
         let plan = write(folder, PLAN, save(plan, labels).as_bytes(), &faults).map_err(at_start)?;
-        let run = RunDir { folder: folder.into(), plan, faults, lock };
+        let run = RunDir { folder: folder.into(), plan, faults, lock, kept: 0 };
         run.clean().map_err(at_start)?;
         Ok(run)
     }
@@ -129,9 +132,19 @@ impl RunDir {
             // Somebody took the best one away: the next one is the best.
             saved.checkpoint.progress.best = None;
         }
-        let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, lock };
+        let run = RunDir { folder: folder.into(), plan: saved.checkpoint.plan.clone(), faults, lock, kept: 0 };
         run.clean()?;
         Ok((run, saved))
+    }
+
+    /// The same, where so many checkpoints of steps stay beside the last and the best: [`CheckpointKind::Step`].
+    pub fn keeping(self, kept: usize) -> RunDir {
+        RunDir { kept, ..self }
+    }
+
+    /// How many checkpoints of steps stay.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Where it is.
@@ -144,7 +157,7 @@ impl RunDir {
         self.folder.join(which.file_name())
     }
 
-    /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as both. What was saved before
+    /// Saves a session, whose plan must be the one of this folder, as one checkpoint or as several. What was saved before
     /// stays until this is durable.
     pub fn save<E: Executor>(&self, session: &Session<E>, progress: &Progress, which: &[CheckpointKind]) -> Result<()> {
         // Removed, moved away, or another one in its place: that one is not ours.
@@ -172,7 +185,10 @@ impl RunDir {
         let checkpoint = Checkpoint { step, seed, progress: progress.clone(), tensors, plan: self.plan.clone() };
         let text = checkpoint.to_text();
         for which in which {
-            write(&self.folder, which.file_name(), text.as_bytes(), &self.faults)?;
+            write(&self.folder, &which.file_name(), text.as_bytes(), &self.faults)?;
+        }
+        if which.iter().any(|which| matches!(which, CheckpointKind::Step(_))) {
+            self.forget_steps(step)?;
         }
         self.clean()
     }
@@ -198,10 +214,25 @@ impl RunDir {
         Ok(sum)
     }
 
+    /// Removes the checkpoints of steps that are too many, the oldest first; and those of steps to come, which were made before
+    /// the run went on from an earlier one.
+    fn forget_steps(&self, now: u32) -> Result<()> {
+        let mut steps = Vec::new();
+        for name in self.names()? {
+            if let Some(CheckpointKind::Step(step)) = CheckpointKind::of_file(&name) {
+                steps.push(step);
+            }
+        }
+        steps.sort_unstable_by_key(|step| (*step <= now, *step));
+        let ahead = steps.partition_point(|step| *step > now);
+        let many = ahead + (steps.len() - ahead).saturating_sub(self.kept);
+        steps[..many].iter().try_for_each(|step| self.remove(CheckpointKind::Step(*step).file_name().as_ref()))
+    }
+
     /// Removes what killed processes left, and tensors that no checkpoint names.
     fn clean(&self) -> Result<()> {
-        let mut named = Vec::new();
-        for which in CheckpointKind::ALL {
+        let (names, mut named) = (self.names()?, Vec::new());
+        for which in names.iter().filter_map(|name| CheckpointKind::of_file(name)) {
             match read_json(&self.folder, which) {
                 Ok(checkpoint) => named.push(checkpoint.tensors.name),
                 Err(CheckpointProblem::Absent) => {}
@@ -209,17 +240,25 @@ impl RunDir {
                 Err(CheckpointProblem::Damaged(_)) => return Ok(()),
             }
         }
-        let here = |e| failed(&self.folder, e);
-        for entry in std::fs::read_dir(&self.folder).map_err(here)? {
-            let name = entry.map_err(here)?.file_name();
+        for name in names {
             let unnamed = is_tensors(&name) && !named.iter().any(|n| OsStr::new(n) == name);
             if unnamed || is_unfinished(&name) {
-                let path = self.folder.join(&name);
-                let removed = self.faults.pass().and_then(|()| std::fs::remove_file(&path));
-                removed.map_err(|e| failed(&path, e))?;
+                self.remove(&name)?;
             }
         }
         Ok(())
+    }
+
+    /// Of all that lies there.
+    fn names(&self) -> Result<Vec<OsString>> {
+        let here = |e| failed(&self.folder, e);
+        let entries = std::fs::read_dir(&self.folder).map_err(here)?;
+        entries.map(|entry| Ok(entry.map_err(here)?.file_name())).collect()
+    }
+
+    fn remove(&self, name: &OsStr) -> Result<()> {
+        let path = self.folder.join(name);
+        self.faults.pass().and_then(|()| std::fs::remove_file(&path)).map_err(|e| failed(&path, e))
     }
 }
 
@@ -299,7 +338,7 @@ mod tests {
     fn assert_clean(folder: &Path, checkpoints: &[CheckpointKind]) {
         let mut expected = vec![PLAN.to_string(), names::LOCK.to_string()];
         for which in checkpoints {
-            expected.push(which.file_name().into());
+            expected.push(which.file_name());
             expected.push(read(folder, *which).unwrap().checkpoint.tensors.name);
         }
         let mut here: Vec<String> =
@@ -335,7 +374,7 @@ mod tests {
             assert_eq!(saved.checkpoint.progress.element, u64::from(is_new), "after {operations} operations");
             let expected = if is_new { bits(&session) } else { before.clone() };
             assert_eq!(bits(&resumed), expected, "after {operations} operations");
-            assert_clean(&folder.0, &CheckpointKind::ALL);
+            assert_clean(&folder.0, &CheckpointKind::SINGLE);
             if is_new {
                 new += 1
             } else {

@@ -6,31 +6,55 @@ use std::ffi::OsStr;
 use memfit_exec::atomic_file::UNFINISHED;
 use serde::{Deserialize, Serialize};
 
-/// Which of the two checkpoints of a run.
+/// Which of the checkpoints of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckpointKind {
     /// The latest: what a run goes on from.
     Last,
     /// The one with the best score so far.
     Best,
+    /// One that is kept of those that are written again and again, by the number of its next step.
+    Step(u32),
 }
 
+const LAST: &str = "last.json";
+const BEST: &str = "best.json";
+/// What the names of checkpoints that are kept end with; they begin as those of tensors do.
+const STEP: &str = ".json";
+
 impl CheckpointKind {
-    /// Both.
-    pub const ALL: [CheckpointKind; 2] = [CheckpointKind::Last, CheckpointKind::Best];
+    /// Those that are there once each.
+    pub const SINGLE: [CheckpointKind; 2] = [CheckpointKind::Last, CheckpointKind::Best];
+
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CheckpointKind::Last => "last",
+            CheckpointKind::Best => "best",
+            CheckpointKind::Step(_) => "step",
+        }
+    }
 
     /// The name of its file.
-    pub const fn file_name(self) -> &'static str {
+    pub fn file_name(self) -> String {
         match self {
-            CheckpointKind::Last => "last.json",
-            CheckpointKind::Best => "best.json",
+            CheckpointKind::Last => LAST.into(),
+            CheckpointKind::Best => BEST.into(),
+            CheckpointKind::Step(step) => format!("{}{step:08}{STEP}", TENSORS.0),
         }
+    }
+
+    /// Of which a file of this name is.
+    pub fn of_file(name: &OsStr) -> Option<CheckpointKind> {
+        let named = |which: &CheckpointKind| OsStr::new(&which.file_name()) == name;
+        let step = || name.to_str()?.strip_prefix(TENSORS.0)?.strip_suffix(STEP)?.parse().ok();
+        CheckpointKind::SINGLE.into_iter().chain(step().map(CheckpointKind::Step)).find(named)
     }
 
     pub(super) const fn other(self) -> CheckpointKind {
         match self {
             CheckpointKind::Last => CheckpointKind::Best,
-            CheckpointKind::Best => CheckpointKind::Last,
+            CheckpointKind::Best | CheckpointKind::Step(_) => CheckpointKind::Last,
         }
     }
 }
@@ -50,18 +74,8 @@ pub const WEIGHTS: &str = "weights.safetensors";
 pub const HISTORY: &str = "history.csv";
 /// All that happened, a JSON object a line: see [`history`](crate::history).
 pub const EVENTS: &str = "events.jsonl";
-/// Every name in the folder that is always the same.
-const NAMES: [&str; 9] = [
-    PLAN,
-    RUN_FILE,
-    CLASSES,
-    DATA,
-    WEIGHTS,
-    HISTORY,
-    EVENTS,
-    CheckpointKind::Last.file_name(),
-    CheckpointKind::Best.file_name(),
-];
+/// Every name in the folder that is always the same, but for checkpoints.
+const NAMES: [&str; 7] = [PLAN, RUN_FILE, CLASSES, DATA, WEIGHTS, HISTORY, EVENTS];
 /// What the names of files of tensors begin and end with.
 pub(super) const TENSORS: (&str, &str) = ("step-", ".safetensors");
 
@@ -71,7 +85,7 @@ pub(super) fn is_of_a_run(name: &OsStr) -> bool {
 }
 
 fn is_name(name: &OsStr) -> bool {
-    NAMES.iter().any(|n| OsStr::new(n) == name)
+    NAMES.iter().any(|n| OsStr::new(n) == name) || CheckpointKind::of_file(name).is_some()
 }
 
 /// Whether it is called as [`RunDir::save`](super::RunDir::save) calls tensors: `step-`, the step in 8 digits or more,

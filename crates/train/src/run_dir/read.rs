@@ -1,7 +1,7 @@
 //! Reading checkpoints. Nothing in a run's folder is trusted: a checkpoint is there when every file that it names is as
 //! it was written. Writes nothing and takes no lock.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -100,6 +100,7 @@ fn read_or(
     };
     let other = read_whole(folder, which.other());
     let intact = other.as_ref().ok().map(|saved| recovery(which.other(), saved.checkpoint.step));
+    let intact = intact.or_else(|| last_kept(folder, which));
     match (unread, intact) {
         (CheckpointProblem::Absent, None) => match other {
             Err(CheckpointProblem::Damaged(damage)) => Err(damage.error(Recovery::StartAnew)),
@@ -111,6 +112,22 @@ fn read_or(
         }
         (CheckpointProblem::Damaged(damage), intact) => Err(damage.error(intact.unwrap_or(Recovery::StartAnew))),
     }
+}
+
+/// The latest of the checkpoints of steps that is intact, but for one.
+fn last_kept(folder: &Path, but: CheckpointKind) -> Option<Recovery> {
+    let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let step = |name: OsString| match CheckpointKind::of_file(&name)? {
+        CheckpointKind::Step(step) => Some(step),
+        CheckpointKind::Last | CheckpointKind::Best => None,
+    };
+    let mut steps: Vec<u32> = names.filter_map(step).filter(|step| CheckpointKind::Step(*step) != but).collect();
+    steps.sort_unstable();
+    steps.into_iter().rev().find_map(|step| {
+        let which = CheckpointKind::Step(step);
+        read_whole(folder, which).ok()?;
+        Some(Recovery::Resume { which, step, path: folder.join(which.file_name()) })
+    })
 }
 
 /// Why there is no checkpoint to be had.

@@ -85,6 +85,17 @@ fn so_does_one_in_micro_batches_that_is_evaluated_by_steps() {
 }
 
 #[test]
+fn so_does_one_that_keeps_checkpoints_of_steps() {
+    let keeping = |options: &mut FitOptions| options.run = options.run.take().map(|run| run.keeping(2));
+    check_every_stop("stop-keeping", &training(), None, &keeping);
+    let plan = plan(digits(), &training(), 8, None);
+    let (_, left, _) = whole("keeping", &plan, &keeping);
+    let kept: Vec<&str> =
+        left.keys().map(String::as_str).filter(|n| n.ends_with("0.json") || n.ends_with("8.json")).collect();
+    assert_eq!(kept, ["step-00000008.json", "step-00000010.json"], "of ten steps, every second one");
+}
+
+#[test]
 fn so_does_one_in_f16_that_is_stopped_early() {
     let training = Training { precision: Precision::Mixed(Half::F16), ..training() };
     check_every_stop("stop-f16", &training, None, &|options| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use memfit::exec::Farewell;
 use memfit::nn::zoo::Task;
 use memfit::plan::bytes::Bytes;
-use memfit::train::run_dir::{CheckpointKind, WEIGHTS};
+use memfit::train::run_dir::WEIGHTS;
 use memfit::train::{Event, Flow, Outcome, StopReason};
 use memfit_run::text::count;
 use memfit_run::train::{Finished, Observer, Training};
@@ -176,8 +176,7 @@ fn as_data(event: &Event, peak: u64) -> Option<Value> {
                     "test_accuracy": evaluated.and_then(|s| s.accuracy), "scores": evaluated.map(scores) })
         }
         Event::Checkpoint { which, path, step } => {
-            let which = if *which == CheckpointKind::Best { "best" } else { "last" };
-            json!({ "event": "checkpoint", "which": which, "path": path.display().to_string(), "step": step })
+            json!({ "event": "checkpoint", "which": which.name(), "path": path.display().to_string(), "step": step })
         }
     })
 }

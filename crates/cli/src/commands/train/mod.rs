@@ -1,6 +1,8 @@
 //! `memfit train`: plan, take the memory, train, evaluate; and leave a folder from which it can go on. One run is a set of one.
+//! `find_lr.rs` looks for a learning rate instead.
 
 mod board;
+mod find_lr;
 mod report;
 
 use std::time::Instant;
@@ -25,6 +27,9 @@ pub fn train(args: TrainArgs, json: bool) -> Result<()> {
 
 /// Trains with all processes that do the same.
 fn train_among(args: TrainArgs, json: bool, peers: Option<&dyn Peers>) -> Result<()> {
+    if let Some(range) = &args.find_lr {
+        return find_lr::find_lr(range, &args, json, peers);
+    }
     let Configs { configs, budget } = split_args(&args.files, &args.resume, &args.settings, peers)?;
     if configs.len() > 1 && args.plan.is_some() {
         return Err(only_for_one(scope::TRAIN, "--plan"));
@@ -33,7 +38,7 @@ fn train_among(args: TrainArgs, json: bool, peers: Option<&dyn Peers>) -> Result
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
     let mut report = Report::new(runs.len(), json);
-    let planning = Planning { budget, plan_file: args.plan, peers };
+    let planning = Planning { budget, plan_file: args.plan, peers, ..Planning::default() };
     let trainings = prepare(runs, &planning, &mut |event| report.on_event(&event))?;
     report.finish();
     let board = Board::new(&trainings, signals, started, json, peers.map(Peers::resident_bytes_taken));
