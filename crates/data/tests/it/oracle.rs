@@ -170,55 +170,25 @@ impl Oracle {
     /// All elements of one epoch. `verb` counts shuffles and maps.
     fn epoch(&self, verbs: &Verbs, epoch: u64, verb: &mut u32) -> Vec<Out> {
         match verbs {
-            Verbs::Rows(n, from) => {
-                (0..*n as i32).map(|i| Out::Good(vec![("x".into(), vec![], vec![from + i])])).collect()
-            }
-            Verbs::Generator(n) => {
-                (0..*n as i32).map(|i| Out::Good(vec![("x".into(), vec![], vec![1000 + i])])).collect()
-            }
+            Verbs::Rows(n, from) => numbered(*n, *from),
+            Verbs::Generator(n) => numbered(*n, 1000),
             Verbs::Add(v, k) => {
                 let all = self.epoch(v, epoch, verb);
                 *verb += 1;
-                on_good(all, |_, mut f| {
-                    f[0].2.iter_mut().for_each(|x| *x = x.wrapping_add(*k));
-                    Out::Good(f)
-                })
+                on_good(all, |_, f| Out::Good(each_number(f, |x| x.wrapping_add(*k))))
             }
             Verbs::Noise(v) => {
                 let all = self.epoch(v, epoch, verb);
-                let key = self.key(0, *verb, epoch);
-                *verb += 1;
-                on_good(all, |i, mut f| {
-                    let word = philox([0, 3, i as u32, 0], key)[0];
-                    let noise = ((word as u64 * (1 << 20)) >> 32) as i32;
-                    f[0].2.iter_mut().for_each(|x| *x = x.wrapping_mul(31).wrapping_add(noise));
-                    Out::Good(f)
-                })
+                noisy(all, self.next_key(0, verb, epoch))
             }
             Verbs::Fail(v, k) => {
                 let all = self.epoch(v, epoch, verb);
                 *verb += 1;
-                on_good(all, |_, f| match f[0].2.first() {
-                    Some(x) if x % k == 0 => Out::Bad,
-                    _ => Out::Good(f),
-                })
+                on_good(all, |_, f| if f[0].2.first().is_some_and(|x| x % k == 0) { Out::Bad } else { Out::Good(f) })
             }
             Verbs::Shuffle(v, size) => {
-                let mut input: VecDeque<Out> = self.epoch(v, epoch, verb).into();
-                let key = self.key(1, *verb, epoch);
-                *verb += 1;
-                let (mut buffer, mut out) = (Vec::new(), Vec::new());
-                loop {
-                    while buffer.len() < *size && !input.is_empty() {
-                        buffer.extend(input.pop_front());
-                    }
-                    if buffer.is_empty() {
-                        return out;
-                    }
-                    let words = philox([out.len() as u32, 0, 0, 0], key);
-                    let bits = (words[0] as u128) << 32 | words[1] as u128;
-                    out.push(buffer.swap_remove((bits * buffer.len() as u128 / (1 << 64)) as usize));
-                }
+                let all = self.epoch(v, epoch, verb);
+                shuffled(all, *size, self.next_key(1, verb, epoch))
             }
             Verbs::Batch(v, size, keep) => {
                 let all = self.epoch(v, epoch, verb);
@@ -232,27 +202,8 @@ impl Oracle {
             }
             Verbs::Cache(v, _) => self.epoch(v, 0, verb),
             Verbs::Prefetch(v, _) => self.epoch(v, epoch, verb),
-            Verbs::Repeat(v, n) => {
-                let (first, mut out) = (*verb, Vec::new());
-                for round in 0..*n as u64 {
-                    *verb = first;
-                    out.extend(self.epoch(v, epoch * *n as u64 + round, verb));
-                }
-                out
-            }
-            Verbs::Cycle(v, n) => {
-                let (first, mut out) = (*verb, Vec::new());
-                for round in 0.. {
-                    *verb = first;
-                    let more = self.epoch(v, (epoch << 32) + round, verb);
-                    if more.is_empty() || out.len() >= *n {
-                        break;
-                    }
-                    out.extend(more);
-                }
-                out.truncate(*n);
-                out
-            }
+            Verbs::Repeat(v, n) => self.repeated(v, *n as u64, epoch, verb),
+            Verbs::Cycle(v, n) => self.cycled(v, *n, epoch, verb),
             Verbs::Take(v, n) => self.epoch(v, epoch, verb).into_iter().take(*n).collect(),
             Verbs::Skip(v, n) => self.epoch(v, epoch, verb).into_iter().skip(*n).collect(),
             Verbs::Shard(v, count, index) => {
@@ -265,17 +216,40 @@ impl Oracle {
                 left.into_iter().zip(right).map(|(a, b)| zipped(a, b)).collect()
             }
             Verbs::Interleave(all, block) => {
-                let mut rows: Vec<VecDeque<Out>> = all.iter().map(|v| self.epoch(v, epoch, verb).into()).collect();
-                let mut out = Vec::new();
-                while rows.iter().any(|row| !row.is_empty()) {
-                    for row in &mut rows {
-                        let n = row.len().min(*block);
-                        out.extend(row.drain(..n));
-                    }
-                }
-                out
+                interleaved(all.iter().map(|v| self.epoch(v, epoch, verb).into()).collect(), *block)
             }
         }
+    }
+
+    /// The key of a shuffle or a map, which is counted.
+    fn next_key(&self, kind: u32, verb: &mut u32, epoch: u64) -> [u32; 2] {
+        let key = self.key(kind, *verb, epoch);
+        *verb += 1;
+        key
+    }
+
+    /// Rounds count the same verbs, each in an epoch of its own.
+    fn repeated(&self, verbs: &Verbs, rounds: u64, epoch: u64, verb: &mut u32) -> Vec<Out> {
+        let (first, mut out) = (*verb, Vec::new());
+        for round in 0..rounds {
+            *verb = first;
+            out.extend(self.epoch(verbs, epoch * rounds + round, verb));
+        }
+        out
+    }
+
+    fn cycled(&self, verbs: &Verbs, count: usize, epoch: u64, verb: &mut u32) -> Vec<Out> {
+        let (first, mut out) = (*verb, Vec::new());
+        for round in 0.. {
+            *verb = first;
+            let more = self.epoch(verbs, (epoch << 32) + round, verb);
+            if more.is_empty() || out.len() >= count {
+                break;
+            }
+            out.extend(more);
+        }
+        out.truncate(count);
+        out
     }
 
     fn stack(&self, samples: &[Out], keep: bool) -> Out {
@@ -345,6 +319,53 @@ impl Oracle {
         }
         expected
     }
+}
+
+fn numbered(count: usize, from: i32) -> Vec<Out> {
+    (0..count as i32).map(|i| Out::Good(vec![("x".into(), vec![], vec![from + i])])).collect()
+}
+
+/// With other numbers in the first field.
+fn each_number(mut fields: Fields, change: impl Fn(i32) -> i32) -> Fields {
+    fields[0].2.iter_mut().for_each(|x| *x = change(*x));
+    fields
+}
+
+fn noisy(all: Vec<Out>, key: [u32; 2]) -> Vec<Out> {
+    on_good(all, |i, f| {
+        let word = philox([0, 3, i as u32, 0], key)[0];
+        let noise = ((word as u64 * (1 << 20)) >> 32) as i32;
+        Out::Good(each_number(f, |x| x.wrapping_mul(31).wrapping_add(noise)))
+    })
+}
+
+/// Drawn from a buffer that is filled up before every draw.
+fn shuffled(all: Vec<Out>, size: usize, key: [u32; 2]) -> Vec<Out> {
+    let mut input: VecDeque<Out> = all.into();
+    let (mut buffer, mut out) = (Vec::new(), Vec::new());
+    loop {
+        while buffer.len() < size && !input.is_empty() {
+            buffer.extend(input.pop_front());
+        }
+        if buffer.is_empty() {
+            return out;
+        }
+        let words = philox([out.len() as u32, 0, 0, 0], key);
+        let bits = (words[0] as u128) << 32 | words[1] as u128;
+        out.push(buffer.swap_remove((bits * buffer.len() as u128 / (1 << 64)) as usize));
+    }
+}
+
+/// A block of each in turn.
+fn interleaved(mut rows: Vec<VecDeque<Out>>, block: usize) -> Vec<Out> {
+    let mut out = Vec::new();
+    while rows.iter().any(|row| !row.is_empty()) {
+        for row in &mut rows {
+            let n = row.len().min(block);
+            out.extend(row.drain(..n));
+        }
+    }
+    out
 }
 
 fn on_good(all: Vec<Out>, f: impl Fn(usize, Fields) -> Out) -> Vec<Out> {
