@@ -1,58 +1,46 @@
 //! What a run has when it can begin: every name known, every number in range, its device, its part of the host's memory, its
 //! data sets open. Made from a [`RunConfig`]; runs of one process share its devices, and are made together.
 
+mod common;
 mod memory;
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use memfit::data::BytePool;
 use memfit::exec::{Device, Reservation};
-use memfit::nn::zoo::{Labels, Stem};
+use memfit::nn::zoo::Stem;
+use memfit::plan::Target;
 use memfit::plan::bytes::rounded_up;
-use memfit::plan::{CostModel, Target};
-use memfit::{Request, Subject, Training, ZooModel};
+use memfit::{Request, Subject, ZooModel};
 
 use crate::config::{Origin, RunConfig};
-use crate::cost_model;
-use crate::data::{self, DataSources, Kind};
 use crate::device::{Devices, Placement};
 use crate::error::{Result, RunError, named};
 use crate::host_budget;
-use crate::model;
 use crate::process::ProcessMemory;
 use crate::replicas::{Crew, Peers};
 use crate::room::Room;
-use crate::step_config::{request, training};
+use crate::step_config::request;
 
+pub use common::Common;
 pub(crate) use memory::Pool;
 
 /// The model of the data that are built in.
 pub const DIGITS: &str = "digits";
 
+/// A replica of a run in this process. What it has in common with the others is read as if it were its own.
 pub struct RunResources {
-    pub config: RunConfig,
+    common: Arc<Common>,
     /// What it is called among the runs of the process.
     pub label: String,
-    pub is_one_of_several: bool,
-    purpose: Purpose,
-    /// Of the model.
-    pub name: String,
-    pub model: ZooModel,
-    pub training: Training,
     /// With what its device leaves of the budget.
     pub request: Request,
     /// What may be planned with, as it is said or chosen.
     budget: Option<u64>,
-    pub optimizer: String,
-    pub learning_rate: f32,
     pub threads: usize,
-    pub seed: u64,
-    /// What times are predicted from.
-    pub cost_model: CostModel,
-    /// Where that is from; none for the device's own.
-    pub cost_model_file: Option<PathBuf>,
     /// Where it computes: its arena is taken there.
     pub device: Device,
     /// Where all else of it is: the same device on the CPU.
@@ -65,22 +53,24 @@ pub struct RunResources {
     pool_gives_way: bool,
     /// The smallest that is enough, as far as that is tried.
     least_pool: OnceLock<u64>,
-    /// The limit of the process, where there is one.
-    pub process: Option<Arc<ProcessMemory>>,
-    /// What is kept of it for the plan and its kernels.
+    /// What is kept of the process for the plan and its kernels.
     _plan_memory: Option<Reservation>,
     /// And for what is exchanged with other replicas, where the device has memory of its own.
     exchange_memory: Option<Reservation>,
     /// What others have left of its device, where that is a limit.
     pub room: Option<Room>,
-    /// None where the run is only planned for no data in particular, or only answers. Replicas of one process share them.
-    pub data: Option<Arc<DataSources>>,
-    /// The replicas that it is trained by.
-    pub crew: Crew,
-    /// Which of those in this process it is.
+    /// Which of the replicas in this process it is.
     pub index: usize,
     /// The others of this process, of the first one.
     pub others: Vec<RunResources>,
+}
+
+impl Deref for RunResources {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
 
 /// What a run is called, and by whom it is trained.
@@ -146,8 +136,8 @@ pub fn open_among(
         let run = RunResources::new(config, purpose, place, pool, process.clone(), identity);
         let run = run.map_err(|error| host_budget::advise(error, &asked, purpose, &on, crew.here));
         let mut run = named(&label, several, run)?;
-        run.others =
-            own.take(crew.here - 1).enumerate().map(|(i, (place, pool))| run.another(i + 1, place, pool)).collect();
+        let another = |(i, (place, pool))| run.another(i + 1, place, pool);
+        run.others = own.take(crew.here - 1).enumerate().map(another).collect::<Result<_>>()?;
         runs.push(run);
     }
     // What is left of a device is known when all pipelines and plans have theirs.
@@ -284,131 +274,58 @@ fn check_folders(runs: &[RunResources]) -> Result<()> {
 }
 
 impl RunResources {
+    /// The first replica of a run in this process.
     pub(crate) fn new(
         mut config: RunConfig,
         purpose: Purpose,
-        Placement { device, host }: Placement,
-        Pool { pool, memory, gives_way }: Pool,
+        place: Placement,
+        pool: Pool,
         process: Option<Arc<ProcessMemory>>,
-        Identity { label, is_one_of_several, crew }: Identity,
+        identity: Identity,
     ) -> Result<RunResources> {
-        let is_usual = device.name() == host.name() && config.memory.logical.is_empty();
-        if purpose == Purpose::Train && !is_usual {
-            // So that the run finds it again when it goes on alone; of replicas that have a GPU each, each finds its own.
-            let name = device.name();
-            let has_own = crew.size > 1 && config.memory.logical.is_empty();
-            let kind = name.split(':').next().filter(|_| has_own && !is_named(&config));
-            config.set("memory", "device", kind.unwrap_or(name))?;
-        }
-        let needs_data = match purpose {
-            Purpose::Train => true,
-            Purpose::Profile => config.data.train.is_some() || config.model.name.as_deref().is_none_or(|n| n == DIGITS),
-            Purpose::Plan => config.data.train.is_some(),
-            Purpose::Answer => false,
-        };
-        let data = if needs_data { Some(data::open(&config, &pool)?) } else { None };
-        // A run's folder says what the data said when it began.
-        let facts = data.as_ref().filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
-        let name = match &data {
-            Some(data) => data.model.clone(),
-            None => data::model_name(&config, &pool)?,
-        };
-        let are_masks = match &data {
-            Some(data) => data.kind == Kind::Masks,
-            None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
-        };
-        let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
-        let (optimizer, learning_rate, training) = training(&model, &config)?;
-        let threads = crew.threads(threads(config.memory.threads)?, 0);
-        if config.resumed_folder().is_some() && config.is_overridden("memory", "device") {
-            // It is of the device that the run had.
-            config.unset("memory", "cost_model");
-        }
-        // Where nothing is planned anew, the file that a run was planned with may be gone.
-        let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
-        let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
-        let (cost_model, cost_model_file) = cost_model::in_use(named, device.name(), threads)?;
-        let cost_model = match config.replicas.link {
-            Some(link) => cost_model.with_link(link),
-            None => cost_model,
-        };
-        let mut request = request(&config)?;
-        request.exchange = crew.exchange(crew.first);
-        request.cost_model = Some(cost_model.clone());
-        request.planning_room = process.as_ref().filter(|p| p.is_limited()).map(|p| p.planning_room(pool.used()));
-        let labels =
-            Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
-        let seed = config.train.seed.unwrap_or(1);
-        Ok(RunResources {
-            config,
-            label,
-            is_one_of_several,
-            purpose,
-            name,
-            model: model.with_labels(labels),
-            training,
-            budget: request.budget,
-            request,
-            optimizer,
-            learning_rate,
-            threads,
-            seed,
-            cost_model,
-            cost_model_file,
-            device,
-            host,
-            pool,
-            pool_memory: memory,
-            pool_gives_way: gives_way,
-            least_pool: OnceLock::new(),
-            process,
-            _plan_memory: None,
-            exchange_memory: None,
-            room: None,
-            data: data.map(Arc::new),
-            crew,
-            index: 0,
-            others: Vec::new(),
-        })
+        common::settle_device(&mut config, purpose, &place, &identity.crew)?;
+        let label = identity.label.clone();
+        let common = Common::new(config, purpose, place.device.name(), &pool.pool, process, identity)?;
+        RunResources::of(Arc::new(common), label, 0, place, pool)
     }
 
     /// Another replica of the same run in this process.
-    fn another(&self, index: usize, Placement { device, host }: Placement, pool: Pool) -> RunResources {
-        let Pool { pool, memory, gives_way } = pool;
-        let mut request = self.request.clone();
-        request.exchange = self.crew.exchange(self.crew.first + index);
-        let all = threads(self.config.memory.threads).unwrap_or(1);
-        RunResources {
-            config: self.config.clone(),
-            label: format!("{}, replica {}", self.label, self.crew.first + index),
-            is_one_of_several: self.is_one_of_several,
-            purpose: self.purpose,
-            name: self.name.clone(),
-            model: self.model.clone(),
-            training: self.training.clone(),
-            budget: self.budget,
+    fn another(&self, index: usize, place: Placement, pool: Pool) -> Result<RunResources> {
+        let label = format!("{}, replica {}", self.label, self.crew.first + index);
+        RunResources::of(self.common.clone(), label, index, place, pool)
+    }
+
+    /// The replica of this number within the process.
+    fn of(
+        common: Arc<Common>,
+        label: String,
+        index: usize,
+        Placement { device, host }: Placement,
+        Pool { pool, memory, gives_way }: Pool,
+    ) -> Result<RunResources> {
+        let mut request = request(&common.config)?;
+        request.exchange = common.crew.exchange(common.crew.first + index);
+        request.cost_model = Some(common.cost_model.clone());
+        let process = common.process.as_ref().filter(|p| p.is_limited());
+        request.planning_room = process.map(|p| p.planning_room(pool.used()));
+        Ok(RunResources {
+            label,
+            budget: request.budget,
             request,
-            optimizer: self.optimizer.clone(),
-            learning_rate: self.learning_rate,
-            threads: self.crew.threads(all, index),
-            seed: self.seed,
-            cost_model: self.cost_model.clone(),
-            cost_model_file: self.cost_model_file.clone(),
+            threads: common.crew.threads(threads(common.config.memory.threads)?, index),
             device,
             host,
             pool,
             pool_memory: memory,
             pool_gives_way: gives_way,
             least_pool: OnceLock::new(),
-            process: self.process.clone(),
             _plan_memory: None,
             exchange_memory: None,
             room: None,
-            data: self.data.clone(),
-            crew: self.crew,
             index,
             others: Vec::new(),
-        }
+            common,
+        })
     }
 
     /// Does something to this replica, and to the others of the process.
@@ -468,11 +385,6 @@ impl RunResources {
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         named(&self.label, self.is_one_of_several, result)
     }
-}
-
-/// Whether a run says which device of a kind it is on.
-fn is_named(config: &RunConfig) -> bool {
-    config.memory.device.as_ref().is_some_and(|name| name.contains(':'))
 }
 
 /// As many as asked for, or one a core.

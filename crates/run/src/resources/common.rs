@@ -1,0 +1,143 @@
+//! What all replicas of a run have in common: its model, how that is trained and on what. None of it changes once a run is open.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memfit::data::BytePool;
+use memfit::nn::zoo::Labels;
+use memfit::plan::CostModel;
+use memfit::{Training, ZooModel};
+
+use super::{DIGITS, Identity, Purpose, threads};
+use crate::config::RunConfig;
+use crate::cost_model;
+use crate::data::{self, DataSources, Kind};
+use crate::device::Placement;
+use crate::error::Result;
+use crate::model;
+use crate::process::ProcessMemory;
+use crate::replicas::Crew;
+use crate::step_config::training;
+
+/// What the replicas of a run share.
+pub struct Common {
+    pub config: RunConfig,
+    pub is_one_of_several: bool,
+    pub(super) purpose: Purpose,
+    /// Of the model.
+    pub name: String,
+    pub model: ZooModel,
+    pub training: Training,
+    pub optimizer: String,
+    pub learning_rate: f32,
+    pub seed: u64,
+    /// What times are predicted from.
+    pub cost_model: CostModel,
+    /// Where that is from; none for the device's own.
+    pub cost_model_file: Option<PathBuf>,
+    /// The limit of the process, where there is one.
+    pub process: Option<Arc<ProcessMemory>>,
+    /// None where the run is only planned for no data in particular, or only answers.
+    pub data: Option<Arc<DataSources>>,
+    /// The replicas that it is trained by.
+    pub crew: Crew,
+}
+
+impl Common {
+    /// Of a run whose first replica is on this device, and reads its data through this pool.
+    pub(super) fn new(
+        mut config: RunConfig,
+        purpose: Purpose,
+        device: &str,
+        pool: &BytePool,
+        process: Option<Arc<ProcessMemory>>,
+        Identity { is_one_of_several, crew, .. }: Identity,
+    ) -> Result<Common> {
+        let data = if needs_data(&config, purpose) { Some(data::open(&config, pool)?) } else { None };
+        let (name, model) = named_model(&config, data.as_ref(), pool)?;
+        let (optimizer, learning_rate, training) = training(&model, &config)?;
+        if config.resumed_folder().is_some() && config.is_overridden("memory", "device") {
+            // It is of the device that the run had.
+            config.unset("memory", "cost_model");
+        }
+        let (cost_model, cost_model_file) = cost_model_of(&config, purpose, device, &crew)?;
+        Ok(Common {
+            is_one_of_several,
+            purpose,
+            name,
+            model,
+            training,
+            optimizer,
+            learning_rate,
+            seed: config.train.seed.unwrap_or(1),
+            cost_model,
+            cost_model_file,
+            process,
+            data: data.map(Arc::new),
+            crew,
+            config,
+        })
+    }
+}
+
+/// Writes down where a run is, so that it is found again when it goes on alone; of replicas that have a GPU each, each finds its own.
+pub(super) fn settle_device(config: &mut RunConfig, purpose: Purpose, place: &Placement, crew: &Crew) -> Result<()> {
+    let is_usual = place.is_on_host() && config.memory.logical.is_empty();
+    if purpose != Purpose::Train || is_usual {
+        return Ok(());
+    }
+    let name = place.device.name();
+    let has_own = crew.size > 1 && config.memory.logical.is_empty();
+    let kind = name.split(':').next().filter(|_| has_own && !is_named(config));
+    config.set("memory", "device", kind.unwrap_or(name))
+}
+
+/// Whether a run says which device of a kind it is on.
+fn is_named(config: &RunConfig) -> bool {
+    config.memory.device.as_ref().is_some_and(|name| name.contains(':'))
+}
+
+fn needs_data(config: &RunConfig, purpose: Purpose) -> bool {
+    match purpose {
+        Purpose::Train => true,
+        Purpose::Profile => config.data.train.is_some() || config.model.name.as_deref().is_none_or(|n| n == DIGITS),
+        Purpose::Plan => config.data.train.is_some(),
+        Purpose::Answer => false,
+    }
+}
+
+/// The model, as run and data say it, and what it is called.
+fn named_model(config: &RunConfig, data: Option<&DataSources>, pool: &BytePool) -> Result<(String, ZooModel)> {
+    // A run's folder says what the data said when it began.
+    let facts = data.filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
+    let name = match data {
+        Some(data) => data.model.clone(),
+        None => data::model_name(config, pool)?,
+    };
+    let are_masks = match data {
+        Some(data) => data.kind == Kind::Masks,
+        None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
+    };
+    let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
+    let labels = Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
+    Ok((name, model.with_labels(labels)))
+}
+
+/// From which times are predicted, and the file of it.
+fn cost_model_of(
+    config: &RunConfig,
+    purpose: Purpose,
+    device: &str,
+    crew: &Crew,
+) -> Result<(CostModel, Option<PathBuf>)> {
+    // Where nothing is planned anew, the file that a run was planned with may be gone.
+    let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
+    let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
+    let threads = crew.threads(threads(config.memory.threads)?, 0);
+    let (cost_model, file) = cost_model::in_use(named, device, threads)?;
+    let cost_model = match config.replicas.link {
+        Some(link) => cost_model.with_link(link),
+        None => cost_model,
+    };
+    Ok((cost_model, file))
+}
