@@ -30,7 +30,8 @@ pub struct LargestBatch {
 pub const LIMIT: usize = 1 << 20;
 
 /// Searches below a batch that is known not to fit, with the bytes of its smallest plan; where none is known, up to
-/// [`LIMIT`]. Where the batch has lanes, it tries those that all lanes have as many samples of.
+/// [`LIMIT`]. Where the batch has lanes, it tries those that all lanes have as many samples of; where nobody said how many, with one
+/// lane for each replica.
 pub fn largest_batch(
     subject: &Subject,
     budget: u64,
@@ -38,6 +39,10 @@ pub fn largest_batch(
     progress: &mut dyn FnMut(&Change),
 ) -> Result<LargestBatch, PlanError> {
     let mut found = LargestBatch { plan: None, tried: Vec::new() };
+    let request = evenly(subject.request);
+    // What was known was of other lanes.
+    let too_large = too_large.filter(|_| request.exchange == subject.request.exchange);
+    let subject = &Subject { request: &request, ..*subject };
     let unit = unit(subject);
     let base = state_bytes(subject, unit)?;
     let too_large = too_large.map(|(batch, bytes)| (batch.div_ceil(unit), bytes));
@@ -57,6 +62,15 @@ pub fn largest_batch(
         }
     }
     Ok(found)
+}
+
+/// As it is asked for another batch, which all replicas have an equal part of where nobody said otherwise.
+fn evenly(request: &Request) -> Request {
+    let mut request = request.clone();
+    if request.do_lanes_follow {
+        request.exchange.replica.lanes = request.exchange.replica.count;
+    }
+    request
 }
 
 /// The smallest batch that can be cut as it is asked for; all others are multiples of it.

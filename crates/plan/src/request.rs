@@ -35,6 +35,8 @@ pub struct Request {
     /// Which replica is planned for, and what it exchanges with others. Where the batch has several lanes, micro-batches are as
     /// they are asked for, or a lane each: sums are the same bits for all replicas only if none has other leaves.
     pub exchange: Exchange,
+    /// Whether nobody said how many lanes there are: then another batch would have as many as replicas, as far as that divides it.
+    pub do_lanes_follow: bool,
     /// Bytes for all that is taken of the device: both segments, and what stands beside them. None for as much as it takes.
     pub budget: Option<u64>,
     pub grouping: Grouping,
@@ -51,6 +53,7 @@ impl Request {
             batch,
             micro_batch: MicroBatch::Auto,
             exchange: Exchange::ALONE,
+            do_lanes_follow: false,
             budget: None,
             grouping: Grouping::Fused,
             cost_model: None,
