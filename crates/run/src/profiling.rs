@@ -15,7 +15,7 @@ use memfit::profile::{FORMAT, Labels, MachineLimits, Pipeline, Profile, StepFact
 use memfit::synthetic::SyntheticBatch;
 use memfit::train::run_dir::{self, CheckpointKind, PLAN};
 use memfit::train::views;
-use memfit::{AnyExecutor, Plan, Session};
+use memfit::{AnyExecutor, ExecError, Plan, Session};
 
 use crate::config::{RunConfig, RunFolder};
 use crate::data;
@@ -202,12 +202,24 @@ fn among_replicas(
     let mut wires = thread_wires(1 + others.len(), run.crew.stall).into_iter();
     wires.next().map_or(Ok(()), |wire| session.connect(Box::new(wire)))?;
     std::thread::scope(|scope| {
-        let help = |(other, wire)| scope.spawn(move || help(&other, wire, growth));
+        // Whoever finds no thread has left: its wire is gone.
+        let help = |(other, wire): (Other, ThreadWire)| {
+            let rank = other.0.rank();
+            (rank, std::thread::Builder::new().spawn_scoped(scope, move || help(&other, wire, growth)))
+        };
         let threads: Vec<_> = others.into_iter().zip(wires).map(help).collect();
         let measured = measure(&mut session, feed);
         session.leave(Farewell { kind: 0, message: "all is measured".into() });
-        let mut ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        let failed = ended.find_map(|ended| ended.err().filter(|error| !error.is_of_wire()));
+        let mut failed = None;
+        for (rank, thread) in threads {
+            let ended = match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(source) => Err(ExecError::Threads { threads: 1, source }.into()),
+            };
+            // All are waited for, and the first cause is told.
+            let cause = ended.err().filter(|error| !error.is_of_wire());
+            failed = failed.or(cause.map(|source| RunError::OfReplica { rank, source: Box::new(source) }));
+        }
         failed.map_or(measured, Err)
     })
 }
