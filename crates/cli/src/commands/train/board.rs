@@ -194,6 +194,11 @@ fn print_end_json(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
                 "host_peak_bytes": training.run.pool.high_water(), "measured_peak_bytes": resident::peak(),
                 "skipped_samples": left_out.count, "skipped_test_samples": test_left_out.count,
                 "run_dir": training.folder.display().to_string() });
+    if !training.others.is_empty() {
+        let all = Taken::of(training);
+        done["replicas"] = json!({ "here": all.replicas, "arena_bytes": all.arena(), "most_arena_bytes": all.most_arena,
+                                   "staging_bytes": all.staging, "host_peak_bytes": all.host });
+    }
     if let Some(bytes) = mpi_bytes {
         done["mpi_bytes"] = bytes.into();
     }
@@ -227,18 +232,59 @@ fn print_end(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
     outln!("run: {run_dir}  (memfit {commands} {run_dir})");
 }
 
+/// What all replicas of a training in this process took.
+#[derive(Default)]
+struct Taken {
+    replicas: usize,
+    state: u64,
+    transient: u64,
+    most_arena: u64,
+    staging: u64,
+    /// At most, in their data pipelines.
+    host: u64,
+}
+
+impl Taken {
+    fn of(training: &Training) -> Taken {
+        let others = training.others.iter().map(|other| (&other.session, &other.run));
+        let mut taken = Taken::default();
+        for (session, run) in std::iter::once((&training.session, &training.run)).chain(others) {
+            let plan = session.plan();
+            taken.replicas += 1;
+            taken.state += plan.state_bytes;
+            taken.transient += plan.transient_bytes;
+            taken.most_arena = taken.most_arena.max(plan.arena_bytes());
+            taken.staging += plan.staging_bytes;
+            taken.host += run.pool.high_water();
+        }
+        taken
+    }
+
+    fn arena(&self) -> u64 {
+        self.state + self.transient
+    }
+}
+
 fn print_memory(training: &Training, mpi_bytes: Option<u64>) {
-    let (plan, host) = (training.session.plan(), Bytes(training.run.pool.high_water()));
+    let taken = Taken::of(training);
     let resident = resident::peak().map_or(String::new(), |b| format!("; the process had at most {}", Bytes(b)));
-    let copies = match plan.staging_bytes {
+    let copies = match taken.staging {
         0 => String::new(),
         bytes => format!(" + {} for copies", Bytes(bytes)),
     };
     let mpi = mpi_bytes.map_or(String::new(), |b| format!(" + {} MPI", Bytes(b)));
+    let most = Bytes(taken.most_arena);
+    let (arenas, pipelines, of_replicas) = match taken.replicas {
+        1 => ("arena".to_string(), "data pipeline", String::new()),
+        n => (format!("arenas of {n} replicas, {most} at most"), "data pipelines", format!(" of {n} replicas")),
+    };
+    let (host, arena) = (Bytes(taken.host), Bytes(taken.arena()));
     if training.is_shared {
-        let (state, transient) = (Bytes(plan.state_bytes), Bytes(plan.transient_bytes));
-        outln!("memory: {state} states + {transient} in turns{copies} + {host} data pipeline{mpi}{resident}");
+        let (state, transient) = (Bytes(taken.state), Bytes(taken.transient));
+        outln!(
+            "memory: {state} states + {transient} in turns{of_replicas}{copies} + {host} {pipelines}{mpi}{resident}"
+        );
     } else {
-        outln!("memory: {} arena{copies} + {host} data pipeline{mpi}{resident}", Bytes(plan.arena_bytes()));
+        outln!("memory: {arena} {arenas}{copies} + {host} {pipelines}{mpi}{resident}");
     }
 }
