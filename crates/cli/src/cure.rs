@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use memfit::ExecError;
 use memfit::plan::bytes::{Bytes, rounded_up, typed};
-use memfit::plan::{Change, Fix, MicroBatch, Refusal, TogetherRefusal};
+use memfit::plan::{Change, Fix, MicroBatch, PlanError, Refusal, TogetherRefusal, divisors};
 use memfit::train::{CheckpointKind, Recovery, TrainError};
 use memfit_run::config::{Key, find, scope};
 use memfit_run::planning::Progress;
@@ -146,6 +146,32 @@ fn table(fixes: &[Fix], width: usize) -> String {
     fixes.iter().map(line).collect()
 }
 
+/// What to give so that lanes and micro-batches fit the replicas; none for errors of anything else.
+pub fn lanes(error: &PlanError) -> Option<String> {
+    let set = |section: &str, name: &str, value: &str| find(section, name).map(|key| advised_value(key, value));
+    match *error {
+        // It has as many lanes as it had replicas.
+        PlanError::Synchronised { lanes, .. } if is_command(scope::RESUME) => {
+            Some(format!("; go on with {}", set("replicas", "count", &lanes.to_string())?))
+        }
+        PlanError::Synchronised { lanes, replicas, batch, micro_batch } => {
+            let even = batch / replicas.max(1) * replicas;
+            let changes = [
+                (even != batch).then(|| set("train", "batch", &even.to_string())),
+                (lanes != replicas).then(|| set("replicas", "lanes", &replicas.to_string())),
+                (micro_batch != batch / lanes.max(1)).then(|| set("train", "micro_batch", "off")),
+            ];
+            let changes: Vec<String> = changes.into_iter().flatten().flatten().collect();
+            Some(format!("; give {}, or {}", changes.join(" "), set("replicas", "batch_norm", "leaf")?))
+        }
+        PlanError::Lanes { lanes, batch, micro_batch, .. } if lanes > 0 && batch.is_multiple_of(lanes) => {
+            let fits = divisors(batch / lanes).into_iter().find(|n| *n <= micro_batch)?;
+            Some(format!("; give {}, or \"off\" for a lane at a time", set("train", "micro_batch", &fits.to_string())?))
+        }
+        _ => None,
+    }
+}
+
 /// What to do about a test set that cannot be read, when the run was saved.
 pub fn test_set(folder: &Path, step: u32) -> String {
     format!(
@@ -159,6 +185,10 @@ pub fn device(error: &ExecError) -> Option<String> {
     match error {
         ExecError::OutOfMemory { .. } => {
             Some(format!("; plan for less with {}, or end what else holds memory there", advised("memory", "budget")))
+        }
+        ExecError::Threads { .. } => {
+            let fewer = [advised("memory", "threads"), advised("replicas", "count")].join(" or ");
+            Some(format!("; give fewer with {fewer}, or raise the system's limit of threads"))
         }
         ExecError::Device { device, .. } if device.starts_with("gpu") => {
             let processor = find("memory", "device").map_or_else(String::new, |key| advised_value(key, "cpu"));

@@ -79,7 +79,8 @@ pub fn list(scope: u16) -> String {
     and_list(options(scope).map(|(_, option)| format!("--{}", option.name)).collect())
 }
 
-fn and_list(names: Vec<String>) -> String {
+/// "a, b and c"
+pub fn and_list(names: Vec<String>) -> String {
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => names.concat(),

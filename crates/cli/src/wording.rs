@@ -16,8 +16,8 @@ use memfit_run::text::count;
 use memfit_run::{Difference, RunError, arrays_words, header_words, task_words};
 
 use crate::cure;
-use crate::settings::{advised, advised_value, in_file, is_command, option_or_key};
-use memfit_run::config::{find, scope};
+use crate::settings::{advised, advised_value, and_list, in_file, is_command, option_name, option_or_key};
+use memfit_run::config::{KEYS, find, scope};
 
 /// The error and its causes, each said once: many messages already hold their cause.
 pub fn message(error: &(dyn Error + 'static)) -> String {
@@ -45,6 +45,9 @@ fn library(error: &(dyn Error + 'static)) -> String {
     match error.downcast_ref::<PlanError>() {
         Some(PlanError::Refused(refusal)) => return cure::refusal(refusal),
         Some(PlanError::TogetherRefused(refusal)) => return cure::refusal_together(refusal),
+        Some(error @ (PlanError::Synchronised { .. } | PlanError::Lanes { .. })) => {
+            return format!("{error}{}", cure::lanes(error).unwrap_or_default());
+        }
         _ => {}
     }
     error.downcast_ref::<DataError>().map_or_else(|| error.to_string(), data)
@@ -203,7 +206,7 @@ fn run(error: &RunError) -> String {
             format!("{} ({}MiB is enough: it was tried)", run(source), enough.div_ceil(1 << 20))
         }
         RunError::NoRunFile { .. } => format!("{error}; `memfit init` writes a run file"),
-        RunError::Key { key, problem } => format!("{} {problem}", option_or_key(key)),
+        RunError::Key { key, problem } => with_options(format!("{} {problem}", option_or_key(key))),
         RunError::NoData { model } => format!(
             "{model} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
         ),
@@ -247,9 +250,6 @@ fn run(error: &RunError) -> String {
             arrays_words(found),
             name_array(array, found, likely.as_deref())
         ),
-        RunError::Masks { .. } if error.to_string().contains("data.masks") => {
-            format!("{error}{}", also_option("data", "masks"))
-        }
         RunError::MaskClasses { classes } => {
             format!(
                 "the masks are background and foreground, which is 1 class, but the model is to have {classes}; leave \
@@ -269,7 +269,7 @@ fn run(error: &RunError) -> String {
             message(source) + &cure::device(source).unwrap_or_default()
         }
         RunError::Data(_) | RunError::Train(_) | RunError::Weights(_) | RunError::Model(_) => wrapped(error),
-        other => of_device(other).or_else(|| of_folder(other)).unwrap_or_else(|| other.to_string()),
+        other => of_device(other).or_else(|| of_folder(other)).unwrap_or_else(|| with_options(other.to_string())),
     }
 }
 
@@ -290,10 +290,22 @@ fn name_array(array: &ArrayOf, found: &[ArrayInfo], likely: Option<&[String; 2]>
     }
 }
 
-/// That a key which an error names is an option too, where it could have been typed.
-fn also_option(section: &str, name: &str) -> String {
-    let option = memfit_run::config::find(section, name).map(option_or_key).filter(|option| option.starts_with("--"));
-    option.map_or(String::new(), |option| format!(" ({option} says the same as {section}.{name})"))
+/// With the options that say the same as keys which an error names, where they could have been typed.
+fn with_options(text: String) -> String {
+    let keys = KEYS.iter().filter(|key| is_named(&text, &key.path()));
+    let both = keys.filter_map(|key| Some((option_name(key).filter(|option| !is_named(&text, option))?, key.path())));
+    let (options, paths): (Vec<String>, Vec<String>) = both.unzip();
+    let say = if options.len() > 1 { "say" } else { "says" };
+    match &options[..] {
+        [] => text,
+        _ => format!("{text} ({} {say} the same as {})", and_list(options), and_list(paths)),
+    }
+}
+
+/// Whether a text has a name as a whole.
+fn is_named(text: &str, name: &str) -> bool {
+    let goes_on = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(name).any(|(at, _)| !text[at + name.len()..].starts_with(goes_on))
 }
 
 /// What another crate says.
