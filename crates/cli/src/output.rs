@@ -51,6 +51,11 @@ pub fn error(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
 
+/// Prints what somebody should know before it goes on, beside what is told on standard output.
+pub fn warning(message: &str) {
+    progress(&format!("warning: {message}"));
+}
+
 /// Prints how far something is, beside what is told on standard output. Whether anybody reads it does not matter.
 pub fn progress(text: &str) {
     if !is_silent() {

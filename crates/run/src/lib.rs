@@ -14,6 +14,7 @@ pub mod file;
 mod from_first;
 pub mod history;
 mod host_budget;
+pub mod idle;
 mod model;
 pub mod planning;
 pub mod process;

@@ -22,6 +22,7 @@ use crate::failure::{bad_data, usage};
 use crate::output::outln;
 use crate::progress::Progress;
 use crate::show;
+use crate::show::idle::InVain;
 
 pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
     if let Some(files) = &args.compare {
@@ -43,7 +44,7 @@ pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
             return Err(usage(format!("--out {} holds a profile already; name another folder", out.display())));
         }
     }
-    let Looked { mut profile, no_limits } = look(&args)?;
+    let Looked { mut profile, no_limits, in_vain } = look(&args, json)?;
     if args.with_paths {
         profile.run.path = args.run.as_ref().map(|run| run.display().to_string());
     }
@@ -57,6 +58,7 @@ pub fn profile(args: ProfileArgs, json: bool) -> Result<()> {
     } else {
         show::profile::print(&profile, &folder, no_limits.as_deref());
     }
+    in_vain.into_iter().for_each(InVain::finish);
     Ok(())
 }
 
@@ -64,16 +66,17 @@ struct Looked {
     profile: Profile,
     /// Why it was not measured what the machine can do at most.
     no_limits: Option<String>,
+    in_vain: Option<InVain>,
 }
 
 /// A fresh measurement; or a run's folder as it is.
-fn look(args: &ProfileArgs) -> Result<Looked> {
+fn look(args: &ProfileArgs, json: bool) -> Result<Looked> {
     let run_dir = args.run.as_ref().filter(|path| path.is_dir());
     if let Some(folder) = run_dir.filter(|_| args.steps.is_none()) {
         if !args.settings.is_empty() {
             return Err(usage("the run is looked at as it is; with --steps N some of it is measured"));
         }
-        return Ok(Looked { profile: profiling::of_run_dir(folder)?.profile, no_limits: None });
+        return Ok(Looked { profile: profiling::of_run_dir(folder)?.profile, no_limits: None, in_vain: None });
     }
     let config = match run_dir {
         Some(folder) => {
@@ -86,7 +89,9 @@ fn look(args: &ProfileArgs) -> Result<Looked> {
             split_args(&files, &[], &args.settings, None)?.configs.remove(0)
         }
     };
-    let run = open(vec![config], Purpose::Profile, false)?.remove(0);
+    let mut runs = open(vec![config], Purpose::Profile, false)?;
+    let in_vain = InVain::told(&runs, json)?;
+    let run = runs.remove(0);
     let (mut progress, mut no_limits) = (Progress::new("profiling"), None);
     let on_event = &mut |event: ProfileEvent| match event {
         ProfileEvent::Planning(at) => progress.show(&cure::progress(at)),
@@ -97,7 +102,7 @@ fn look(args: &ProfileArgs) -> Result<Looked> {
         ProfileEvent::Step { done } => progress.show(&format!("step {done}")),
     };
     let (profile, _) = profiling::measure(run, args.steps, on_event)?;
-    Ok(Looked { profile, no_limits })
+    Ok(Looked { profile, no_limits, in_vain: Some(in_vain) })
 }
 
 /// Everything that a profile is written as.

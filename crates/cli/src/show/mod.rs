@@ -9,6 +9,7 @@ pub mod event;
 pub mod frontier;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod idle;
 pub mod profile;
 pub mod replicas;
 pub mod scores;

@@ -17,6 +17,7 @@ use crate::args::TrainArgs;
 use crate::configs::{Configs, only_for_one, split_args};
 use crate::failure::{Interrupted, Stopped};
 use crate::launch::among_peers;
+use crate::show::idle::InVain;
 use crate::signals::Signals;
 use board::Board;
 use report::Report;
@@ -35,12 +36,14 @@ fn train_among(args: TrainArgs, json: bool, peers: Option<&dyn Peers>) -> Result
         return Err(only_for_one(scope::TRAIN, "--plan"));
     }
     let runs = open_among(configs, Purpose::Train, budget.is_some(), peers)?;
+    let in_vain = InVain::told(&runs, json)?;
     let signals = Signals::listen().context("signals cannot be listened to")?;
     let started = Instant::now();
     let mut report = Report::new(runs.len(), json);
     let planning = Planning { budget, plan_file: args.plan, peers, ..Planning::default() };
     let trainings = prepare(runs, &planning, &mut |event| report.on_event(&event))?;
     report.finish();
+    in_vain.finish();
     let board = Board::new(&trainings, signals, started, json, peers.map(Peers::resident_bytes_taken));
     let ends = run_all(trainings, &board);
     drop(board);
