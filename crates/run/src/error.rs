@@ -180,6 +180,12 @@ pub enum RunError {
          each, or name one device that they share"
     )]
     NoDeviceForReplica { number: usize, devices: String },
+    #[error(
+        "memory.device is {name}, but of a device that memory.logical splits each replica has the part of its number; leave out \
+         memory.device, or name the whole device, {}",
+        name.split('/').next().unwrap_or_default()
+    )]
+    PartForReplicas { name: String },
     #[error("there is no device \"{name}\": memory.logical does not split the device")]
     NotSplit { name: String },
     #[error(

@@ -33,4 +33,4 @@ pub mod weights;
 pub use config::RunConfig;
 pub use error::{Difference, Result, RunError, arrays_words, header_words, task_words};
 pub use from_first::StartedRuns;
-pub use resources::{DIGITS, Purpose, RunResources, open, open_among, open_to_answer, threads};
+pub use resources::{DIGITS, Purpose, RunResources, by_replica, open, open_among, open_to_answer, threads};

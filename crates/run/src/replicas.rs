@@ -1,10 +1,12 @@
 //! Which replicas train a run, and which of them are in this process: threads of it, each on a device of its own, or the process
 //! itself, where a launcher started several. What all of them have to agree on is settled here, before anything is planned.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use memfit::exec::{Wire, WireError};
 use memfit::ir::Replica;
+use memfit::plan::bytes::Bytes;
 use memfit::transform::{BatchNorm, Exchange, Shard};
 
 use crate::config::RunConfig;
@@ -47,8 +49,10 @@ pub struct Crew {
     pub local_rank: usize,
     /// How many share the threads of a process where it is trained.
     sharers: usize,
-    /// That sums over a batch are cut into.
+    /// That sums over a batch are cut into, ...
     pub lanes: usize,
+    /// ... and whether somebody said how many.
+    pub are_lanes_said: bool,
     pub shard: Shard,
     pub batch_norm: BatchNorm,
     /// Bytes that are exchanged at a time.
@@ -69,6 +73,7 @@ impl Crew {
         local_rank: 0,
         sharers: 1,
         lanes: 1,
+        are_lanes_said: false,
         shard: Shard::None,
         batch_norm: BatchNorm::Leaf,
         piece: Exchange::PIECE,
@@ -90,25 +95,27 @@ impl Crew {
             return Err(RunError::of_key("replicas", "count", problem));
         }
         let size = if processes > 1 { processes } else { count };
+        let are_lanes_said = config.replicas.lanes.is_some() || config.resumed_folder().is_some();
         let lanes = lanes(config, size)?;
         if lanes > 1 {
             config.set_count("replicas", "lanes", lanes as u64)?;
         }
-        let piece = config.replicas.piece.unwrap_or_else(|| usual_piece(size));
-        let piece = usize::try_from(piece).unwrap_or(usize::MAX).clamp(LEAST_PIECE, MOST_PIECE);
+        // What is only planned needs no memory of its own for each, but for parts that may differ.
+        let is_one_enough = purpose == Purpose::Plan && config.memory.logical.is_empty();
         Ok(Crew {
             size,
-            here: if processes > 1 || purpose == Purpose::Plan { 1 } else { size },
+            here: if processes > 1 || is_one_enough { 1 } else { size },
             first: if processes > 1 { peers.map_or(0, Peers::rank) } else { 0 },
             local_rank: peers.map_or(0, Peers::local_rank),
             sharers: size / processes,
             lanes,
+            are_lanes_said,
             shard: if config.replicas.shard.as_deref() == Some("optimizer") { Shard::Optimizer } else { Shard::None },
             batch_norm: match config.replicas.batch_norm.as_deref() {
                 Some("synchronised") => BatchNorm::Synchronised,
                 _ => BatchNorm::Leaf,
             },
-            piece,
+            piece: piece(config, size)?,
             stall: config.replicas.stall.unwrap_or(STALL),
         })
     }
@@ -119,6 +126,13 @@ impl Crew {
         // What nobody shares has nothing to be cut.
         let (piece, shard) = if self.size > 1 { (self.piece, self.shard) } else { (Exchange::PIECE, Shard::None) };
         Exchange { replica, piece, shard, batch_norm: self.batch_norm }
+    }
+
+    /// The batches next to this one of which each replica has one lane, where some have several since nobody said how many there
+    /// are.
+    pub fn even_batches(&self, batch: usize) -> Option<[usize; 2]> {
+        let below = batch / self.size * self.size;
+        (!self.are_lanes_said && self.lanes > self.size).then_some([below, below + self.size])
     }
 
     /// Whether the replica that writes and prints is in this process.
@@ -143,8 +157,22 @@ fn usual_piece(size: usize) -> u64 {
 }
 
 /// Below this a message costs more than what is in it; beyond, room is taken for nothing.
-const LEAST_PIECE: usize = 64;
-const MOST_PIECE: usize = 1 << 30;
+const PIECES: RangeInclusive<u64> = 64..=1 << 30;
+
+fn piece(config: &RunConfig, size: usize) -> Result<usize> {
+    let piece = config.replicas.piece.unwrap_or_else(|| usual_piece(size));
+    usize::try_from(piece).ok().filter(|_| PIECES.contains(&piece)).ok_or_else(|| {
+        let [least, most] = [*PIECES.start(), *PIECES.end()].map(Bytes);
+        RunError::of_key("replicas", "piece", format!("must be between {least} and {most}, but is {}", Bytes(piece)))
+    })
+}
+
+/// Has a search for a batch begin with one that the lanes of a run divide, or else its replicas.
+pub fn begin_search(config: &mut RunConfig) -> Result<()> {
+    let unit = config.replicas.lanes.or(config.replicas.count).unwrap_or(1).max(1);
+    let batch = config.train.batch.unwrap_or(crate::step_config::BATCH);
+    config.set_count("train", "batch", batch.next_multiple_of(unit) as u64)
+}
 
 /// As many as a run says or began with; at first the smallest number that serves all replicas and divides the batch.
 fn lanes(config: &RunConfig, size: usize) -> Result<usize> {
@@ -239,9 +267,43 @@ mod tests {
             ("[replicas]\ncount = 4\nlanes = 2", "replicas.lanes is 2, which is too few for 4 replicas"),
             ("[replicas]\nlanes = 3", "replicas.lanes is 3, which does not divide the batch of 32"),
             ("[replicas]\nlanes = 1000000", "at most 16384"),
+            ("[replicas]\npiece = 0", "replicas.piece must be between 64 B and 1.00 GiB, but is 0 B"),
+            ("[replicas]\npiece = 63", "is 63 B"),
+            ("[replicas]\npiece = \"2GiB\"", "is 2.00 GiB"),
         ] {
             let problem = crew(text, None).expect_err(text);
             assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn batches_that_replicas_share_evenly_are_known_where_one_is_not() {
+        for (text, batch, expected) in [
+            ("[train]\nbatch = 31\n[replicas]\ncount = 2", 31, Some([30, 32])),
+            ("[replicas]\ncount = 3", 32, Some([30, 33])),
+            ("[replicas]\ncount = 3\nlanes = 4", 32, None),
+            ("[replicas]\ncount = 4", 32, None),
+            ("[replicas]\nlanes = 4", 32, None),
+            ("", 32, None),
+        ] {
+            let (crew, _) = crew(text, None).expect(text);
+            assert_eq!(crew.even_batches(batch), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_search_begins_with_a_batch_that_is_shared_evenly() {
+        for (text, batch) in [
+            ("", 32),
+            ("[replicas]\ncount = 3", 33),
+            ("[replicas]\ncount = 64", 64),
+            ("[replicas]\ncount = 3\nlanes = 5", 35),
+        ] {
+            let mut config = RunConfig::parse(text, Path::new("")).expect(text);
+            begin_search(&mut config).expect(text);
+            assert_eq!(config.train.batch, Some(batch), "{text}");
+            let crew = Crew::new(&mut config, Purpose::Plan, None).expect(text);
+            assert_eq!(crew.lanes, config.replicas.lanes.unwrap_or(1), "{text}");
         }
     }
 

@@ -17,7 +17,7 @@ use memfit::plan::bytes::rounded_up;
 use memfit::{Request, Subject, ZooModel};
 
 use crate::config::{Origin, RunConfig};
-use crate::device::{Devices, Placement};
+use crate::device::{Devices, Placement, part};
 use crate::error::{Result, RunError, named};
 use crate::host_budget;
 use crate::process::ProcessMemory;
@@ -111,6 +111,7 @@ pub fn open_among(
         configs.iter_mut().for_each(|config| config.unset("memory", "budget"));
     }
     let crews = crews(&mut configs, purpose, peers)?;
+    check_parts(&configs, &crews)?;
     let limits = configs.first().map_or(Vec::new(), |config| config.memory.logical.clone());
     let said: Vec<Option<&str>> = configs.iter().map(|config| config.memory.device.as_deref()).collect();
     Devices::load_drivers(&said)?;
@@ -170,6 +171,20 @@ fn crews(configs: &mut [RunConfig], purpose: Purpose, peers: Option<&dyn Peers>)
     }
 }
 
+/// Replicas on the parts of a device have one each, by number: one that is named would be none of theirs. What a folder says is
+/// where its run was, maybe alone.
+fn check_parts(configs: &[RunConfig], crews: &[Crew]) -> Result<()> {
+    for (config, _) in configs.iter().zip(crews).filter(|(c, crew)| crew.are_threads() && !c.memory.logical.is_empty())
+    {
+        let is_said = config.resumed_folder().is_none() || config.is_overridden("memory", "device");
+        let named = config.memory.device.as_deref().filter(|name| is_said && part(name).is_some());
+        if let Some(name) = named {
+            return Err(RunError::PartForReplicas { name: name.into() });
+        }
+    }
+    Ok(())
+}
+
 /// By run and replica, where its memory is.
 fn placements(devices: &Devices, said: &[Option<&str>], crews: &[Crew]) -> Result<Vec<Vec<Placement>>> {
     // Replicas on one device share it out; runs of the same replica have the same share.
@@ -194,6 +209,21 @@ fn placements(devices: &Devices, said: &[Option<&str>], crews: &[Crew]) -> Resul
         all.push(own);
     }
     Ok(all)
+}
+
+/// By the number of the replica within the process, what each run has there: the first replicas first.
+pub fn by_replica(runs: Vec<RunResources>) -> Vec<Vec<RunResources>> {
+    let mut all: Vec<Vec<RunResources>> = Vec::new();
+    for mut run in runs {
+        let others = std::mem::take(&mut run.others);
+        for (index, replica) in std::iter::once(run).chain(others).enumerate() {
+            if all.len() <= index {
+                all.push(Vec::new());
+            }
+            all[index].push(replica);
+        }
+    }
+    all
 }
 
 /// What a run says for its data pipeline is for all of its replicas here.
@@ -305,6 +335,7 @@ impl RunResources {
     ) -> Result<RunResources> {
         let mut request = request(&common.config)?;
         request.exchange = common.crew.exchange(common.crew.first + index);
+        request.do_lanes_follow = !common.crew.are_lanes_said;
         request.cost_model = Some(common.cost_model.clone());
         let process = common.process.as_ref().filter(|p| p.is_limited());
         request.planning_room = process.map(|p| p.planning_room(pool.used()));
@@ -339,6 +370,15 @@ impl RunResources {
         threads(self.config.memory.threads)
     }
 
+    /// What is wrong, with the number of the replica where the process has several.
+    pub fn of_replica<T>(&self, result: Result<T>) -> Result<T> {
+        let rank = self.rank();
+        result.map_err(|source| match source {
+            source if self.crew.are_threads() => RunError::OfReplica { rank, source: Box::new(source) },
+            source => source,
+        })
+    }
+
     /// Its number among all replicas.
     pub fn rank(&self) -> usize {
         self.crew.first + self.index
@@ -369,8 +409,10 @@ impl RunResources {
     }
 
     /// Plans for another of the replicas from now on: where a run is only planned, the one that holds the most.
-    pub fn plan_for_rank(&mut self, rank: usize) {
+    pub fn plan_for_rank(&mut self, rank: usize) -> Result<()> {
         self.request.exchange = self.crew.exchange(rank);
+        self.threads = self.crew.threads(self.all_threads()?, rank);
+        Ok(())
     }
 
     /// What nobody said of model and memory: keys, and what holds for them.

@@ -60,7 +60,7 @@ pub fn is_packed_best(planned: &Planned) -> bool {
 /// An event of one of several runs says of which.
 pub fn of_run(run: &RunResources, mut event: Value) -> Value {
     if run.is_one_of_several {
-        event["run"] = run.label.as_str().into();
+        event["run"] = run.run_label.as_str().into();
     }
     event
 }

@@ -18,6 +18,13 @@ pub fn print(run: &RunResources, planned: &Planned, others: &[&Planned]) {
         return;
     }
     outln!("  replicas   {:>10}  {}", crew.size, dealt(run, planned));
+    if let Some([below, above]) = crew.even_batches(planned.plan.batch) {
+        let (lanes, size, batch) = (crew.lanes, crew.size, planned.plan.batch);
+        outln!(
+            "  warning                {size} replicas have {lanes} lanes, for {batch} samples are no multiple of {size}: with \
+             {below} or {above} samples each has one, which takes less time a sample"
+        );
+    }
     if let Some(room) = exchange_bytes(&planned.plan).filter(|_| crew.size > 1) {
         let sharded = if crew.shard == Shard::Optimizer { "; the optimizer's states are dealt out" } else { "" };
         outln!(
@@ -89,9 +96,40 @@ pub fn print_each(replicas: &[ReplicaBytes]) {
 /// Of many, so many are shown.
 const MOST_SHOWN: usize = 16;
 
-/// The same as data.
-pub fn each(replicas: &[ReplicaBytes]) -> Value {
-    let one = |r: &ReplicaBytes| json!({ "rank": r.rank, "lanes": r.lanes, "state_bytes": r.state_bytes, "accumulator_bytes": r.accumulator_bytes });
+/// What each takes of its own part of the device, where they have such.
+pub fn print_parts(parts: &[(&RunResources, &Planned)]) {
+    if parts.is_empty() {
+        return;
+    }
+    outln!("");
+    outln!("  replica  device         may take       takes     predicted");
+    for (run, Planned { plan, .. }) in in_order(parts) {
+        let may = run.request.budget.map_or(String::new(), |budget| Bytes(budget).to_string());
+        let (takes, ms) = (Bytes(plan.device_bytes()).to_string(), plan.predicted_step_seconds * 1e3);
+        outln!("  {:>7}  {:<10} {may:>12}  {takes:>10}  {ms:>7.1} ms a step", run.rank(), run.device.name());
+    }
+}
+
+fn in_order<'a>(parts: &[(&'a RunResources, &'a Planned)]) -> Vec<(&'a RunResources, &'a Planned)> {
+    let mut parts = parts.to_vec();
+    parts.sort_by_key(|(run, _)| run.rank());
+    parts
+}
+
+/// The same as data: what each holds, and takes of its own part of the device where they have such.
+pub fn each(replicas: &[ReplicaBytes], parts: &[(&RunResources, &Planned)]) -> Value {
+    let one = |r: &ReplicaBytes| {
+        let mut each = json!({ "rank": r.rank, "lanes": r.lanes, "state_bytes": r.state_bytes,
+                               "accumulator_bytes": r.accumulator_bytes });
+        if let Some((run, Planned { plan, .. })) = parts.iter().find(|(run, _)| run.rank() == r.rank) {
+            each["device"] = run.device.name().into();
+            each["budget_bytes"] = run.request.budget.into();
+            each["arena_bytes"] = plan.arena_bytes().into();
+            each["device_bytes"] = plan.device_bytes().into();
+            each["predicted_step_ms"] = (plan.predicted_step_seconds * 1e3).into();
+        }
+        each
+    };
     replicas.iter().map(one).collect()
 }
 
@@ -99,5 +137,6 @@ pub fn each(replicas: &[ReplicaBytes]) -> Value {
 pub fn event(run: &RunResources, plan: &Plan) -> Value {
     json!({ "count": run.crew.size, "rank": plan.replica.rank, "lanes": plan.replica.lanes, "leaves": plan.leaves(),
             "shard": if run.crew.shard == Shard::Optimizer { "optimizer" } else { "none" },
-            "piece_bytes": run.crew.piece, "exchange_bytes": exchange_bytes(plan) })
+            "piece_bytes": run.crew.piece, "exchange_bytes": exchange_bytes(plan),
+            "even_batches": run.crew.even_batches(plan.batch) })
 }

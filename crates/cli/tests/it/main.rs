@@ -27,6 +27,7 @@ mod plan;
 mod profile;
 mod refusal;
 mod replicas;
+mod replicas_planned;
 mod resident;
 mod resumed;
 mod run_files;

@@ -21,6 +21,8 @@ use crate::step_config::training;
 
 /// What the replicas of a run share.
 pub struct Common {
+    /// What the run is called among those of the process.
+    pub run_label: String,
     pub config: RunConfig,
     pub is_one_of_several: bool,
     pub(super) purpose: Purpose,
@@ -51,7 +53,7 @@ impl Common {
         device: &str,
         pool: &BytePool,
         process: Option<Arc<ProcessMemory>>,
-        Identity { is_one_of_several, crew, .. }: Identity,
+        Identity { label, is_one_of_several, crew }: Identity,
     ) -> Result<Common> {
         let data = if needs_data(&config, purpose) { Some(data::open(&config, pool)?) } else { None };
         let (name, model) = named_model(&config, data.as_ref(), pool)?;
@@ -62,6 +64,7 @@ impl Common {
         }
         let (cost_model, cost_model_file) = cost_model_of(&config, purpose, device, &crew)?;
         Ok(Common {
+            run_label: label,
             is_one_of_several,
             purpose,
             name,

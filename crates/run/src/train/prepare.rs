@@ -22,7 +22,7 @@ use crate::device;
 use crate::error::{Result, RunError};
 use crate::planning::{self, MadeFor, OnProgress, Planned, THREADS};
 use crate::resident;
-use crate::resources::RunResources;
+use crate::resources::{RunResources, by_replica};
 use crate::run_dir;
 use crate::together::{self, Executors, SharedMemory};
 
@@ -40,7 +40,6 @@ struct Slot {
 pub fn prepare(runs: Vec<RunResources>, planning: &Planning, on_event: OnEvent) -> Result<Vec<Training>> {
     for run in &runs {
         run.named(check_data(run, on_event))?;
-        check_plan_file(run, planning)?;
     }
     let mut resumed = Vec::new();
     for run in &runs {
@@ -106,22 +105,12 @@ fn begin_all(
 impl Slot {
     /// Of all replicas in this process, the first ones first.
     fn all(runs: Vec<RunResources>) -> Result<Vec<Slot>> {
-        let mut slots: Vec<Vec<RunResources>> = Vec::new();
-        for mut run in runs {
-            let others = std::mem::take(&mut run.others);
-            for (index, replica) in std::iter::once(run).chain(others).enumerate() {
-                if slots.len() <= index {
-                    slots.push(Vec::new());
-                }
-                slots[index].push(replica);
-            }
-        }
         let slot = |runs: Vec<RunResources>| {
             let executors = Executors::new(&runs)?;
             check_growth(&runs, &executors)?;
             Ok(Slot { runs, executors, planned: Vec::new() })
         };
-        slots.into_iter().map(slot).collect()
+        by_replica(runs).into_iter().map(slot).collect()
     }
 
     /// What is on one device.
@@ -178,16 +167,6 @@ fn choose_budget(slots: &mut [Slot], planning: &Planning) -> Result<()> {
         {
             run.choose_budget(planning::budget_to_plan_for(run, executors.of(run)?.target())?);
         }
-    }
-    Ok(())
-}
-
-/// A file has the plan of one replica.
-fn check_plan_file(run: &RunResources, planning: &Planning) -> Result<()> {
-    if planning.plan_file.is_some() && run.crew.size > 1 {
-        return Err(RunError::conflict(
-            "the plan of a file is that of one replica, and each of several has its own; leave it out",
-        ));
     }
     Ok(())
 }
@@ -303,8 +282,9 @@ fn plan_alone(
     resumed: Option<&mut Resumed>,
     on_event: OnEvent,
 ) -> Result<Planned> {
-    let is_given = planning.plan_file.is_some() || resumed.is_some();
+    let is_resumed = resumed.is_some();
     let planned = plan_one(run, planning, executor, resumed, on_event)?;
+    let is_given = is_resumed || planned.file.is_some();
     if is_given || run.room.is_some() || planned.plan.device_bytes() <= run.device.free() {
         return Ok(planned);
     }
@@ -328,7 +308,7 @@ fn plan_one(
         return plan_saved(run, executor, made, plan, &folder, on_progress);
     }
     match &planning.plan_file {
-        Some(path) => planning::load(run, executor, path),
+        Some(path) => planning::load(run, executor, path, planning.peers),
         None => planning::plan(run, executor.target(), on_progress),
     }
 }
