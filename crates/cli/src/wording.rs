@@ -174,6 +174,10 @@ fn csv(problem: &CsvProblem) -> String {
             or(*numbers_as_names, &format!("{no_header} if the first line has no names")),
             or(*other_separator, "separate the cells by commas (in a .tsv by tabs)")
         ),
+        CsvProblem::NoWeightColumn { column, known } => format!(
+            "there is no column {column} for the weights of samples; there are {known}; name one of them with {}",
+            advised("data", "sample_weight")
+        ),
         CsvProblem::NotClasses { column, words, rows, example } => format!(
             "column \"{column}\" has {words} different words and more in {rows} rows, such as \"{example}\", which are \
              no classes; name the column that has them with {label}"

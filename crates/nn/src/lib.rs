@@ -28,7 +28,7 @@ pub mod optim;
 pub mod zoo;
 
 pub use error::{Error, Result};
-pub use forward::{Forward, Head, HeadInfo, TOTAL_LOSS};
+pub use forward::{Forward, Head, HeadInfo, TOTAL_LOSS, Unit};
 pub use init::Initializer;
 pub use loss::Loss;
 pub use model::{FromFn, Mode, Model, from_fn};

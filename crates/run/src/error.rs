@@ -447,5 +447,6 @@ pub fn task_words(task: Task) -> &'static str {
         Task::Classes => "classifies",
         Task::Masks | Task::PixelClasses => "segments images",
         Task::Tokens => "generates text",
+        Task::Values => "predicts numbers",
     }
 }

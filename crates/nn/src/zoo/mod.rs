@@ -34,6 +34,7 @@ use memfit_ir::{Builder, Result as GraphResult, ValueId};
 
 use crate::error::{Error, Result};
 use crate::forward::Forward;
+use crate::loss::Loss;
 use crate::model::{Mode, Model};
 
 /// What a network of the zoo is for: what its samples and labels are.
@@ -47,6 +48,9 @@ pub enum Task {
     Masks,
     /// One of several classes for each pixel: i32 labels, softmax.
     PixelClasses,
+    /// Numbers that are predicted from a sample: regression. A network of classes does it where it is asked to: see
+    /// [`ZooModel::with_values`].
+    Values,
 }
 
 /// A network of the zoo with its options, which are plain fields of each family's struct: from a batch of samples to
@@ -180,7 +184,12 @@ impl ZooModel {
 
     /// What it is for.
     pub fn task(&self) -> Task {
-        self.network.task()
+        frame::task(&*self.network, self.labels)
+    }
+
+    /// What its labels are.
+    pub fn labels(&self) -> Labels {
+        self.labels
     }
 
     /// The shape of one sample: see [`Network::input`].
@@ -222,6 +231,27 @@ impl ZooModel {
     /// What stands before the first stage of a ResNet.
     pub fn with_stem(self, stem: Stem) -> Result<ZooModel> {
         self.with(Setting::Stem(stem))
+    }
+
+    /// So many numbers that it is to predict by a loss, instead of classes: regression. An error where it does not classify.
+    ///
+    /// ```
+    /// use memfit_nn::{Loss, Mode, Model, ZooModel};
+    ///
+    /// let prices = ZooModel::from_name("mlp")?.with_input(&[13])?.with_values(1, Loss::Huber { delta: 1.0 })?;
+    /// let forward = prices.build(32, Mode::Train)?;
+    /// assert_eq!(forward.graph.shape(forward.graph.input("y").unwrap()), [32, 1]);
+    /// # Ok::<(), memfit_nn::Error>(())
+    /// ```
+    #[doc(alias = "regression")]
+    pub fn with_values(self, count: usize, loss: Loss) -> Result<ZooModel> {
+        if self.network.task() != Task::Classes || !loss.is_of_values() {
+            let problem = format!("{} does not predict numbers by {loss}", self.name());
+            return option("values", problem);
+        }
+        let model = self.with_classes(count)?;
+        let labels = Labels { values: Some(loss), ..model.labels };
+        Ok(model.with_labels(labels))
     }
 
     /// What the labels of a training step are. A model that cannot have them says so when it is built.

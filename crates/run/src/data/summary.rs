@@ -163,6 +163,7 @@ pub fn summary(run: &RunResources) -> Result<Option<DataSummary>> {
 
 fn class_summary(run: &RunResources, data: &DataSources) -> Option<ClassSummary> {
     let said = match run.model.task() {
+        Task::Values => return None,
         Task::Classes | Task::Masks | Task::PixelClasses => run.config.model.classes,
         Task::Tokens => run.config.model.vocabulary,
     };

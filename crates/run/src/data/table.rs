@@ -18,12 +18,12 @@ const LABEL: &str = "label";
 pub(super) fn open(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
     let columns = schema.and_then(|schema| schema.columns.as_ref());
     let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
-    let csv = Csv::open(path, CsvLayout { header: false, separator, label: None }, pool)?;
+    let csv = Csv::open(path, CsvLayout { header: false, separator, ..CsvLayout::default() }, pool)?;
     let name = known_label(config, schema).map_or(LABEL, String::as_str);
     let seen = csv.first_lines(&[name], pool)?;
     let header = has_header(path, config, schema, seen.first)?;
     let label = Some(Label::Class(label(path, header, seen, config, schema)?));
-    let layout = CsvLayout { header, separator, label };
+    let layout = CsvLayout { header, separator, label, weight: None };
     let csv = arranged(csv, layout, columns.filter(|_| header), pool);
     let mut csv = csv.map_err(|error| or_header(error, path, config, schema, seen.first))?;
     if let Some((column, example)) = csv.word_feature(pool)? {

@@ -122,7 +122,8 @@ fn named_model(config: &RunConfig, data: Option<&DataSources>, pool: &BytePool) 
         None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
     };
     let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
-    let labels = Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
+    let (soft, smoothing) = (config.data.mixup.is_some(), config.train.label_smoothing.unwrap_or(0.0));
+    let labels = Labels { soft, smoothing, ..Labels::default() };
     Ok((name, model.with_labels(labels)))
 }
 

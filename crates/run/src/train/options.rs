@@ -103,9 +103,10 @@ fn metric(run: &RunResources) -> Result<Metric> {
         Task::Classes => Metric::Accuracy,
         Task::Tokens => Metric::Loss,
         Task::Masks | Task::PixelClasses => Metric::MeanIou,
+        Task::Values => Metric::Loss,
     };
     let Some(name) = &run.config.train.monitor else { return Ok(usual) };
-    Metric::ALL.into_iter().find(|m| m.name() == name).ok_or_else(|| {
+    Metric::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Metric::ALL.iter().map(|m| m.name()).collect();
         RunError::of_key("train", "monitor", format!("\"{name}\" is not known; there are {}", known.join(", ")))
     })
