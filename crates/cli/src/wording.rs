@@ -135,9 +135,9 @@ pub fn sample_problem(problem: &SampleProblem) -> String {
             }
         }
         SampleProblem::NotWhole { field, value } => format!(
-            "{field} is {value}, a number and no class; {NO_REGRESSION}; make classes 0, 1, … of these numbers, or name \
-             another array with {}",
-            advised("data", "label")
+            "{field} is {value}, a number and no class: mend it, name another array with {}, or predict these numbers with {}",
+            advised("data", "label"),
+            advised_regression()
         ),
         SampleProblem::NegativeClass { .. } | SampleProblem::NotOneHot { .. } => problem.to_string(),
         SampleProblem::MaskLevel { value, background, foreground } => format!(
@@ -187,19 +187,22 @@ fn csv(problem: &CsvProblem) -> String {
              column out of the table, or, if it is the label, name it with {label}"
         ),
         CsvProblem::NotAClass { column, line, value, is_negative: true } => format!(
-            "line {line}: column \"{column}\" is \"{value}\", and classes are 0, 1, …; number them so, or leave out what \
-             has none"
+            "line {line}: column \"{column}\" is \"{value}\", and classes are 0, 1, …; number them so, leave out what has \
+             none, or predict these numbers with {}",
+            advised_regression()
         ),
         CsvProblem::NotAClass { column, line, value, is_negative: false } => format!(
-            "line {line}: column \"{column}\" is \"{value}\", a number and no class; {NO_REGRESSION}; name the column that \
-             has the classes with {label}, or make classes 0, 1, … of these numbers"
+            "line {line}: column \"{column}\" is \"{value}\", a number and no class: mend it, name the column that has the \
+             classes with {label}, or predict these numbers with {}",
+            advised_regression()
         ),
     }
 }
 
-/// What runs cannot do yet.
-const NO_REGRESSION: &str = "the models of runs tell classes apart, and none predicts a number (a model of one's own in Rust \
-                             does, with Loss::MeanSquaredError)";
+/// What has the labels taken for numbers.
+fn advised_regression() -> String {
+    find("train", "task").map_or_else(String::new, |key| advised_value(key, memfit_run::goal::REGRESSION))
+}
 
 /// What is wrong with a run.
 fn run(error: &RunError) -> String {

@@ -12,6 +12,7 @@ pub mod device;
 mod error;
 pub mod file;
 mod from_first;
+pub mod goal;
 pub mod history;
 mod host_budget;
 pub mod idle;

@@ -20,6 +20,7 @@ use crate::data::{DataSources, Kind, masks, same_data};
 use crate::device;
 use crate::error::{Result, RunError};
 use crate::file::write_own;
+use crate::goal::REGRESSION;
 use crate::planning;
 use crate::resources::{RunResources, open_to_answer};
 use crate::together;
@@ -50,15 +51,24 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     }
     if sources.kind == Kind::Csv {
         let columns = sources.schema.columns.as_ref();
-        let number = || sources.schema.label.map(|number| number.to_string());
+        let numbers = || sources.schema.labels.iter().map(usize::to_string).collect();
         config.set("data", "header", columns.is_some())?;
-        if let Some(label) = columns.map(|columns| columns.label.clone()).or_else(number) {
-            config.set("data", "label", label)?;
+        match &columns.map_or_else(numbers, |columns| columns.labels.clone())[..] {
+            [] => {}
+            [label] => config.set("data", "label", label.as_str())?,
+            labels => config.set("data", "label", labels.to_vec())?,
         }
     }
     config.set("model", "name", run.name.as_str())?;
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
-    let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };
+    let width = match run.model.task() {
+        Task::Tokens => "vocabulary",
+        Task::Values => "outputs",
+        Task::Classes | Task::Masks | Task::PixelClasses => "classes",
+    };
+    if run.model.task() == Task::Values {
+        config.set("train", "task", REGRESSION)?;
+    }
     config.set("model", width, size(run.model.classes()))?;
     config.set("memory", "threads", size(run.all_threads()?))?;
     // What nobody said is one replica's, and others may have more lanes when the run goes on.

@@ -46,7 +46,7 @@ pub fn metric(metric: Metric, value: f64) -> String {
 }
 
 /// With five digits that say something, whatever its unit is.
-fn significant(value: f64) -> String {
+pub fn significant(value: f64) -> String {
     let before_point = if value == 0.0 { 1 } else { value.abs().log10().floor() as i32 + 1 };
     format!("{value:.*}", (5 - before_point).clamp(0, 12) as usize)
 }

@@ -25,6 +25,9 @@ pub static KEYS: &[Key] = &[
     key("model", "classes", "10", "counted in the data where it can be", |s, v| v.count().set(&mut s.model.classes))
         .option("classes", (Form::Whole, "N"), TRAIN | PLAN, "Number of classes")
         .default("counted in the data where it can be"),
+    key("model", "outputs", "1", "numbers that a regression predicts; the labels say it", |s, v| {
+        v.count().set(&mut s.model.outputs)
+    }),
     key("model", "stem", "\"imagenet\"", "of a resnet: imagenet, or cifar for images of 32x32", |s, v| {
         v.one_of(&["imagenet", "cifar"]).set(&mut s.model.stem)
     }),
@@ -101,14 +104,15 @@ pub static KEYS: &[Key] = &[
         "label",
         "\"label\"",
         "column of a csv (its name, or its number from 0), array of an npz, or feature of a tfrecord \
-         that is the label",
-        |s, v| v.text().set(&mut s.data.label),
+         that is the label; several columns of numbers as [\"a\", \"b\"]",
+        |s, v| v.names().put(&mut s.data.label),
     )
     .option(
         "label",
         (Form::Text, "NAME"),
         TRAIN | PLAN | INIT | EVAL,
-        "Label: a column of a csv (its name, or its number from 0), an array of an npz, or a feature of a tfrecord",
+        "Label: a column of a csv (its name, or its number from 0), or several as a,b; an array of an npz, or a feature of a \
+         tfrecord",
     )
     .default("the column called label, the array called y or the like"),
     key("data", "features", "\"image\"", "array of an npz, or feature of a tfrecord, that is the input", |s, v| {
@@ -129,6 +133,32 @@ pub static KEYS: &[Key] = &[
         |s, v| v.text().set(&mut s.data.test_features),
     ),
     key("data", "test_label", "\"y_test\"", "and its label", |s, v| v.text().set(&mut s.data.test_label)),
+    key(
+        "data",
+        "sample_weight",
+        "\"weight\"",
+        "column of a csv, or array of an npz, by which the loss of each sample is multiplied in training",
+        |s, v| v.text().set(&mut s.data.sample_weight),
+    )
+    .option(
+        "sample-weight",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | INIT,
+        "Multiply the loss of each sample by its weight: a column of a csv, or an array of an npz",
+    ),
+    key(
+        "data",
+        "standardise_targets",
+        "true",
+        "of a regression: train on (label - mean) / deviation, as the training set has them; answers are in the label's unit",
+        |s, v| v.flag().set(&mut s.data.standardise_targets),
+    )
+    .option(
+        "standardise-targets",
+        (Form::Flag, ""),
+        TRAIN | PLAN | INIT,
+        "Train a regression on labels with mean 0 and deviation 1; errors and predictions are in their own unit",
+    ),
     key(
         "data",
         "masks",
@@ -280,6 +310,49 @@ pub static KEYS: &[Key] = &[
         v.positive().set(&mut s.train.clip_norm)
     }),
     key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| v.positive().set(&mut s.train.clip_value)),
+    key(
+        "train",
+        "task",
+        "\"regression\"",
+        "classification, or regression: predict numbers; as the labels of a csv or npz look if not given",
+        |s, v| v.one_of(&["classification", "regression"]).set(&mut s.train.task),
+    )
+    .option(
+        "task",
+        (Form::Text, "classification|regression"),
+        TRAIN | PLAN | INIT,
+        "What to predict: classes, or numbers",
+    )
+    .default("as the labels look"),
+    key(
+        "train",
+        "loss",
+        "\"mse\"",
+        "of a regression: mse, mae, huber (huber:0.5 with its delta), log-cosh or poisson (of the logarithm of a rate); of \
+         classes: cross-entropy",
+        |s, v| v.loss().set(&mut s.train.loss),
+    )
+    .option(
+        "loss",
+        (Form::Text, "NAME"),
+        TRAIN | PLAN | INIT,
+        "Loss of a regression: mse, mae, huber, huber:DELTA, log-cosh or poisson; of classes: cross-entropy",
+    )
+    .default("mse, and cross-entropy of classes"),
+    key(
+        "train",
+        "class_weight",
+        "\"balanced\"",
+        "balanced, or by name or number { cat = 2.0, dog = 1.0 }: the loss of each sample is multiplied by its class's weight",
+        |s, v| v.class_weights().set(&mut s.train.class_weight),
+    )
+    .option(
+        "class-weight",
+        (Form::Text, "balanced|CLASS=N,…"),
+        TRAIN | PLAN | INIT,
+        "Multiply the loss of each sample by the weight of its class: balanced, or such as cat=2,dog=1",
+    )
+    .default("none"),
     key("train", "label_smoothing", "0.1", "share of a label that is spread over all classes", |s, v| {
         v.share().set(&mut s.train.label_smoothing)
     }),
@@ -298,7 +371,7 @@ pub static KEYS: &[Key] = &[
         "train",
         "monitor",
         "\"accuracy\"",
-        "what best means: loss, accuracy, top5, mean_iou, perplexity or mean_absolute_error",
+        "what best means: loss, accuracy, top5, mean_iou, perplexity, mae, rmse or r2",
         |s, v| v.text().set(&mut s.train.monitor),
     ),
     key("train", "patience", "5", "early stopping: after so many evaluations without a better one", |s, v| {

@@ -17,7 +17,7 @@ use toml::{Table, Value};
 pub use key::{Form, Key, KeyOption, scope};
 pub use keys::{KEYS, find};
 pub use read::parse_size;
-pub use sections::{DataConfig, MemoryConfig, ModelConfig, ReplicasConfig, Sections, TrainConfig};
+pub use sections::{ClassWeights, DataConfig, MemoryConfig, ModelConfig, ReplicasConfig, Sections, TrainConfig};
 pub use template::commented;
 pub use texts::{RunFolder, RunText};
 
@@ -114,8 +114,13 @@ impl RunConfig {
 
     /// The same for a model of this name.
     pub(crate) fn with_model(&self, name: &str) -> Result<RunConfig> {
+        self.with("model", "name", name)
+    }
+
+    /// The same with a key set.
+    pub(crate) fn with(&self, section: &str, key: &str, value: impl Into<Value>) -> Result<RunConfig> {
         let mut config = self.clone();
-        config.set("model", "name", name)?;
+        config.set(section, key, value)?;
         Ok(config)
     }
 
