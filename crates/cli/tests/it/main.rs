@@ -36,3 +36,5 @@ mod sets;
 mod special_files;
 mod together;
 mod train;
+mod values;
+mod weighted;

@@ -12,7 +12,7 @@ use crate::memory::BytePool;
 const OF_ODD_ROWS: usize = 20;
 
 impl Arrays {
-    /// Whether a field looks like numbers to be predicted and not like classes: floats, of which more than one row in twenty is
+    /// Whether a field looks like numbers to be predicted and not like classes: floats, of which several rows, and more than one in twenty, are
     /// neither one class nor one-hot.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Arrays {
             odd += usize::from(matches!(label, Err(SampleProblem::NotWhole { .. } | SampleProblem::NotOneHot { .. })));
             Ok(())
         })?;
-        Ok(odd * OF_ODD_ROWS > array.rows)
+        Ok(odd > 1 && odd * OF_ODD_ROWS > array.rows)
     }
 
     /// Reads a field as numbers, f32 `[elements]`, from now on; says how many there are in a row. None where there is no such

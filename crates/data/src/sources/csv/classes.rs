@@ -47,8 +47,7 @@ impl Csv {
     }
 
     /// The same, unless the labels are numbers that look like none of classes: then none, and the label may be read as
-    /// [`Label::Value`](super::Label::Value). They do where more than one in twenty is not whole or less than −1, and where the
-    /// largest is beyond both the number of rows and a thousand.
+    /// [`Label::Value`](super::Label::Value). They do where several, and more than one in twenty, are not whole or less than −1, and where the largest is beyond both the number of rows and a thousand.
     ///
     /// # Errors
     /// As [`Csv::find_classes`].
@@ -270,7 +269,8 @@ impl LabelSurvey {
     /// Whether these are numbers to be predicted, rather than classes with a mistake here and there.
     fn are_values(&self) -> bool {
         let are_beyond = self.by_number.classes() > self.numbers.max(FEW);
-        self.words == 0 && (self.no_classes * OF_ODD_NUMBERS > self.numbers || are_beyond)
+        let are_odd = self.no_classes > 1 && self.no_classes * OF_ODD_NUMBERS > self.numbers;
+        self.words == 0 && (are_odd || are_beyond)
     }
 
     fn add(&mut self, row: usize, word: String) -> Result<(), NoRoom> {
