@@ -11,6 +11,7 @@ use memfit::train::run_dir::HISTORY;
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
+use crate::goal::{Goal, goal};
 
 /// Each curve, the kind of the rows that it is read from and their column.
 const CURVES: [(&str, RowKind, &str); 14] = [
@@ -60,7 +61,10 @@ pub fn curves(folder: &Path) -> Result<Vec<Curve>> {
     let rows = rows(folder)?;
     // Of a folder that is not known any more, all that is there.
     let shown = RunConfig::resume(folder).ok().and_then(|config| {
-        let task = ZooModel::from_name(config.model.name.as_deref()?).ok()?.task();
+        let task = match goal(&config) {
+            Ok(Goal::Values) => Task::Values,
+            _ => ZooModel::from_name(config.model.name.as_deref()?).ok()?.task(),
+        };
         Some(metrics(task, config.train.monitor.as_deref()))
     });
     let is_shown = |column: &str| match (column.strip_prefix("test_"), &shown) {

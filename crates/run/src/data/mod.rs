@@ -2,6 +2,7 @@
 //! into the shape that the model reads.
 
 mod arrays;
+mod columns;
 mod digits;
 mod kind;
 pub mod masks;
@@ -25,16 +26,16 @@ use memfit::data::sources::{
 };
 use memfit::data::{BytePool, DataError, Source};
 use memfit::exec::Device;
-use memfit::nn::{Loss, Unit as TargetUnit};
-use serde::{Deserialize, Serialize};
+use memfit::nn::Unit as TargetUnit;
 
 use crate::config::{DataConfig, RunConfig};
 use crate::error::{Result, RunError};
-use crate::goal::{Goal, REGRESSION, goal};
+use crate::goal::REGRESSION;
 use crate::text::count;
 use crate::train::skip_bad;
 
 pub use arrays::{ArrayNames, ArrayOf, ArrayRole};
+pub use columns::Columns;
 pub use kind::{Kind, kind_of, model_name};
 pub use overlap::{Overlap, overlap};
 pub(crate) use pipeline::in_file;
@@ -132,40 +133,6 @@ pub struct Schema {
     pub arrays: Option<ArrayNames>,
 }
 
-/// The columns of a table, by name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Columns {
-    #[serde(rename = "label", with = "one_or_several")]
-    pub labels: Vec<String>,
-    pub features: Vec<String>,
-}
-
-/// One name as a text, several as a list.
-mod one_or_several {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Names {
-        One(String),
-        Several(Vec<String>),
-    }
-
-    pub fn serialize<S: Serializer>(names: &[String], to: S) -> Result<S::Ok, S::Error> {
-        match names {
-            [name] => name.serialize(to),
-            names => names.serialize(to),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-        Ok(match Names::deserialize(from)? {
-            Names::One(name) => vec![name],
-            Names::Several(names) => names,
-        })
-    }
-}
-
 /// What the data says about the model; nothing where no data was named.
 pub fn facts(config: &RunConfig, pool: &BytePool) -> Result<DataFacts> {
     if config.data.train.is_none() {
@@ -191,7 +158,7 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     }
     // How data are read may depend on who reads them.
     let config = &config.with_model(&model)?;
-    check_goal(kind, config)?;
+    targets::check_goal(kind, config)?;
     let Some(path) = &config.data.train else {
         let kind = kind.name();
         return Err(RunError::conflict(format!("data.kind is {kind}, but data.train does not say where it is")));
@@ -234,31 +201,6 @@ pub fn open(config: &RunConfig, pool: &BytePool) -> Result<DataSources> {
     survey.also_left_out(left_out);
     survey.test_classes = test_classes;
     Ok(DataSources { kind, model, train, test, test_from: from, test_arrays, facts, schema, survey, unused })
-}
-
-/// Refuses what only some data and losses have.
-fn check_goal(kind: Kind, config: &RunConfig) -> Result<()> {
-    let goal = goal(config)?;
-    let reads_values = matches!(kind, Kind::Csv | Kind::Npz);
-    if goal == Goal::Values && !reads_values {
-        return Err(RunError::conflict(format!(
-            "a regression is of csv and npz, and these data are {}; leave out what asks for it",
-            kind.name()
-        )));
-    }
-    let loss = config.train.loss.filter(|_| matches!(kind, Kind::Masks));
-    if let Some(loss) = loss {
-        return Err(RunError::conflict(format!(
-            "train.loss is {loss}, and masks have a loss of their own; leave it out"
-        )));
-    }
-    if config.train.loss == Some(Loss::Poisson) && config.data.standardise_targets == Some(true) {
-        return Err(RunError::conflict(
-            "data.standardise_targets would make counts less than 0, which train.loss = poisson does not know; leave out one \
-             of them",
-        ));
-    }
-    Ok(())
 }
 
 /// Sets beside the training set that are not the test set.

@@ -2,12 +2,38 @@
 //! weights that samples have by their classes.
 
 use memfit::data::{BytePool, DataError, OnBad, Source};
-use memfit::nn::Unit;
 use memfit::nn::error::nearest;
+use memfit::nn::{Loss, Unit};
 
-use super::SeenClasses;
-use crate::config::ClassWeights;
+use super::{Kind, SeenClasses};
+use crate::config::{ClassWeights, RunConfig};
 use crate::error::{Result, RunError};
+use crate::goal::{Goal, goal};
+
+/// Refuses what only some data and losses have.
+pub(super) fn check_goal(kind: Kind, config: &RunConfig) -> Result<()> {
+    let goal = goal(config)?;
+    let reads_values = matches!(kind, Kind::Csv | Kind::Npz);
+    if goal == Goal::Values && !reads_values {
+        return Err(RunError::conflict(format!(
+            "a regression is of csv and npz, and these data are {}; leave out what asks for it",
+            kind.name()
+        )));
+    }
+    let loss = config.train.loss.filter(|_| matches!(kind, Kind::Masks));
+    if let Some(loss) = loss {
+        return Err(RunError::conflict(format!(
+            "train.loss is {loss}, and masks have a loss of their own; leave it out"
+        )));
+    }
+    if config.train.loss == Some(Loss::Poisson) && config.data.standardise_targets == Some(true) {
+        return Err(RunError::conflict(
+            "data.standardise_targets would make counts less than 0, which train.loss = poisson does not know; leave out one \
+             of them",
+        ));
+    }
+    Ok(())
+}
 
 /// Mean and deviation of each target, by one pass over the training part: what is held out says nothing here. A target that is
 /// the same everywhere is only moved to 0.
