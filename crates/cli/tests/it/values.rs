@@ -94,7 +94,7 @@ fn labels_that_are_numbers_are_predicted_and_nothing_is_said_of_classes() {
     for part in ["price: regression by mse, since the labels are numbers", "MAE ", "RMSE ", "R² ", "best: MAE "] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    for part in ["accuracy", "perplexity", "top 5", "classes"] {
+    for part in ["accuracy", "perplexity", "top 5", "\n  classes"] {
         assert!(!text.contains(part), "{part}: {text}");
     }
     let history = fs::read_to_string(scratch.path("out/history.csv")).expect("a table");

@@ -27,7 +27,8 @@ pub(super) fn open(path: &Path, config: &RunConfig, schema: Option<&Schema>, poo
     let names: Vec<&str> = if known.is_empty() { vec![LABEL] } else { known.iter().flat_map(|n| parts(n)).collect() };
     let seen = csv.first_lines(&names, pool)?;
     let header = has_header(path, config, schema, seen.first)?;
-    let csv = csv.with_layout(CsvLayout { header, ..bare }, pool)?;
+    let csv = csv.with_layout(CsvLayout { header, ..bare }, pool);
+    let csv = csv.map_err(|error| or_header(error.into(), path, config, schema, seen.first))?;
     let known = split(known, csv.columns());
     let labels = labels(path, header, seen, config, schema, &known)?;
     let weight = weight_column(config, csv.columns(), schema);

@@ -3,7 +3,7 @@
 
 use memfit_ir::DType;
 
-use super::view::{View, number};
+use super::view::{ClassLabels, View, number};
 use super::{Array, Arrays};
 use crate::error::{DataError, Result, SampleProblem};
 use crate::memory::BytePool;
@@ -13,7 +13,7 @@ const OF_ODD_ROWS: usize = 20;
 
 impl Arrays {
     /// Whether a field looks like numbers to be predicted and not like classes: floats, of which several rows, and more than one in twenty, are
-    /// neither one class nor one-hot.
+    /// neither one class nor one-hot, and not all of which are shares of classes.
     ///
     /// # Errors
     /// [`DataError::Io`] where the file cannot be read.
@@ -21,11 +21,19 @@ impl Arrays {
         let Some(array) = self.array(field).filter(|array| array.element.dtype() == DType::F32) else {
             return Ok(false);
         };
-        let mut odd = 0;
-        array.each_label(pool, |_, label| {
-            odd += usize::from(matches!(label, Err(SampleProblem::NotWhole { .. } | SampleProblem::NotOneHot { .. })));
+        let labels = ClassLabels::of(&array.stored);
+        let (mut odd, mut distributions) = (0, 0);
+        array.each_row(pool, |_, bytes| {
+            let Ok(bytes) = bytes else { return Ok(()) };
+            let problem = labels.class(DType::F32, bytes);
+            odd +=
+                usize::from(matches!(problem, Err(SampleProblem::NotWhole { .. } | SampleProblem::NotOneHot { .. })));
+            distributions += usize::from(labels == ClassLabels::OneHot && is_distribution(bytes));
             Ok(())
         })?;
+        if distributions == array.rows {
+            return Ok(false);
+        }
         Ok(odd > 1 && odd * OF_ODD_ROWS > array.rows)
     }
 
@@ -73,4 +81,10 @@ impl Arrays {
     fn array(&self, field: &str) -> Option<&Array> {
         self.fields.iter().find(|(name, _)| name == field).map(|(_, array)| array)
     }
+}
+
+/// Whether the numbers of a row are shares of a whole: of classes, and no numbers to be predicted.
+fn is_distribution(row: &[u8]) -> bool {
+    let shares = || row.chunks_exact(size_of::<f32>()).map(|bytes| number(DType::F32, bytes));
+    shares().all(|share| share >= 0.0) && (shares().sum::<f64>() - 1.0).abs() < 1e-3
 }
