@@ -54,8 +54,11 @@ const EVAL_EXAMPLES: &str = "Examples:
   memfit eval runs/photos --data more_photos        on other data of the same kind";
 
 const PREDICT_EXAMPLES: &str = "Examples:
-  memfit predict runs/photos cat.jpg dog.png        class and probability of each image
-  memfit predict runs/photos *.jpg --json           one JSON object a line
+  memfit predict runs/photos cat.jpg dog.png        class and probability of each picture
+  memfit predict runs/photos new/ --top 3 --out new.csv  all pictures of a folder, the three likeliest classes
+  memfit predict runs/cells scan.png --overlay      scan_mask.png, and scan_overlay.png with the mask over the picture
+  memfit predict runs/table rows.csv --out said.csv each row with its class behind it
+  memfit predict runs/text --prompt 'Once ' --temperature 0.8
   memfit predict runs/photos *.jpg --skip-bad       files that cannot be read are listed at the end";
 
 const INIT_EXAMPLES: &str = "Examples:
@@ -231,15 +234,51 @@ pub struct EvalArgs {
 }
 
 #[derive(Args, Debug, Default, Clone)]
+#[command(allow_negative_numbers = true)]
 pub struct PredictArgs {
     /// The directory of a run: its best weights; or RUN_DIR/last.json, RUN_DIR/best.json, or one that was kept
     #[arg(value_name = "RUN_DIR")]
     pub run_dir: PathBuf,
-    /// Images, JPEG or PNG
-    #[arg(value_name = "FILE", required = true)]
+    /// What the model is to look at: pictures or folders of them; a table, arrays (.npz, .npy) or TFRecord; nothing for text
+    #[arg(value_name = "PATH")]
     pub files: Vec<PathBuf>,
+    /// Tell the N most likely classes
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Write to this file instead: .csv, or .jsonl for one JSON object a line; a table's rows with the answer behind them. Of
+    /// masks, the folder for them
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+    /// Write also each picture with its mask over it
+    #[arg(long)]
+    pub overlay: bool,
+    #[command(flatten)]
+    pub text: TextArgs,
     #[command(flatten)]
     pub settings: Settings<{ scope::PREDICT }>,
+}
+
+#[derive(Args, Debug, Default, Clone)]
+#[command(next_help_heading = "Text")]
+pub struct TextArgs {
+    /// The text to go on from; of a model of tokens, their numbers with spaces between [default: the beginning of a line]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// How many tokens to add [default: 256]
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<usize>,
+    /// Below 1 likely tokens are drawn more often, above 1 less; 0 takes the likeliest each time [default: 1]
+    #[arg(long, value_name = "X")]
+    pub temperature: Option<f64>,
+    /// Draw among the K likeliest tokens alone
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Draw among the fewest tokens that together have this probability
+    #[arg(long, value_name = "SHARE")]
+    pub top_p: Option<f64>,
+    /// The same number gives the same text [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
 }
 
 #[derive(Args, Debug, Clone)]

@@ -24,6 +24,7 @@ mod own_files;
 mod pack;
 mod pictures;
 mod plan;
+mod predict;
 mod profile;
 mod refusal;
 mod replicas;

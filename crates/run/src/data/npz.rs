@@ -36,7 +36,7 @@ pub(super) fn open(path: &Path, names: ArrayNames, config: &RunConfig, pool: &By
 }
 
 /// Turns pictures whose channels stand first, and says what they are stored as.
-fn turn_channels(
+pub(super) fn turn_channels(
     arrays: &mut Arrays,
     names: &ArrayNames,
     task: Task,

@@ -17,7 +17,7 @@ const LABEL: &str = "label";
 /// A table, with the classes and columns of the training set where those are known.
 pub(super) fn open(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
     let columns = schema.and_then(|schema| schema.columns.as_ref());
-    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
+    let separator = separator(path);
     let csv = Csv::open(path, CsvLayout { header: false, separator, label: None }, pool)?;
     let name = known_label(config, schema).map_or(LABEL, String::as_str);
     let seen = csv.first_lines(&[name], pool)?;
@@ -39,6 +39,11 @@ pub(super) fn open(path: &Path, config: &RunConfig, schema: Option<&Schema>, poo
     let survey =
         DataSurvey { classes: csv.class_counts().map(SeenClasses::of_samples), first_line, ..DataSurvey::default() };
     Ok(KnownSource { source: Arc::new(csv), facts, schema, survey })
+}
+
+/// What stands between cells.
+pub(super) fn separator(path: &Path) -> u8 {
+    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' }
 }
 
 /// The table in a layout, with its features in the order of these columns.
