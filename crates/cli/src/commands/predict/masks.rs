@@ -193,6 +193,6 @@ mod tests {
     #[test]
     fn classes_have_the_usual_colours() {
         let colours = [0, 1, 2, 3, 15, 21].map(usual_colour);
-        assert_eq!(colours, [[0; 3], [128, 0, 0], [0, 128, 0], [128, 128, 0], [192, 128, 128], [128, 192, 128]]);
+        assert_eq!(colours, [[0; 3], [128, 0, 0], [0, 128, 0], [128, 128, 0], [192, 128, 128], [128, 64, 128]]);
     }
 }
