@@ -19,7 +19,7 @@ use crate::post::Post;
 use crate::wire::{Limits, MpiWire};
 
 /// Bytes that a wire moves at once, if nothing else is asked for.
-pub const CHUNK: usize = 1 << 20;
+pub const CHUNK: usize = 512 << 10;
 
 /// How much longer than asked for somebody waits for a thread, which keeps to that itself unless a call of MPI keeps it.
 const GRACE: Duration = Duration::from_secs(3);
