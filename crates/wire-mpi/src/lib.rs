@@ -4,7 +4,7 @@
 //! No thread of the caller ever enters MPI. Each wire has a thread of its own, the courier, which moves what is given to it through
 //! buffers that it owns; the caller waits for it, and no longer than it said. So an exchange that fails returns, though MPI may go
 //! on to write for ever: the courier then stays with its buffers until the process ends, and nothing is freed that MPI may touch.
-//! It never prints, and adds nothing up.
+//! It never prints.
 
 mod launched;
 
@@ -22,6 +22,8 @@ mod line;
 mod mpi;
 #[cfg(feature = "mpi")]
 mod pace;
+#[cfg(any(feature = "mpi", test))]
+mod portion;
 #[cfg(feature = "mpi")]
 mod post;
 #[cfg(any(feature = "mpi", test))]

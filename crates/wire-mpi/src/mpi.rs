@@ -18,8 +18,12 @@ use crate::pace::Pace;
 use crate::post::Post;
 use crate::wire::{Limits, MpiWire};
 
-/// Bytes that a wire moves at once, if nothing else is asked for.
-pub const CHUNK: usize = 1 << 20;
+/// Bytes of a block that one process sends to another, if nothing else is asked for: so few that what is under way between two
+/// processes stays in their caches, ...
+const BLOCK: usize = 256 << 10;
+
+/// ... and the most that a wire moves at once then, between however many.
+const MOST_AT_ONCE: usize = 1 << 20;
 
 /// How much longer than asked for somebody waits for a thread, which keeps to that itself unless a call of MPI keeps it.
 const GRACE: Duration = Duration::from_secs(3);
@@ -109,7 +113,7 @@ impl Mpi {
     /// A wire between all processes; they make their wires in the same order. A round of an exchange that does not end within
     /// `stall` fails.
     pub fn wire(&self, stall: Duration) -> Result<MpiWire, WireError> {
-        self.wire_of_chunks(stall, CHUNK)
+        self.wire_of_chunks(stall, (BLOCK * self.size()).min(MOST_AT_ONCE))
     }
 
     /// The same, which moves so many bytes at once, about: the same number in all processes. It changes what an exchange takes of
