@@ -107,6 +107,29 @@ impl Interrupted {
     }
 }
 
+/// Another process has told what is wrong, and all leave with its code.
+#[cfg(feature = "mpi")]
+#[derive(Debug)]
+pub struct EndsAs {
+    pub code: u8,
+}
+
+#[cfg(feature = "mpi")]
+impl std::fmt::Display for EndsAs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "another process ended with exit code {}", self.code)
+    }
+}
+
+#[cfg(feature = "mpi")]
+impl std::error::Error for EndsAs {}
+
+/// The exit code of an error.
+#[cfg(feature = "mpi")]
+pub fn code(error: &anyhow::Error) -> u8 {
+    kind(error).1
+}
+
 /// One of several runs failed; the others go on.
 pub fn print_of_run(run: &RunResources, error: &RunError, json: bool) {
     let message = message(error);
@@ -234,6 +257,10 @@ const DEVICE: Kind = ("device", 5);
 const REPLICA: Kind = ("replica", 6);
 
 fn kind(error: &anyhow::Error) -> Kind {
+    #[cfg(feature = "mpi")]
+    if let Some(ends) = error.downcast_ref::<EndsAs>() {
+        return (REPLICA.0, ends.code);
+    }
     let known = [
         error.downcast_ref::<CalibrateError>().map(|_| DEVICE),
         error.chain().any(|e| e.is::<Usage>()).then_some(USAGE),

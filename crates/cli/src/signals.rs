@@ -49,5 +49,13 @@ pub fn survive_file_limit() {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
+/// As soon as one process has ended with an error, a launcher asks the others to end: they are about to, and with the same code.
+#[cfg(feature = "mpi")]
+pub fn outlast_launcher() {
+    // Where there is no such handler, they end with another one.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)));
+}
+
 /// The exit code of a run that was interrupted.
 pub const INTERRUPTED: i32 = 130;

@@ -2,7 +2,7 @@
 //! for what no plan has a place for: code that has not run yet, stacks, small heaps, what the system keeps of files that are
 //! written. What is left of the tightest is for arenas and pipelines.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::machine;
 
@@ -30,6 +30,8 @@ pub struct Limit {
     pub used: u64,
     /// Of the program's own files, what is mapped but was not touched yet.
     untouched: u64,
+    /// Processes among which it is shared out equally: all of them stand where this one does.
+    sharers: u64,
     /// Stacks of threads that have ended, which the C library keeps mapped for the next ones.
     idle_stacks: u64,
 }
@@ -67,11 +69,21 @@ const PER_PAGE_TABLE: u64 = 448;
 impl Limit {
     /// What is left for arenas and pipelines when all that is to come is there.
     pub fn room(&self, coming: &ToCome) -> u64 {
-        let left = self.bytes.saturating_sub(self.kept(coming));
+        let left = self.share().saturating_sub(self.kept(coming));
         match self.limiter {
             Limiter::Group => left - left / PER_PAGE_TABLE,
             Limiter::Machine | Limiter::AddressSpace | Limiter::Data | Limiter::Said => left,
         }
+    }
+
+    /// The same limit for one of so many processes that have it together.
+    pub fn shared_by(self, processes: usize) -> Limit {
+        Limit { sharers: processes.max(1) as u64, ..self }
+    }
+
+    /// What this process may have of it.
+    pub fn share(&self) -> u64 {
+        self.bytes / self.sharers
     }
 
     /// What one thread more takes of it.
@@ -82,8 +94,9 @@ impl Limit {
 
     /// What is there and what is to come of the program itself, even where it is more than the limit.
     pub fn kept(&self, coming: &ToCome) -> u64 {
-        let least = if self.limiter == Limiter::Group { STARTED } else { 0 };
-        self.used.max(least).saturating_add(self.counts(coming))
+        // Of a group all its processes are counted together, and each has a part of that.
+        let (least, parts) = if self.limiter == Limiter::Group { (STARTED, self.sharers) } else { (0, 1) };
+        (self.used / parts).max(least).saturating_add(self.counts(coming))
     }
 
     /// What is to come, as this limit counts it.
@@ -152,7 +165,7 @@ pub fn limits(said: Option<u64>) -> Vec<Limit> {
     let (files, idle_stacks) = (mapped_files(&maps), idle_stacks(&maps, running_threads()));
     let untouched = files.saturating_sub(field(&status, "RssFile:").unwrap_or(0));
     let limit = |limiter, bytes: Option<u64>, used: Option<u64>| {
-        Some(Limit { limiter, bytes: bytes?, used: used?, untouched, idle_stacks })
+        Some(Limit { limiter, bytes: bytes?, used: used?, untouched, sharers: 1, idle_stacks })
     };
     let group = machine::tightest_group();
     let found = [
@@ -165,9 +178,9 @@ pub fn limits(said: Option<u64>) -> Vec<Limit> {
     found.into_iter().flatten().collect()
 }
 
-/// The limit that leaves the least room.
-pub fn tightest(said: Option<u64>, coming: &ToCome) -> Option<Limit> {
-    limits(said).into_iter().min_by_key(|limit| limit.room(coming))
+/// The control group whose limit of memory is the tightest of this process, if any has one.
+pub fn limiting_group() -> Option<PathBuf> {
+    machine::tightest_folder()
 }
 
 /// Whether all that is mapped counts, so that nothing should be mapped that is not used.
@@ -250,7 +263,14 @@ mod tests {
 
     #[test]
     fn what_is_to_come_counts_as_its_limit_counts() {
-        let limit = |limiter| Limit { limiter, bytes: 100 * MIB, used: 10 * MIB, untouched: 3 * MIB, idle_stacks: 0 };
+        let limit = |limiter| Limit {
+            limiter,
+            bytes: 100 * MIB,
+            used: 10 * MIB,
+            untouched: 3 * MIB,
+            sharers: 1,
+            idle_stacks: 0,
+        };
         let coming = ToCome { threads: 4, heap: 2 * MIB };
         let room = |limiter| limit(limiter).room(&coming);
         assert_eq!(room(Limiter::Said), (90 - 1 - 2 - 1 - 3) * MIB);
@@ -262,6 +282,11 @@ mod tests {
         let kept = Limit { idle_stacks: 3, ..limit(Limiter::AddressSpace) };
         assert_eq!(kept.room(&coming), (90 - 1 - 2) * MIB - stack());
         assert_eq!(kept.of_thread(), stack());
+        // Of two processes each has half, and of what both have taken half is its own.
+        let of_two = |limiter| limit(limiter).shared_by(2).room(&coming);
+        assert_eq!(of_two(Limiter::Machine), (50 - 10 - 1 - 2 - 1 - 3) * MIB);
+        let group = (50 - 5 - 1 - 2 - 1 - 4) * MIB - 4 * KERNEL;
+        assert_eq!(of_two(Limiter::Group), group - group / PER_PAGE_TABLE);
         // A few pages more or less make no difference where a program has just started.
         let started = |used| Limit { used, ..limit(Limiter::Group) }.room(&coming);
         assert_eq!(started(MIB), started(MIB + 300 * KIB));
@@ -305,7 +330,9 @@ mod tests {
 
     #[test]
     fn the_tightest_limit_is_the_one_that_was_said_where_it_is_small() {
-        let found = tightest(Some(MIB), &ToCome::default()).map(|limit| (limit.limiter, limit.bytes));
+        let limits = limits(Some(MIB)).into_iter();
+        let tightest = limits.min_by_key(|limit| limit.room(&ToCome::default()));
+        let found = tightest.map(|limit| (limit.limiter, limit.bytes));
         if cfg!(target_os = "linux") {
             assert_eq!(found, Some((Limiter::Said, MIB)));
         }

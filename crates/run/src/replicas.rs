@@ -11,7 +11,8 @@ use memfit::transform::{BatchNorm, Exchange, Shard};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
-use crate::resources::Purpose;
+use crate::neighbours::Neighbours;
+use crate::resources::{Purpose, threads};
 
 /// The processes that a launcher started to train the same runs, this one among them.
 pub trait Peers {
@@ -20,8 +21,8 @@ pub trait Peers {
 
     fn size(&self) -> usize;
 
-    /// Which of those on the same machine.
-    fn local_rank(&self) -> usize;
+    /// Those on the same machine.
+    fn neighbours(&self) -> Neighbours;
 
     /// Bytes by which this process grew when it joined them.
     fn resident_bytes_taken(&self) -> u64;
@@ -45,8 +46,8 @@ pub struct Crew {
     pub here: usize,
     /// ... and the rank of the first of these.
     pub first: usize,
-    /// Of the process, among those on the same machine.
-    pub local_rank: usize,
+    /// The processes on the same machine.
+    pub neighbours: Neighbours,
     /// How many share the threads of a process where it is trained.
     sharers: usize,
     /// That sums over a batch are cut into, ...
@@ -70,7 +71,7 @@ impl Crew {
         size: 1,
         here: 1,
         first: 0,
-        local_rank: 0,
+        neighbours: Neighbours::NONE,
         sharers: 1,
         lanes: 1,
         are_lanes_said: false,
@@ -106,7 +107,7 @@ impl Crew {
             size,
             here: if processes > 1 || is_one_enough { 1 } else { size },
             first: if processes > 1 { peers.map_or(0, Peers::rank) } else { 0 },
-            local_rank: peers.map_or(0, Peers::local_rank),
+            neighbours: peers.map_or(Neighbours::NONE, Peers::neighbours),
             sharers: size / processes,
             lanes,
             are_lanes_said,
@@ -143,6 +144,11 @@ impl Crew {
     /// Whether replicas share this process.
     pub fn are_threads(&self) -> bool {
         self.here > 1
+    }
+
+    /// The threads of this process: as many as asked for, or its share of the cores.
+    pub fn all_threads(&self, asked: Option<usize>) -> Result<usize> {
+        Ok(if asked.is_some() { threads(asked)? } else { self.neighbours.cores(threads(None)?) })
     }
 
     /// What the replica of this number within the process has of its threads; each has one at least.
@@ -220,8 +226,8 @@ mod tests {
             self.1
         }
 
-        fn local_rank(&self) -> usize {
-            self.0
+        fn neighbours(&self) -> Neighbours {
+            Neighbours { index: self.0, count: self.1, core_index: self.0, core_sharers: self.1, ..Neighbours::NONE }
         }
 
         fn resident_bytes_taken(&self) -> u64 {

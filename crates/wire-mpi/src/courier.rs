@@ -31,6 +31,8 @@ pub(crate) struct Courier {
     pub desk: Arc<Desk>,
     pub shared: Arc<Shared>,
     pub stall: Duration,
+    /// How long others are waited for that are there. Where that is longer, this one answers whoever waits, while it has no round.
+    pub patience: Duration,
     /// Rounds.
     pub completed: u64,
 }
@@ -38,8 +40,13 @@ pub(crate) struct Courier {
 impl Courier {
     pub fn run(mut self) {
         sleep_precisely();
+        let idle = (self.patience > self.stall).then(|| between_words(self.stall) / 4);
         loop {
-            match self.desk.next() {
+            let Some(task) = self.desk.next(idle) else {
+                self.answer();
+                continue;
+            };
+            match task {
                 Task::Move(slot, round, mut room) => {
                     self.move_round(&round, &mut room);
                     self.completed += 1;
@@ -121,7 +128,7 @@ impl Courier {
                 // Somebody may have found out earlier, and who it is.
                 self.hear()?;
                 self.post.concerns(round.number)?;
-                return Err(self.stalled(round, waited));
+                self.check_attendance(round, waited)?;
             }
             if !done && waited >= next_word {
                 self.post.say(scope, word, &mut said);
@@ -137,20 +144,35 @@ impl Courier {
         let mut somebody = false;
         let desk = &self.desk;
         self.post.hear(|rank, round| {
-            somebody = true;
-            desk.with_attendance(|attendance| attendance.waits(rank, round, Instant::now()));
+            somebody |= round.is_some();
+            desk.with_attendance(|attendance| match round {
+                Some(round) => attendance.waits(rank, round, Instant::now()),
+                None => attendance.works(rank, Instant::now()),
+            });
         })?;
         Ok(somebody)
     }
 
-    fn stalled(&self, round: &Round, waited: Duration) -> WireError {
-        let lately = 2 * between_words(self.stall);
+    /// That nobody is missing; and when patience is over, that nobody works at something else.
+    fn check_attendance(&self, round: &Round, waited: Duration) -> Result<(), WireError> {
+        let is_over = waited >= self.patience;
+        let is_patient = self.patience > self.stall;
+        let lately = if is_over && is_patient { Duration::ZERO } else { 2 * between_words(self.stall) };
         let missing = self.desk.with_attendance(|a| a.missing(round.number, Instant::now(), lately));
-        if missing.is_empty() {
-            let seconds = waited.as_secs();
-            return WireError::Failed(format!("all replicas wait, but an exchange did not end within {seconds} s"));
+        if !missing.is_empty() {
+            return Err(WireError::Stalled { missing, waited });
         }
-        WireError::Stalled { missing, waited }
+        let seconds = waited.as_secs();
+        let stuck = || WireError::Failed(format!("all replicas wait, but an exchange did not end within {seconds} s"));
+        if is_over { Err(stuck()) } else { Ok(()) }
+    }
+
+    /// Tells whoever waits that this process is there.
+    fn answer(&mut self) {
+        // What goes wrong is told with the next round.
+        if self.hear() == Ok(true) {
+            self.say(&Word::Works.encode(self.post.rank()), WireError::Lost { rank: self.post.rank() });
+        }
     }
 
     /// That all did the same.
@@ -181,14 +203,19 @@ impl Courier {
 
     /// Tells all others; returns when they are told, and else never.
     fn tell(&self, why: &WireError) {
-        let word = Word::Goes { completed: self.completed, why: why.clone() }.encode(self.post.rank());
+        let word = Word::Goes { completed: self.completed, why: why.clone() };
+        self.say(&word.encode(self.post.rank()), why.clone());
+    }
+
+    /// Returns when all others have been sent a word, and else never: `why` is then what this wire failed with.
+    fn say(&self, word: &[u8], why: WireError) {
         let told = ferrompi::scope(|scope| {
             let (mut said, since, mut pace) = (Vec::new(), Instant::now(), Pace::new());
-            self.post.say(scope, &word, &mut said);
+            self.post.say(scope, word, &mut said);
             while !self.post.sent(&mut said) {
                 if since.elapsed() >= TELLING {
                     self.shared.is_unwell();
-                    self.desk.end(Err(why.clone()));
+                    self.desk.end(Err(why));
                     sleep_for_ever();
                 }
                 pace.pause(Duration::ZERO);

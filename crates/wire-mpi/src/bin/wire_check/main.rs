@@ -55,8 +55,9 @@ fn main() -> ExitCode {
 
 fn begin() -> Result<Mpi, Problem> {
     let found = launched();
-    let mpi = Mpi::init(PATIENCE).map_err(said)?;
-    let expected = Launched { size: Some(mpi.size()), rank: mpi.rank(), local_rank: Some(mpi.rank()) };
+    let mpi = Mpi::init(PATIENCE).map_err(|e| said(e.why))?;
+    let (size, rank) = (mpi.size(), mpi.rank());
+    let expected = Launched { size: Some(size), rank, local_rank: Some(rank), are_all_here: true };
     // Without a launcher MPI begins alone.
     if mpi.size() > 1 {
         same("what the launcher said", found, Some(expected))?;
