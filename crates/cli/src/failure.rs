@@ -282,7 +282,8 @@ fn of_run(error: &RunError) -> Kind {
         RunError::OfRun { source, .. }
         | RunError::OfReplica { source, .. }
         | RunError::HostBudget { source, .. }
-        | RunError::DeviceFailed { source, .. } => of_run(source),
+        | RunError::DeviceFailed { source, .. }
+        | RunError::FolderElsewhere { source, .. } => of_run(source),
         RunError::WithoutGpus { .. } => DEVICE,
         RunError::Plan { source, .. } => of_plan(source),
         RunError::Data(e) => of_data(e),
@@ -441,6 +442,8 @@ mod tests {
         check(stalled(), 6, &["replica 2 did not come within 60 s"]);
         let lost = RunError::DeviceFailed { source: Box::new(stalled()), folder: "runs/a".into(), step: 12 };
         check(lost, 6, &["replica 2", "checkpoint of step 12 is intact", "memfit train --resume runs/a"]);
+        let elsewhere = RunError::FolderElsewhere { source: Box::new(stalled()), folder: "/runs/a".into() };
+        check(elsewhere, 6, &["replica 2", "the machine of replica 0", "memfit train --resume /runs/a"]);
         let why = farewell(&DataError::source("cat.jpg", "it is no image").into());
         assert_eq!(why.kind, 4);
         check(wire(WireError::Left { rank: 1, why }), 4, &["replica 1", "cat.jpg"]);

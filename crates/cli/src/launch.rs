@@ -84,10 +84,11 @@ pub use with_mpi::join;
 
 #[cfg(feature = "mpi")]
 mod with_mpi {
+    use std::io::Write;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use anyhow::anyhow;
-    use memfit::exec::{ExecError, Wire, WireError, gather_words};
+    use memfit::exec::{ExecError, Wire, WireError, gather_words, process};
     use memfit_run::RunError;
     use memfit_run::neighbours::{Neighbours, Seat};
     use memfit_wire_mpi::{Claim, End, Ending, Mpi, MpiWire};
@@ -114,15 +115,21 @@ mod with_mpi {
         command: impl FnOnce(Option<&dyn Peers>) -> Result<()>,
     ) -> Result<()> {
         let stall = stall.unwrap_or(STALL);
-        let mpi = Mpi::init(stall).map_err(|not_begun| {
-            if !not_begun.tells {
-                output::silence();
+        let mpi = match Mpi::init(stall) {
+            Ok(mpi) => mpi,
+            Err(not_begun) => {
+                let error = failed(not_begun.why.clone()).into();
+                if not_begun.tells {
+                    failure::report(&error, json);
+                }
+                not_begun.leave();
+                leave(failure::code(&error))
             }
-            failed(not_begun.why)
-        })?;
+        };
         if mpi.rank() > 0 {
             output::silence();
         }
+        process::libraries_are_in_use();
         let ending = mpi.ending().map_err(failed)?;
         match World::meet(mpi, stall, launched.local_rank) {
             Ok(world) => {
@@ -161,20 +168,28 @@ mod with_mpi {
                 failure::report(error, json);
             }
         });
-        if settled.code > 0 {
-            output::silence();
-        }
-        if settled.is_in_order {
-            // What was trained is saved: how the library ends changes nothing of it.
-            let _ = mpi.finish();
-        } else {
+        if !settled.is_in_order {
             // Nobody waits for whoever may not come any more.
             mpi.abandon();
+            leave(settled.code);
+        }
+        // What was trained is saved: how the library ends changes nothing of it.
+        let _ = mpi.finish();
+        if settled.code > 0 {
+            output::silence();
         }
         match ended {
             ended if settled.code == own.code => ended,
             _ => Err(EndsAs { code: settled.code }.into()),
         }
+    }
+
+    /// Ends this process without what the library of MPI would do at its end, which it is not: whoever takes long is ended by a
+    /// launcher, which knows of another code.
+    fn leave(code: u8) -> ! {
+        // Where nobody can read it, the exit code has to do.
+        let _ = std::io::stdout().flush();
+        signals::exit(code.into())
     }
 
     /// How much this process has to tell, and who does not come, as far as it knows.

@@ -18,6 +18,8 @@ pub struct Neighbours {
     pub core_index: usize,
     /// Those that are in the control group which limits its memory.
     pub group_sharers: usize,
+    /// Whether the first of all processes is one of them.
+    pub have_first: bool,
 }
 
 /// Where a process sits.
@@ -72,7 +74,8 @@ impl Seat {
 
 impl Neighbours {
     /// Of a process that is alone.
-    pub const NONE: Neighbours = Neighbours { count: 1, index: 0, core_sharers: 1, core_index: 0, group_sharers: 1 };
+    pub const NONE: Neighbours =
+        Neighbours { count: 1, index: 0, core_sharers: 1, core_index: 0, group_sharers: 1, have_first: true };
 
     /// From what all processes say, in the order of their ranks. What cannot be read is somewhere else.
     pub fn of(words: &[Vec<u8>], rank: usize) -> Neighbours {
@@ -85,7 +88,8 @@ impl Neighbours {
         let (count, index) = those(&|seat| own.is_beside(seat));
         let (core_sharers, core_index) = those(&|seat| own.shares_cores_with(seat));
         let (group_sharers, _) = those(&|seat| own.shares_group_with(seat));
-        Neighbours { count, index, core_sharers, core_index, group_sharers }
+        let have_first = seats[0].as_ref().is_some_and(|first| own.is_beside(first));
+        Neighbours { count, index, core_sharers, core_index, group_sharers, have_first }
     }
 
     /// This process's share of so many cores: one at least.
@@ -114,7 +118,8 @@ mod tests {
 
     fn check(seats: &[Seat], rank: usize, [count, index, core_sharers, core_index, group_sharers]: [usize; 5]) {
         let words: Vec<Vec<u8>> = seats.iter().map(Seat::to_words).collect();
-        let expected = Neighbours { count, index, core_sharers, core_index, group_sharers };
+        let have_first = seats[0].machine == seats[rank].machine;
+        let expected = Neighbours { count, index, core_sharers, core_index, group_sharers, have_first };
         assert_eq!(Neighbours::of(&words, rank), expected, "{rank} of {seats:?}");
     }
 

@@ -49,7 +49,7 @@ impl ProcessMemory {
         let mut coming = ToCome::default();
         let (mut threads, mut replicas) = (0, 0);
         for (config, crew) in configs.iter().zip(crews) {
-            let all = crew.all_threads(config.memory.threads)?;
+            let all = crew.all_threads(config)?;
             let of_replica = (0..crew.here).map(|index| crew.threads(all, index));
             coming.threads += of_replica.clone().map(threads_of_run).sum::<usize>();
             threads = threads.max(of_replica.sum());
@@ -65,7 +65,8 @@ impl ProcessMemory {
         let room = bytes.saturating_sub(outside);
         if room < LEAST {
             let outside = limit.kept(&coming).next_multiple_of(GRAIN);
-            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, outside, threads, per_thread });
+            let sharers = if is_shared { sharers_of(limiter, &neighbours) } else { 1 };
+            return Err(RunError::NoRoomForProgram { limiter, limit: bytes, sharers, outside, threads, per_thread });
         }
         let is_whole = limiter == Limiter::Machine && !is_shared;
         let device = if is_whole { host } else { host.limited(bytes) };
@@ -93,7 +94,8 @@ impl ProcessMemory {
     /// Where the program would take so many bytes besides.
     pub(crate) fn no_room_for_program(&self, bytes: u64) -> RunError {
         let ProcessMemory { limiter, bytes: limit, threads, per_thread, .. } = *self;
-        RunError::NoRoomForProgram { limiter, limit, outside: self.outside.saturating_add(bytes), threads, per_thread }
+        let (outside, sharers) = (self.outside.saturating_add(bytes), self.sharers());
+        RunError::NoRoomForProgram { limiter, limit, sharers, outside, threads, per_thread }
     }
 
     /// What is there for planning beside so many bytes that pipelines have, while there is no arena.
@@ -119,8 +121,9 @@ impl ProcessMemory {
     /// The same for so many bytes of arenas and pipelines, on so many threads a run.
     pub fn check(&self, bytes: u64, files: u64, threads: &[usize]) -> Result<()> {
         let Some(Lack { limit, outside, files, .. }) = self.lack(bytes, files, threads) else { return Ok(()) };
-        let (limiter, limit, per_thread) = (limit.limiter, limit.share(), self.per_thread);
-        Err(RunError::NoRoomForRun { limiter, limit, outside, needed: bytes, files, threads: self.threads, per_thread })
+        let (limiter, limit, sharers) = (limit.limiter, limit.share(), sharers_of(limit.limiter, &self.neighbours));
+        let ProcessMemory { threads, per_thread, .. } = *self;
+        Err(RunError::NoRoomForRun { limiter, limit, sharers, outside, needed: bytes, files, threads, per_thread })
     }
 
     /// The first limit that so much is too much for.
@@ -183,8 +186,17 @@ fn total(configs: &[RunConfig]) -> Result<Option<u64>> {
     ))
 }
 
-/// What a limit is called.
-pub fn limiter_words(limiter: Limiter) -> &'static str {
+/// What a limit is called of which so many processes have equal shares.
+pub fn limit_words(limiter: Limiter, sharers: usize) -> String {
+    let name = limiter_words(limiter);
+    if sharers == 1 {
+        name.into()
+    } else {
+        format!("its share of {name}, which {sharers} processes here have together")
+    }
+}
+
+fn limiter_words(limiter: Limiter) -> &'static str {
     match limiter {
         Limiter::Machine => "all that the machine has",
         Limiter::Group => "the limit of its control group",

@@ -146,15 +146,36 @@ impl Crew {
         self.here > 1
     }
 
-    /// The threads of this process: as many as asked for, or its share of the cores.
-    pub fn all_threads(&self, asked: Option<usize>) -> Result<usize> {
-        Ok(if asked.is_some() { threads(asked)? } else { self.neighbours.cores(threads(None)?) })
+    /// The threads of this process: as many as are asked for, or its share of the cores. What the folder of a run says it had, maybe
+    /// as the only process, is the most of it.
+    pub fn all_threads(&self, config: &RunConfig) -> Result<usize> {
+        let share = || Ok(self.neighbours.cores(threads(None)?));
+        match config.memory.threads {
+            None => share(),
+            Some(had) if self.shares_cores() && !is_said(config) => Ok(share()?.min(threads(Some(had))?)),
+            said => threads(said),
+        }
+    }
+
+    /// Whether other processes run on the cores of this one.
+    pub fn shares_cores(&self) -> bool {
+        self.neighbours.core_sharers > 1
+    }
+
+    /// Whether this process has its share of the cores since nobody said otherwise.
+    pub fn has_share_of_cores(&self, config: &RunConfig) -> bool {
+        self.shares_cores() && (config.memory.threads.is_none() || !is_said(config))
     }
 
     /// What the replica of this number within the process has of its threads; each has one at least.
     pub fn threads(&self, all: usize, index: usize) -> usize {
         (all / self.sharers + usize::from(index < all % self.sharers)).max(1)
     }
+}
+
+/// Whether the threads are said by somebody, and not only by the folder of a run.
+fn is_said(config: &RunConfig) -> bool {
+    config.resumed_folder().is_none() || config.is_overridden("memory", "threads")
 }
 
 /// A replica's share of a piece is a message: of many, a piece is larger, so that messages stay worth what they cost.
@@ -320,6 +341,18 @@ mod tests {
         assert_eq!(crew.exchange(1).replica, Replica { lanes: 4, count: 4, rank: 1 });
         let (alone, _) = self::crew("[replicas]\ncount = 2", Some(&Launched(0, 1))).expect("one process");
         assert_eq!((alone.size, alone.here), (2, 2));
+    }
+
+    #[test]
+    fn processes_share_the_cores_unless_somebody_says_otherwise() {
+        let cores = threads(None).expect("there are some");
+        let (shared, config) = crew("", Some(&Launched(1, 2))).expect("two processes");
+        assert_eq!(shared.all_threads(&config).expect("a share"), (cores / 2).max(1));
+        assert!(shared.has_share_of_cores(&config));
+        let (said, config) = crew("[memory]\nthreads = 7", Some(&Launched(1, 2))).expect("two processes");
+        assert_eq!((said.all_threads(&config).expect("said"), said.has_share_of_cores(&config)), (7, false));
+        let (alone, config) = crew("", None).expect("one process");
+        assert_eq!((alone.all_threads(&config).expect("all"), alone.has_share_of_cores(&config)), (cores, false));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::line::Line;
 use crate::meeting::Meetings;
 use crate::pace::{Awake, Pace};
 use crate::post::Post;
-use crate::siblings::{self, COMES};
+use crate::siblings::{self, COMES, GivesUp, Sibling};
 use crate::wire::{Limits, MpiWire};
 
 /// Bytes that a wire moves at once, if nothing else is asked for.
@@ -27,6 +27,9 @@ pub const CHUNK: usize = 1 << 20;
 
 /// How much longer than asked for somebody waits for a thread, which keeps to that itself unless a call of MPI keeps it.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
+
+/// How often it is looked at what other processes show.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Waits are cut into these.
 const NAP: Duration = Duration::from_millis(250);
@@ -57,6 +60,33 @@ pub struct NotBegun {
     pub why: WireError,
     /// Whether this process tells it, of those on its machine for which it did not begin.
     pub tells: bool,
+}
+
+impl NotBegun {
+    /// Waits a moment for the others: for the one that tells to have told, or for those that are told to have seen it. As soon as one
+    /// ends a launcher ends all.
+    pub fn leave(&self) {
+        if self.tells {
+            GivesUp::HasTold.show()
+        } else {
+            GivesUp::Leaves.show()
+        }
+        let own = std::process::id();
+        let is_waited_for = |other: &Sibling| other.has_come && other.pid != own && other.gives_up.is_none();
+        let has_told = |other: &Sibling| other.has_come && other.gives_up == Some(GivesUp::HasTold);
+        let mut awake = Awake::new();
+        while awake.time() < GRACE {
+            let all = siblings::siblings();
+            let is_over = match self.tells {
+                true => !all.iter().any(is_waited_for),
+                false => all.iter().any(has_told),
+            };
+            if is_over {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+    }
 }
 
 /// What all wires of a process share.
@@ -106,6 +136,7 @@ impl Mpi {
         match begun {
             Ok(begun) => Ok(Mpi { asks: Mutex::new(asks), begun, stall }),
             Err(WireError::Failed(why)) if why.is_empty() => Err(not_begun(stall)),
+            // Of this process alone.
             Err(why) => Err(NotBegun { why, tells: true }),
         }
     }
@@ -223,7 +254,7 @@ fn heard<T>(answered: Receiver<Result<T, WireError>>, patience: Duration) -> Opt
     }
 }
 
-/// Who of this machine keeps MPI from beginning. Of those that wait for it here the first tells, and the others leave when it has.
+/// Who of this machine keeps MPI from beginning.
 fn not_begun(waited: Duration) -> NotBegun {
     let siblings = siblings::siblings();
     let launched = launched();
@@ -235,13 +266,8 @@ fn not_begun(waited: Duration) -> NotBegun {
         )),
         false => WireError::Stalled { missing, waited },
     };
-    let own = std::process::id();
-    let teller = siblings.iter().find(|sibling| sibling.has_come).map_or(own, |sibling| sibling.pid);
-    let mut awake = Awake::new();
-    while teller != own && siblings::is_alive(teller) && awake.time() < GRACE {
-        thread::sleep(Duration::from_millis(20));
-    }
-    NotBegun { why, tells: teller == own }
+    let tells = siblings::teller(&siblings).is_none_or(|teller| teller.pid == std::process::id());
+    NotBegun { why, tells }
 }
 
 /// The thread of MPI. What it holds of MPI is never dropped but where it ends in order, since that would wait for the others.

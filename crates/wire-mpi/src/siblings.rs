@@ -9,6 +9,12 @@ use crate::launched::rank_variables;
 /// What the thread is called that begins MPI: whoever has it has come.
 pub(crate) const COMES: &str = "memfit-mpi";
 
+/// What a thread is called of a process that gives up, ...
+const LEAVES: &str = "memfit-leaves";
+
+/// ... and that has told why.
+const HAS_TOLD: &str = "memfit-told";
+
 /// A process of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sibling {
@@ -16,6 +22,34 @@ pub(crate) struct Sibling {
     pub pid: u32,
     /// Whether it has come, and is not stopped.
     pub has_come: bool,
+    pub gives_up: Option<GivesUp>,
+}
+
+/// A process that waits for the others no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivesUp {
+    Leaves,
+    HasTold,
+}
+
+impl GivesUp {
+    const ALL: [GivesUp; 2] = [GivesUp::HasTold, GivesUp::Leaves];
+
+    fn name(self) -> &'static str {
+        match self {
+            GivesUp::Leaves => LEAVES,
+            GivesUp::HasTold => HAS_TOLD,
+        }
+    }
+
+    /// Has the others see it.
+    pub fn show(self) {
+        #[cfg(feature = "mpi")]
+        if let Ok(name) = std::ffi::CString::new(self.name()) {
+            // Where it cannot be seen they wait for a moment.
+            let _ = rustix::thread::set_name(&name);
+        }
+    }
 }
 
 /// This process and those that its launcher started beside it: none where that cannot be found out.
@@ -31,10 +65,10 @@ pub(crate) fn missing(siblings: &[Sibling], size: Option<usize>) -> Vec<usize> {
     (0..ranks).filter(|rank| is_known(rank) && !has_come(rank)).collect()
 }
 
-/// Whether a process is there, and has not ended.
-pub(crate) fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state_and_parent(&stat).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+/// Of those that have come, the one that tells why they leave: whoever has told, or else the first.
+pub(crate) fn teller(siblings: &[Sibling]) -> Option<&Sibling> {
+    let come = || siblings.iter().filter(|sibling| sibling.has_come);
+    come().find(|sibling| sibling.gives_up == Some(GivesUp::HasTold)).or(come().next())
 }
 
 fn of(proc: &Path, own: u32) -> Vec<Sibling> {
@@ -52,7 +86,8 @@ fn of(proc: &Path, own: u32) -> Vec<Sibling> {
     let Some(launcher) = find(own).filter(|process| process.rank.is_some()).map(launcher_of) else { return Vec::new() };
     let mut siblings: Vec<Sibling> = Vec::new();
     for process in all.iter().filter(|process| process.rank.is_some() && launcher_of(process) == launcher) {
-        let sibling = Sibling { rank: process.rank.unwrap_or(0), pid: process.pid, has_come: process.has_come };
+        let Process { pid, rank, has_come, gives_up, .. } = *process;
+        let sibling = Sibling { rank: rank.unwrap_or(0), pid, has_come, gives_up };
         match siblings.iter_mut().find(|known| known.rank == sibling.rank) {
             Some(known) if sibling.has_come => *known = sibling,
             Some(_) => {}
@@ -68,6 +103,7 @@ struct Process {
     parent: u32,
     rank: Option<usize>,
     has_come: bool,
+    gives_up: Option<GivesUp>,
 }
 
 fn read(folder: &Path) -> Option<Process> {
@@ -76,10 +112,12 @@ fn read(folder: &Path) -> Option<Process> {
     let (state, parent) = state_and_parent(&stat)?;
     let environment = fs::read(folder.join("environ")).unwrap_or_default();
     let is_stopped = matches!(state, 'T' | 't' | 'Z' | 'X');
-    let threads = || fs::read_dir(folder.join("task")).into_iter().flatten().flatten();
-    let is_it = |name: String| name.trim_end() == COMES;
-    let comes = || threads().any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(is_it));
-    Some(Process { pid, parent, rank: rank(&environment), has_come: !is_stopped && comes() })
+    let rank = rank(&environment).filter(|_| state != 'X');
+    let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten().filter(|_| rank.is_some());
+    let names: Vec<String> = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok()).collect();
+    let is_there = |name: &str| names.iter().any(|n| n.trim_end() == name);
+    let gives_up = GivesUp::ALL.into_iter().find(|how| is_there(how.name()));
+    Some(Process { pid, parent, rank, has_come: !is_stopped && is_there(COMES), gives_up })
 }
 
 /// Behind the program's name, which is in brackets and may have any letters.
@@ -140,6 +178,10 @@ mod tests {
             let found = show(&format!("stopped-{own}"), &processes, own);
             let come: Vec<_> = found.iter().map(|s| (s.rank, s.pid, s.has_come)).collect();
             assert_eq!(come, [(0, 11, true), (1, 12, false), (2, 13, false), (3, 15, true)]);
+            assert_eq!(teller(&found).map(|s| s.rank), Some(0));
+            let mut told = found.clone();
+            told[3].gives_up = Some(GivesUp::HasTold);
+            assert_eq!(teller(&told).map(|s| s.rank), Some(3));
             assert_eq!(missing(&found, None), [1, 2]);
             // One of them has gone without a trace.
             assert_eq!(missing(&found, Some(6)), [1, 2, 4, 5]);
@@ -149,6 +191,6 @@ mod tests {
 
     #[test]
     fn a_process_that_no_launcher_started_has_no_siblings() {
-        assert_eq!(show("none", &[(1, 0, 'S', None, false), (2, 1, 'S', None, true)], 2), []);
+        assert!(show("none", &[(1, 0, 'S', None, false), (2, 1, 'S', None, true)], 2).is_empty());
     }
 }
