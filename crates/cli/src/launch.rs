@@ -169,8 +169,7 @@ mod with_mpi {
             }
         });
         if !settled.is_in_order {
-            // Nobody waits for whoever may not come any more.
-            mpi.abandon();
+            // All that are there have heard why, and leave now.
             leave(settled.code);
         }
         // What was trained is saved: how the library ends changes nothing of it.
