@@ -36,7 +36,7 @@ pub struct Process {
 pub struct Ended {
     /// Of the launcher.
     pub code: Option<i32>,
-    /// Of each rank, where that is written down; none of one that was killed with whoever writes it.
+    /// Of each rank, where that is written down; none of one that did not end.
     pub of_ranks: Vec<Option<i32>>,
     pub after: Duration,
     pub stdout: String,
@@ -92,7 +92,14 @@ impl Job {
             if let Some(status) = self.child.try_wait()? {
                 let bytes = |name: &str| fs::read(self.folder.join(name)).unwrap_or_default();
                 let read = |name: &str| -> String { String::from_utf8_lossy(&bytes(name)).into() };
-                let code_of = |rank: usize| read(&code_file(rank)).trim().parse().ok();
+                let ended = Instant::now();
+                let code_of = |rank: usize| loop {
+                    let code = read(&code_file(rank)).trim().parse().ok();
+                    if code.is_some() || ended.elapsed() > LATER {
+                        return code;
+                    }
+                    sleep(LOOK);
+                };
                 return Ok(Ended {
                     code: status.code(),
                     of_ranks: (0..self.watched).map(code_of).collect(),
@@ -125,11 +132,20 @@ impl Drop for Job {
     }
 }
 
-/// Runs a program and writes its exit code into a file: `sh -c WATCH sh FILE PROGRAM ARGUMENT...`. Launchers send signals to both.
-pub const WATCH: &str = "file=$1; shift; \"$@\" & process=$!
-trap : TERM INT USR1
-while wait $process; code=$?; kill -0 $process 2>/dev/null; do :; done
-echo $code >\"$file\"; exit $code";
+/// Runs a program and writes its exit code into a file: `WATCH FILE PROGRAM ARGUMENT...`. In a session of its own, where a launcher does not
+/// kill it that ends all as soon as one has: every rank is to leave by itself.
+pub const WATCH: [&str; 7] = [
+    "setsid",
+    "--fork",
+    "--wait",
+    "sh",
+    "-c",
+    "file=$1; shift; \"$@\"; code=$?; echo $code >\"$file\"; exit $code",
+    "sh",
+];
+
+/// How long after the launcher a rank may end.
+const LATER: Duration = Duration::from_secs(10);
 
 /// Of a rank, in the folder of its job.
 pub fn code_file(rank: usize) -> String {
@@ -204,27 +220,22 @@ pub fn resident_peak(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// By SIGKILL, as a launcher's code.
-pub const KILLED: i32 = 9;
-
 impl Ended {
     /// What memfit said that is wrong: one line for each message.
     pub fn errors(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.starts_with("error: ")).collect()
     }
 
-    /// That it ended with one of these codes, every rank with the first of them, or killed where that is among them, and one message that says all this.
+    /// That it ended with one of these codes, every rank with the first of them, and one message that says all this.
     pub fn check_failed(&self, codes: &[i32], parts: &[&str]) -> Result<()> {
         let errors = self.errors();
-        // One that was killed together with its shell leaves none.
-        let is_killed = |code: Option<i32>| codes.contains(&KILLED) && code.is_none_or(|code| code == 128 + KILLED);
-        let may_be = |code: Option<i32>| code == codes.first().copied() || is_killed(code);
+        let is_own = |code: &Option<i32>| *code == codes.first().copied();
         let wrong = match (&errors[..], self.code) {
             (_, code) if !code.is_some_and(|code| codes.contains(&code)) => {
                 format!("exit code {code:?} instead of one of {codes:?}")
             }
-            _ if !self.of_ranks.iter().all(|code| may_be(*code)) => {
-                format!("exit codes of the ranks {:?} instead of one of {codes:?}", self.of_ranks)
+            _ if !self.of_ranks.iter().all(is_own) => {
+                format!("exit codes of the ranks {:?} instead of {}", self.of_ranks, codes[0])
             }
             ([_], _) => match parts.iter().find(|part| !self.stderr.contains(**part)) {
                 Some(part) => format!("\"{part}\" is not said"),
@@ -263,8 +274,8 @@ mod tests {
             let ended = Ended { of_ranks: vec![Some(2), of_rank], ..ended(2, "error: seed") };
             ended.check_failed(codes, &["seed"]).is_ok()
         };
-        assert!(one(Some(2), &[2]) && one(None, &[2, 9]) && one(Some(137), &[2, 9]));
-        assert!(!one(Some(0), &[2, 9]) && !one(None, &[2]) && !one(Some(137), &[2]) && !one(Some(9), &[2, 9]));
+        assert!(one(Some(2), &[2]) && one(Some(2), &[2, 9]));
+        assert!(!one(Some(0), &[2, 9]) && !one(None, &[2, 9]) && !one(Some(9), &[2, 9]));
         for (code, said) in [(3, "error: seed"), (2, "error: lanes"), (2, "error: seed\nerror: seed"), (2, "seed")] {
             assert!(ended(code, said).check_failed(&[2], &["seed"]).is_err(), "{code} {said}");
         }

@@ -207,7 +207,7 @@ impl Bench {
                 command.arg("env").args(&rank.environment);
             }
             if let Some(folder) = codes {
-                command.args(["sh", "-c", WATCH, "sh"]).arg(folder.join(code_file(i)));
+                command.args(WATCH).arg(folder.join(code_file(i)));
             }
             command.args(&rank.before).arg(&self.program).args(&rank.arguments);
         }
