@@ -351,6 +351,11 @@ fn of_device(error: &RunError) -> Option<String> {
             run(source),
             folder.display()
         ),
+        RunError::FolderElsewhere { source, folder } => format!(
+            "{}; on the machine of replica 0, `memfit train --resume {}` goes on from the last checkpoint that was made",
+            run(source),
+            folder.display()
+        ),
         RunError::Plan { source, room } => {
             Room::before(room.as_deref()) + &message(source) + &fewer_threads(source, room.as_deref())
         }
@@ -362,8 +367,9 @@ fn of_device(error: &RunError) -> Option<String> {
         RunError::NoRoomForProgram { threads, per_thread, .. } => {
             format!("{error}; {}{}", give_more(error), or_fewer_threads(*threads, *per_thread))
         }
-        RunError::NoRoomForRun { limiter, outside, needed, files, threads, per_thread, .. } => {
-            let enough = larger_process(*limiter, outside.saturating_add(*needed).saturating_add(*files));
+        RunError::NoRoomForRun { limiter, sharers, outside, needed, files, threads, per_thread, .. } => {
+            let needed = outside.saturating_add(*needed).saturating_add(*files);
+            let enough = larger_process(*limiter, needed.saturating_mul(*sharers as u64));
             let enough =
                 enough.map_or_else(|| give_more(error), |change| format!("it fits with {}", cure::option(&change)));
             format!("{error}; {enough}{}", or_fewer_threads(*threads, *per_thread))

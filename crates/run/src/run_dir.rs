@@ -60,7 +60,10 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
     let width = if run.model.task() == Task::Tokens { "vocabulary" } else { "classes" };
     config.set("model", width, size(run.model.classes()))?;
-    config.set("memory", "threads", size(run.all_threads()?))?;
+    // A share of the cores is of so many processes as there are now.
+    if !run.crew.has_share_of_cores(&run.config) {
+        config.set("memory", "threads", size(run.all_threads()?))?;
+    }
     // What nobody said is one replica's, and others may have more lanes when the run goes on.
     if let Some(budget) = run.request.budget.filter(|_| run.crew.lanes == 1) {
         config.set_count("memory", "budget", budget)?;

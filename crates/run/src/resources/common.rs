@@ -8,7 +8,7 @@ use memfit::nn::zoo::Labels;
 use memfit::plan::CostModel;
 use memfit::{Training, ZooModel};
 
-use super::{DIGITS, Identity, Purpose, threads};
+use super::{DIGITS, Identity, Purpose};
 use crate::config::RunConfig;
 use crate::cost_model;
 use crate::data::{self, DataSources, Kind};
@@ -136,7 +136,7 @@ fn cost_model_of(
     // Where nothing is planned anew, the file that a run was planned with may be gone.
     let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
     let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
-    let threads = crew.threads(threads(config.memory.threads)?, 0);
+    let threads = crew.threads(crew.all_threads(config)?, 0);
     let (cost_model, file) = cost_model::in_use(named, device, threads)?;
     let cost_model = match config.replicas.link {
         Some(link) => cost_model.with_link(link),
