@@ -142,7 +142,10 @@ mod with_mpi {
                 drop(control);
                 end(mpi, ending, ended, stall, json)
             }
-            Err((mpi, error)) => end(mpi, ending, Err(failed(error).into()), stall, json),
+            Err(unmet) => {
+                let (mpi, error) = *unmet;
+                end(mpi, ending, Err(failed(error).into()), stall, json)
+            }
         }
     }
 
@@ -211,7 +214,7 @@ mod with_mpi {
     }
 
     impl World {
-        fn meet(mpi: Mpi, stall: Duration, local_rank: Option<usize>) -> Result<World, (Mpi, WireError)> {
+        fn meet(mpi: Mpi, stall: Duration, local_rank: Option<usize>) -> Result<World, Box<(Mpi, WireError)>> {
             let met = mpi.patient_wire(stall, STALL).and_then(|mut control| {
                 let seats = gather_words(&mut control, &Seat::own().to_words())?;
                 Ok((control, Neighbours::of(&seats, mpi.rank())))
@@ -221,7 +224,7 @@ mod with_mpi {
                     let index = local_rank.unwrap_or(neighbours.index);
                     Ok(World { mpi, control: Mutex::new(control), neighbours: Neighbours { index, ..neighbours } })
                 }
-                Err(error) => Err((mpi, error)),
+                Err(error) => Err(Box::new((mpi, error))),
             }
         }
 
