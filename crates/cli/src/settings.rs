@@ -133,6 +133,8 @@ impl<const COMMAND: u16> Settings<COMMAND> {
             let option = option_or_key(key);
             let value = match (value, key.option.as_ref().map(|o| o.form)) {
                 (Value::String(text), Some(Form::Shape)) => shape(&option, text)?,
+                (Value::String(text), Some(Form::Counts)) => counts(&option, text)?,
+                (Value::String(text), Some(Form::Numbers)) => numbers(&option, text)?,
                 (value, _) => value.clone(),
             };
             config.override_with(key, value).map_err(|e| match e {
@@ -149,6 +151,25 @@ fn shape(option: &str, text: &str) -> Result<Value> {
     let sizes: Option<Vec<i64>> = text.split('x').map(|s| s.trim().parse::<u32>().ok().map(i64::from)).collect();
     let sizes = sizes.ok_or_else(|| usage(format!("{option} \"{text}\" is not a size; write it like 224x224x3")))?;
     Ok(sizes.into())
+}
+
+/// "64,32"; "none" is a list of nothing.
+fn counts(option: &str, text: &str) -> Result<Value> {
+    if text.trim() == "none" {
+        return Ok(Value::Array(Vec::new()));
+    }
+    let counts: Option<Vec<i64>> = text.split(',').map(|n| n.trim().parse::<u32>().ok().map(i64::from)).collect();
+    let counts =
+        counts.ok_or_else(|| usage(format!("{option} \"{text}\" is not a list; write it like 64,32, or none")))?;
+    Ok(counts.into())
+}
+
+/// "0.485,0.456,0.406"
+fn numbers(option: &str, text: &str) -> Result<Value> {
+    let numbers: Option<Vec<f64>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
+    let numbers = numbers
+        .ok_or_else(|| usage(format!("{option} \"{text}\" is not a list of numbers; write it like 0.5,0.5,0.5")))?;
+    Ok(numbers.into())
 }
 
 impl<const COMMAND: u16> clap::Args for Settings<COMMAND> {
@@ -185,6 +206,8 @@ fn arg(key: &Key, option: &KeyOption, command: u16) -> Arg {
     }
     match option.form {
         Form::Text | Form::Shape => arg,
+        Form::Counts => arg,
+        Form::Numbers => arg.allow_hyphen_values(true),
         Form::Whole => arg.value_parser(value_parser!(u64).range(..=i64::MAX as u64)),
         Form::Number => arg.value_parser(value_parser!(f32)),
         Form::Path => arg.value_parser(value_parser!(PathBuf)),
@@ -244,7 +267,9 @@ impl<const COMMAND: u16> FromArgMatches for Settings<COMMAND> {
 fn value(option: &KeyOption, matches: &ArgMatches) -> Option<Value> {
     let name = option.name;
     Some(match option.form {
-        Form::Text | Form::Shape => Value::from(matches.get_one::<String>(name)?.as_str()),
+        Form::Text | Form::Shape | Form::Counts | Form::Numbers => {
+            Value::from(matches.get_one::<String>(name)?.as_str())
+        }
         Form::Whole => Value::from(i64::try_from(*matches.get_one::<u64>(name)?).unwrap_or(i64::MAX)),
         Form::Number => Value::from(*matches.get_one::<f32>(name)?),
         Form::Path => Value::from(matches.get_one::<PathBuf>(name)?.to_string_lossy().into_owned()),

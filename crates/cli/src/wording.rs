@@ -207,6 +207,10 @@ fn run(error: &RunError) -> String {
         }
         RunError::NoRunFile { .. } => format!("{error}; `memfit init` writes a run file"),
         RunError::Key { key, problem } => with_options(format!("{} {problem}", option_or_key(key))),
+        RunError::NoModelKey { model, known, .. } => {
+            let text = with_options(error.to_string());
+            format!("{text}; `memfit models {model}` explains {}", if known.is_empty() { "it" } else { "them" })
+        }
         RunError::NoData { model } => format!(
             "{model} needs data: give --data PATH or a run file (`memfit init`); only digits has its data built in"
         ),

@@ -4,6 +4,7 @@
 //! Every network is a [`Model`] with the inputs `x` and `y`, one head called `logits`, and the outputs `loss` and
 //! `logits`. In [`Mode::Train`] its graph also has the updates of the running statistics, as donations.
 
+mod choice;
 mod digits;
 mod efficientnet;
 mod frame;
@@ -16,9 +17,11 @@ mod transformer;
 mod unet;
 mod vgg;
 mod vit;
+mod width;
 
 use std::fmt::Debug;
 
+pub use choice::{Choice, Setting};
 pub use digits::Digits;
 pub use efficientnet::EfficientNetB0;
 pub use frame::Labels;
@@ -64,6 +67,11 @@ pub trait Network: Model + Debug + Send + Sync {
     /// From a batch of samples to logits, appended to a graph: for models made of several, and for losses of one's own.
     fn logits(&self, b: &mut Builder, mode: Mode, x: ValueId) -> GraphResult<ValueId>;
 
+    /// What can be chosen of it besides input and classes, as it is now.
+    fn choices(&self) -> Vec<Choice> {
+        Vec::new()
+    }
+
     /// Changes one option, or says that it has no such option.
     fn set(&mut self, setting: Setting) -> Result<()>;
 
@@ -74,47 +82,6 @@ pub trait Network: Model + Debug + Send + Sync {
 
     /// A copy of it.
     fn boxed(&self) -> Box<dyn Network>;
-}
-
-/// An option of a network, with its value.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Setting {
-    /// The number of classes: the width of the last layer, or the masks of a U-Net.
-    Classes(usize),
-    /// Classes of which a pixel has one, instead of masks that know nothing of each other.
-    PixelClasses(usize),
-    /// The shape of one sample; the features of an MLP may be an image, which is flattened.
-    Input(Vec<usize>),
-    /// The share of activations that is dropped before the last layers, in training.
-    Dropout(f32),
-    /// What stands before the first stage of a ResNet.
-    Stem(Stem),
-    /// Transformer blocks of a GPT.
-    Layers(usize),
-    /// Channels of a GPT's tokens.
-    Width(usize),
-    /// Attention heads of a GPT.
-    Heads(usize),
-    /// Tokens that a GPT knows.
-    Vocabulary(usize),
-}
-
-impl Setting {
-    /// What a network says that has no such option.
-    fn refuse(&self, model: &'static str) -> Error {
-        let (model, problem) = match self {
-            Setting::Classes(_) => (model, "it has no classes"),
-            Setting::PixelClasses(_) => ("classes of pixels", "only a unet has them"),
-            Setting::Input(_) => (model, "its input cannot be changed"),
-            Setting::Dropout(_) => ("dropout", "only digits, vgg16, mobilenets and efficientnets have one"),
-            Setting::Stem(_) => ("stem", "only resnets have a choice of stem"),
-            Setting::Layers(_) => ("layers", "only a gpt has a choice of layers"),
-            Setting::Width(_) => ("width", "only a gpt has a choice of width"),
-            Setting::Heads(_) => ("heads", "only a gpt has a choice of attention heads"),
-            Setting::Vocabulary(_) => ("vocabulary", "only a gpt has one"),
-        };
-        Error::Option { model, problem: problem.into() }
-    }
 }
 
 /// Any network of the zoo, by its name, and what its labels are.
@@ -191,6 +158,11 @@ impl ZooModel {
     /// The width of what it gives: see [`Network::classes`].
     pub fn classes(&self) -> usize {
         self.network.classes()
+    }
+
+    /// What can be chosen of it besides input and classes, as it is now.
+    pub fn choices(&self) -> Vec<Choice> {
+        self.network.choices()
     }
 
     /// The network itself.

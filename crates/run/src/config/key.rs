@@ -55,6 +55,10 @@ pub enum Form {
     Bool,
     /// "224x224x3"
     Shape,
+    /// Whole numbers between commas, or "none".
+    Counts,
+    /// Numbers between commas.
+    Numbers,
     /// Texts between commas.
     List,
     /// Texts, the option being given once for each.

@@ -25,17 +25,50 @@ pub static KEYS: &[Key] = &[
     key("model", "classes", "10", "counted in the data where it can be", |s, v| v.count().set(&mut s.model.classes))
         .option("classes", (Form::Whole, "N"), TRAIN | PLAN, "Number of classes")
         .default("counted in the data where it can be"),
+    key("model", "hidden", "[64, 32]", "of an mlp: units of each hidden layer; [] for a linear model", |s, v| {
+        v.widths().set(&mut s.model.hidden)
+    })
+    .option("hidden", (Form::Counts, "N,N"), TRAIN | PLAN | INIT, "Units of an mlp's hidden layers, such as 64,32; none for a linear model")
+    .default("two layers as the input is large"),
+    key("model", "activation", "\"relu\"", "of an mlp: relu, gelu, silu, tanh, …, after each hidden layer", |s, v| {
+        v.activation().set(&mut s.model.activation)
+    })
+    .option("activation", (Form::Text, "NAME"), TRAIN | PLAN | INIT, "Activation of an mlp's hidden layers: relu, gelu, silu, tanh, …; `memfit models mlp` lists them")
+    .default("relu"),
+    key("model", "dropout", "0.2", "dropout rate: of an mlp after each hidden layer, else before the last layers", |s, v| {
+        v.share().set(&mut s.model.dropout)
+    })
+    .option("dropout", (Form::Number, "RATE"), TRAIN | PLAN | INIT, "Dropout rate: of an mlp after each hidden layer, of others before their last layers")
+    .default("the model's own"),
+    key("model", "width", "0.5", "of a convnet: what its channels are multiplied by; of a gpt: channels, such as 384", |s, v| {
+        v.positive().set(&mut s.model.width)
+    })
+    .option("width", (Form::Number, "X"), TRAIN | PLAN | INIT, "Width of a convnet, such as 0.5 for half the channels; of a gpt its channels, such as 384")
+    .default("1; of a gpt 384"),
+    key("model", "kernel", "5", "of digits and unet: height and width of the convolutions, odd", |s, v| {
+        v.count().set(&mut s.model.kernel)
+    })
+    .option("kernel", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Height and width of the convolutions of digits and unet, odd")
+    .default("3"),
     key("model", "stem", "\"imagenet\"", "of a resnet: imagenet, or cifar for images of 32x32", |s, v| {
         v.one_of(&["imagenet", "cifar"]).set(&mut s.model.stem)
-    }),
-    key("model", "dropout", "0.2", "dropout rate before the last layer", |s, v| v.share().set(&mut s.model.dropout)),
-    key("model", "layers", "6", "of a gpt", |s, v| v.count().set(&mut s.model.layers)),
-    key("model", "width", "384", "of a gpt", |s, v| v.count().set(&mut s.model.width)),
-    key("model", "heads", "6", "of a gpt", |s, v| v.count().set(&mut s.model.heads)),
-    key("model", "sequence", "256", "tokens in a sample of a gpt", |s, v| v.count().set(&mut s.model.sequence)),
+    })
+    .option("stem", (Form::Text, "imagenet|cifar"), TRAIN | PLAN | INIT, "What a resnet begins with: imagenet, or cifar for images of 32x32")
+    .default("imagenet"),
+    key("model", "layers", "6", "of a gpt: transformer blocks", |s, v| v.count().set(&mut s.model.layers))
+        .option("layers", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Transformer blocks of a gpt")
+        .default("6"),
+    key("model", "heads", "6", "of a gpt: attention heads, which divide its width", |s, v| v.count().set(&mut s.model.heads))
+        .option("heads", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Attention heads of a gpt, which divide its width")
+        .default("6"),
+    key("model", "sequence", "256", "tokens in a sample of a gpt", |s, v| v.count().set(&mut s.model.sequence))
+        .option("sequence", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Tokens in a sample of a gpt")
+        .default("256"),
     key("model", "vocabulary", "4096", "tokens that a gpt knows; a text file says it itself", |s, v| {
         v.count().set(&mut s.model.vocabulary)
-    }),
+    })
+    .option("vocabulary", (Form::Whole, "N"), TRAIN | PLAN | INIT, "Tokens that a gpt knows")
+    .default("a text file's, else 4096"),
     key(
         "model",
         "weights",

@@ -36,7 +36,10 @@ const MADE_FOR: [(&str, Option<(&str, &str)>); 10] = [
 ];
 
 /// Keys that change what is computed, besides. What a plan has no label for is of an older version.
-const COMPUTED: [(&str, &str); 12] = [
+const COMPUTED: [(&str, &str); 15] = [
+    ("model", "hidden"),
+    ("model", "activation"),
+    ("model", "kernel"),
     ("model", "stem"),
     ("model", "dropout"),
     ("model", "layers"),
