@@ -10,6 +10,7 @@ mod cure;
 mod failure;
 mod launch;
 mod output;
+mod overrides;
 mod progress;
 mod settings;
 mod show;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         Command::Profile(args) => commands::profile::profile(args, json),
         Command::History(args) => commands::history::history(&args, json),
         Command::Pack(args) => commands::pack::pack(args, json),
-        Command::Models => commands::models::models(json),
+        Command::Models(args) => commands::models::models(&args, json),
         Command::Devices(args) => commands::devices::devices(&args, json),
     };
     match result {

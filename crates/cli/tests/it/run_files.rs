@@ -16,7 +16,7 @@ fn run_files_are_checked_key_by_key() {
         ("[train]\nbatch = \"many\"", 2, &["train.batch", "whole number"]),
         ("[model]\nname = \"resnet18\"", 2, &["resnet18 needs data"]),
         ("[model]\nname = \"resnet18\"\n[data]\ntrain = \"nowhere\"", 4, &["nowhere", "no such file or folder"]),
-        ("[data]\naugment = [\"flip\"]", 2, &["data.augment is for images"]),
+        ("[data]\naugment = [\"flip\"]", 2, &["data.augment (--augment) is for images"]),
         ("[data]\naugment = [\"flop\"]", 2, &["data.augment", "\"flop\" (did you mean \"flip\"?)", "randaugment"]),
         ("[model]\nfreeze = [\"layer9\"]", 2, &["\"layer9\"", "conv1, conv2, conv3, fc"]),
         ("[model]\nfreeze = [\"*\"]", 2, &["every parameter is frozen"]),

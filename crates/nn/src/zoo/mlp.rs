@@ -104,8 +104,9 @@ impl Network for Mlp {
             Choice::new(
                 "activation",
                 self.activation.name(),
-                "relu, relu6, leaky_relu, elu, gelu, gelu_tanh, silu, tanh, sigmoid, softplus, hard_sigmoid, hard_swish, linear",
-                "what stands after each hidden layer",
+                "a name",
+                "after each hidden layer: relu, relu6, leaky_relu, elu, gelu, gelu_tanh, silu, tanh, sigmoid, softplus, hard_sigmoid, \
+                 hard_swish, linear",
             ),
             Choice::new(
                 "dropout",

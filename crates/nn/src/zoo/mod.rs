@@ -112,37 +112,49 @@ impl<N: Network + 'static> From<N> for ZooModel {
     }
 }
 
-type Entry = (&'static str, fn() -> ZooModel);
+/// Its name, what it is, and how it is made.
+type Entry = (&'static str, &'static str, fn() -> ZooModel);
 
 /// Every model, in the order in which they are listed to a person.
 const ZOO: [Entry; 13] = [
-    ("mlp", || Mlp::default().into()),
-    ("digits", || Digits::default().into()),
-    ("vgg16", || Vgg16::default().into()),
-    ("resnet18", || Resnet::resnet18().into()),
-    ("resnet34", || Resnet::resnet34().into()),
-    ("resnet50", || Resnet::resnet50().into()),
-    ("resnet101", || Resnet::resnet101().into()),
-    ("mobilenet_v3_small", || MobileNetV3::new(Size::Small).into()),
-    ("mobilenet_v3_large", || MobileNetV3::new(Size::Large).into()),
-    ("efficientnet_b0", || EfficientNetB0::default().into()),
-    ("unet", || Unet::default().into()),
-    ("vit_b16", || Vit::b16().into()),
-    ("gpt", || Gpt::default().into()),
+    ("mlp", "a multi-layer perceptron: dense layers, for tables", || Mlp::default().into()),
+    ("digits", "a small convnet for small images: three convolutions and a dense layer", || Digits::default().into()),
+    ("vgg16", "VGG-16 as in torchvision: plain convolutions, and dense layers of 4096", || Vgg16::default().into()),
+    ("resnet18", "ResNet-18 as in torchvision: residual blocks of two convolutions", || Resnet::resnet18().into()),
+    ("resnet34", "ResNet-34 as in torchvision: residual blocks of two convolutions", || Resnet::resnet34().into()),
+    ("resnet50", "ResNet-50 v1.5 as in torchvision: residual bottlenecks", || Resnet::resnet50().into()),
+    ("resnet101", "ResNet-101 v1.5 as in torchvision: residual bottlenecks", || Resnet::resnet101().into()),
+    ("mobilenet_v3_small", "MobileNetV3 as in torchvision: depthwise convolutions, for little memory and time", || {
+        MobileNetV3::new(Size::Small).into()
+    }),
+    ("mobilenet_v3_large", "MobileNetV3 as in torchvision: depthwise convolutions, for little memory and time", || {
+        MobileNetV3::new(Size::Large).into()
+    }),
+    ("efficientnet_b0", "EfficientNet-B0 as in torchvision: depthwise convolutions, for few parameters", || {
+        EfficientNetB0::default().into()
+    }),
+    ("unet", "a U-Net with batch norm: a mask, or a class, for each pixel", || Unet::default().into()),
+    ("vit_b16", "ViT-B/16 as in torchvision: a transformer over patches of 16x16", || Vit::b16().into()),
+    ("gpt", "a GPT in the manner of GPT-2: predicts the next token", || Gpt::default().into()),
 ];
 
 impl ZooModel {
     /// Every name that [`ZooModel::from_name`] knows.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        ZOO.iter().map(|(name, _)| *name)
+        ZOO.iter().map(|(name, ..)| *name)
     }
 
     /// The model with its usual options.
     pub fn from_name(name: &str) -> Result<ZooModel> {
-        match ZOO.iter().find(|(known, _)| *known == name) {
-            Some((_, make)) => Ok(make()),
+        match ZOO.iter().find(|(known, ..)| *known == name) {
+            Some((.., make)) => Ok(make()),
             None => Err(Error::Unknown { what: "model", given: name.to_string(), known: ZooModel::names().collect() }),
         }
+    }
+
+    /// What a model of this name is, in a few words.
+    pub fn about(name: &str) -> Option<&'static str> {
+        ZOO.iter().find(|(known, ..)| *known == name).map(|(_, about, _)| *about)
     }
 
     /// What it is for.

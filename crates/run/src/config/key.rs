@@ -110,6 +110,12 @@ impl Key {
         self
     }
 
+    /// An option whose help is what the key means.
+    pub(super) const fn typed(self, name: &'static str, form: (Form, &'static str), scope: u16) -> Key {
+        let meaning = self.meaning;
+        self.option(name, form, scope, meaning)
+    }
+
     pub(super) const fn default(mut self, default: &'static str) -> Key {
         if let Some(option) = &mut self.option {
             option.default = default;

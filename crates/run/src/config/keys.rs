@@ -92,9 +92,10 @@ pub static KEYS: &[Key] = &[
         TRAIN | PLAN,
         "Freeze these layers, such as conv1 or 'layer*/0'; may be given several times",
     ),
-    key("model", "trainable", "[\"fc\"]", "or the other way round: all but these are frozen", |s, v| {
+    key("model", "trainable", "[\"fc\"]", "or the other way round: layers to train, and all others are frozen", |s, v| {
         v.texts().put(&mut s.model.trainable)
-    }),
+    })
+    .typed("trainable", (Form::Repeated, "PATTERN"), TRAIN | PLAN),
     key(
         "data",
         "kind",
@@ -128,7 +129,8 @@ pub static KEYS: &[Key] = &[
         .default("what lies beside the training data, else a share of them"),
     key("data", "hold_out", "0.2", "without test: validation split, the share of train that is held out", |s, v| {
         v.share().set(&mut s.data.hold_out)
-    }),
+    })
+    .typed("hold-out", (Form::Number, "SHARE"), TRAIN | PLAN | INIT),
     key(
         "data",
         "label",
@@ -160,8 +162,10 @@ pub static KEYS: &[Key] = &[
         "\"x_test\"",
         "of an npz: the same of the test set, if it is called otherwise",
         |s, v| v.text().set(&mut s.data.test_features),
-    ),
-    key("data", "test_label", "\"y_test\"", "and its label", |s, v| v.text().set(&mut s.data.test_label)),
+    )
+    .typed("test-features", (Form::Text, "NAME"), TRAIN | PLAN | INIT),
+    key("data", "test_label", "\"y_test\"", "of an npz: array of the test set's labels, if it is called otherwise", |s, v| v.text().set(&mut s.data.test_label))
+    .typed("test-label", (Form::Text, "NAME"), TRAIN | PLAN | INIT),
     key(
         "data",
         "masks",
@@ -182,7 +186,8 @@ pub static KEYS: &[Key] = &[
         "[\"road #804080\", \"sky #4682b4\"]",
         "of coloured masks: a class with its colour; colours of one name are one class",
         |s, v| v.texts().put(&mut s.data.colours),
-    ),
+    )
+    .typed("colours", (Form::Repeated, "'NAME #RRGGBB'"), TRAIN | PLAN | INIT),
     key(
         "data",
         "header",
@@ -199,7 +204,8 @@ pub static KEYS: &[Key] = &[
     .default("found out"),
     key("data", "token", "\"u16\"", "what a token file holds: u8, u16 or u32", |s, v| {
         v.one_of(&["u8", "u16", "u32"]).set(&mut s.data.token)
-    }),
+    })
+    .typed("token", (Form::Text, "u8|u16|u32"), TRAIN | PLAN | INIT),
     key(
         "data",
         "augment",
@@ -232,22 +238,27 @@ pub static KEYS: &[Key] = &[
     .default("the model's own"),
     key("data", "mixup", "0.2", "mixes samples and their labels, by Beta(a, a)", |s, v| {
         v.positive().set(&mut s.data.mixup)
-    }),
+    })
+    .typed("mixup", (Form::Number, "A"), TRAIN | PLAN | INIT),
     key("data", "mean", "[0.485, 0.456, 0.406]", "subtracted from each channel, of pixels in 0 to 1", |s, v| {
         v.numbers().set(&mut s.data.mean)
-    }),
-    key("data", "std", "[0.229, 0.224, 0.225]", "and divided by this", |s, v| v.numbers().set(&mut s.data.std)),
+    })
+    .typed("mean", (Form::Numbers, "X,X,X"), TRAIN | PLAN | INIT),
+    key("data", "std", "[0.229, 0.224, 0.225]", "what each channel is divided by, behind the mean", |s, v| v.numbers().set(&mut s.data.std))
+    .typed("std", (Form::Numbers, "X,X,X"), TRAIN | PLAN | INIT),
     key(
         "data",
         "shuffle",
         "10000",
         "size of the shuffle buffer, in samples; all if not given, and 1 keeps their order",
         |s, v| v.count().set(&mut s.data.shuffle),
-    ),
+    )
+    .typed("shuffle", (Form::Whole, "N"), TRAIN | PLAN | INIT),
     key("data", "cache", "\"memory\"", "off, memory (spills to disk), or a file that is kept: replicas make it before the first step", |s, v| {
         v.text().set(&mut s.data.cache)
     })
-    .a_path(),
+    .a_path()
+    .typed("cache", (Form::Path, "off|memory|FILE"), TRAIN | PLAN | INIT),
     key("data", "skip_bad", "false", "skip samples that cannot be read, and say how many", |s, v| {
         v.flag().set(&mut s.data.skip_bad)
     })
@@ -296,26 +307,34 @@ pub static KEYS: &[Key] = &[
     key("train", "lr", "0.001", "learning rate", |s, v| v.positive().set(&mut s.train.lr))
         .option("lr", (Form::Number, "RATE"), TRAIN | PLAN | RESUME, "Learning rate")
         .default("the optimizer's usual one"),
-    key("train", "weight_decay", "0.01", "of sgd, momentum, nesterov, adam and adamw", |s, v| {
+    key("train", "weight_decay", "0.01", "weight decay, of sgd, momentum, nesterov, adam and adamw", |s, v| {
         v.not_negative().set(&mut s.train.weight_decay)
-    }),
+    })
+    .typed("weight-decay", (Form::Number, "X"), TRAIN | PLAN | INIT),
     key("train", "schedule", "\"cosine\"", "learning rate schedule: constant, step or cosine", |s, v| {
         v.one_of(&["constant", "step", "cosine"]).set(&mut s.train.schedule)
-    }),
+    })
+    .typed("schedule", (Form::Text, "constant|step|cosine"), TRAIN | PLAN | INIT),
     key("train", "warm_up", "100", "steps of linear warm-up of the learning rate", |s, v| {
         v.count_or_zero().set(&mut s.train.warm_up)
-    }),
-    key("train", "decay_every", "10", "of schedule \"step\": epochs", |s, v| v.count().set(&mut s.train.decay_every)),
+    })
+    .typed("warm-up", (Form::Whole, "STEPS"), TRAIN | PLAN | INIT),
+    key("train", "decay_every", "10", "of schedule \"step\": epochs", |s, v| v.count().set(&mut s.train.decay_every))
+    .typed("decay-every", (Form::Whole, "EPOCHS"), TRAIN | PLAN | INIT),
     key("train", "decay", "0.1", "of schedule \"step\": the factor; of \"cosine\": the share that stays", |s, v| {
         v.share_or_one().set(&mut s.train.decay)
-    }),
+    })
+    .typed("decay", (Form::Number, "X"), TRAIN | PLAN | INIT),
     key("train", "clip_norm", "1.0", "gradient clipping by global norm", |s, v| {
         v.positive().set(&mut s.train.clip_norm)
-    }),
-    key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| v.positive().set(&mut s.train.clip_value)),
+    })
+    .typed("clip-norm", (Form::Number, "X"), TRAIN | PLAN | INIT),
+    key("train", "clip_value", "1.0", "gradient clipping by value", |s, v| v.positive().set(&mut s.train.clip_value))
+    .typed("clip-value", (Form::Number, "X"), TRAIN | PLAN | INIT),
     key("train", "label_smoothing", "0.1", "share of a label that is spread over all classes", |s, v| {
         v.share().set(&mut s.train.label_smoothing)
-    }),
+    })
+    .typed("label-smoothing", (Form::Number, "SHARE"), TRAIN | PLAN | INIT),
     key("train", "precision", "\"f32\"", "f32, mixed (bf16 activations) or mixed-f16 (with a scaled loss)", |s, v| {
         v.text().set(&mut s.train.precision)
     })
@@ -333,10 +352,12 @@ pub static KEYS: &[Key] = &[
         "\"accuracy\"",
         "what best means: loss, accuracy, top5, mean_iou, perplexity or mean_absolute_error",
         |s, v| v.text().set(&mut s.train.monitor),
-    ),
+    )
+    .typed("monitor", (Form::Text, "SCORE"), TRAIN | PLAN | INIT),
     key("train", "patience", "5", "early stopping: after so many evaluations without a better one", |s, v| {
         v.count().set(&mut s.train.patience)
-    }),
+    })
+    .typed("patience", (Form::Whole, "N"), TRAIN | PLAN | INIT),
     key("train", "save_every", "500", "steps between checkpoints, besides the one after each epoch", |s, v| {
         v.count().set(&mut s.train.save_every)
     })
@@ -352,7 +373,7 @@ pub static KEYS: &[Key] = &[
         "keep",
         (Form::Whole, "N"),
         TRAIN | RESUME,
-        "Keep the last N checkpoints of --save-every, or else of epochs, beside the last and the best one",
+        "Keep the last N checkpoints between epochs, where there are such, or else those of epochs, beside the last and the best one",
     )
     .default("none"),
     key("train", "seed", "1", "random seed", |s, v| v.whole().set(&mut s.train.seed))
@@ -364,10 +385,12 @@ pub static KEYS: &[Key] = &[
         .default("a new one under runs/"),
     key("train", "share", "2.0", "of several runs on one device: weight of its share of the device's time", |s, v| {
         v.positive().set(&mut s.train.share)
-    }),
+    })
+    .typed("share", (Form::Number, "X"), TRAIN),
     key("train", "priority", "1", "of several runs on one device: those of higher priority go first", |s, v| {
         v.whole().set(&mut s.train.priority)
-    }),
+    })
+    .typed("priority", (Form::Whole, "N"), TRAIN),
     key(
         "memory",
         "total",

@@ -45,7 +45,7 @@ pub enum Origin {
 }
 
 /// What is no path where a path may stand.
-const WORDS: [&str; 2] = ["off", "memory"];
+pub const WORDS: [&str; 2] = ["off", "memory"];
 
 impl RunConfig {
     /// Reads a run file.
