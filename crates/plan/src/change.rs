@@ -144,7 +144,7 @@ impl fmt::Display for Effect {
             Effect::NarrowerModel => f.write_str("a narrower model: other weights"),
             Effect::SmallerKernels => f.write_str("a model with smaller kernels: other weights"),
             Effect::OtherModel => f.write_str("another family of models: other layers, other weights"),
-            Effect::SmallerInput => f.write_str("samples have less in them"),
+            Effect::SmallerInput => f.write_str("smaller samples: less detail, or less context"),
             Effect::MayChange(why) => write!(f, "may change the result: {why}"),
         }
     }
