@@ -373,7 +373,7 @@ pub static KEYS: &[Key] = &[
         "keep",
         (Form::Whole, "N"),
         TRAIN | RESUME,
-        "Keep the last N checkpoints between epochs, where there are such, or else those of epochs, beside the last and the best one",
+        "Keep the last N checkpoints that were saved every so many steps, or else after epochs, beside the last and the best one",
     )
     .default("none"),
     key("train", "seed", "1", "random seed", |s, v| v.whole().set(&mut s.train.seed))
