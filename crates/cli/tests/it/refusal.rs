@@ -203,7 +203,7 @@ fn smaller_models_and_pictures_are_trained_within_the_budget() {
             0.5,
             &["--image-size", "--width"],
         ),
-        ("rows", format!("[model]\nname = \"mlp\"\n[data]\ntrain = {rows:?}\n"), -0.2, &["--hidden"]),
+        ("rows", format!("[model]\nname = \"mlp\"\n[data]\ntrain = {rows:?}\n"), 0.5, &["--hidden"]),
     ] {
         let file = run(&(text + "[train]\nbatch = 4\nsteps = 1\n"));
         let refused = |budget: &str| {

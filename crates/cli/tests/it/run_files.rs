@@ -24,13 +24,21 @@ fn run_files_are_checked_key_by_key() {
         ("[memory]\nbudget = \"1KiB\"", 3, &["no plan can fit"]),
         ("[memory]\nhost_budget = 100", 3, &["host budget of 100 B is too small", "bytes); raise --host-budget"]),
         ("[train]\nepochs = 3\nsteps = 4", 2, &["train.epochs (--epochs) and train.steps (--steps) both say how long"]),
-        ("[train]\ndecay = 0.5", 2, &["train.decay (--decay) is for train.schedule = \"step\" or \"cosine\"", "is constant"]),
+        (
+            "[train]\ndecay = 0.5",
+            2,
+            &["train.decay (--decay) is for train.schedule = \"step\" or \"cosine\"", "is constant"],
+        ),
         (
             "[train]\nschedule = \"constant\"\ndecay_every = 3",
             2,
             &["train.decay_every (--decay-every) is for", "\"step\"", "leave it out"],
         ),
-        ("[train]\nschedule = \"cosine\"\ndecay_every = 3", 2, &["train.decay_every (--decay-every) is for", "the schedule is cosine"]),
+        (
+            "[train]\nschedule = \"cosine\"\ndecay_every = 3",
+            2,
+            &["train.decay_every (--decay-every) is for", "the schedule is cosine"],
+        ),
         ("not toml", 2, &["run.toml", "line 1"]),
     ] {
         let file = scratch.write("run.toml", text);
