@@ -221,6 +221,12 @@ fn every_key_can_be_typed_and_is_kept() {
         let value = line.split_once(" = ").expect("a value").1.trim_matches(['[', ']', '"']);
         assert_eq!(value, pair[1], "{line}");
     }
+    let alone = ["train", "--steps", "1", "--share", "2", "--priority", "1", "--out", &scratch.path("alone")];
+    let output = memfit(&alone);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    for option in ["--share", "--priority"] {
+        assert!(output.status.success() && told.contains(&format!("{option} changes nothing")), "{told}");
+    }
     let file = scratch.path("new.toml");
     assert!(memfit(&["init", &file, "--model", "mlp", "--hidden", "64,32", "--mean", "-0.5,1,1"]).status.success());
     let said = fs::read_to_string(&file).expect("a run file");
