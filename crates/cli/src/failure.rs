@@ -220,7 +220,7 @@ fn certificate_alone(r: &Refusal) -> Value {
 
 fn fix(f: &Fix) -> Value {
     json!({
-        "change": cure::options(f), "note": cure::note(f), "arena_bytes": f.arena_bytes,
+        "change": cure::options(f), "note": cure::note(f), "other_model": f.is_other_model(), "arena_bytes": f.arena_bytes,
         "staging_bytes": f.staging_bytes, "device_bytes": f.device_bytes(),
         "predicted_step_ms": f.seconds * 1e3, "predicted_sample_ms": f.seconds_per_sample * 1e3,
     })

@@ -10,6 +10,7 @@ mod cure;
 mod failure;
 mod launch;
 mod output;
+mod overrides;
 mod progress;
 mod settings;
 mod show;
@@ -64,7 +65,7 @@ fn run(command: Command, json: bool) -> anyhow::Result<()> {
         Command::Profile(args) => commands::profile::profile(args, json),
         Command::History(args) => commands::history::history(&args, json),
         Command::Pack(args) => commands::pack::pack(args, json),
-        Command::Models => commands::models::models(json),
+        Command::Models(args) => commands::models::models(&args, json),
         Command::Devices(args) => commands::devices::devices(&args, json),
     }
 }

@@ -60,6 +60,15 @@ pub enum RunError {
     /// A value that means nothing here.
     #[error("{} {problem}", key.path())]
     Key { key: &'static Key, problem: String },
+    /// A key of the section of the model that this one does not have.
+    #[error(
+        "model.{key} is not of {model}, which has {}",
+        match known[..] {
+            [] => "no keys but model.input and model.classes".to_string(),
+            _ => known.iter().map(|key| key.path()).collect::<Vec<_>>().join(", "),
+        }
+    )]
+    NoModelKey { model: String, key: &'static str, known: Vec<&'static Key> },
     /// Keys that do not go together, or with the data.
     #[error("{0}")]
     Conflict(String),

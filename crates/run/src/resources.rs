@@ -26,6 +26,7 @@ use crate::room::Room;
 use crate::step_config::request;
 
 pub use common::Common;
+pub(crate) use common::model_of;
 pub(crate) use memory::Pool;
 
 /// The model of the data that are built in.

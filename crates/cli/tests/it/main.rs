@@ -33,6 +33,7 @@ mod resident;
 mod resumed;
 mod run_files;
 mod sets;
+mod sizes;
 #[cfg(unix)]
 mod special_files;
 mod together;

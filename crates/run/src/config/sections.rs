@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memfit::data::augment::Augmentation;
+use memfit::nn::layers::Activation;
 use memfit::plan::Link;
 
 /// `None`, or empty, where a key is not set.
@@ -22,10 +23,14 @@ pub struct ModelConfig {
     pub name: Option<String>,
     pub input: Option<Vec<usize>>,
     pub classes: Option<usize>,
+    pub hidden: Option<Vec<usize>>,
+    pub activation: Option<Activation>,
     pub stem: Option<String>,
     pub dropout: Option<f32>,
+    pub kernel: Option<usize>,
     pub layers: Option<usize>,
-    pub width: Option<usize>,
+    /// Of a convnet what its channels are multiplied by, else channels.
+    pub width: Option<f32>,
     pub heads: Option<usize>,
     pub sequence: Option<usize>,
     pub vocabulary: Option<usize>,

@@ -55,6 +55,8 @@ impl Common {
         process: Option<Arc<ProcessMemory>>,
         Identity { label, is_one_of_several, crew }: Identity,
     ) -> Result<Common> {
+        // One that does not exist needs no data.
+        config.model.name.as_deref().map_or(Ok(()), |name| ZooModel::from_name(name).map(|_| ()))?;
         let data = if needs_data(&config, purpose) { Some(data::open(&config, pool)?) } else { None };
         let (name, model) = named_model(&config, data.as_ref(), pool)?;
         let (optimizer, learning_rate, training) = training(&model, &config)?;
@@ -111,19 +113,25 @@ fn needs_data(config: &RunConfig, purpose: Purpose) -> bool {
 
 /// The model, as run and data say it, and what it is called.
 fn named_model(config: &RunConfig, data: Option<&DataSources>, pool: &BytePool) -> Result<(String, ZooModel)> {
-    // A run's folder says what the data said when it began.
-    let facts = data.filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
     let name = match data {
         Some(data) => data.model.clone(),
         None => data::model_name(config, pool)?,
     };
+    let model = model_of(&name, config, data)?;
+    Ok((name, model))
+}
+
+/// The model of this name, as run and data say it.
+pub(crate) fn model_of(name: &str, config: &RunConfig, data: Option<&DataSources>) -> Result<ZooModel> {
+    // A run's folder says what the data said when it began.
+    let facts = data.filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
     let are_masks = match data {
         Some(data) => data.kind == Kind::Masks,
         None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
     };
-    let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
+    let model = model::from_config(name, &config.model, &facts.unwrap_or_default(), are_masks)?;
     let labels = Labels { soft: config.data.mixup.is_some(), smoothing: config.train.label_smoothing.unwrap_or(0.0) };
-    Ok((name, model.with_labels(labels)))
+    Ok(model.with_labels(labels))
 }
 
 /// From which times are predicted, and the file of it.
