@@ -89,6 +89,8 @@ const WARM_UP: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Bytes that are added up at once: what an exchange of memfit takes if nothing else is said, and more.
 const PIECES: [usize; 2] = [1 << 20, 4 << 20];
+/// Of which a wire moves so many at once, if nothing else is said.
+const CHUNK: &str = "524288";
 /// Of the ordered sum in one process.
 const ROUNDS: &str = "15";
 
@@ -194,7 +196,7 @@ impl Session {
         let of = |(library, program): &(Library, PathBuf), piece: usize| -> Result<[f64; 2]> {
             let mut command = library.launcher(2);
             let piece = piece.to_string();
-            command.arg(program).args(["bench", "--chunk", "1048576", "--piece", &piece, "--rounds", ROUNDS]);
+            command.arg(program).args(["bench", "--chunk", CHUNK, "--piece", &piece, "--rounds", ROUNDS]);
             let (said, ok) = output(&mut command)?;
             let said: Value = serde_json::from_str(&said).with_context(|| shown(&command))?;
             let number = |key: &str| said["sums"][0][key].as_f64();

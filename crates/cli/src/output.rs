@@ -43,6 +43,17 @@ pub fn line(text: std::fmt::Arguments) {
     }
 }
 
+/// Prints a part of a line, at once.
+pub fn part(text: &str) {
+    if TROUBLE.get().is_some() || is_silent() {
+        return;
+    }
+    let mut out = std::io::stdout().lock();
+    if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        let _ = TROUBLE.set(e.kind());
+    }
+}
+
 /// Prints a message of what went wrong. Where nobody can read it, the exit code has to do.
 pub fn error(message: &str) {
     if is_silent() {
@@ -62,6 +73,9 @@ pub fn progress(text: &str) {
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 }
+
+/// What is wrong where it was not.
+pub const NOT_ALL: &str = "not everything could be written to standard output";
 
 /// Whether everything was printed that anybody wanted to read.
 pub fn all_printed() -> bool {

@@ -1,5 +1,7 @@
 //! Where elements come from: rows that can be read in any order, by several threads at once.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::memory::BytePool;
 use crate::tensor::Example;
@@ -63,5 +65,28 @@ pub trait Source: Send + Sync {
     /// times of files. A cache on disk is made anew when it has changed.
     fn fingerprint(&self) -> u64 {
         self.len() as u64
+    }
+}
+
+/// One that several have.
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn read_row(&self, index: usize, pool: &BytePool) -> Result<Example> {
+        (**self).read_row(index, pool)
+    }
+
+    fn location(&self, index: usize) -> String {
+        (**self).location(index)
+    }
+
+    fn check_classes(&self, classes: usize, pool: &BytePool) -> Result<()> {
+        (**self).check_classes(classes, pool)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        (**self).fingerprint()
     }
 }

@@ -345,11 +345,17 @@ impl<E: Executor> Engine<E> {
     }
 
     /// Evaluates some rows of a batch of any size, at most a micro-batch of them. What they leave of the micro-batch is
-    /// filled up with the last of them, and so are the results.
-    pub fn eval(&mut self, inputs: &[(&str, TensorView)], rows: Range<usize>) -> Result<(), ExecError> {
+    /// filled up with the last of them, and so are the results. Inputs that are `absent` are zero: for whoever reads what does
+    /// not depend on them.
+    pub fn eval(
+        &mut self,
+        inputs: &[(&str, TensorView)],
+        absent: &[String],
+        rows: Range<usize>,
+    ) -> Result<(), ExecError> {
         let index = self.index(Phase::Eval)?;
         self.in_turn(|engine, arena| {
-            engine.stage_rows(arena, index, inputs, rows)?;
+            engine.stage_rows(arena, index, inputs, absent, rows)?;
             engine.launch(arena, index, 0, Watch::Nobody)
         })
     }

@@ -1,9 +1,10 @@
-//! Exchanges of a program: where replicas meet between two kernels. Sums are added up here, in the order of the tree over all
-//! lanes and in no other, whatever wire brings them; so every number of replicas gives the same bits.
+//! Exchanges of a program: where replicas meet between two kernels. A wire moves and adds up what these name, and reads and writes
+//! it where it is in memory.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use memfit_ir::op::{Join, Replicate};
+use memfit_ir::op::Replicate;
 use memfit_ir::{Op, ValueId};
 use memfit_plan::exchange::Pieces;
 use memfit_plan::{Launch, Place, Plan, Program, Segment};
@@ -11,7 +12,7 @@ use memfit_plan::{Launch, Place, Plan, Program, Segment};
 use crate::arena::Arena;
 use crate::error::ExecError;
 use crate::executor::Executor;
-use crate::wire::{Wire, WireError};
+use crate::wire::{Numbers, Sum, Wire, WireError};
 
 /// An exchange, bound to its places.
 pub(crate) struct Exchange {
@@ -27,14 +28,15 @@ enum Kind {
 }
 
 struct JoinPlaces {
-    pieces: Pieces,
+    /// Shared with wires that have a thread of their own.
+    sum: Arc<Sum>,
+    /// Bytes that it is planned to need.
+    room: u64,
     /// By sum of a tensor, the places of all tensors in order.
     sums: Vec<Vec<Place>>,
     totals: Vec<Place>,
     /// In host memory; else the engine has room for it.
     scratch: Option<Place>,
-    /// Which of the subtrees takes the sum of which two, each by where its share of a piece is received.
-    joins: Vec<[usize; 2]>,
 }
 
 impl Exchange {
@@ -55,7 +57,8 @@ impl Exchange {
             let totals: Vec<Place> = node.outputs[..node.outputs.len() - 1].iter().map(place).collect::<Option<_>>()?;
             let of_sum = |i: usize| (0..totals.len()).map(|t| place(&node.inputs[t * each + i])).collect();
             let sums = (0..each).map(of_sum).collect::<Option<_>>()?;
-            Kind::Join(JoinPlaces { pieces, sums, totals, scratch: launch.scratch, joins: join_order(join, &pieces) })
+            let sum = Arc::new(Sum::new(pieces.total as usize, pieces.piece as usize, join.replica));
+            Kind::Join(JoinPlaces { sum, room: pieces.room(), sums, totals, scratch: launch.scratch })
         } else if let Op::Replicate(Replicate { owner, .. }) = node.op {
             Kind::Replicate { state: place(&node.inputs[0])?, owner }
         } else {
@@ -76,8 +79,10 @@ impl Exchange {
         let mut memory = DeviceBytes::new(executor, arena);
         match &self.kind {
             Kind::Join(join) => {
-                let (send, receive) = memory.room(join.scratch, staging).split_at_mut(join.pieces.piece as usize);
-                join.run(&mut memory, wire, send, receive, failed)
+                let room = memory.room(join.scratch, staging);
+                let mut numbers = JoinNumbers { places: join, memory, failure: None };
+                let ended = wire.sum(&join.sum, &mut numbers, room);
+                numbers.failure.map_or(ended.map_err(failed), Err)
             }
             Kind::Replicate { state, owner } => (0..state.size).step_by(STATE_PIECE).try_for_each(|start| {
                 let piece = Place {
@@ -98,7 +103,7 @@ const STATE_PIECE: usize = 1 << 20;
 pub fn staging_bytes(plan: &Plan) -> u64 {
     let of_program = |p: &Program| {
         let room = |e: Exchange| match e.kind {
-            Kind::Join(join) => join.pieces.room(),
+            Kind::Join(join) => join.room,
             Kind::Replicate { state, .. } => state.size.min(STATE_PIECE as u64),
         };
         Exchange::all(p).into_iter().map(room).max().unwrap_or(0)
@@ -106,78 +111,27 @@ pub fn staging_bytes(plan: &Plan) -> u64 {
     plan.programs.iter().map(of_program).max().unwrap_or(0)
 }
 
-/// The joins of a tree's subtrees, each by where the share that this replica adds up is received of it.
-fn join_order(join: Join, pieces: &Pieces) -> Vec<[usize; 2]> {
-    let received: Vec<usize> = join
-        .replica
-        .all_subtrees()
-        .iter()
-        .map(|(_, rank, i)| i * pieces.piece as usize + rank * pieces.share as usize)
-        .collect();
-    join.replica.joins().into_iter().map(|(left, right)| [received[left], received[right]]).collect()
+/// The numbers of a join, in the memory of a device.
+struct JoinNumbers<'p, 'a, 'b, E: Executor> {
+    places: &'p JoinPlaces,
+    memory: DeviceBytes<'a, 'b, E>,
+    /// Of the device: what a wire is told is less.
+    failure: Option<ExecError>,
 }
 
-impl JoinPlaces {
-    fn run<E: Executor>(
-        &self,
-        memory: &mut DeviceBytes<E>,
-        wire: &mut dyn Wire,
-        send: &mut [u8],
-        receive: &mut [u8],
-        failed: impl Fn(WireError) -> ExecError,
-    ) -> Result<(), ExecError> {
-        let Pieces { total, piece, share, rounds } = self.pieces;
-        let (piece, share) = (piece as usize, share as usize);
-        for start in (0..total as usize).step_by(piece) {
-            let range = start..(start + piece).min(total as usize);
-            for round in 0..rounds as usize {
-                let (filled, rest) = send.split_at_mut(range.len());
-                if let Some(sums) = self.sums.get(round) {
-                    memory.load(sums, range.clone(), filled)?;
-                }
-                // What is only there to make the shares equal is nobody's.
-                rest.fill(0);
-                wire.all_to_all(send, &mut receive[round * piece..][..piece]).map_err(&failed)?;
-            }
-            for &[left, right] in &self.joins {
-                let [left, right] = two(receive, left, right, share);
-                add(left, right);
-            }
-            send[..share].copy_from_slice(&receive[..share]);
-            wire.all_gather(&send[..share], &mut receive[..piece]).map_err(&failed)?;
-            memory.store(&self.totals, range.clone(), &receive[..range.len()]);
-        }
-        Ok(())
+impl<E: Executor> Numbers for JoinNumbers<'_, '_, '_, E> {
+    fn load(&mut self, round: usize, range: Range<usize>, into: &mut [u8]) -> Result<(), WireError> {
+        let loaded = self.memory.load(&self.places.sums[round], range, into);
+        loaded.map_err(|failure| {
+            let told = WireError::Failed(failure.to_string());
+            self.failure = Some(failure);
+            told
+        })
     }
-}
 
-/// Two parts of so many bytes, which lie apart; the first may be changed.
-fn two(bytes: &mut [u8], first: usize, second: usize, len: usize) -> [&mut [u8]; 2] {
-    if first < second {
-        let (before, after) = bytes.split_at_mut(second);
-        [&mut before[first..][..len], &mut after[..len]]
-    } else {
-        let (before, after) = bytes.split_at_mut(first);
-        [&mut after[..len], &mut before[second..][..len]]
+    fn store(&mut self, range: Range<usize>, from: &[u8]) {
+        self.memory.store(&self.places.totals, range, from);
     }
-}
-
-/// Adds f32 numbers as kernels do: a sum that is too small to be a normal number is zero.
-fn add(left: &mut [u8], right: &[u8]) {
-    let (left, _) = left.as_chunks_mut::<4>();
-    let (right, _) = right.as_chunks::<4>();
-    for (l, r) in left.iter_mut().zip(right) {
-        *l = flushed(flushed(f32::from_ne_bytes(*l)) + flushed(f32::from_ne_bytes(*r))).to_ne_bytes();
-    }
-}
-
-/// The exponent of an f32.
-const EXPONENT: u32 = 0x7f80_0000;
-const SIGN: u32 = 0x8000_0000;
-
-fn flushed(x: f32) -> f32 {
-    let bits = x.to_bits();
-    f32::from_bits(if bits & EXPONENT == 0 { bits & SIGN } else { bits })
 }
 
 /// The memory of a device, as bytes of the host.

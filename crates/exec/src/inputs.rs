@@ -79,12 +79,13 @@ impl<E: Executor> Engine<E> {
         has_row_per_sample(name, &ty.shape, self.plan.micro_batch)
     }
 
-    /// Copies the given rows of each input, and then the last of them again until its place is full.
+    /// Copies the given rows of each input, and then the last of them again until its place is full. What is absent is zero.
     pub(crate) fn stage_rows(
         &self,
         arena: &mut Arena<E::Memory>,
         index: usize,
         inputs: &[(&str, TensorView)],
+        absent: &[String],
         rows: Range<usize>,
     ) -> Result<(), ExecError> {
         let program = &self.plan.programs[index];
@@ -107,7 +108,7 @@ impl<E: Executor> Engine<E> {
                     }
                 }
                 // Evaluation has neither a time nor a learning rate.
-                None if name == CLOCK || name == LEARNING_RATE => {
+                None if name == CLOCK || name == LEARNING_RATE || absent.iter().any(|a| a == name) => {
                     self.executor.fill(arena.segment_mut(place), place, 0)
                 }
                 None => return Err(missing(program, name, ty)),

@@ -31,4 +31,4 @@ pub use hand_out::StatesFile;
 pub use host_memory::{Growth, HostMemory};
 pub use inputs::TensorView;
 pub use recorder::Recorder;
-pub use wire::{Farewell, ThreadWire, Wire, WireError, gather_words, thread_wires};
+pub use wire::{Farewell, Numbers, Part, Sum, ThreadWire, Wire, WireError, gather_words, shares, thread_wires};

@@ -1,11 +1,14 @@
-//! How replicas reach each other: a few collective operations, which all of them call in the same order with the same sizes. A
-//! wire moves bytes and adds nothing up: what is exchanged is the same bits on every wire.
+//! How replicas reach each other: a few collective operations, which all of them call in the same order with the same sizes. What
+//! they add up they add in the order of a tree and in no other, so it is the same bits on every wire.
 
+mod sum;
 mod threads;
 
+pub use sum::{Numbers, Part, Sum, shares};
 pub use threads::{ThreadWire, thread_wires};
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One end of a connection between replicas. Every operation waits for all of them.
@@ -16,8 +19,9 @@ pub trait Wire: Send {
     /// How many there are.
     fn size(&self) -> usize;
 
-    /// Part i of `send` goes to replica i, and part i of `receive` is what it sent here. Both are equal parts, one for each.
-    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError>;
+    /// Adds up numbers of all replicas, piece by piece, and gives every replica the sum. `room` has [`Sum::rounds`] pieces, for
+    /// wires that have no room of their own.
+    fn sum(&mut self, sum: &Arc<Sum>, numbers: &mut dyn Numbers, room: &mut [u8]) -> Result<(), WireError>;
 
     /// What every replica sent, in the order of their ranks.
     fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError>;

@@ -78,7 +78,7 @@ fn heads_that_cannot_be_are_refused_by_name() {
 
 #[test]
 fn a_closure_a_network_and_a_name_are_the_same_model() {
-    let mlp = Mlp { sizes: vec![6, 5, 4] };
+    let mlp = Mlp::new(6, &[5], 4);
     let copy = mlp.clone();
     let models: [Box<dyn Model>; 3] = [
         Box::new(mlp.clone()),

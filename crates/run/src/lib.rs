@@ -17,6 +17,7 @@ pub mod history;
 mod host_budget;
 pub mod idle;
 mod model;
+pub mod neighbours;
 pub mod planning;
 pub mod process;
 pub mod profiling;
@@ -33,5 +34,5 @@ pub mod weights;
 
 pub use config::RunConfig;
 pub use error::{Difference, Result, RunError, arrays_words, header_words, task_words};
-pub use from_first::StartedRuns;
+pub use from_first::{StartedRuns, by_first};
 pub use resources::{DIGITS, Purpose, RunResources, by_replica, open, open_among, open_to_answer, threads};

@@ -14,6 +14,7 @@ use memfit::plan::{Change, Fix, MicroBatch, plan};
 use memfit::train::TrainError;
 use memfit::train::run_dir::{CLASSES, RUN_FILE, SavedRun, SavedStates, read, read_best};
 use memfit::{AnyExecutor, Phase, Plan, PlanError, Request, Session, SourceError};
+use toml::{Table, Value};
 
 use crate::config::{RunConfig, RunFolder};
 use crate::data::{DataSources, Kind, masks, same_data};
@@ -61,6 +62,12 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
     }
     config.set("model", "name", run.name.as_str())?;
     config.set("model", "input", run.model.input()?.into_iter().map(size).collect::<Vec<i64>>())?;
+    if let Some(hidden) = run.model.choices().iter().find(|choice| choice.name == "hidden") {
+        // What follows from the input here may follow otherwise elsewhere.
+        let text = format!("hidden = {}", hidden.value);
+        let widths: Option<Value> = text.parse::<Table>().ok().and_then(|mut table| table.remove("hidden"));
+        widths.map_or(Ok(()), |widths| config.set("model", "hidden", widths))?;
+    }
     let width = match run.model.task() {
         Task::Tokens => "vocabulary",
         Task::Values => "outputs",
@@ -70,7 +77,10 @@ pub fn run_file(run: &RunResources, sources: &DataSources) -> Result<String> {
         config.set("train", "task", REGRESSION)?;
     }
     config.set("model", width, size(run.model.classes()))?;
-    config.set("memory", "threads", size(run.all_threads()?))?;
+    // A share of the cores is of so many processes as there are now.
+    if !run.crew.has_share_of_cores(&run.config) {
+        config.set("memory", "threads", size(run.all_threads()?))?;
+    }
     // What nobody said is one replica's, and others may have more lanes when the run goes on.
     if let Some(budget) = run.request.budget.filter(|_| run.crew.lanes == 1) {
         config.set_count("memory", "budget", budget)?;

@@ -54,6 +54,14 @@ pub enum TrainError {
         /// The rows of an evaluation.
         micro_batch: usize,
     },
+    /// What is predicted must be numbers.
+    #[error("output \"{name}\" is {ty}, and predictions are read as f32")]
+    NotFloats {
+        /// The output.
+        name: String,
+        /// What it is.
+        ty: TensorType,
+    },
     /// A label that the model does not know.
     #[error("label {label} is outside of 0..{classes}, the classes that the model knows")]
     Label {

@@ -30,5 +30,5 @@ pub use programs::{SourceError, programs, replica_programs};
 pub use range_test::{RangeEnd, RangeTest, Trial, Tried, find_learning_rate, range_test};
 pub use run_dir::{CheckpointKind, RunDir, SavedRun};
 pub use schedule::{Decay, Period, Schedule, Span};
-pub use session::{Session, views};
+pub use session::{Prediction, Session, views};
 pub use turns::{Share, Ticket, Turn};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use memfit_data::{Example, Tensor};
 use memfit_exec::weights::Match;
 use memfit_exec::{Clock, Engine, Executor, Farewell, Options, Recorder, TensorView, Wire};
-use memfit_ir::Op;
-use memfit_ir::op::{StateClass, has_row_per_sample};
+use memfit_ir::op::{CLOCK, LEARNING_RATE, StateClass, has_row_per_sample};
+use memfit_ir::{DType, Op};
 use memfit_plan::{Phase, Place, Plan, StateSlot};
 use memfit_transform::precision::SKIPPED_STEPS;
 
@@ -27,7 +27,7 @@ use crate::turns::{Ticket, Turn};
 /// use memfit_transform::Training;
 ///
 /// let cpu = CpuExecutor::new(1)?;
-/// let model = Mlp { sizes: vec![4, 8, 3] };
+/// let model = Mlp::new(4, &[8], 3);
 /// let training = Training::new(Optimizer::adam().update);
 /// let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
 /// let mut session = Session::new(cpu, plan, 1)?;
@@ -120,7 +120,7 @@ impl<E: Executor> Session<E> {
     ///
     /// // One replica of so many, which share batches of 8 in 4 lanes.
     /// fn train(count: usize, wire: ThreadWire) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
-    ///     let (model, training) = (Mlp { sizes: vec![4, 8, 3] }, Training::new(Optimizer::adam().update));
+    ///     let (model, training) = (Mlp::new(4, &[8], 3), Training::new(Optimizer::adam().update));
     ///     let replica = Replica { lanes: 4, count, rank: memfit_exec::Wire::rank(&wire) };
     ///     let request = Request { exchange: Exchange { replica, ..Exchange::ALONE }, ..Request::new(8) };
     ///     let cpu = CpuExecutor::new(1)?;
@@ -295,7 +295,8 @@ impl<E: Executor> Session<E> {
     }
 
     /// Evaluates any number of rows, a micro-batch at a time, and hands `each` the numbers of some rows and what the
-    /// output says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`].
+    /// output says of them. `room` is for one micro-batch of it: see [`Session::eval_bytes`]. Inputs on which that output does not
+    /// depend, such as labels, may be left out.
     pub fn eval(
         &mut self,
         batch: &[(&str, TensorView)],
@@ -311,6 +312,42 @@ impl<E: Executor> Session<E> {
         })
     }
 
+    /// What the model says of any number of rows, as numbers: one of its outputs, evaluated a micro-batch at a time. Inputs on
+    /// which that output does not depend, such as labels, may be left out.
+    ///
+    /// ```
+    /// # use memfit_exec::{Executor, TensorView};
+    /// # use memfit_exec_cpu::CpuExecutor;
+    /// # use memfit_nn::{Optimizer, zoo::Mlp};
+    /// # use memfit_plan::{Request, plan};
+    /// # use memfit_train::{Session, programs};
+    /// # use memfit_transform::Training;
+    /// #
+    /// # let cpu = CpuExecutor::new(1)?;
+    /// # let model = Mlp { sizes: vec![4, 8, 3] };
+    /// # let training = Training::new(Optimizer::adam().update);
+    /// # let plan = plan(&|rows| programs(&model, &training, 8, rows), cpu.target(), &Request::new(8))?;
+    /// # let mut session = Session::new(cpu, plan, 1)?;
+    /// let rows = vec![0.5f32; 21 * 4];
+    /// let logits = session.predict(&[("x", TensorView::f32(&[21, 4], &rows))], "logits")?;
+    /// assert_eq!((&logits.shape[..], logits.numbers.len()), (&[21, 3][..], 63));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn predict(&mut self, inputs: &[(&str, TensorView)], output: &str) -> Result<Prediction> {
+        let ty = self.engine.output_type(Phase::Eval, output)?.clone();
+        if ty.dtype != DType::F32 {
+            return Err(TrainError::NotFloats { name: output.into(), ty });
+        }
+        let mut room = vec![0; self.eval_bytes(output)?];
+        let mut numbers = Vec::new();
+        self.eval(inputs, output, &mut room, |_, bytes| {
+            numbers.extend(bytes.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)));
+            Ok(())
+        })?;
+        let row: usize = ty.shape[1..].iter().product();
+        Ok(Prediction { shape: [&[numbers.len() / row.max(1)], &ty.shape[1..]].concat(), numbers })
+    }
+
     /// The same of several outputs, each of which has its place in the room; what lies there behind the rows that
     /// `each` is told of only fills up the micro-batch.
     pub(crate) fn eval_outputs(
@@ -321,10 +358,11 @@ impl<E: Executor> Session<E> {
         mut each: impl FnMut(Range<usize>, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let count = rows(self.plan(), batch)?;
+        let absent = absent(self.plan(), batch, outputs);
         for start in (0..count).step_by(self.plan().micro_batch) {
             let rows = start..count.min(start + self.plan().micro_batch);
             let turn = self.turns.eval();
-            self.engine.eval(batch, rows.clone())?;
+            self.engine.eval(batch, &absent, rows.clone())?;
             self.engine.read_outputs(Phase::Eval, outputs, room)?;
             drop(turn);
             each(rows, room)?;
@@ -442,6 +480,33 @@ pub fn views(example: &Example) -> Vec<(&str, TensorView<'_>)> {
 
 fn view(tensor: &Tensor) -> TensorView<'_> {
     TensorView { dtype: tensor.ty().dtype, shape: &tensor.ty().shape, bytes: tensor.bytes() }
+}
+
+/// What a model says of some rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The first extent is that of the rows.
+    pub shape: Vec<usize>,
+    /// Row after row.
+    pub numbers: Vec<f32>,
+}
+
+/// Inputs of the evaluation that are not given, and on which none of these outputs depends.
+fn absent(plan: &Plan, batch: &[(&str, TensorView)], outputs: &[(impl AsRef<str>, Range<usize>)]) -> Vec<String> {
+    let Some(graph) = plan.program(Phase::Eval).map(|program| &program.graph) else { return Vec::new() };
+    let is_given = |name: &str| [CLOCK, LEARNING_RATE].contains(&name) || batch.iter().any(|(given, _)| *given == name);
+    if graph.inputs().all(|(name, _)| is_given(name)) {
+        return Vec::new();
+    }
+    let mut read = vec![false; graph.values().len()];
+    outputs.iter().filter_map(|(name, _)| graph.output(name.as_ref())).for_each(|v| read[v.index()] = true);
+    for node in graph.nodes().iter().rev() {
+        if node.outputs.iter().any(|v| read[v.index()]) {
+            node.inputs.iter().for_each(|v| read[v.index()] = true);
+        }
+    }
+    let unread = graph.inputs().filter(|(name, v)| !is_given(name) && !read[v.index()]);
+    unread.map(|(name, _)| name.to_string()).collect()
 }
 
 /// How many rows a batch has, which is the same for every input that has a row for each sample.

@@ -11,9 +11,14 @@ pub(crate) const HEADER: usize = 32;
 /// Which operation of a wire it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    AllToAll,
+    /// The first half of a sum: everybody gets its share of every sum.
+    Scatter,
+    /// The second half: everybody gets what every other one has added up.
+    Gather,
     AllGather,
-    Broadcast { owner: usize },
+    Broadcast {
+        owner: usize,
+    },
 }
 
 /// A part of an exchange that is moved at once.
@@ -57,11 +62,18 @@ impl Round {
         Err(WireError::Failed(format!("replica {rank} does {} where this one does {}", name(given), name(own))))
     }
 
+    /// The same of blocks of so many replicas.
+    pub fn check_all(&self, blocks: &[u8], size: usize) -> Result<(), WireError> {
+        let mut blocks = blocks.chunks_exact(self.stride()).take(size).enumerate();
+        blocks.try_for_each(|(rank, block)| self.check(rank, block))
+    }
+
     fn numbers(&self) -> [u64; 4] {
         let code = match self.call {
-            Call::AllToAll => 0,
-            Call::AllGather => 1,
-            Call::Broadcast { owner } => 2 + owner as u64,
+            Call::Scatter => 0,
+            Call::Gather => 1,
+            Call::AllGather => 2,
+            Call::Broadcast { owner } => 3 + owner as u64,
         };
         [code, self.number, self.total as u64, self.block as u64]
     }
@@ -69,9 +81,9 @@ impl Round {
 
 fn operation(code: u64) -> String {
     match code {
-        0 => "an all-to-all".into(),
-        1 => "an all-gather".into(),
-        _ => format!("a broadcast of replica {}", code - 2),
+        0 | 1 => "a sum".into(),
+        2 => "an all-gather".into(),
+        _ => format!("a broadcast of replica {}", code - 3),
     }
 }
 
@@ -85,7 +97,7 @@ pub(crate) fn ranges(share: usize, most: usize) -> impl ExactSizeIterator<Item =
 mod tests {
     use super::*;
 
-    const ROUND: Round = Round { call: Call::AllToAll, number: 5, total: 800, block: 100 };
+    const ROUND: Round = Round { call: Call::Scatter, number: 5, total: 800, block: 100 };
 
     fn check(sent: Round, expected: Result<(), &str>) {
         let mut block = vec![7; sent.stride()];
@@ -99,11 +111,11 @@ mod tests {
         check(Round { total: 900, ..ROUND }, Err("replica 3 exchanges 900 bytes where this one has 800"));
         check(
             Round { call: Call::AllGather, ..ROUND },
-            Err("replica 3 does an all-gather in round 5 where this one does an all-to-all in round 5"),
+            Err("replica 3 does an all-gather in round 5 where this one does a sum in round 5"),
         );
         check(
             Round { call: Call::Broadcast { owner: 1 }, number: 6, ..ROUND },
-            Err("replica 3 does a broadcast of replica 1 in round 6 where this one does an all-to-all in round 5"),
+            Err("replica 3 does a broadcast of replica 1 in round 6 where this one does a sum in round 5"),
         );
     }
 

@@ -8,9 +8,11 @@ use memfit_exec::WireError;
 
 use crate::attendance::Attendance;
 use crate::cut::Round;
+use crate::portion::Portion;
 
-/// So many rounds are given to a courier at once: while it moves one, the caller empties and fills the other.
-pub(crate) const ROOMS: usize = 2;
+/// So many jobs are given to a courier at once. Of a sum it has two at a time: while it brings the shares of one piece, it adds up
+/// and brings back those of the piece before; meanwhile the caller empties and fills the third.
+pub(crate) const ROOMS: usize = 3;
 
 /// A wait is cut into naps, and none counts for much longer than it is: a process that was stopped has not waited meanwhile.
 const NAP: Duration = Duration::from_millis(250);
@@ -49,16 +51,24 @@ struct State {
     attendance: Attendance,
 }
 
+/// What a courier is to do with a room.
+pub(crate) enum Job {
+    /// Moves it.
+    Move(Round),
+    /// Adds it up. The pieces of a sum follow each other.
+    AddUp(Portion),
+}
+
 enum Slot {
     Free(Room),
-    Given(Round, Room),
+    Given(Job, Room),
     /// Somebody has it.
     Taken,
     Done(Room),
 }
 
 pub(crate) enum Task {
-    Move(usize, Round, Room),
+    Do(usize, Job, Room),
     Go(WireError),
 }
 
@@ -81,12 +91,12 @@ impl Desk {
         }
     }
 
-    pub fn give(&self, slot: usize, round: Round, room: Room) {
-        self.state().slots[slot] = Slot::Given(round, room);
+    pub fn give(&self, slot: usize, job: Job, room: Room) {
+        self.state().slots[slot] = Slot::Given(job, room);
         self.changed.notify_all();
     }
 
-    /// The room of a round that is done; the courier's failure; or nothing, when that has taken too long.
+    /// The room of a job that is done; the courier's failure; or nothing, when that has taken too long.
     pub fn collect(&self, slot: usize, patience: Duration) -> Option<Result<Room, WireError>> {
         let mut state = self.state();
         let mut left = patience;
@@ -120,22 +130,30 @@ impl Desk {
         drop(wait);
     }
 
-    /// What the courier does next.
-    pub fn next(&self) -> Task {
+    /// What the courier does next; nothing for some time, where it is to look at something else meanwhile.
+    pub fn next(&self, idle: Option<Duration>) -> Option<Task> {
         let mut state = self.state();
         loop {
             let slot = state.next;
             match std::mem::replace(&mut state.slots[slot], Slot::Taken) {
-                Slot::Given(round, room) => {
+                Slot::Given(job, room) => {
                     state.next = (slot + 1) % ROOMS;
-                    return Task::Move(slot, round, room);
+                    return Some(Task::Do(slot, job, room));
                 }
                 other => state.slots[slot] = other,
             }
             if let Some(why) = state.going.clone() {
-                return Task::Go(why);
+                return Some(Task::Go(why));
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(idle) = idle else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (woken, waited) = self.changed.wait_timeout(state, idle).unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() {
+                return None;
+            }
+            state = woken;
         }
     }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memfit_exec::{Farewell, Wire, WireError};
+use memfit_exec::{Farewell, Numbers, Sum, Wire, WireError};
 
 use crate::attendance::between_words;
 use crate::cut::{Call, HEADER, Round, ranges};
-use crate::desk::{Desk, ROOMS, Room};
+use crate::desk::{Desk, Job, ROOMS, Room};
+use crate::portion::Portion;
 
 /// How long a wire that goes waits until the others are told; they are at once, unless MPI is stuck.
 const GOING: Duration = Duration::from_millis(500);
@@ -17,8 +18,10 @@ pub struct MpiWire {
     rank: usize,
     size: usize,
     limits: Limits,
-    /// How many rounds there were.
+    /// How many rounds there were, ...
     rounds: u64,
+    /// ... and how many jobs: which room the next one takes.
+    jobs: usize,
     desk: Arc<Desk>,
     /// Why this wire is of no use any more.
     failed: Option<WireError>,
@@ -27,9 +30,11 @@ pub struct MpiWire {
 /// What a wire keeps to.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// How long its courier looks at a round, ...
+    /// Who is not there for so long is missing, ...
     pub stall: Duration,
-    /// ... and how much longer it may take to say so: a call of MPI may keep it.
+    /// ... and who is and does not come for so long: its courier looks at no round for longer.
+    pub patience: Duration,
+    /// How much longer it may take to say so: a call of MPI may keep it.
     pub grace: Duration,
     /// Bytes that it moves at once, about.
     pub chunk: usize,
@@ -37,7 +42,7 @@ pub(crate) struct Limits {
 
 impl MpiWire {
     pub(crate) fn new(rank: usize, size: usize, limits: Limits, desk: Arc<Desk>) -> MpiWire {
-        MpiWire { rank, size, limits, rounds: 0, desk, failed: None }
+        MpiWire { rank, size, limits, rounds: 0, jobs: 0, desk, failed: None }
     }
 
     /// Bytes that it takes at most of host memory beside what is exchanged.
@@ -58,50 +63,76 @@ impl MpiWire {
         mut fill: impl FnMut(&Round, usize, &mut Room),
         mut empty: impl FnMut(&Round, usize, &Room),
     ) -> Result<(), WireError> {
+        let ranges = ranges(plan.share, self.block_limit(plan.blocks));
+        let Plan { call, total, .. } = plan;
+        let first = self.rounds;
+        self.rounds += ranges.len() as u64;
+        let rounds = (first..).zip(ranges).map(|(number, range)| {
+            let round = Round { call, number, total, block: range.len() };
+            (number, (round, range.start))
+        });
+        let fill = |(round, start): &(Round, usize), room: &mut Room| {
+            fill(round, *start, room);
+            Ok(Job::Move(*round))
+        };
+        self.in_turns(rounds, fill, |(round, start), room| empty(round, *start, room))
+    }
+
+    /// Gives jobs to the courier, as many at once as it has rooms for; each has the number of its round.
+    fn in_turns<T>(
+        &mut self,
+        jobs: impl Iterator<Item = (u64, T)>,
+        mut fill: impl FnMut(&T, &mut Room) -> Result<Job, WireError>,
+        mut empty: impl FnMut(&T, &Room),
+    ) -> Result<(), WireError> {
         if let Some(failure) = &self.failed {
             return Err(failure.clone());
         }
-        let first = self.rounds;
-        let round = |i: u64, block: usize| Round { call: plan.call, number: first + i, total: plan.total, block };
-        let ranges = ranges(plan.share, self.block_limit(plan.blocks));
-        let mut under_way: Option<(Round, usize)> = None;
-        for (i, range) in ranges.enumerate() {
-            let next = (round(i as u64, range.len()), range.start);
-            self.give(&next.0, |room| fill(&next.0, next.1, room))?;
-            if let Some((round, start)) = under_way.replace(next) {
-                self.collect(&round, |room| empty(&round, start, room))?;
+        let mut under_way = [const { None }; ROOMS];
+        for job in jobs {
+            let slot = self.jobs % ROOMS;
+            if let Some((number, done)) = under_way[slot].take() {
+                self.collect(slot, number, |room| empty(&done, room))?;
+            }
+            self.give(slot, |room| fill(&job.1, room))?;
+            under_way[slot] = Some(job);
+            self.jobs += 1;
+        }
+        for slot in (self.jobs..self.jobs + ROOMS).map(|job| job % ROOMS) {
+            if let Some((number, done)) = under_way[slot].take() {
+                self.collect(slot, number, |room| empty(&done, room))?;
             }
         }
-        match under_way {
-            Some((round, start)) => self.collect(&round, |room| empty(&round, start, room)),
-            None => Ok(()),
-        }
-    }
-
-    fn give(&mut self, round: &Round, fill: impl FnOnce(&mut Room)) -> Result<(), WireError> {
-        let slot = slot(round);
-        let Some(mut room) = self.desk.take(slot) else {
-            return Err(self.fail(WireError::Failed("an exchange was broken off by a panic".into())));
-        };
-        fill(&mut room);
-        self.desk.give(slot, *round, room);
-        self.rounds += 1;
         Ok(())
     }
 
-    fn collect(&mut self, round: &Round, empty: impl FnOnce(&Room)) -> Result<(), WireError> {
-        let (since, Limits { stall, grace, .. }) = (Instant::now(), self.limits);
-        match self.desk.collect(slot(round), stall + grace) {
+    fn give(&mut self, slot: usize, fill: impl FnOnce(&mut Room) -> Result<Job, WireError>) -> Result<(), WireError> {
+        let Some(mut room) = self.desk.take(slot) else {
+            return Err(self.fail(WireError::Failed("an exchange was broken off before".into())));
+        };
+        match fill(&mut room) {
+            Ok(job) => self.desk.give(slot, job, room),
+            Err(failure) => {
+                self.desk.put_back(slot, room);
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: usize, number: u64, empty: impl FnOnce(&Room)) -> Result<(), WireError> {
+        let (since, Limits { stall, patience, grace, .. }) = (Instant::now(), self.limits);
+        match self.desk.collect(slot, patience + grace) {
             Some(Ok(room)) => {
                 empty(&room);
-                self.desk.put_back(slot(round), room);
+                self.desk.put_back(slot, room);
                 Ok(())
             }
             Some(Err(failure)) => Err(self.fail(failure)),
             None => {
                 // The courier is stuck inside of MPI: whoever was not heard before that is not known to be there.
                 let lately = 2 * between_words(stall) + grace;
-                let missing = self.desk.with_attendance(|a| a.missing(round.number, Instant::now(), lately));
+                let missing = self.desk.with_attendance(|a| a.missing(number, Instant::now(), lately));
                 Err(self.fail(WireError::Stalled { missing, waited: since.elapsed() }))
             }
         }
@@ -129,10 +160,6 @@ struct Plan {
     share: usize,
 }
 
-fn slot(round: &Round) -> usize {
-    (round.number % ROOMS as u64) as usize
-}
-
 impl Wire for MpiWire {
     fn rank(&self) -> usize {
         self.rank
@@ -142,18 +169,22 @@ impl Wire for MpiWire {
         self.size
     }
 
-    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
-        let (size, share) = (self.size, send.len() / self.size);
-        self.check_len("sent", send.len(), share * size)?;
-        self.check_len("received", receive.len(), send.len())?;
-        let plan = Plan { call: Call::AllToAll, total: send.len(), blocks: size, share };
-        let fill = |round: &Round, start: usize, room: &mut Room| {
-            room.reserve(size * round.stride(), size * round.stride());
-            for (rank, block) in room.send.chunks_exact_mut(round.stride()).take(size).enumerate() {
-                round.begin(block).copy_from_slice(&send[rank * share + start..][..round.block]);
-            }
+    /// Through the courier's rooms only: they are all that MPI looks at.
+    fn sum(&mut self, sum: &Arc<Sum>, numbers: &mut dyn Numbers, _room: &mut [u8]) -> Result<(), WireError> {
+        let share = sum.share(self.block_limit(self.size) / sum.rounds);
+        let (rank, first, pieces) = (self.rank, self.rounds, sum.pieces(share));
+        if pieces.len() > 0 {
+            self.rounds += pieces.len() as u64 + 1;
+        }
+        let portions =
+            (first..).zip(pieces).map(|(number, range)| (number, Portion { sum: sum.clone(), range, share, number }));
+        // Both look at the same numbers, one after the other.
+        let numbers = std::cell::RefCell::new(numbers);
+        let fill = |portion: &Portion, room: &mut Room| {
+            portion.fill(rank, &mut **numbers.borrow_mut(), room)?;
+            Ok(Job::AddUp(portion.clone()))
         };
-        self.exchange(plan, fill, |round, start, room| spread(round, start, room, share, receive))
+        self.in_turns(portions, fill, |portion, room| portion.empty(&mut **numbers.borrow_mut(), room))
     }
 
     fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
@@ -221,13 +252,17 @@ impl Drop for MpiWire {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::thread;
+
+    use memfit_ir::Replica;
 
     use super::*;
     use crate::attendance::Attendance;
     use crate::desk::Task;
 
-    const LIMITS: Limits = Limits { stall: Duration::from_secs(60), grace: Duration::ZERO, chunk: 1000 };
+    const SECONDS: Duration = Duration::from_secs(60);
+    const LIMITS: Limits = Limits { stall: SECONDS, patience: SECONDS, grace: Duration::ZERO, chunk: 1000 };
 
     fn wires(count: usize, limits: Limits) -> (Vec<MpiWire>, Vec<Arc<Desk>>) {
         let desks: Vec<_> = (0..count).map(|rank| Arc::new(Desk::new(Attendance::new(rank, count)))).collect();
@@ -237,13 +272,14 @@ mod tests {
 
     /// Does what all couriers do, without MPI, until the first wire goes. No room may be larger than said.
     fn serve(desks: &[Arc<Desk>], most: usize) {
+        let mut rooms = Vec::new();
         loop {
-            let mut rounds = Vec::new();
+            rooms.clear();
             for desk in desks {
-                match desk.next() {
-                    Task::Move(slot, round, room) => {
+                match desk.next(None).expect("a task") {
+                    Task::Do(slot, job, room) => {
                         assert!(ROOMS * (room.send.len() + room.receive.len()) <= most);
-                        rounds.push((slot, round, room));
+                        rooms.push((slot, job, room));
                     }
                     Task::Go(why) => {
                         assert!(matches!(why, WireError::Lost { .. }));
@@ -252,24 +288,85 @@ mod tests {
                     }
                 }
             }
-            let (size, stride) = (desks.len(), rounds[0].1.stride());
-            for to in 0..size {
-                for from in 0..size {
-                    let (source, target) = match rounds[to].1.call {
-                        Call::AllToAll => (to * stride, from * stride),
-                        Call::AllGather => (0, from * stride),
-                        Call::Broadcast { owner } if owner == from && owner != to => (0, 0),
-                        Call::Broadcast { .. } => continue,
-                    };
-                    let sent = &rounds[from].2;
-                    let sent = if let Call::Broadcast { .. } = rounds[to].1.call { &sent.receive } else { &sent.send };
-                    let block = sent[source..][..stride].to_vec();
-                    rounds[from].1.check(from, &block).expect("all do the same");
-                    rounds[to].2.receive[target..][..stride].copy_from_slice(&block);
+            let of_all = match &rooms[0].1 {
+                Job::Move(round) => vec![*round],
+                Job::AddUp(portion) => vec![portion.scatter(), portion.gather()],
+            };
+            for round in of_all {
+                carry(&mut rooms, round);
+                for (rank, (_, job, room)) in rooms.iter_mut().enumerate() {
+                    if let (Job::AddUp(portion), Call::Scatter) = (job, round.call) {
+                        portion.add_up(rank, room);
+                    }
                 }
             }
-            for (desk, (slot, _, room)) in desks.iter().zip(rounds) {
+            for (desk, (slot, _, room)) in desks.iter().zip(rooms.drain(..)) {
                 desk.done(slot, room);
+            }
+        }
+    }
+
+    fn carry(rooms: &mut [(usize, Job, Room)], round: Round) {
+        let (size, stride) = (rooms.len(), round.stride());
+        for from in 0..size {
+            for to in 0..size {
+                let (source, target) = match round.call {
+                    Call::Scatter => (to * stride, from * stride),
+                    Call::Gather => (from * stride, from * stride),
+                    Call::AllGather => (0, from * stride),
+                    Call::Broadcast { owner } if owner == from && owner != to => (0, 0),
+                    Call::Broadcast { .. } => continue,
+                };
+                let sent = &rooms[from].2;
+                let sent = if let Call::Broadcast { .. } = round.call { &sent.receive } else { &sent.send };
+                let block = sent[source..][..stride].to_vec();
+                let room = &mut rooms[to].2;
+                let received = if round.call == Call::Gather { &mut room.send } else { &mut room.receive };
+                received[target..][..stride].copy_from_slice(&block);
+            }
+        }
+        for (_, _, room) in rooms {
+            let all_the_same = match round.call {
+                Call::Broadcast { owner } => round.check(owner, &room.receive),
+                Call::Gather => round.check_all(&room.send, size),
+                _ => round.check_all(&room.receive, size),
+            };
+            all_the_same.expect("all do the same");
+        }
+    }
+
+    /// A replica's sums, and the sum of all.
+    struct Numbered(Vec<Vec<f32>>, Vec<f32>);
+
+    impl Numbers for Numbered {
+        fn load(&mut self, round: usize, range: Range<usize>, into: &mut [u8]) -> Result<(), WireError> {
+            let whole = self.0.get(round).ok_or(WireError::Failed("there is no such sum".into()))?;
+            let bytes = whole.iter().flat_map(|number| number.to_ne_bytes()).skip(range.start);
+            into.iter_mut().zip(bytes).for_each(|(byte, own)| *byte = own);
+            Ok(())
+        }
+
+        fn store(&mut self, range: Range<usize>, from: &[u8]) {
+            let numbers = from.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+            self.1[range.start / 4..range.end / 4].iter_mut().zip(numbers).for_each(|(total, number)| *total = number);
+        }
+    }
+
+    /// In lanes of which some replicas have more, in sums of which some are odd.
+    fn add_up(wire: &mut MpiWire, numbers: usize) {
+        let (rank, size) = (wire.rank(), wire.size());
+        for lanes in [size, 2 * size + 1] {
+            let replica = Replica { lanes, count: size, rank };
+            let number = |rank: usize, round: usize, i: usize| (1 + i * 7 + rank * 31 + round * 11) as f32 * 1.1;
+            let sum = Arc::new(Sum::new(4 * numbers, 1 << 20, replica));
+            let own = |round| (0..numbers).map(|i| number(rank, round, i)).collect();
+            let mut held = Numbered((0..sum.count(rank)).map(own).collect(), vec![0.0; numbers]);
+            wire.sum(&sum, &mut held, &mut []).expect("an exchange");
+            for (i, total) in held.1.into_iter().enumerate() {
+                let parts = replica.all_subtrees().into_iter();
+                let mut sums: Vec<f32> = parts.map(|(_, rank, round)| number(rank, round, i)).collect();
+                replica.joins().into_iter().for_each(|(left, right)| sums[left] += sums[right]);
+                assert_eq!(total, sums[0], "number {i} in {lanes} lanes of {size}");
             }
         }
     }
@@ -277,12 +374,10 @@ mod tests {
     fn exchange(wire: &mut MpiWire, share: usize) {
         let (rank, size) = (wire.rank(), wire.size());
         let bytes = |from: usize, to: usize| (0..share).map(move |i| (i + 7 * from + 13 * to) as u8);
-        let send: Vec<u8> = (0..size).flat_map(|to| bytes(rank, to)).collect();
-        let mut received = vec![0; send.len()];
-        wire.all_to_all(&send, &mut received).expect("an exchange");
-        assert_eq!(received, (0..size).flat_map(|from| bytes(from, rank)).collect::<Vec<_>>());
+        let mut received = vec![0; share * size];
         wire.all_gather(&bytes(rank, 99).collect::<Vec<_>>(), &mut received).expect("an exchange");
         assert_eq!(received, (0..size).flat_map(|from| bytes(from, 99)).collect::<Vec<_>>());
+        add_up(wire, share);
         let mut owned: Vec<u8> = bytes(rank, 5).collect();
         wire.broadcast(size - 1, &mut owned).expect("an exchange");
         assert_eq!(owned, bytes(size - 1, 5).collect::<Vec<_>>());
@@ -305,7 +400,7 @@ mod tests {
     #[test]
     fn a_courier_that_is_stuck_is_not_waited_for() {
         let stall = Duration::from_millis(40);
-        let (mut wires, desks) = wires(3, Limits { stall, grace: stall / 2, ..LIMITS });
+        let (mut wires, desks) = wires(3, Limits { stall, patience: stall, grace: stall / 2, ..LIMITS });
         desks[1].with_attendance(|attendance| attendance.waits(2, 0, Instant::now()));
         let end = wires[1].all_gather(&[1], &mut [0; 3]);
         let Err(WireError::Stalled { missing, waited }) = &end else { panic!("{end:?}") };
@@ -330,9 +425,7 @@ mod tests {
         let wire = &mut wires[0];
         let told = |end: Result<(), WireError>| end.expect_err("it does not fit").to_string();
         let expected = "the bytes received are 2, where 2 replicas need 4";
-        assert_eq!(told(wire.all_to_all(&[0; 4], &mut [0; 2])), expected);
         assert_eq!(told(wire.all_gather(&[0; 2], &mut [0; 2])), expected);
-        assert_eq!(told(wire.all_to_all(&[0; 3], &mut [0; 3])), "the bytes sent are 3, where 2 replicas need 2");
         assert_eq!(told(wire.broadcast(2, &mut [0; 3])), "there is no replica 2 among 2");
     }
 }

@@ -24,6 +24,7 @@ mod own_files;
 mod pack;
 mod pictures;
 mod plan;
+mod predict;
 mod profile;
 mod refusal;
 mod replicas;
@@ -32,6 +33,7 @@ mod resident;
 mod resumed;
 mod run_files;
 mod sets;
+mod sizes;
 #[cfg(unix)]
 mod special_files;
 mod together;

@@ -271,7 +271,7 @@ fn epochs_count_from_one_and_steps_from_none() {
     assert_eq!((code, all("epoch", "epoch")), (0, vec![1, 2]));
     assert_eq!((all("step", "step"), all("step", "epoch")), (vec![0, 1, 2, 3], vec![1, 1, 2, 2]));
     assert_eq!(all("eval", "step"), [2, 4]);
-    check_error(&["predict", &run, &scratch.path("run")], 2, &["run is a folder", "name the images in it"]);
+    check_error(&["predict", &run, &scratch.path("run")], 4, &["no JPEG or PNG"]);
 }
 
 /// What is said of one thing as if there were several.

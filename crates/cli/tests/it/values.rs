@@ -46,10 +46,10 @@ fn close(found: &Value, expected: &Value) -> bool {
 
 /// Weights of the last layer of an mlp, all 0, so that it says 0 whatever it is asked.
 fn says_zero(scratch: &Scratch, targets: usize) -> String {
-    let (weight, bias) = (2048 * targets * 4, targets * 4);
+    let (weight, bias) = (8 * targets * 4, targets * 4);
     let header = format!(
-        "{{\"fc3/weight\":{{\"dtype\":\"F32\",\"shape\":[2048,{targets}],\"data_offsets\":[0,{weight}]}},\
-         \"fc3/bias\":{{\"dtype\":\"F32\",\"shape\":[{targets}],\"data_offsets\":[{weight},{}]}}}}",
+        "{{\"fc2/weight\":{{\"dtype\":\"F32\",\"shape\":[8,{targets}],\"data_offsets\":[0,{weight}]}},\
+         \"fc2/bias\":{{\"dtype\":\"F32\",\"shape\":[{targets}],\"data_offsets\":[{weight},{}]}}}}",
         weight + bias
     );
     let zeros = vec![0; weight + bias];
@@ -63,7 +63,7 @@ fn who_only_knows_the_mean_has_the_scores_of_scikit_learn() {
     let expected: Value = serde_json::from_str(SCORES).expect("what the oracle wrote");
     for (label, targets) in [("price", 1), ("price,area", 2)] {
         let zero = says_zero(&scratch, targets);
-        let rest = ["--label", label, "--standardise-targets", "--weights", &zero, "--lr", "1e-30"];
+        let rest = ["--label", label, "--standardise-targets", "--hidden", "8", "--weights", &zero, "--lr", "1e-30"];
         let (code, told) = train(&scratch, "table.csv", &rest);
         assert_eq!(code, 0, "{told:?}");
         let (expected, scores) = (&expected[label], course(&told).1);
@@ -80,6 +80,8 @@ fn who_only_knows_the_mean_has_the_scores_of_scikit_learn() {
         assert_eq!(units.len(), targets);
         let judged = crate::common::event(&["eval", &scratch.path("out")]);
         assert_eq!(judged["scores"], scores, "the folder has what they were standardised by");
+        let answer = crate::common::events(&["predict", &scratch.path("out"), &scratch.path("table.csv")]).1;
+        assert!(close(&answer[0]["values"]["price"], &expected["mean"][0]), "in the label's unit: {:?}", answer[0]);
     }
 }
 

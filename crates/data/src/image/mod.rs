@@ -10,6 +10,7 @@ mod mask;
 mod orient;
 mod png;
 mod resize;
+mod write;
 
 use std::fmt::Display;
 
@@ -22,6 +23,7 @@ use crate::tensor::Tensor;
 pub(crate) use mask::RawMask;
 pub use resize::Region;
 pub(crate) use resize::{ImageView, Interpolation, PixelValue, resize};
+pub use write::{Pixels, write_png};
 
 /// The channels of a decoded pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -154,6 +156,30 @@ pub fn decode_classes(bytes: &[u8], location: &dyn Display, pool: &BytePool) -> 
         None => Err(unknown_format(bytes)),
     };
     image.map_err(|error| attempt.error_at(error, location))
+}
+
+/// Scales an image of numbers, `[height, width, channels]`, as pictures are scaled for a model.
+///
+/// # Errors
+/// Where the pool has no room.
+///
+/// ```
+/// use memfit_data::BytePool;
+/// use memfit_data::image::scale;
+///
+/// let wide = scale(&[0.0, 1.0], [1, 2], 1, [1, 4], &BytePool::new(1 << 10))?;
+/// assert_eq!(wide.f32s(), [0.0, 0.25, 0.75, 1.0]);
+/// # Ok::<(), memfit_data::DataError>(())
+/// ```
+pub fn scale(pixels: &[f32], size: [usize; 2], channels: usize, to: [usize; 2], pool: &BytePool) -> Result<Tensor> {
+    if pixels.len() != size[0] * size[1] * channels || [size, to].as_flattened().contains(&0) {
+        let problem = format!("{} numbers are no image of {size:?} with {channels} channels", pixels.len());
+        return Err(DataError::Pipeline(problem));
+    }
+    let mut scaled = Tensor::zeros(TensorType::f32([to[0], to[1], channels]), pool)?;
+    let image = ImageView { pixels, size, channels };
+    resize(image, Region::whole(size), Interpolation::Bilinear, false, scaled.f32s_mut(), to, pool)?;
+    Ok(scaled)
 }
 
 /// Decodes a mask with its pixels as they are stored: grey values, indices of a palette, or colours. See [`RawMask`].

@@ -190,12 +190,12 @@ impl ImageFiles {
         Ok(ImageFiles::from_names(root.as_ref(), images.names, images.left_out, images.fingerprint))
     }
 
-    /// These files, in this order, whatever their names.
+    /// These files, in this order, whatever their names; in place of a folder, all images in it and below, sorted by path.
     ///
     /// # Errors
-    /// [`DataError::Source`] where one of them is not there, or there is none.
+    /// [`DataError::Source`] where one of them is not there, there is none, or none in a folder.
     pub fn list<P: AsRef<Path>>(paths: &[P], pool: &BytePool) -> Result<ImageFiles> {
-        let (mut names, mut fingerprint) = (StringList::new(pool)?, 0u64);
+        let (mut names, mut fingerprint, mut left_out) = (StringList::new(pool)?, 0u64, Vec::new());
         for path in paths {
             let path = path.as_ref();
             if !path.exists() {
@@ -203,6 +203,15 @@ impl ImageFiles {
             }
             let name =
                 path.to_str().ok_or_else(|| DataError::source(path.display(), "its name is not UTF-8; rename it"))?;
+            if path.is_dir() {
+                let images = some_images(path, pool)?;
+                let folder = name.trim_end_matches('/');
+                let pushed = images.names.iter().try_for_each(|image| names.push(&format!("{folder}/{image}")));
+                no_room_is_final("the list of image files".to_string(), pool, pushed.map_err(DataError::from))?;
+                fingerprint = fingerprint.wrapping_add(images.fingerprint);
+                left_out.extend(images.left_out);
+                continue;
+            }
             fingerprint = fingerprint.wrapping_add(file_fingerprint(path)?);
             let pushed = names.push(name).map_err(DataError::from);
             no_room_is_final("the list of image files".to_string(), pool, pushed)?;
@@ -210,7 +219,7 @@ impl ImageFiles {
         if names.len() == 0 {
             return Err(DataError::source("the list of image files", "it is empty; name at least one file"));
         }
-        Ok(ImageFiles::from_names(Path::new(""), names, Vec::new(), fingerprint))
+        Ok(ImageFiles::from_names(Path::new(""), names, left_out, fingerprint))
     }
 
     /// The channels of `x`; RGB by default.

@@ -1,10 +1,10 @@
-//! Replicas that are threads of one process: each shows the others what it sends, and copies what it is sent.
+//! Replicas that are threads of one process: each shows the others what it sends, and they copy it, or add it up where it is.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Farewell, Wire, WireError};
+use super::{Farewell, Numbers, Part, Sum, Wire, WireError};
 
 /// The ends of a connection between so many threads, in the order of their ranks. A thread that does not come within `stall` is
 /// named to the others.
@@ -67,18 +67,24 @@ impl State {
 /// Bytes of another thread, which it leaves alone until all have met again.
 #[derive(Clone, Copy)]
 struct Shown {
-    start: *const u8,
+    start: *mut u8,
     len: usize,
 }
 
-// SAFETY: it is read only between two meetings, while the thread whose bytes they are waits and changes nothing.
+// SAFETY: it is looked at only between two meetings, while the thread whose bytes they are leaves them alone.
 unsafe impl Send for Shown {}
 
 impl Shown {
-    const NOTHING: Shown = Shown { start: std::ptr::null(), len: 0 };
+    const NOTHING: Shown = Shown { start: std::ptr::null_mut(), len: 0 };
 
+    /// For others to read.
     fn new(bytes: &[u8]) -> Shown {
-        Shown { start: bytes.as_ptr(), len: bytes.len() }
+        Shown { start: bytes.as_ptr().cast_mut(), len: bytes.len() }
+    }
+
+    /// For others to change, too.
+    fn open(bytes: &mut [u8]) -> Shown {
+        Shown { start: bytes.as_mut_ptr(), len: bytes.len() }
     }
 }
 
@@ -131,21 +137,47 @@ impl ThreadWire {
     /// Lets `copy` look at what some replicas show, one after the other, while none of them goes on.
     fn look(&self, show: Shown, ranks: Range<usize>, mut copy: impl FnMut(usize, &[u8])) -> Result<(), WireError> {
         self.meet(show)?;
-        let parting = Parting(self);
-        let shown = |rank: usize| self.state().shown[rank];
-        // Of all, so that all are told of it.
-        let differs = (0..self.count).find(|&rank| shown(rank).len != show.len);
-        let given = differs.map(|rank| shown(rank).len);
-        for rank in ranks.filter(|_| differs.is_none()) {
-            let Shown { start, len } = shown(rank);
+        let _parting = Parting(self);
+        self.check_same(show.len)?;
+        for rank in ranks {
+            let Shown { start, len } = self.state().shown[rank];
             // SAFETY: all have met, and none goes on before all part; until then nobody changes what it shows.
             copy(rank, unsafe { std::slice::from_raw_parts(start, len) });
         }
-        drop(parting);
-        match (differs, given) {
-            (Some(rank), Some(given)) => Err(WireError::Differs { rank, expected: show.len, given }),
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// That all who have met show as many bytes: else all are told.
+    fn check_same(&self, expected: usize) -> Result<(), WireError> {
+        let state = self.state();
+        let differs = state.shown.iter().position(|shown| shown.len != expected);
+        differs.map_or(Ok(()), |rank| Err(WireError::Differs { rank, expected, given: state.shown[rank].len }))
+    }
+
+    /// Adds this replica's share of a piece up, where the others show it: nobody else looks at that share of any sum. Then lets
+    /// `take` look at the sum of the piece, with the shares of all.
+    fn add_up(&self, sum: &Sum, share: usize, room: &mut [u8], take: impl FnOnce(&[u8])) -> Result<(), WireError> {
+        let (show, piece) = (Shown::open(room), share * self.count);
+        self.meet(show)?;
+        let _all_have_taken = Parting(self);
+        let all_have_added = Parting(self);
+        self.check_same(show.len)?;
+        let at = |part: Part, start: usize| {
+            let shown = self.state().shown[part.rank].start;
+            // SAFETY: what all show has as many bytes, which are a piece for each round.
+            unsafe { shown.add(part.round * piece + self.rank * share + start) }
+        };
+        sum.add_up(share, |[left, right], range, add| {
+            let (left, right, len) = (at(left, range.start), at(right, range.start), range.len());
+            // SAFETY: all have met, and none goes on before all part; until then only this thread looks at its share of the
+            // pieces, of which these are two.
+            unsafe { add(std::slice::from_raw_parts_mut(left, len), std::slice::from_raw_parts(right, len)) }
+        });
+        drop(all_have_added);
+        let total = self.state().shown[Part::FIRST.rank].start;
+        // SAFETY: all have added up their shares, and nobody changes anything before all part again.
+        take(unsafe { std::slice::from_raw_parts(total, piece) });
+        Ok(())
     }
 }
 
@@ -173,11 +205,20 @@ impl Wire for ThreadWire {
         self.count
     }
 
-    fn all_to_all(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
-        let share = send.len() / self.count;
-        self.look(Shown::new(send), 0..self.count, |rank, sent| {
-            receive[rank * share..][..share].copy_from_slice(&sent[self.rank * share..][..share]);
-        })
+    fn sum(&mut self, sum: &Arc<Sum>, numbers: &mut dyn Numbers, room: &mut [u8]) -> Result<(), WireError> {
+        let share = sum.share(usize::MAX);
+        let piece = share * self.count;
+        let room = &mut room[..sum.rounds * piece];
+        for range in sum.pieces(share) {
+            for (round, own) in room.chunks_exact_mut(piece).enumerate().take(sum.count(self.rank)) {
+                let (filled, rest) = own.split_at_mut(range.len());
+                numbers.load(round, range.clone(), filled)?;
+                // What is only there to make the shares equal is nobody's.
+                rest.fill(0);
+            }
+            self.add_up(sum, share, room, |total| numbers.store(range.clone(), &total[..range.len()]))?;
+        }
+        Ok(())
     }
 
     fn all_gather(&mut self, send: &[u8], receive: &mut [u8]) -> Result<(), WireError> {
@@ -203,6 +244,8 @@ impl Wire for ThreadWire {
 
 #[cfg(test)]
 mod tests {
+    use memfit_ir::Replica;
+
     use super::super::gather_words;
     use super::*;
 
@@ -223,19 +266,81 @@ mod tests {
         for count in 1..=4 {
             let received = together(count, STALL, |mut wire| {
                 let rank = wire.rank() as u8;
-                let send: Vec<u8> = (0..count as u8).flat_map(|to| [rank, to]).collect();
-                let (mut parts, mut all, mut owned) = (vec![0; 2 * count], vec![0; count], [rank; 3]);
+                let (mut all, mut owned) = (vec![0; count], [rank; 3]);
                 for _ in 0..50 {
-                    wire.all_to_all(&send, &mut parts).expect("an exchange");
                     wire.all_gather(&[rank], &mut all).expect("an exchange");
                     wire.broadcast(count - 1, &mut owned).expect("an exchange");
                 }
-                (parts, all, owned)
+                (all, owned)
             });
-            for (rank, (parts, all, owned)) in received.into_iter().enumerate() {
-                assert_eq!(parts, (0..count as u8).flat_map(|from| [from, rank as u8]).collect::<Vec<_>>());
+            for (all, owned) in received {
                 assert_eq!(all, (0..count as u8).collect::<Vec<_>>());
                 assert_eq!(owned, [count as u8 - 1; 3]);
+            }
+        }
+    }
+
+    /// A replica's sums, and the sum of all.
+    struct Held {
+        own: Vec<Vec<u8>>,
+        total: Vec<u8>,
+    }
+
+    impl Numbers for Held {
+        fn load(&mut self, round: usize, range: Range<usize>, into: &mut [u8]) -> Result<(), WireError> {
+            into.copy_from_slice(&self.own[round][range]);
+            Ok(())
+        }
+
+        fn store(&mut self, range: Range<usize>, from: &[u8]) {
+            self.total[range].copy_from_slice(from);
+        }
+    }
+
+    /// Number i of a sum: of many sizes, so that an order shows, and some subnormal.
+    fn number(part: (usize, usize), i: usize) -> f32 {
+        let seed = (i * 37 + part.0 * 101 + part.1 * 59) % 97;
+        if i.is_multiple_of(5) {
+            f32::from_bits(seed as u32)
+        } else {
+            (seed as f32 + 0.3) * 1.7f32.powi(seed as i32 % 40)
+        }
+    }
+
+    fn zero_if_subnormal(x: f32) -> f32 {
+        if x.is_subnormal() { 0.0 } else { x }
+    }
+
+    #[test]
+    fn numbers_are_added_up_in_the_order_of_the_tree_however_they_are_cut() {
+        const NUMBERS: usize = 5003;
+        for (lanes, count) in [(1, 1), (2, 2), (5, 2), (3, 3), (7, 3), (4, 4), (11, 4)] {
+            let replica = |rank| Replica { lanes, count, rank };
+            let parts: Vec<_> = replica(0).all_subtrees().iter().map(|(_, rank, round)| (*rank, *round)).collect();
+            let expected: Vec<f32> = (0..NUMBERS)
+                .map(|i| {
+                    let mut sums: Vec<f32> = parts.iter().map(|part| zero_if_subnormal(number(*part, i))).collect();
+                    replica(0).joins().into_iter().for_each(|(l, r)| sums[l] = zero_if_subnormal(sums[l] + sums[r]));
+                    sums[0]
+                })
+                .collect();
+            for piece in [1, 100, 4096, 1 << 20] {
+                let totals = together(count, STALL, |mut wire| {
+                    let sum = Arc::new(Sum::new(4 * NUMBERS, piece, replica(wire.rank())));
+                    let own =
+                        |round| (0..NUMBERS).flat_map(|i| number((wire.rank(), round), i).to_ne_bytes()).collect();
+                    let mut held =
+                        Held { own: (0..sum.count(wire.rank())).map(own).collect(), total: vec![0; sum.total] };
+                    let mut room = vec![0xff; sum.rounds * sum.share(usize::MAX) * count];
+                    wire.sum(&sum, &mut held, &mut room).expect("all are here");
+                    held.total
+                });
+                let same = |(total, expected): (&[u8; 4], &f32)| {
+                    // A sum of one is not added to anything.
+                    count == 1 || f32::from_ne_bytes(*total).to_bits() == expected.to_bits()
+                };
+                let is_right = |total: &Vec<u8>| total.as_chunks().0.iter().zip(&expected).all(same);
+                assert!(totals.iter().all(is_right), "{lanes} lanes, {count} replicas, pieces of {piece}");
             }
         }
     }
@@ -328,7 +433,7 @@ mod tests {
     fn different_sizes_are_told_to_all() {
         let ends = together(2, STALL, |mut wire| {
             let len = 4 * (1 + wire.rank());
-            wire.all_to_all(&vec![0; len], &mut vec![0; len]).expect_err("sizes differ").to_string()
+            wire.all_gather(&vec![0; len], &mut vec![0; 2 * len]).expect_err("sizes differ").to_string()
         });
         assert_eq!(
             ends,

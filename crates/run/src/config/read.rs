@@ -7,6 +7,7 @@ use std::time::Duration;
 use memfit::data::augment::Augmentation;
 use memfit::nn::Loss;
 use memfit::nn::error::nearest;
+use memfit::nn::layers::Activation;
 use memfit::plan::{Link, bytes};
 use toml::{Table, Value};
 
@@ -188,6 +189,17 @@ impl KeyValue<'_> {
     pub fn counts(self) -> Read<Vec<usize>> {
         let sizes = |a: &Vec<Value>| a.iter().map(|v| as_count(v).filter(|n| *n > 0)).collect::<Option<Vec<_>>>();
         self.must("a list of whole numbers", self.value.as_array().and_then(sizes).filter(|a| !a.is_empty()))
+    }
+
+    /// A list of whole numbers, which may be empty.
+    pub fn widths(self) -> Read<Vec<usize>> {
+        let sizes = |a: &Vec<Value>| a.iter().map(|v| as_count(v).filter(|n| *n > 0)).collect::<Option<Vec<_>>>();
+        self.must("a list of whole numbers of at least 1", self.value.as_array().and_then(sizes))
+    }
+
+    pub fn activation(self) -> Read<Activation> {
+        let Some(name) = self.value.as_str() else { return self.must("the name of an activation", None) };
+        Read(Activation::from_name(name).map_err(|e| format!("must be the name of an activation: {e}")))
     }
 
     pub fn numbers(self) -> Read<Vec<f32>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use memfit::data::augment::Augmentation;
 use memfit::nn::Loss;
+use memfit::nn::layers::Activation;
 use memfit::plan::Link;
 
 /// `None`, or empty, where a key is not set.
@@ -25,10 +26,14 @@ pub struct ModelConfig {
     pub classes: Option<usize>,
     /// Numbers that a regression predicts.
     pub outputs: Option<usize>,
+    pub hidden: Option<Vec<usize>>,
+    pub activation: Option<Activation>,
     pub stem: Option<String>,
     pub dropout: Option<f32>,
+    pub kernel: Option<usize>,
     pub layers: Option<usize>,
-    pub width: Option<usize>,
+    /// Of a convnet what its channels are multiplied by, else channels.
+    pub width: Option<f32>,
     pub heads: Option<usize>,
     pub sequence: Option<usize>,
     pub vocabulary: Option<usize>,

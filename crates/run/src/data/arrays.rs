@@ -135,6 +135,33 @@ impl ArrayNames {
         Ok(Arrays::npy(&files, pool)?)
     }
 
+    /// Opens the features alone as the field `x`: of a file with one array that can be read, that one, and of a single array, it.
+    pub fn open_features(&self, path: &Path, pool: &BytePool) -> Result<Arrays> {
+        if is_npy(path) {
+            return Ok(Arrays::npy(&[("x", path)], pool)?);
+        }
+        let found = list(path, pool)?;
+        let mut readable = found.iter().filter(|info| info.is_readable);
+        let name = match (found.iter().find(|info| info.name == self.features), readable.next(), readable.next()) {
+            (None, Some(only), None) => &only.name,
+            (_, _, _) => &self.features,
+        };
+        match found.iter().find(|info| info.name == *name) {
+            Some(info) if info.is_readable && path.is_dir() => {
+                Ok(Arrays::npy(&[("x", path.join(name).with_added_extension(NPY))], pool)?)
+            }
+            Some(info) if info.is_readable => Ok(Arrays::npz(path, &[("x", name)], pool)?),
+            found_one => {
+                let array = ArrayOf { role: ArrayRole::Features, is_test: false, name: name.clone() };
+                let path = path.to_path_buf();
+                Err(match found_one {
+                    Some(info) => RunError::ArrayType { path, array, dtype: info.dtype.clone() },
+                    None => RunError::NoArray { path, array, found, likely: None },
+                })
+            }
+        }
+    }
+
     /// Of arrays without the usual names, those that look like samples and their classes.
     fn likely(&self, found: &[ArrayInfo]) -> Option<[String; 2]> {
         let named = |name: &str| found.iter().find(|info| info.name == name);

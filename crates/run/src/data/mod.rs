@@ -15,6 +15,7 @@ mod summary;
 mod survey;
 mod table;
 mod targets;
+mod unlabelled;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,11 +40,12 @@ pub use columns::Columns;
 pub use kind::{Kind, kind_of, model_name};
 pub use overlap::{Overlap, overlap};
 pub(crate) use pipeline::in_file;
-pub use pipeline::{ROW, datasets, images_alone, test_set};
+pub use pipeline::{Part, ROW, datasets, images_alone, rows_alone, test_set};
 pub use summary::{
     ClassSummary, DataSummary, Decided, EpochBatches, InputSummary, TargetSummary, Warning, WeightSummary, summary,
 };
 pub use survey::{DataSurvey, SeenClasses, SeenMasks, SizeRange, Unit};
+pub use unlabelled::{Unlabelled, open_unlabelled};
 
 use place::Places;
 pub(crate) use targets::class_weights;
@@ -466,13 +468,18 @@ fn channels(config: &RunConfig) -> Channels {
     if one { Channels::Grey } else { Channels::Rgb }
 }
 
-/// Of a record: an encoded image and a class, or numbers for a model that reads rows of them.
+/// Of a record: the input, and a class.
 fn features(config: &RunConfig) -> Vec<Feature> {
-    let input = config.data.features.as_deref().unwrap_or("image/encoded");
     let label = config.data.label.first().map_or("image/class/label", String::as_str);
+    vec![input_feature(config), Feature::new(label, "y", FeatureKind::Ints(vec![]))]
+}
+
+/// Of a record: an encoded image, or numbers for a model that reads rows of them.
+fn input_feature(config: &RunConfig) -> Feature {
+    let input = config.data.features.as_deref().unwrap_or("image/encoded");
     let kind = match (config.model.name.as_deref(), &config.model.input) {
         (Some("mlp"), Some(sizes)) => FeatureKind::Floats(sizes.clone()),
         (_, _) => FeatureKind::Encoded,
     };
-    vec![Feature::new(input, "x", kind), Feature::new(label, "y", FeatureKind::Ints(vec![]))]
+    Feature::new(input, "x", kind)
 }

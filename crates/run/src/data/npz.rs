@@ -78,7 +78,7 @@ fn check_weights(arrays: &mut Arrays, name: &str, path: &Path, config: &RunConfi
 }
 
 /// Turns pictures whose channels stand first, and says what they are stored as.
-fn turn_channels(
+pub(super) fn turn_channels(
     arrays: &mut Arrays,
     names: &ArrayNames,
     task: Task,

@@ -67,19 +67,40 @@ fn test_batches(kind: Kind, source: &Arc<dyn Source>, run: &RunResources, batch:
     Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep))
 }
 
-/// Which row of its source a sample is, as a field of [`images_alone`]: some may be left out.
+/// Which row of its source a sample is, as a field of [`images_alone`] and [`rows_alone`]: some may be left out.
 pub const ROW: &str = "row";
 
-/// Batches of images without labels, as evaluation sees them. The model reads a label that means nothing.
-pub fn images_alone(source: impl Source + 'static, run: &RunResources, batch: usize) -> Result<Dataset> {
-    let samples = Dataset::from_source(source).map(|example, context| {
-        let label = Tensor::zeros(TensorType::i32([]), context.pool)?;
-        let row = (context.element() as i32).to_le_bytes();
-        let row = Tensor::from_bytes(TensorType::i32([]), &row, context.pool)?;
-        Ok(example.with("y", label).with(ROW, row))
-    });
+/// Of a picture, what the model sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What it sees of it in evaluation: the middle, where it was trained on parts.
+    Evaluated,
+    Whole,
+}
+
+/// Batches of images without labels.
+pub fn images_alone(source: impl Source + 'static, part: Part, run: &RunResources, batch: usize) -> Result<Dataset> {
     let steps = Steps::new(Kind::Images, run)?;
-    Ok(steps.batch(steps.plain(samples), batch, Remainder::Keep).prefetch(Prefetch::Auto))
+    let samples = numbered(source);
+    let samples = match part {
+        Part::Evaluated => mapped(samples, 0, &steps.test),
+        Part::Whole => mapped(samples, 0, &steps.whole),
+    };
+    Ok(steps.batch(samples, batch, Remainder::Keep).prefetch(Prefetch::Auto))
+}
+
+/// Batches of rows without labels, of arrays, a table or records.
+pub fn rows_alone(kind: Kind, source: Arc<dyn Source>, run: &RunResources, batch: usize) -> Result<Dataset> {
+    let steps = Steps::new(kind, run)?;
+    let samples = mapped(mapped(numbered(source), 0, &steps.test), 0, &steps.input);
+    Ok(steps.batch(samples, batch, Remainder::Keep).prefetch(Prefetch::Auto))
+}
+
+fn numbered(source: impl Source + 'static) -> Dataset {
+    Dataset::from_source(source).map(|example, context| {
+        let row = (context.element() as i32).to_le_bytes();
+        Ok(example.with(ROW, Tensor::from_bytes(TensorType::i32([]), &row, context.pool)?))
+    })
 }
 
 /// Of a table, what was found out or said of its header and its label, where they are not the usual: the folder of a run says
@@ -142,16 +163,21 @@ impl Source for Shared {
 
 /// What is done to a sample between source and batch: first what is always the same, then what is random, then the rest.
 /// Evaluation leaves out what is random.
+#[derive(Default)]
 struct Steps {
     fixed: Vec<Step>,
     /// What the fixed steps were made with: a kept cache is made anew when it changes.
     fixed_key: u64,
     random: Vec<Step>,
-    last: Vec<Step>,
+    /// To what the model reads.
+    input: Vec<Step>,
+    label: Vec<Step>,
     /// Behind all others, in training alone.
     weigh: Vec<Step>,
     /// What stands in place of the fixed steps in evaluation.
     test: Vec<Step>,
+    /// And where nothing of a picture may be cut off.
+    whole: Vec<Step>,
     /// Of images, for a whole batch: until then pixels are bytes, which are quicker to copy.
     normalise: Option<Normalise>,
 }
@@ -159,8 +185,7 @@ struct Steps {
 impl Steps {
     fn new(kind: Kind, run: &RunResources) -> Result<Steps> {
         let input = run.model.input()?;
-        let (fixed, random, last, test) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut steps = Steps { fixed, fixed_key: 0, random, last, weigh: Vec::new(), test, normalise: None };
+        let mut steps = Steps::default();
         match (kind, &input[..]) {
             (Kind::Images | Kind::Masks | Kind::TfRecord, &[height, width, channels]) => {
                 steps.images([height, width], channels, &run.config.data)?;
@@ -176,15 +201,15 @@ impl Steps {
         if steps.normalise.is_none() {
             let dtype = if run.model.task() == Task::Tokens { DType::I32 } else { DType::F32 };
             let wanted = TensorType::new(dtype, input);
-            steps.last.push(Arc::new(move |example, context| shaped(example, &wanted, context)));
+            steps.input.push(Arc::new(move |example, context| shaped(example, &wanted, context)));
         }
         if run.model.task() == Task::Classes {
             let classes = run.model.classes();
-            steps.last.push(Arc::new(move |example, context| labelled(example, classes, context)));
+            steps.label.push(Arc::new(move |example, context| labelled(example, classes, context)));
         }
         if run.model.task() == Task::Values {
             let count = run.model.classes();
-            steps.last.push(Arc::new(move |example, context| valued(example, count, context)));
+            steps.label.push(Arc::new(move |example, context| valued(example, count, context)));
         }
         steps.weigh(run);
         Ok(steps)
@@ -223,6 +248,7 @@ impl Steps {
             None => self.fixed.push(prepare(Crop::Whole)),
         }
         self.fixed_key = fingerprint(&format!("{size:?} {channels:?} {crops}"));
+        self.whole.push(prepare(Crop::Whole));
         self.test.push(prepare(if crops { Crop::Centre { fraction: 0.875 } } else { Crop::Whole }));
         let all = |given: &Option<Vec<f32>>, usual: f32| match given {
             Some(numbers) if numbers.len() == 1 => vec![numbers[0]; channels.count()],
@@ -251,11 +277,15 @@ impl Steps {
     }
 
     fn random(&self, data: Dataset) -> Dataset {
-        mapped(mapped(mapped(data, 0, &self.random), 0, &self.last), 0, &self.weigh)
+        mapped(self.read(mapped(data, 0, &self.random)), 0, &self.weigh)
     }
 
     fn plain(&self, data: Dataset) -> Dataset {
-        mapped(mapped(data, 0, &self.test), 0, &self.last)
+        self.read(mapped(data, 0, &self.test))
+    }
+
+    fn read(&self, data: Dataset) -> Dataset {
+        mapped(data, 0, &[&self.input[..], &self.label[..]].concat())
     }
 
     fn batch(&self, data: Dataset, size: usize, remainder: Remainder) -> Dataset {

@@ -20,7 +20,7 @@ const LABEL: &str = "label";
 /// A table, with the classes and columns of the training set where those are known.
 pub(super) fn open(path: &Path, config: &RunConfig, schema: Option<&Schema>, pool: &BytePool) -> Result<KnownSource> {
     let columns = schema.and_then(|schema| schema.columns.as_ref());
-    let separator = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' };
+    let separator = separator(path);
     let bare = CsvLayout { header: false, separator, ..CsvLayout::default() };
     let csv = Csv::open(path, bare.clone(), pool)?;
     let known = known_labels(config, schema);
@@ -99,6 +99,11 @@ fn weight_column(config: &RunConfig, columns: &[String], schema: Option<&Schema>
     let name = config.data.sample_weight.as_ref()?;
     let is_there = columns.contains(name) || name.parse::<usize>().is_ok_and(|number| number < columns.len());
     (schema.is_none() || is_there).then(|| Column::Name(name.clone()))
+}
+
+/// What stands between cells.
+pub(super) fn separator(path: &Path) -> u8 {
+    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv")) { b'\t' } else { b',' }
 }
 
 /// The table in a layout, with its features in the order of these columns.

@@ -9,7 +9,7 @@ use memfit::nn::{HeadInfo, Model, Unit};
 use memfit::plan::CostModel;
 use memfit::{Training, ZooModel};
 
-use super::{DIGITS, Identity, Purpose, threads};
+use super::{DIGITS, Identity, Purpose};
 use crate::config::RunConfig;
 use crate::cost_model;
 use crate::data::{self, DataFacts, DataSources, Kind, same_data};
@@ -62,6 +62,8 @@ impl Common {
         process: Option<Arc<ProcessMemory>>,
         Identity { label, is_one_of_several, crew }: Identity,
     ) -> Result<Common> {
+        // One that does not exist needs no data.
+        config.model.name.as_deref().map_or(Ok(()), |name| ZooModel::from_name(name).map(|_| ()))?;
         let data = if needs_data(&config, purpose) { Some(data::open(&config, pool)?) } else { None };
         let (name, model) = named_model(&config, data.as_ref(), pool)?;
         let units = match (&data, config.run_folder()) {
@@ -153,18 +155,24 @@ fn needs_data(config: &RunConfig, purpose: Purpose) -> bool {
 
 /// The model, as run and data say it, and what it is called.
 fn named_model(config: &RunConfig, data: Option<&DataSources>, pool: &BytePool) -> Result<(String, ZooModel)> {
-    // A run's folder says what the data said when it began.
-    let facts = data.filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
     let name = match data {
         Some(data) => data.model.clone(),
         None => data::model_name(config, pool)?,
     };
+    let model = model_of(&name, config, data)?;
+    Ok((name, model))
+}
+
+/// The model of this name, as run and data say it.
+pub(crate) fn model_of(name: &str, config: &RunConfig, data: Option<&DataSources>) -> Result<ZooModel> {
+    // A run's folder says what the data said when it began.
+    let facts = data.filter(|_| config.resumed_folder().is_none()).map(|data| data.facts.clone());
     let are_masks = match data {
         Some(data) => data.kind == Kind::Masks,
         None => config.data.kind.as_deref() == Some(Kind::Masks.name()),
     };
     let outputs = outputs(config, facts.as_ref())?;
-    let model = model::from_config(&name, &config.model, &facts.unwrap_or_default(), are_masks)?;
+    let model = model::from_config(name, &config.model, &facts.unwrap_or_default(), are_masks)?;
     let model = match outputs {
         Some(outputs) => model.with_values(outputs, value_loss(config))?,
         None => model,
@@ -172,7 +180,7 @@ fn named_model(config: &RunConfig, data: Option<&DataSources>, pool: &BytePool) 
     let (soft, smoothing) = (config.data.mixup.is_some(), config.train.label_smoothing.unwrap_or(0.0));
     let weighted = weights_key(config, &model)?.is_some();
     let labels = Labels { soft, smoothing, weighted, ..model.labels() };
-    Ok((name, model.with_labels(labels)))
+    Ok(model.with_labels(labels))
 }
 
 /// The key by which samples have weights; an error where their labels can have none.
@@ -206,7 +214,7 @@ fn cost_model_of(
     // Where nothing is planned anew, the file that a run was planned with may be gone.
     let is_planned = purpose != Purpose::Answer && config.resumed_folder().is_none();
     let named = config.memory.cost_model.as_deref().filter(|file| is_planned || file.is_file());
-    let threads = crew.threads(threads(config.memory.threads)?, 0);
+    let threads = crew.threads(crew.all_threads(config)?, 0);
     let (cost_model, file) = cost_model::in_use(named, device, threads)?;
     let cost_model = match config.replicas.link {
         Some(link) => cost_model.with_link(link),

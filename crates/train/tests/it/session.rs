@@ -48,6 +48,24 @@ fn any_number_of_rows_gives_each_row_the_same_logits() {
 }
 
 #[test]
+fn any_number_of_rows_is_predicted_without_labels() {
+    let mut session = session(digits(), 4, Some(2), 5);
+    for count in [1, 4, 11] {
+        let (x, _) = rows(count);
+        let expected = logits(&mut session, count);
+        let said = session.predict(&[("x", TensorView::f32(&[count, 8, 8, 1], &x))], "logits").unwrap();
+        assert_eq!((said.shape, said.numbers), (vec![count, 10], expected));
+    }
+    let (x, _) = rows(2);
+    let mut fail = |batch: &[(&str, TensorView)], output: &str| session.predict(batch, output).unwrap_err().to_string();
+    let images = TensorView::f32(&[2, 8, 8, 1], &x);
+    assert!(fail(&[("x", images)], "loss").contains("loss"));
+    let labels = TensorView::i32(&[2], &[1, 2]);
+    assert!(fail(&[("y", labels)], "logits").contains("\"x\""), "the pixels are needed");
+    assert!(fail(&[("x", images), ("z", images)], "logits").contains("\"z\""));
+}
+
+#[test]
 fn what_cannot_be_evaluated_is_named() {
     let mut session = session(digits(), 4, None, 5);
     let (x, y) = rows(4);
@@ -59,7 +77,8 @@ fn what_cannot_be_evaluated_is_named() {
     let message = fail(&[("x", images), ("y", labels)], "logits");
     assert_eq!(message, "input \"y\" has 3 rows, but \"x\" has 4; give both the same");
     assert!(fail(&[], "logits").contains("no rows"));
-    assert!(fail(&[("x", images)], "logits").contains("input \"y\" is missing"));
+    let of_images = TensorView::i32(&[4], &y);
+    assert!(fail(&[("y", of_images)], "logits").contains("input \"x\" is missing"));
     assert!(fail(&[("x", images)], "loss").contains("not one result for each of 4 rows"));
     assert!(fail(&[("x", images)], "logit").contains("no output \"logit\""));
     let small = TensorView::f32(&[4, 8, 4, 1], &x[..128]);

@@ -237,9 +237,14 @@ fn print_end(finished: &Finished, seconds: f64, mpi_bytes: Option<u64>) {
     }
     print_memory(training, mpi_bytes);
     let run_dir = training.folder.display();
-    let can_predict = run.model.task() == Task::Classes && matches!(run.model.input().as_deref(), Ok([_, _, 1 | 3]));
-    let commands = if can_predict { "eval | predict" } else { "eval" };
-    outln!("run: {run_dir}  (memfit {commands} {run_dir})");
+    // Without a test set there is nothing that `eval` could take by itself.
+    let eval = evaluation.as_ref().map_or(String::new(), |_| format!("memfit eval {run_dir}, "));
+    let reads = match (run.model.task(), run.model.input().as_deref()) {
+        (Task::Tokens, _) => "--prompt TEXT",
+        (_, Ok([_, _, 1 | 3])) => "photo.jpg",
+        (_, _) => "rows.csv",
+    };
+    outln!("run: {run_dir}  ({eval}memfit predict {run_dir} {reads})");
 }
 
 /// What all replicas of a training in this process took.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Column, Csv, Label, text};
+use super::{Column, Csv, Label, NONE, text};
 use crate::error::{CsvProblem, DataError, Result, counted};
 use crate::memory::BytePool;
 use crate::sources::no_room_is_final;
@@ -62,6 +62,28 @@ impl Csv {
             return Err(other(format!("there is no column \"{missing}\", which the training set has; add it")));
         }
         self.order = Some((order, lease));
+        Ok(())
+    }
+
+    /// Reads these columns as features, in this order, and no others: to predict, a table needs no label and may have more.
+    ///
+    /// # Errors
+    /// [`DataError::Source`] where one of them is not there.
+    pub fn select(&mut self, features: &[String], pool: &BytePool) -> Result<()> {
+        let lease = pool.reserve((self.columns.len() * size_of::<u32>()) as u64).map_err(DataError::from);
+        let lease = no_room_is_final(format!("the columns of {}", self.path.display()), pool, lease)?;
+        let known: HashMap<&str, u32> = features.iter().map(String::as_str).zip(0..).collect();
+        let order: Vec<u32> =
+            self.columns.iter().map(|name| known.get(name.as_str()).copied().unwrap_or(NONE)).collect();
+        let own: HashSet<&str> = self.columns.iter().map(String::as_str).collect();
+        if let Some(missing) = features.iter().find(|name| !own.contains(name.as_str())) {
+            let problem = format!(
+                "there is no column \"{missing}\", which the training set has; it has {}; add it",
+                listed(&self.columns)
+            );
+            return Err(DataError::source(self.path.display(), problem));
+        }
+        (self.order, self.selected) = (Some((order, lease)), Some(features.len()));
         Ok(())
     }
 

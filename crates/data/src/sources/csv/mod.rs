@@ -109,8 +109,10 @@ pub struct Csv {
     /// Rows by class, where they were looked at.
     counts: Option<ClassCounts>,
     layout: CsvLayout,
-    /// For each column the feature that it is, where that is not the order of the file.
+    /// For each column the feature that it is, where that is not the order of the file; [`NONE`] for one that is not read.
     order: Option<(Vec<u32>, Lease)>,
+    /// How many columns are features, where others are not read.
+    selected: Option<usize>,
     /// Of the names of the columns.
     names: Lease,
     fingerprint: u64,
@@ -139,6 +141,7 @@ impl Csv {
             counts: None,
             layout,
             order: None,
+            selected: None,
             names: pool.reserve(0)?,
             fingerprint: file_fingerprint(path)?,
         };
@@ -153,6 +156,7 @@ impl Csv {
     /// As [`Csv::open`].
     pub fn with_layout(mut self, layout: CsvLayout, pool: &BytePool) -> Result<Csv> {
         (self.layout, self.words, self.counts, self.order) = (layout, None, None, None);
+        self.selected = None;
         self.find_columns(pool)?;
         Ok(self)
     }
@@ -175,11 +179,26 @@ impl Csv {
     }
 
     fn features(&self) -> usize {
-        self.columns.len() - self.labels.len() - self.weight.is_some() as usize
+        self.selected.unwrap_or(self.columns.len() - self.labels.len() - self.weight.is_some() as usize)
     }
 
     fn is_feature(&self, column: usize) -> bool {
         !self.labels.contains(&column) && self.weight != Some(column)
+    }
+
+    /// A row as it stands in the file, without what ends it; the header, where `index` is none.
+    ///
+    /// # Errors
+    /// Where the file cannot be read any more, or the row is not UTF-8.
+    pub fn row_text(&self, index: Option<usize>, pool: &BytePool) -> Result<String> {
+        let row = index.map_or(0, |index| index + self.layout.header as usize);
+        let text = self.with_row(row, pool, |bytes| String::from_utf8(bytes.to_vec()))?;
+        text.map_err(|_| self.bad(row, SampleProblem::Other("the row is not UTF-8; save the table as that".into())))
+    }
+
+    /// How it is read.
+    pub fn layout(&self) -> &CsvLayout {
+        &self.layout
     }
 
     fn cells<'a>(&self, row: &'a [u8]) -> Cells<'a> {
@@ -226,6 +245,10 @@ impl Csv {
         for (i, cell) in self.cells(row).enumerate() {
             count += 1;
             let Some(column) = self.columns.get(i) else { continue };
+            let at = self.order.as_ref().and_then(|(order, _)| order.get(i)).copied();
+            if at == Some(NONE) {
+                continue;
+            }
             let label = self.labels.iter().position(|label| *label == i);
             let value = match label {
                 Some(_) if are_classes => self.class(cell),
@@ -241,7 +264,7 @@ impl Csv {
             } else if self.weight == Some(i) {
                 *w = value;
             } else {
-                let at = self.order.as_ref().and_then(|(order, _)| order.get(i)).map_or(next, |at| *at as usize);
+                let at = at.map_or(next, |at| at as usize);
                 x.get_mut(at).into_iter().for_each(|feature| *feature = value);
                 next += 1;
             }
@@ -296,6 +319,9 @@ impl Source for Csv {
         }
     }
 }
+
+/// In the order of columns: not read.
+const NONE: u32 = u32::MAX;
 
 /// Where rows start that are not empty; line ends between quotes end no row. The last entry is the end of the file.
 fn index_rows(path: &Path, starts: &mut PoolVec<u64>, pool: &BytePool) -> Result<()> {

@@ -1,11 +1,14 @@
 //! Exchanges that do not come to their end: that all are told why, and nobody waits for ever. Each has a wire of its own, since a
 //! wire is of no use after it.
 
+use std::ops::Range;
 use std::process::exit;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use memfit_exec::{Farewell, Wire, WireError};
+use memfit_exec::{Farewell, Numbers, Sum, Wire, WireError};
+use memfit_ir::Replica;
 use memfit_wire_mpi::{Mpi, MpiWire};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -19,12 +22,16 @@ const AT_MOST: Duration = Duration::from_secs(5);
 
 pub fn check(mpi: Mpi) -> Result<(), Problem> {
     let last = mpi.size() - 1;
+    let mut end = mpi.wire(PATIENCE).map_err(said)?;
     check_left(mpi.wire(PATIENCE).map_err(said)?, last)?;
     check_dropped(mpi.wire(PATIENCE).map_err(said)?, last)?;
     check_sizes(mpi.wire(PATIENCE).map_err(said)?, last)?;
     check_order(mpi.wire(PATIENCE).map_err(said)?, last)?;
     check_sleeper(mpi.wire(STALL).map_err(said)?, last)?;
     println!("rank {} of {}: passed", mpi.rank(), mpi.size());
+    // Whoever ends first has the launcher end the others: not before all have said so. Whoever has come knows that they have, and
+    // may be gone before this one knows it.
+    drop(meet(&mut end));
     mpi.abandon();
     exit(LOST)
 }
@@ -86,14 +93,25 @@ fn check_sizes(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
     }
 }
 
+struct Zeros;
+
+impl Numbers for Zeros {
+    fn load(&mut self, _round: usize, _range: Range<usize>, into: &mut [u8]) -> Result<(), WireError> {
+        into.fill(0);
+        Ok(())
+    }
+
+    fn store(&mut self, _range: Range<usize>, _from: &[u8]) {}
+}
+
 /// One does something else.
 fn check_order(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
     let (rank, size) = (wire.rank(), wire.size());
-    let (send, mut received) = (vec![0; 400 * size], vec![0; 400 * size]);
+    let sum = Arc::new(Sum::new(400 * size, 400 * size, Replica { lanes: size, count: size, rank }));
     let since = Instant::now();
     let end = match rank == last {
-        true => wire.all_to_all(&send, &mut received),
-        false => wire.all_gather(&send[..400], &mut received),
+        true => wire.sum(&sum, &mut Zeros, &mut []),
+        false => wire.all_gather(&[0; 400], &mut vec![0; 400 * size]),
     };
     match end {
         Err(WireError::Differs { .. } | WireError::Failed(_)) => in_time(since.elapsed()),
@@ -110,12 +128,7 @@ fn check_sleeper(mut wire: MpiWire, last: usize) -> Result<(), Problem> {
     }
     let since = Instant::now();
     let end = meet(&mut wire);
-    check_stalled(end, last, since.elapsed())?;
-    if wire.rank() != last {
-        // Whoever ends first has the launcher end the others, and the sleeper is to wake up before.
-        sleep(STALL * 3);
-    }
-    Ok(())
+    check_stalled(end, last, since.elapsed())
 }
 
 fn check_stalled(end: Result<(), WireError>, last: usize, after: Duration) -> Result<(), Problem> {

@@ -1,8 +1,11 @@
 //! Exchanges that come to their end: that everybody gets the right bytes, and that nothing is allocated for it.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::thread;
 
-use memfit_exec::Wire;
+use memfit_exec::{Numbers, Sum, Wire, WireError};
+use memfit_ir::Replica;
 use memfit_test_allocator::{Who, count};
 use memfit_wire_mpi::{Mpi, MpiWire};
 
@@ -30,11 +33,8 @@ pub fn check(mpi: Mpi) -> Result<(), Problem> {
 /// All three operations with so many bytes for each.
 fn check_share(wire: &mut MpiWire, share: usize) -> Result<(), Problem> {
     let (rank, size) = (wire.rank(), wire.size());
-    let send: Vec<u8> = (0..size).flat_map(|to| bytes(rank, to, share)).collect();
-    let mut received = vec![0; send.len()];
-    wire.all_to_all(&send, &mut received).map_err(said)?;
-    let expected: Vec<u8> = (0..size).flat_map(|from| bytes(from, rank, share)).collect();
-    is_same(&format!("all-to-all of {share}"), &received, &expected)?;
+    [size, 2 * size + 1].into_iter().try_for_each(|lanes| check_sum(wire, share, lanes))?;
+    let mut received = vec![0; size * share];
     wire.all_gather(&bytes(rank, size, share), &mut received).map_err(said)?;
     let expected: Vec<u8> = (0..size).flat_map(|from| bytes(from, size, share)).collect();
     is_same(&format!("all-gather of {share}"), &received, &expected)?;
@@ -44,6 +44,47 @@ fn check_share(wire: &mut MpiWire, share: usize) -> Result<(), Problem> {
         is_same(&format!("broadcast of {share}"), &sent, &bytes(owner, 100 + owner, share))?;
     }
     Ok(())
+}
+
+/// Of some lanes replicas have several sums, and not all as many.
+fn check_sum(wire: &mut MpiWire, numbers: usize, lanes: usize) -> Result<(), Problem> {
+    let (rank, size) = (wire.rank(), wire.size());
+    let replica = Replica { lanes, count: size, rank };
+    let sum = Arc::new(Sum::new(4 * numbers, 4 << 20, replica));
+    let own = |round: usize| (0..numbers).map(|i| number(rank, round, i)).collect();
+    let mut held = Held { own: (0..sum.count(rank)).map(own).collect(), total: vec![0.0; numbers] };
+    wire.sum(&sum, &mut held, &mut []).map_err(said)?;
+    let (parts, joins) = (replica.all_subtrees(), replica.joins());
+    for (i, found) in held.total.into_iter().enumerate() {
+        let mut sums: Vec<f32> = parts.iter().map(|(_, rank, round)| number(*rank, *round, i)).collect();
+        joins.iter().for_each(|(left, right)| sums[*left] += sums[*right]);
+        if found != sums[0] {
+            return Err(format!("number {i} of {numbers} in {lanes} lanes is {found} and not {}", sums[0]));
+        }
+    }
+    Ok(())
+}
+
+/// Such that the order in which they are added up shows.
+fn number(rank: usize, round: usize, i: usize) -> f32 {
+    (1 + i % 1000 + rank * 31 + round * 11) as f32 * 1.1
+}
+
+/// A replica's sums, and the sum of all.
+struct Held {
+    own: Vec<Vec<f32>>,
+    total: Vec<f32>,
+}
+
+impl Numbers for Held {
+    fn load(&mut self, round: usize, range: Range<usize>, into: &mut [u8]) -> Result<(), WireError> {
+        into.copy_from_slice(&bytemuck::cast_slice(&self.own[round])[range]);
+        Ok(())
+    }
+
+    fn store(&mut self, range: Range<usize>, from: &[u8]) {
+        bytemuck::cast_slice_mut(&mut self.total)[range].copy_from_slice(from);
+    }
 }
 
 /// What one replica sends to another.
@@ -76,11 +117,14 @@ fn check_memory(wire: &mut MpiWire) -> Result<(), Problem> {
     let size = wire.size();
     // About two rounds.
     let share = wire.room_bytes() / 4 / size;
-    let (send, mut received) = (vec![1; size * share], vec![0; size * share]);
+    let (send, mut received) = (vec![1; share], vec![0; size * share]);
+    let replica = Replica { lanes: size, count: size, rank: wire.rank() };
+    let sum = Arc::new(Sum::new(share / 4 * 4, 4 << 20, replica));
+    let mut held = Held { own: vec![vec![1.0; share / 4]], total: vec![0.0; share / 4] };
     let mut exchange = |times: usize| {
         (0..times).try_for_each(|_| {
-            wire.all_to_all(&send, &mut received)?;
-            wire.all_gather(&send[..share], &mut received)?;
+            wire.sum(&sum, &mut held, &mut [])?;
+            wire.all_gather(&send, &mut received)?;
             wire.broadcast(size - 1, &mut received)
         })
     };
