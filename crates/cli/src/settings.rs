@@ -61,6 +61,13 @@ pub fn advised(section: &str, name: &str) -> String {
 
 /// What to give for a key to have this value: "--batch 32", or "train.batch = 32 in the run file".
 pub fn advised_value(key: &Key, value: &str) -> String {
+    let is_list = key.option.as_ref().is_some_and(|option| matches!(option.form, Form::Counts | Form::Numbers));
+    if is_list && value.starts_with('[') {
+        let typed: String = value.chars().filter(|c| !"[] ".contains(*c)).collect();
+        let typed = if typed.is_empty() { "none" } else { &typed };
+        let line = || in_file(&format!("{} = {value}", key.path()));
+        return option_name(key).map_or_else(line, |option| format!("{option} {typed}"));
+    }
     let in_toml = || match value.parse::<i64>() {
         Ok(number) => Value::from(number),
         Err(_) => value.parse::<bool>().map_or_else(|_| Value::from(value), Value::from),

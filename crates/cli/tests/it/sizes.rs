@@ -63,6 +63,8 @@ fn a_run_keeps_the_sizes_of_its_model() {
     assert!(memfit(&[&from_plan[..], &sizes[..]].concat()).status.success());
     let relu: Vec<&str> = sizes.iter().map(|text| if *text == "tanh" { "relu" } else { text }).collect();
     check_error(&[&from_plan[..], &relu].concat(), 2, &["is of another run", "activation"]);
+    let wide: Vec<&str> = sizes.iter().map(|text| if *text == "9,8" { "9" } else { text }).collect();
+    check_error(&[&from_plan[..], &wide].concat(), 2, &["its hidden is [9, 8], here it is [9] (use --hidden 9,8)"]);
     let said = fs::read_to_string(format!("{run}/run.toml")).expect("a run file");
     for line in ["hidden = [9, 8]", "activation = \"tanh\"", "dropout = 0.2"] {
         assert!(said.contains(line), "{line}: {said}");
