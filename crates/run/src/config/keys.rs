@@ -27,7 +27,8 @@ pub static KEYS: &[Key] = &[
         .default("counted in the data where it can be"),
     key("model", "outputs", "1", "numbers that a regression predicts; the labels say it", |s, v| {
         v.count().set(&mut s.model.outputs)
-    }),
+    })
+    .typed("outputs", (Form::Whole, "N"), TRAIN | PLAN | INIT),
     key("model", "hidden", "[64, 32]", "of an mlp: units of each hidden layer; [] for a linear model", |s, v| {
         v.widths().set(&mut s.model.hidden)
     })
