@@ -84,6 +84,11 @@
 
 #![warn(missing_docs)]
 
+/// The page on models of one's own is a program.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/own-model.md")]
+struct OwnModel;
+
 mod any_executor;
 pub mod calibrate;
 pub mod fixes;

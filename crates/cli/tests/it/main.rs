@@ -22,6 +22,7 @@ mod old_run;
 #[cfg(unix)]
 mod own_files;
 mod pack;
+mod pages;
 mod pictures;
 mod plan;
 mod predict;
