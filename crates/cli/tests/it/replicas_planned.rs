@@ -221,8 +221,13 @@ fn a_replica_without_a_thread_is_an_error_and_no_panic() {
         let output =
             command(&args).env("RUST_MIN_STACK", (1_u64 << 60).to_string()).output().expect("the binary starts");
         let message = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(5), "{args:?}: {message}");
-        assert!(message.contains("cannot start") && !message.contains("panicked"), "{message}");
+        // Where the process has a limit, so large a stack is refused before it is asked for.
+        let words = match output.status.code() {
+            Some(5) => "cannot start",
+            Some(3) => "the program itself needs",
+            other => panic!("{args:?}: {other:?}: {message}"),
+        };
+        assert!(message.contains(words) && !message.contains("panicked"), "{message}");
     }
 }
 
