@@ -128,7 +128,7 @@ pub enum Command {
     /// Evaluate a trained model on its test set, or on other data
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalArgs),
-    /// Classify images with a trained model
+    /// Say what a trained model makes of pictures, rows or a text
     #[command(after_help = PREDICT_EXAMPLES)]
     Predict(PredictArgs),
     /// Write a run file to start from, with every key explained
@@ -270,9 +270,9 @@ pub struct PredictArgs {
     #[arg(long)]
     pub overlay: bool,
     #[command(flatten)]
-    pub text: TextArgs,
-    #[command(flatten)]
     pub settings: Settings<{ scope::PREDICT }>,
+    #[command(flatten)]
+    pub text: TextArgs,
 }
 
 #[derive(Args, Debug, Default, Clone)]

@@ -89,8 +89,8 @@ mod with_mpi {
 
     use anyhow::anyhow;
     use memfit::exec::{ExecError, Wire, WireError, gather_words, process};
-    use memfit_run::RunError;
     use memfit_run::neighbours::{Neighbours, Seat};
+    use memfit_run::{RunError, wait_for_all};
     use memfit_wire_mpi::{Claim, End, Ending, Mpi, MpiWire};
 
     use super::*;
@@ -130,14 +130,24 @@ mod with_mpi {
             output::silence();
         }
         process::libraries_are_in_use();
-        let ending = mpi.ending().map_err(failed)?;
+        let ending = mpi.ending().unwrap_or_else(|problem| {
+            // The others cannot be told, and a launcher ends them.
+            let error = failed(problem).into();
+            output::speak();
+            failure::report(&error, json);
+            leave(failure::code(&error))
+        });
         match World::meet(mpi, stall, launched.local_rank) {
             Ok(world) => {
-                let ended = command(Some(&world)).and_then(|()| all_printed());
-                if let Err(error) = &ended {
-                    // Whoever waits for this process hears that it does not come.
-                    world.leave(error);
-                }
+                let ended = match command(Some(&world)).and_then(|()| all_printed()) {
+                    Err(error) if !error.is::<Interrupted>() => {
+                        // Whoever waits for this process hears that it does not come.
+                        world.control().leave(failure::farewell_of(&error));
+                        Err(error)
+                    }
+                    // The first of them may be at what it writes last, and is not left alone with it.
+                    fine => wait_for_all(&world).map_err(anyhow::Error::from).and(fine),
+                };
                 let World { mpi, control, .. } = world;
                 drop(control);
                 end(mpi, ending, ended, stall, json)
@@ -231,21 +241,24 @@ mod with_mpi {
         fn control(&self) -> MutexGuard<'_, MpiWire> {
             self.control.lock().unwrap_or_else(PoisonError::into_inner)
         }
-
-        fn leave(&self, error: &anyhow::Error) {
-            if !error.is::<Interrupted>() {
-                self.control().leave(failure::farewell_of(error));
-            }
-        }
     }
 
     /// With whose it is, where that is not the first one's.
     fn named(error: anyhow::Error, rank: usize) -> anyhow::Error {
+        if rank == 0 || error.downcast_ref().is_none_or(RunError::is_of_wire) {
+            return error;
+        }
+        // What is said around it, as of several runs.
+        let around = Some(error.to_string()).filter(|_| error.chain().len() > 1);
         match error.downcast::<RunError>() {
-            Ok(source) if rank > 0 && !source.is_of_wire() => {
-                RunError::OfReplica { rank, source: Box::new(source) }.into()
+            Ok(source) => {
+                let said = source.to_string();
+                let error = anyhow::Error::from(RunError::OfReplica { rank, source: Box::new(source) });
+                match around.filter(|around| *around != said) {
+                    Some(around) => error.context(around),
+                    None => error,
+                }
             }
-            Ok(source) => source.into(),
             Err(error) => error,
         }
     }

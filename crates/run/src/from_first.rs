@@ -106,8 +106,9 @@ pub(crate) fn work_among<T: Send>(peers: &dyn Peers, work: impl FnOnce() -> Resu
     })
 }
 
-/// Waits until all others have done their work. All processes have to call this, or [`work_among`].
-pub(crate) fn wait_for_all(peers: &dyn Peers) -> Result<()> {
+/// Waits until all others have done their work. All processes have to call this, or work among
+/// the others.
+pub fn wait_for_all(peers: &dyn Peers) -> Result<()> {
     while !are_all_done(peers, true)? {}
     Ok(())
 }

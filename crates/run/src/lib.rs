@@ -34,5 +34,5 @@ pub mod weights;
 
 pub use config::RunConfig;
 pub use error::{Difference, Result, RunError, arrays_words, header_words, task_words};
-pub use from_first::{StartedRuns, by_first};
+pub use from_first::{StartedRuns, by_first, wait_for_all};
 pub use resources::{DIGITS, Purpose, RunResources, by_replica, open, open_among, open_to_answer, threads};

@@ -24,6 +24,9 @@ use crate::word::{Word, waiting};
 /// How long the others' being told is looked at. Words are so short that they are gone at once, also to whoever is stopped.
 const TELLING: Duration = Duration::from_millis(200);
 
+/// How often it is looked at whether somebody waits, where this process answers: those who do wait for twice 250 ms at least.
+const ANSWERING: Duration = Duration::from_millis(200);
+
 /// How often what the others say is looked at while a round goes fast: every so many looks at the round.
 const LOOKS_PER_HEARING: u32 = 16;
 
@@ -32,8 +35,9 @@ pub(crate) struct Courier {
     pub desk: Arc<Desk>,
     pub shared: Arc<Shared>,
     pub stall: Duration,
-    /// How long others are waited for that are there. Where that is longer, this one answers whoever waits, while it has no round.
-    pub patience: Duration,
+    /// How long others are waited for that are there and do something else. Where that is said, this one answers whoever waits,
+    /// while it has no round.
+    pub patience: Option<Duration>,
     /// Rounds.
     pub completed: u64,
 }
@@ -66,7 +70,8 @@ impl Courier {
 
     /// Until there is one, answers whoever waits for this process.
     fn next_task(&mut self) -> Task {
-        let idle = (self.patience > self.stall).then(|| between_words(self.stall) / 4);
+        // Whoever waits may have another stall than this process.
+        let idle = self.patience.map(|_| ANSWERING);
         loop {
             match self.desk.next(idle) {
                 Some(task) => return task,
@@ -252,8 +257,8 @@ impl Courier {
 
     /// That nobody is missing; and when patience is over, that nobody works at something else.
     fn check_attendance(&self, number: u64, waited: Duration) -> Result<(), WireError> {
-        let is_over = waited >= self.patience;
-        let is_patient = self.patience > self.stall;
+        let is_over = waited >= self.patience.map_or(self.stall, |patience| patience.max(self.stall));
+        let is_patient = self.patience.is_some_and(|patience| patience > self.stall);
         let lately = if is_over && is_patient { Duration::ZERO } else { 2 * between_words(self.stall) };
         let missing = self.desk.with_attendance(|a| a.missing(number, Instant::now(), lately));
         if !missing.is_empty() {

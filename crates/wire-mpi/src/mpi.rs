@@ -172,13 +172,13 @@ impl Mpi {
     /// The same, which moves so many bytes at once, about: the same number in all processes. It changes what an exchange takes of
     /// memory and time, and nothing else.
     pub fn wire_of_chunks(&self, stall: Duration, chunk: usize) -> Result<MpiWire, WireError> {
-        self.wire_within(Limits { stall, patience: stall, grace: GRACE, chunk })
+        self.wire_within(Limits { stall, patience: None, grace: GRACE, chunk })
     }
 
     /// One for processes that do other things between its exchanges, and longer than others wait: whoever is there is waited for up
     /// to `patience`, and only whoever is gone or stopped is missing after `stall`.
     pub fn patient_wire(&self, stall: Duration, patience: Duration) -> Result<MpiWire, WireError> {
-        self.wire_within(Limits { stall, patience: patience.max(stall), grace: GRACE, chunk: self.chunk() })
+        self.wire_within(Limits { stall, patience: Some(patience), grace: GRACE, chunk: self.chunk() })
     }
 
     fn chunk(&self) -> usize {

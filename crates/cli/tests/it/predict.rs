@@ -133,6 +133,19 @@ fn masks_are_written_beside_their_pictures_and_over_them() {
         assert_eq!(is == was, *pixel == 0 || was == [128, 0, 0], "pixel {at}: {was:?} {is:?}");
     }
     check_error(&["predict", &run, &picture, "--top", "2"], 2, &["--top", "classes"]);
+    // Again, in a folder where masks lie by now; and two pictures of one name.
+    let few = scratch.path("few");
+    fs::create_dir(&few).expect("a folder");
+    fs::copy(&picture, scratch.path("few/new.png")).expect("a copy");
+    for _ in 0..2 {
+        assert_eq!(predictions(&[&run, &few, "--overlay"]).len(), 1);
+    }
+    assert_eq!(fs::read_dir(&few).expect("the folder").count(), 3);
+    check_error(
+        &["predict", &run, &few, &picture, "--out", &folder],
+        2,
+        &["few/new.png", "would both be", "new_mask.png"],
+    );
     check_error(&["predict", &run, &scratch.write("t.csv", "a\n1\n")], 2, &["t.csv", "name pictures"]);
 }
 
@@ -169,6 +182,13 @@ fn each_row_of_a_table_with_its_class_behind_it() {
     let ([a, b], _) = rows()[0];
     assert!(first.starts_with(&format!("no 0,{b},{a},{}", classes[0])), "{first}");
     assert!(lines.map(|line| class(line, 3)).eq(classes.iter().skip(1).cloned()));
+
+    check_error(&["predict", &run, &new, "--out", &new], 2, &["is what is to be predicted", "another file"]);
+    let bad = scratch.write("bad.csv", "a,b\n1,2\nx,3\n");
+    check_error(&["predict", &run, &bad, "--out", &out], 4, &["bad.csv, line 3"]);
+    assert_eq!(fs::read_to_string(&out).expect("the file"), text, "what was there before stays");
+    let beside = |name: &std::ffi::OsStr| name.to_string_lossy().contains("partial");
+    assert!(!fs::read_dir(scratch.path("")).expect("the folder").flatten().any(|entry| beside(&entry.file_name())));
 
     // With the label, which is not looked at.
     let labelled = predictions(&[&run, &data]);

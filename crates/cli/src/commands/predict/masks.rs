@@ -1,14 +1,15 @@
 //! The mask of each picture, as a PNG of the picture's size in the form of the masks that the model was trained on; on request
 //! the picture itself with the mask over it.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use memfit::data::image::{Channels, Pixels, decode, dimensions, scale, write_png};
-use memfit::data::sources::{Colour, Masks};
-use memfit::data::{BytePool, Tensor};
+use memfit::data::sources::{Colour, ImageFiles, Masks};
+use memfit::data::{BytePool, Source, Tensor};
 use memfit_run::data::{Part, same_data};
 use memfit_run::run_dir::Trained;
 use serde_json::json;
@@ -18,7 +19,7 @@ use super::pictures::Pictures;
 use super::written::cannot_write;
 use crate::args::PredictArgs;
 use crate::commands::make_folder;
-use crate::failure::bad_data;
+use crate::failure::{bad_data, usage};
 use crate::output::outln;
 
 pub fn predict(mut trained: Trained, args: &PredictArgs, json: bool) -> Result<()> {
@@ -35,7 +36,9 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, json: bool) -> Result<(
         size: [height, width],
         pool: trained.run.pool.clone(),
     };
-    let pictures = Pictures::open(&trained, args, Part::Whole)?;
+    let files = without_own(&args.files, &trained.run.pool)?;
+    check_names(&files, args.out.as_deref())?;
+    let pictures = Pictures::open(&trained, &files, args, Part::Whole)?;
     let outcome = pictures.each(&mut trained, |trained, file, logits| {
         let file = PathBuf::from(file);
         let painted = painter.paint(&file, logits, args)?;
@@ -51,6 +54,45 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, json: bool) -> Result<(
         Ok(())
     })?;
     outcome.print(None, json);
+    Ok(())
+}
+
+/// The pictures that were named, and those in folders but for what was written there before.
+fn without_own(named: &[PathBuf], pool: &BytePool) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let found = ImageFiles::open(path, pool)?;
+        let all: Vec<PathBuf> = (0..found.len()).filter_map(|row| found.path(row)).collect();
+        let stems: HashSet<PathBuf> = all.iter().map(|path| path.with_extension("")).collect();
+        let is_own = |path: &PathBuf| {
+            let stem = path.with_extension("").into_os_string().into_string().unwrap_or_default();
+            OWN.iter().any(|own| stem.strip_suffix(&format!("_{own}")).is_some_and(|of| stems.contains(Path::new(of))))
+        };
+        files.extend(all.iter().filter(|path| !is_own(path)).cloned());
+    }
+    Ok(files)
+}
+
+/// What is written beside a picture.
+const OWN: [&str; 2] = ["mask", "overlay"];
+
+/// Refuses pictures of which one's mask would be written over another's.
+fn check_names(files: &[PathBuf], folder: Option<&Path>) -> Result<()> {
+    let mut written: HashMap<PathBuf, &PathBuf> = HashMap::new();
+    for file in files {
+        let mask = beside(file, folder, OWN[0]);
+        if let Some(other) = written.insert(mask.clone(), file).filter(|other| *other != file) {
+            let [other, file, mask] = [other, file, &mask].map(|path| path.display().to_string());
+            return Err(usage(format!(
+                "the masks of {other} and {file} would both be {mask}; predict them one after the other, \
+                                      each with an --out of its own"
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -91,7 +133,7 @@ impl Painter {
         let size = dimensions(&bytes, &file.display())?;
         let scaled = scale(logits, self.size, self.classes, size, &self.pool)?;
         let folder = args.out.as_deref();
-        let mask = beside(file, folder, "mask");
+        let mask = beside(file, folder, OWN[0]);
         let (numbers, shares) = self.numbers(&scaled);
         let painted = if *self.is_grey() {
             let grey: Vec<u8> = scaled.f32s().iter().map(|l| (sigmoid(*l) * 255.0).round() as u8).collect();
@@ -100,7 +142,7 @@ impl Painter {
             self.write_numbers(&mask, size, &numbers)
         };
         painted?;
-        let overlay = args.overlay.then(|| beside(file, folder, "overlay"));
+        let overlay = args.overlay.then(|| beside(file, folder, OWN[1]));
         if let Some(path) = &overlay {
             let mut picture = decode(&bytes, Channels::Rgb, &file.display(), &self.pool)?;
             self.lay_over(picture.bytes_mut(), &numbers);

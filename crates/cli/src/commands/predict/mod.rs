@@ -102,7 +102,7 @@ fn not_of_pictures(trained: &Trained, args: &PredictArgs) -> String {
     let file = args.files.first().map_or("it".into(), |file| file.display().to_string());
     format!(
         "{name} reads rows of numbers, and {file} is neither a table (.csv, .tsv) nor arrays (.npz, .npy) nor TFRecord; \
-         `memfit predict {run} rows.csv` gives a class for each row"
+         `memfit predict {run} rows.csv` gives an answer for each row"
     )
 }
 

@@ -19,9 +19,9 @@ use crate::output::outln;
 use crate::wording::{bad_sample, is_too_large, sample_problem};
 
 pub fn predict(mut trained: Trained, args: &PredictArgs, json: bool) -> Result<()> {
-    let pictures = Pictures::open(&trained, args, Part::Evaluated)?;
+    let pictures = Pictures::open(&trained, &args.files, args, Part::Evaluated)?;
     let answers = Answers::new(&trained, args.top)?;
-    let mut written = Written::new(args.out.as_deref(), json, false)?;
+    let mut written = Written::new(args.out.as_deref(), &args.files, json, false)?;
     written.header(&format!("file,{}", answers.columns()))?;
     let outcome = pictures.each(&mut trained, |trained, file, logits| {
         written.line(&Picture { file, answer: answers.of(trained, logits) })
@@ -70,13 +70,13 @@ pub struct Outcome {
 }
 
 impl Pictures {
-    pub fn open(trained: &Trained, args: &PredictArgs, part: Part) -> Result<Pictures> {
+    pub fn open(trained: &Trained, paths: &[PathBuf], args: &PredictArgs, part: Part) -> Result<Pictures> {
         let skips = args.settings.is_given("data", "skip_bad");
         let pool = trained.run.pool.clone();
         let (bad, paths, missing) = if skips {
-            there(&args.files, &pool).map(|(paths, missing)| (OnBad::Skip, paths, missing))?
+            there(paths, &pool).map(|(paths, missing)| (OnBad::Skip, paths, missing))?
         } else {
-            (OnBad::Fail, args.files.clone(), Vec::new())
+            (OnBad::Fail, paths.to_vec(), Vec::new())
         };
         let files = Arc::new(ImageFiles::list(&paths, &pool)?.channels(trained.channels()?).encoded());
         let data = images_alone(files.clone(), part, &trained.run, trained.session.plan().batch)?;

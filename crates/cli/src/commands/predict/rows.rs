@@ -26,7 +26,7 @@ use crate::wording::bad_sample;
 
 pub fn predict(mut trained: Trained, args: &PredictArgs, kind: Kind, json: bool) -> Result<()> {
     let path = &args.files[0];
-    check_kind(&trained, path)?;
+    check_kind(&trained, kind, path)?;
     let pool = trained.run.pool.clone();
     let inputs = trained.run.model.input()?.iter().product();
     let schema = same_data::schema(&trained.folder)?;
@@ -36,7 +36,7 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, kind: Kind, json: bool)
     let options = LoadOptions { threads: trained.run.threads, bad, ..LoadOptions::new(pool.clone()) };
     let mut loader = Loader::new(&data, options)?;
     let given = Answers::new(&trained, args.top)?;
-    let mut written = Written::new(args.out.as_deref(), json, true)?;
+    let mut written = Written::new(args.out.as_deref(), &args.files, json, true)?;
     // On the screen nobody wants the table again.
     let table = table.filter(|_| args.out.is_some());
     let table = table.map(|table| Table { table, pool });
@@ -70,7 +70,11 @@ pub fn predict(mut trained: Trained, args: &PredictArgs, kind: Kind, json: bool)
 }
 
 /// Rows have one answer each.
-fn check_kind(trained: &Trained, path: &Path) -> Result<()> {
+fn check_kind(trained: &Trained, kind: Kind, path: &Path) -> Result<()> {
+    if kind == Kind::Csv && trained.channels().is_ok() && trained.run.name != "mlp" {
+        let (name, path) = (&trained.run.name, path.display());
+        return Err(usage(format!("{name} reads pictures, and {path} is a table; name pictures, or folders of them")));
+    }
     match trained.run.model.task() {
         Task::Classes | Task::Values => Ok(()),
         task => {

@@ -19,10 +19,40 @@ enum Form {
     Json,
 }
 
-/// Takes predictions one by one.
+/// Takes predictions one by one. A file is there when all of them are: until then whatever it was before stays.
 pub struct Written {
     form: Form,
-    file: Option<(PathBuf, BufWriter<File>)>,
+    file: Option<Unfinished>,
+}
+
+/// A file that gets its name when it is whole, and goes away where it never is.
+struct Unfinished {
+    path: PathBuf,
+    partial: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Unfinished {
+    fn new(path: &Path) -> Result<Unfinished> {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = path.with_file_name(name);
+        let file = File::create(&partial).map_err(|e| cannot_write(path, &e))?;
+        Ok(Unfinished { path: path.to_path_buf(), partial, file: BufWriter::new(file) })
+    }
+
+    fn end(mut self) -> Result<PathBuf> {
+        let written = self.file.flush().and_then(|()| std::fs::rename(&self.partial, &self.path));
+        written.map_err(|e| cannot_write(&self.path, &e))?;
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Where it has its name it is not there any more.
+        let _ = std::fs::remove_file(&self.partial);
+    }
 }
 
 /// A prediction in each of the forms; only the one that is wanted is made.
@@ -33,8 +63,8 @@ pub trait Line {
 }
 
 impl Written {
-    /// To a file, where one is named; `usual_csv` is for what is a table by nature.
-    pub fn new(out: Option<&Path>, json: bool, usual_csv: bool) -> Result<Written> {
+    /// To a file, where one is named, which is none of the inputs; `usual_csv` is for what is a table by nature.
+    pub fn new(out: Option<&Path>, inputs: &[PathBuf], json: bool, usual_csv: bool) -> Result<Written> {
         let Some(path) = out else {
             let form = if json {
                 Form::Json
@@ -55,8 +85,12 @@ impl Written {
             }
         };
         check_writable("--out", path)?;
-        let file = File::create(path).map_err(|e| cannot_write(path, &e))?;
-        Ok(Written { form, file: Some((path.to_path_buf(), BufWriter::new(file))) })
+        let same =
+            |input: &PathBuf| input.canonicalize().is_ok_and(|input| path.canonicalize().is_ok_and(|out| out == input));
+        if inputs.iter().any(same) {
+            return Err(usage(format!("--out {} is what is to be predicted; name another file", path.display())));
+        }
+        Ok(Written { form, file: Some(Unfinished::new(path)?) })
     }
 
     /// The names of the columns.
@@ -75,7 +109,7 @@ impl Written {
 
     fn put(&mut self, text: &str) -> Result<()> {
         match &mut self.file {
-            Some((path, file)) => writeln!(file, "{text}").map_err(|e| cannot_write(path, &e)),
+            Some(Unfinished { path, file, .. }) => writeln!(file, "{text}").map_err(|e| cannot_write(path, &e)),
             None => {
                 outln!("{text}");
                 Ok(())
@@ -84,10 +118,8 @@ impl Written {
     }
 
     /// Writes what is left, and says where to.
-    pub fn end(mut self) -> Result<Option<PathBuf>> {
-        let Some((path, file)) = &mut self.file else { return Ok(None) };
-        file.flush().map_err(|e| cannot_write(path, &e))?;
-        Ok(self.file.map(|(path, _)| path))
+    pub fn end(self) -> Result<Option<PathBuf>> {
+        self.file.map(Unfinished::end).transpose()
     }
 }
 
