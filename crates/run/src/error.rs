@@ -16,6 +16,7 @@ use memfit::plan::Departure;
 use memfit::plan::bytes::{Bytes, told_apart};
 use memfit::train::TrainError;
 use memfit::{ExecError, PlanError};
+use memfit_files::torch::TorchFileError;
 
 use crate::config::Key;
 use crate::data::same_data::Set;
@@ -23,6 +24,7 @@ use crate::data::{ArrayOf, Kind};
 use crate::process::limiter_words;
 use crate::room::Room;
 use crate::text::{count, first_few};
+use crate::weights::names_elsewhere;
 
 use data_words::{array_type_words, mask_problem};
 pub use data_words::{arrays_words, header_words};
@@ -289,12 +291,18 @@ pub enum RunError {
     )]
     MissingWeights { path: PathBuf, found: usize, needed: usize },
     #[error(
-        "{} has no weight of this model, whose names are {}; in the file there are {}",
+        "{} has no weight of this model, whose names are {}; in the file there are {}{}",
         path.display(),
         first_few(model),
-        first_few(file)
+        first_few(file),
+        meant.as_ref().map_or(String::new(), |meant| format!(", which are those of a {meant}: set model.name = \"{meant}\""))
     )]
-    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String> },
+    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String>, meant: Option<String> },
+    #[error("{}: {source}", path.display())]
+    TorchFile { path: PathBuf, source: TorchFileError },
+    /// Weights that are asked for by a word.
+    #[error("there is no file \"{}\", and nothing is downloaded; {}", name.display(), elsewhere(model))]
+    WeightsByName { name: PathBuf, model: String },
     #[error(
         "{}: element {element} of \"{tensor}\" is not a finite number, and nothing can be trained from that; give weights \
          of a run that went well",
@@ -427,6 +435,17 @@ pub(crate) fn named<T>(label: &str, is_one_of_several: bool, result: Result<T>) 
         source if is_one_of_several => RunError::OfRun { label: label.into(), source: Box::new(source) },
         source => source,
     })
+}
+
+/// Where weights of a network of the zoo are got.
+fn elsewhere(model: &str) -> String {
+    let Some((torchvision, timm)) = names_elsewhere(model) else {
+        return format!("nobody else has weights of a {model}: give those of a run, RUN_DIR/weights.safetensors");
+    };
+    format!(
+        "with torchvision: torch.save(torchvision.models.{torchvision}(weights=\"DEFAULT\").state_dict(), \"{torchvision}.pth\"); or \
+         take model.safetensors of timm/{timm} from Hugging Face; then give that file"
+    )
 }
 
 fn did_you_mean(meant: &Option<String>) -> String {
