@@ -48,6 +48,7 @@ fn check_oracle(seeds: &[u32]) -> Result<Vec<PathBuf>> {
         step("Python environment", || python::environment("python", &requirements, Dependencies::Installed))?;
     let oracle = Oracle { interpreter, work: work_folder("oracle")?, built: Built::new()? };
     step("weights to Python and back", || oracle.check_weights())?;
+    step("weights of torchvision and timm", || oracle.check_foreign_weights())?;
     step("augmentation against Pillow", || seeds.iter().try_for_each(|seed| oracle.check_pictures(*seed)))?;
     step("the oracle against the bundled golden vectors", || oracle.check_itself())?;
     let sets = instruction_sets(&oracle.built)?;
@@ -111,6 +112,16 @@ impl Oracle {
     fn check_weights(&self) -> Result<()> {
         let mut script = self.script("weights.py");
         script.arg(self.work.join("weights")).arg("--").arg(self.built.program("memfit")?.get_program());
+        run_command(script.current_dir(repository()))
+    }
+
+    /// In a Python of its own: PyTorch is large.
+    fn check_foreign_weights(&self) -> Result<()> {
+        let requirements = python::oracle().join("requirements-torch.txt");
+        let interpreter = python::environment("oracle-torch", &requirements, Dependencies::Installed)?;
+        let mut script = Command::new(interpreter);
+        script.arg("-B").arg(python::oracle().join("foreign_weights.py"));
+        script.arg(self.work.join("foreign-weights")).arg("--").arg(self.built.example("logits")?.get_program());
         run_command(script.current_dir(repository()))
     }
 

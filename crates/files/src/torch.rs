@@ -3,7 +3,6 @@
 //! the file.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::pickle::{ORDERED_DICT, Pickle, PickleError, Value};
@@ -145,11 +144,11 @@ pub fn is_pickled(first: &[u8]) -> bool {
 }
 
 /// The tensors of the state dict that a file has.
-pub fn tensors(file: &mut File) -> Result<Vec<Tensor>> {
-    let length = file.metadata()?.len();
+pub fn tensors(file: &mut (impl Read + Seek)) -> Result<Vec<Tensor>> {
+    let length = file.seek(SeekFrom::End(0))?;
     let mut first = [0; LEGACY.len()];
     file.rewind()?;
-    let read = file.take(first.len() as u64).read(&mut first)?;
+    let read = file.read(&mut first)?;
     if first[..read].starts_with(LEGACY) {
         return Err(TorchFileError::Legacy);
     }
@@ -175,7 +174,7 @@ struct Archive {
 }
 
 impl Archive {
-    fn open(file: &mut File, length: u64) -> Result<Archive> {
+    fn open(file: &mut (impl Read + Seek), length: u64) -> Result<Archive> {
         let tail_bytes = length.min(zip::TAIL);
         let mut tail = vec![0; tail_bytes as usize];
         read_at(file, length - tail_bytes, &mut tail)?;
@@ -212,7 +211,7 @@ impl Archive {
     }
 
     /// Where the bytes of a member begin, and how many they are.
-    fn member(&self, file: &mut File, name: &str) -> Result<(u64, u64)> {
+    fn member(&self, file: &mut (impl Read + Seek), name: &str) -> Result<(u64, u64)> {
         let Some(entry) = self.members.get(name) else {
             return problem(format!("it has no member {}: the file is damaged", shown(name)));
         };
@@ -234,7 +233,7 @@ impl Archive {
     }
 }
 
-fn read_at(file: &mut File, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+fn read_at(file: &mut (impl Read + Seek), at: u64, bytes: &mut [u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(at))?;
     file.read_exact(bytes)
 }
@@ -252,7 +251,7 @@ struct StateDict {
 }
 
 impl StateDict {
-    fn tensors(mut self, file: &mut File) -> Result<Vec<Tensor>> {
+    fn tensors(mut self, file: &mut (impl Read + Seek)) -> Result<Vec<Tensor>> {
         if let Some(order) = self.archive.members.get("byteorder") {
             let bytes = order.bytes.min(16);
             let (start, _) = self.archive.member(file, "byteorder")?;
@@ -287,18 +286,23 @@ impl StateDict {
             }
         }
         let keys = self.pickle.entries(root).unwrap_or_default().chunks_exact(2);
-        let keys: Vec<String> = keys.filter_map(|pair| self.pickle.text(pair[0])).take(8).map(|k| shown(&k)).collect();
+        let keys: Vec<String> = keys.filter_map(|pair| self.name(pair[0])).take(4).map(|k| shown(&k)).collect();
         problem(format!(
             "it has no tensors by name, only {}; save the state dict alone: torch.save(model.state_dict(), FILE)",
-            if keys.is_empty() { "an empty dictionary".into() } else { keys.join(", ") }
+            if keys.is_empty() { "a dictionary without names".into() } else { keys.join(", ") }
         ))
     }
 
     fn tensors_in(&self, dict: Value) -> Vec<(String, Value)> {
         let pairs = self.pickle.entries(dict).unwrap_or_default().chunks_exact(2);
-        let name = |key| self.pickle.text(key).filter(|name| name.len() <= MOST_NAME);
-        let tensor = |pair: &[Value]| Some((name(pair[0])?.into_owned(), self.rebuilt(pair[1])?));
+        let tensor = |pair: &[Value]| Some((self.name(pair[0])?, self.rebuilt(pair[1])?));
         pairs.filter_map(tensor).take(MOST_TENSORS).collect()
+    }
+
+    /// One that is no longer than names are: a file may repeat a long text in a few bytes.
+    fn name(&self, key: Value) -> Option<String> {
+        let text = self.pickle.raw(key).filter(|text| text.len() <= MOST_NAME)?;
+        Some(String::from_utf8_lossy(text).into_owned())
     }
 
     /// The tensor, where a value is one or a parameter.
@@ -316,7 +320,7 @@ impl StateDict {
         }
     }
 
-    fn tensor(&mut self, file: &mut File, name: &str, value: Value) -> Result<Tensor> {
+    fn tensor(&mut self, file: &mut (impl Read + Seek), name: &str, value: Value) -> Result<Tensor> {
         let damaged = |what: &str| TorchFileError::Problem(format!("its tensor {} {what}", shown(name)));
         let arguments = self.pickle.object(value).map(|(_, arguments)| arguments).unwrap_or_default();
         let &[storage, offset, shape, strides, ..] = arguments else {
@@ -354,7 +358,7 @@ impl StateDict {
     fn storage(&self, value: Value) -> Option<(Numbers, String)> {
         let [_, class, key, ..] = *self.pickle.elements(self.pickle.outside(value)?)? else { return None };
         let Value::Global(class) = class else { return None };
-        Some((Numbers::of_storage(KNOWN[usize::from(class)])?, self.pickle.text(key)?.into_owned()))
+        Some((Numbers::of_storage(KNOWN[usize::from(class)])?, self.name(key)?))
     }
 
     fn sizes(&self, value: Value) -> Option<Vec<u64>> {

@@ -31,6 +31,26 @@ pub use data_words::{arrays_words, header_words};
 
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
 
+/// What a file of weights without one of the model may be.
+#[derive(Debug)]
+pub enum LikelyWeights {
+    /// Those of another network.
+    Of(String),
+    /// Those of a network of one's own: the name of a weight, and in the file the one nearest to it.
+    Nearest([String; 2]),
+}
+
+impl LikelyWeights {
+    fn words(&self) -> String {
+        match self {
+            LikelyWeights::Of(model) => format!(", which are those of a {model}: set model.name = \"{model}\""),
+            LikelyWeights::Nearest([wanted, there]) => {
+                format!("; nearest to {wanted} is {there}: save them under the names of the model")
+            }
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// What is wrong with one of several runs.
@@ -295,14 +315,14 @@ pub enum RunError {
         path.display(),
         first_few(model),
         first_few(file),
-        meant.as_ref().map_or(String::new(), |meant| format!(", which are those of a {meant}: set model.name = \"{meant}\""))
+        likely.as_ref().map_or(String::new(), LikelyWeights::words)
     )]
-    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String>, meant: Option<String> },
+    NoWeights { path: PathBuf, model: Vec<String>, file: Vec<String>, likely: Option<LikelyWeights> },
     #[error("{}: {source}", path.display())]
     TorchFile { path: PathBuf, source: TorchFileError },
     /// Weights that are asked for by a word.
-    #[error("there is no file \"{}\", and nothing is downloaded; {}", name.display(), elsewhere(model))]
-    WeightsByName { name: PathBuf, model: String },
+    #[error("there is no file \"{}\", and nothing is downloaded; {}", name, elsewhere(model))]
+    WeightsByName { name: String, model: String },
     #[error(
         "{}: element {element} of \"{tensor}\" is not a finite number, and nothing can be trained from that; give weights \
          of a run that went well",

@@ -9,7 +9,7 @@ use memfit::data::{Buffer, BytePool};
 use memfit::exec::weights::header_of;
 use memfit_files::torch::Numbers;
 
-use super::fit::{Found, Layout};
+use super::fit::{Found, Layout, OtherEpsilon};
 
 /// Room for a tensor, or for the part of one that is laid out at once: the larger it is, the less often a row is read.
 const MOST_ROOM: u64 = 16 << 20;
@@ -147,6 +147,9 @@ impl Found {
             for (to, raw) in to.chunks_exact_mut(4).zip(raw.chunks_exact(bytes as usize)) {
                 to.copy_from_slice(&number(self.tensor.numbers, raw).to_le_bytes());
             }
+            if let Some(epsilon) = &self.epsilon {
+                make_up(epsilon, file, first, &mut to[..4 * some as usize])?;
+            }
             return Ok(first..first + some);
         };
         // Columns are pairs of tap and input, in the order in which they are wanted.
@@ -175,9 +178,25 @@ impl Found {
     }
 }
 
+/// Scales of batch norms, from one on, for our epsilon.
+fn make_up(epsilon: &OtherEpsilon, file: &File, first: u64, scales: &mut [u8]) -> io::Result<()> {
+    let variance = &epsilon.variance;
+    let bytes = variance.numbers.bytes();
+    let mut raw = vec![0; scales.len() / 4 * bytes as usize];
+    read_at(file, variance.start + first * bytes, &mut raw)?;
+    for (scale, raw) in scales.as_chunks_mut().0.iter_mut().zip(raw.chunks_exact(bytes as usize)) {
+        let factor = epsilon.factor(number(variance.numbers, raw));
+        *scale = ((f64::from(f32::from_le_bytes(*scale)) * factor) as f32).to_le_bytes();
+    }
+    Ok(())
+}
+
 fn read_at(mut file: &File, at: u64, bytes: &mut [u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(at))?;
-    file.read_exact(bytes)
+    file.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "it is cut off; get the file again"),
+        _ => error,
+    })
 }
 
 /// A number of the file as f32; its bytes are as many as its kind has.

@@ -15,6 +15,26 @@ pub struct Found {
     pub ty: TensorType,
     pub tensor: Tensor,
     pub layout: Layout,
+    /// Of a batch norm's scale: what makes up for another epsilon.
+    pub epsilon: Option<OtherEpsilon>,
+}
+
+/// Batch norms divide by the root of variance + epsilon. Where that is another one here, the scale makes up for it, so that what is
+/// evaluated is the same.
+#[derive(Clone, Debug)]
+pub struct OtherEpsilon {
+    /// Of the same norm.
+    pub variance: Tensor,
+    pub there: f64,
+    pub here: f64,
+}
+
+impl OtherEpsilon {
+    /// What a scale beside this variance is to be multiplied by.
+    pub fn factor(&self, variance: f32) -> f64 {
+        let variance = f64::from(variance).max(0.0);
+        ((variance + self.here) / (variance + self.there)).sqrt()
+    }
 }
 
 /// How the numbers of a tensor lie, seen from the weight that they are for.
@@ -70,7 +90,8 @@ impl Fit {
             let layout = layout.unwrap_or_else(|| Err(other_shape(own, name, &tensor.shape, &ty.shape, convention)));
             match layout {
                 Ok(layout) => {
-                    found.push(Found { own: name.into(), ty: ty.clone(), tensor: tensor.clone(), layout });
+                    let epsilon = other_epsilon(convention, own, name, ty, tensors);
+                    found.push(Found { own: name.into(), ty: ty.clone(), tensor: tensor.clone(), layout, epsilon });
                 }
                 Err(reason) => {
                     missing.push(name.into());
@@ -91,6 +112,22 @@ impl Fit {
         let has = |numbers| self.found.iter().any(|found| found.tensor.numbers == numbers);
         kinds.into_iter().filter(|(numbers, _)| has(*numbers)).map(|(_, name)| name).collect()
     }
+}
+
+/// Of a scale, where the variance beside it is in the file too.
+fn other_epsilon(
+    convention: Convention,
+    own: &Own,
+    name: &str,
+    ty: &TensorType,
+    tensors: &BTreeMap<String, Tensor>,
+) -> Option<OtherEpsilon> {
+    let [there, here] = own.epsilons(convention)?;
+    let variance = format!("{}/var", name.strip_suffix("/scale")?);
+    let variance = tensors.get(&own.name_in(convention, &variance)?)?;
+    let is_whole = matches!(variance.numbers, Numbers::Whole(_));
+    let layout = Layout::as_is(variance, &ty.shape).filter(|_| !is_whole)?;
+    layout.is_ok().then(|| OtherEpsilon { variance: variance.clone(), there, here })
 }
 
 fn leave_out(left_out: &mut Vec<LeftOut>, name: &str, reason: String) {

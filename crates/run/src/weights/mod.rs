@@ -16,12 +16,13 @@ use memfit::data::BytePool;
 use memfit::exec::WireError;
 use memfit::exec::weights::{Match, WeightsError};
 use memfit::ir::op::StateClass;
+use memfit::nn::error::nearest;
 use memfit::nn::{Mode, Model};
 use memfit::train::run_dir::{set_weights, set_weights_of};
 use memfit::{AnyExecutor, Session, ZooModel};
 use memfit_files::torch::{Numbers, Tensor};
 
-use crate::error::{Result, RunError};
+use crate::error::{LikelyWeights, Result, RunError};
 use crate::resources::RunResources;
 use convert::Converted;
 use fit::{Fit, Found};
@@ -56,6 +57,10 @@ pub struct Foreign {
     pub left_out: Vec<LeftOut>,
     /// Kinds of numbers that were no f32.
     pub converted: Vec<&'static str>,
+    /// What batch norms add to a variance there and here, where scales make up for it.
+    pub epsilons: Option<[f64; 2]>,
+    /// The network that most of it is of, where only a part of this one fits.
+    pub meant: Option<String>,
 }
 
 /// All replicas of a process take what fits of a file, of which the first one says what that is. Others need no file: they are handed
@@ -131,9 +136,12 @@ impl Weights {
         let io = |source| WeightsError::Io { path: path.into(), source };
         let converted = Converted::new(&self.source.file, &self.fit.found, pool).map_err(io)?;
         let taken = set_weights_of(sessions, path, Some(converted), Match::Fitting, hand_out)?;
+        let is_part = self.fit.found.len() < of / 2;
         let foreign = Foreign {
+            meant: is_part.then(|| meant(&self.source.tensors)).flatten(),
             names: self.fit.convention.title(),
             converted: self.fit.converted(),
+            epsilons: self.fit.found.iter().find_map(|found| found.epsilon.as_ref().map(|e| [e.there, e.here])),
             left_out: self.fit.left_out,
         };
         Ok(LoadedWeights { taken, of, missing: self.fit.missing, foreign: Some(foreign) })
@@ -195,6 +203,18 @@ fn meant(tensors: &BTreeMap<String, Tensor>) -> Option<String> {
 }
 
 fn none_found(path: &Path, fit: Fit, source: &Source) -> RunError {
-    let file = source.tensors.keys().cloned().collect();
-    RunError::NoWeights { path: path.into(), model: fit.missing, file, meant: meant(&source.tensors) }
+    let file: Vec<String> = source.tensors.keys().cloned().collect();
+    let likely = meant(&source.tensors).map(LikelyWeights::Of).or_else(|| nearest_names(&fit.missing, &file));
+    RunError::NoWeights { path: path.into(), model: fit.missing, file, likely }
 }
+
+/// Of the first weights of a model, one that a file has under a similar name.
+fn nearest_names(model: &[String], file: &[String]) -> Option<LikelyWeights> {
+    let known: Vec<&str> = file.iter().map(String::as_str).take(LOOKED_AT).collect();
+    let mut wanted = model.iter().filter(|name| name.ends_with("/weight")).take(LISTED);
+    wanted.find_map(|name| Some(LikelyWeights::Nearest([name.clone(), nearest(&known, name)?.into()])))
+}
+
+/// Names of a file that are looked at, and of a model.
+const LOOKED_AT: usize = 1000;
+const LISTED: usize = 4;

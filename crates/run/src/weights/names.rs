@@ -56,6 +56,11 @@ impl Own<'_> {
         Some(format!("{layer}{dot}{leaf}"))
     }
 
+    /// What batch norms add to a variance, there and here, where that is not the same.
+    pub fn epsilons(&self, convention: Convention) -> Option<[f64; 2]> {
+        (convention == Convention::Timm && self.model.starts_with("mobilenet_v3")).then_some([1e-5, 1e-3])
+    }
+
     /// Channels of the image that this dense layer is given as one row: its places lie outermost there, and innermost in PyTorch.
     pub fn flattened(&self, own: &str) -> Option<usize> {
         let is_first = self.model == "vgg16" && own == "classifier/fc1/weight";

@@ -37,25 +37,28 @@ impl Source {
             let read = torch::tensors(&mut file);
             read.map_err(|source| RunError::TorchFile { path: path.into(), source })?
         };
-        let named = tensors.into_iter().map(|tensor| (plain(&tensor.name).to_string(), tensor));
+        let named = tensors.into_iter().map(|tensor| (plain(&tensor.name), tensor));
         Ok(Source { file, tensors: named.collect(), is_safetensors })
     }
 }
 
 /// A word in the place of a file, by which somebody may mean weights from elsewhere.
 fn not_there(path: &Path, model: &str, source: std::io::Error) -> RunError {
-    let word = path.to_string_lossy().to_lowercase();
+    // Run files make a path of it.
+    let word = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     if source.kind() == ErrorKind::NotFound && ["imagenet", "default", "pretrained"].contains(&word.as_str()) {
-        return RunError::WeightsByName { name: path.into(), model: model.into() };
+        return RunError::WeightsByName { name: word, model: model.into() };
     }
     WeightsError::Io { path: path.into(), source }.into()
 }
 
-fn plain(mut name: &str) -> &str {
+/// Without what wrappers put in front, and without anything that a terminal would obey.
+fn plain(name: &str) -> String {
+    let mut name = name;
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
         name = rest;
     }
-    name
+    name.chars().filter(|c| !c.is_control()).collect()
 }
 
 fn safetensors(file: &mut File, length: u64, path: &Path) -> Result<Vec<Tensor>> {

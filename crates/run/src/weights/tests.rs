@@ -7,6 +7,8 @@ use memfit::data::BytePool;
 use memfit::exec::weights::read_header;
 use memfit_files::torch::Tensor;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn folder() -> PathBuf {
@@ -133,7 +135,7 @@ fn a_large_matrix_is_laid_out_in_parts() {
     let [o, i, t] = [outputs, inputs, taps].map(|n| n as u64);
     let layout = fit::Layout::Rows { outputs: o, inputs: i, taps: t, row: i * t, input: t, tap: 1 };
     let ty = memfit::ir::TensorType::f32([3, 3, inputs, outputs]);
-    let found = [Found { own: "w".into(), ty, tensor, layout }];
+    let found = [Found { own: "w".into(), ty, tensor, layout, epsilon: None }];
     // Parts are a few columns of 300 numbers, and end within a tap.
     for room in [80 << 10, 100 << 10, 200 << 10] {
         let mut read = Vec::new();
@@ -160,5 +162,66 @@ fn other_formats_are_refused_with_the_cure() {
         let path = if name == "imagenet" { PathBuf::from(name) } else { folder().join(name) };
         let error = Source::open(&path, "vit_b16").err().expect("it is refused").to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+#[test]
+fn scales_make_up_for_another_epsilon() {
+    let epsilon = |variance| fit::OtherEpsilon { variance, there: 1e-5, here: 1e-3 };
+    let tensors = state_dict("bn1.running_var 4\n");
+    let norm = |scale: f64, variance: f32, epsilon: f64| scale / (f64::from(variance) + epsilon).sqrt();
+    for variance in [0.0, 1e-6, 0.25, 3.0] {
+        let factor = epsilon(tensors["bn1.running_var"].clone()).factor(variance);
+        let (there, here) = (norm(0.7, variance, 1e-5), norm(0.7 * factor, variance, 1e-3));
+        assert!((there - here).abs() <= 1e-12 * there, "{variance}: {there} {here}");
+    }
+    for (name, convention, made_up) in [("timm", Convention::Timm, 34), ("torchvision", Convention::Torchvision, 0)] {
+        let path = folder().join(format!("mobilenet_v3_small.{name}.txt"));
+        let tensors = state_dict(&std::fs::read_to_string(path).expect("a list of names"));
+        let fit = fit_of(&ZooModel::from_name("mobilenet_v3_small").expect("a network"), tensors);
+        let other = fit.found.iter().filter(|found| found.epsilon.is_some()).count();
+        assert_eq!((fit.convention, other), (convention, made_up));
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_found_in_every_kind_of_number() {
+    let bad = [
+        (Numbers::F32, f32::NAN.to_le_bytes().to_vec()),
+        (Numbers::F64, f64::MAX.to_le_bytes().to_vec()),
+        (Numbers::F16, 0x7c00u16.to_le_bytes().to_vec()),
+        (Numbers::Bf16, 0xff80u16.to_le_bytes().to_vec()),
+    ];
+    for (numbers, bytes) in bad {
+        assert!(!convert::number(numbers, &bytes).is_finite(), "{numbers:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(memfit_test_effort::cases(200)))]
+
+    /// With other bytes in it, or cut off: what is still a file of tensors is read to its end, or is an error.
+    #[test]
+    fn a_damaged_checkpoint_is_read_or_refused(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = std::fs::read(folder().join("checkpoint.pth")).expect("a checkpoint");
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let path = std::env::temp_dir().join(format!("memfit-damaged-{}", std::process::id()));
+        std::fs::write(&path, &bytes).expect("a file");
+        let model = ZooModel::from_name("mobilenet_v3_small").expect("a network");
+        if let Ok(weights) = Weights::open(&path, &model) {
+            let _ = weights.check_finite(&path);
+            let mut file = Converted::new(&weights.source.file, &weights.fit.found, &BytePool::new(1 << 20)).expect("room");
+            let _ = file.read_to_end(&mut Vec::new());
+        }
+        let _ = std::fs::remove_file(&path);
     }
 }

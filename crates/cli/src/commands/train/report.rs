@@ -109,11 +109,15 @@ impl Report {
         if self.json {
             let mut event = json!({ "event": "weights", "file": name.to_string(), "taken": taken, "of": of,
                                     "missing": missing });
-            if let Some(Foreign { names, left_out, converted }) = foreign {
+            if let Some(Foreign { names, left_out, converted, epsilons, meant }) = foreign {
                 let left_out = left_out.iter().map(|l| json!({ "tensors": l.names, "reason": l.reason }));
                 event["names"] = json!(names);
                 event["left_out"] = left_out.collect();
                 event["converted_from"] = json!(converted);
+                event["likely_model"] = json!(meant);
+                if let Some([there, here]) = epsilons {
+                    event["batch_norm_epsilon"] = json!({ "there": there, "here": here });
+                }
             }
             outln!("{}", event::of_run(run, event));
             return;
@@ -131,6 +135,9 @@ impl Report {
             prefix(run),
             foreign.names
         );
+        if let Some(meant) = &foreign.meant {
+            outln!("                 the file is of a {meant}: --model {meant} would take more of it");
+        }
         // Those of another shape were named as the file has them.
         if foreign.left_out.is_empty() && !missing.is_empty() {
             outln!("                 not in it: {}", first_few(missing));
@@ -183,10 +190,13 @@ fn device_limit(run: &RunResources) {
 }
 
 /// "; f16 made f32; left out fc.weight, fc.bias: 1000 classes there, 10 here".
-fn foreign_words(Foreign { left_out, converted, .. }: &Foreign) -> String {
+fn foreign_words(Foreign { left_out, converted, epsilons, .. }: &Foreign) -> String {
     let mut words = String::new();
     if !converted.is_empty() {
         words += &format!("; {} made f32", converted.join(" and "));
+    }
+    if let Some([there, here]) = epsilons {
+        words += &format!("; scales of batch norms make up for an epsilon of {there} there, {here} here");
     }
     for (i, LeftOut { names, reason }) in left_out.iter().enumerate() {
         let lead = if i == 0 { "; left out" } else { "," };
